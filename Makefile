@@ -1,0 +1,78 @@
+# Everything happens in this checkout: .venv (Python), .cache (Maven), edge_jobs/*/target (jars).
+
+PY := .venv/bin/python
+MVN := mvn -q -B -ntp -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
+JAVA_SOURCES := $(shell find edge_jobs -path '*/target' -prune -o -type f \
+	\( -name pom.xml -o -path '*/src/*' \) -print)
+VENV_STAMP := .venv/.installed
+JARS_STAMP := edge_jobs/target/.packaged
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
+	bench-deploy bench-connector bench-state
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
+		while IFS="$$(printf '\t')" read -r name what; do printf '  %-16s %s\n' "$$name" "$$what"; done
+
+setup: mosquitto $(VENV_STAMP) $(JARS_STAMP) ## install what is needed: Python packages, edge jobs, Mosquitto
+
+mosquitto:
+	@tools/need.sh mosquitto mosquitto "is the sites' message broker"
+
+$(VENV_STAMP): setup.cfg pyproject.toml constraints.txt
+	@tools/venv.sh
+	@touch $@
+
+jars: $(JARS_STAMP) ## build the edge jobs' jars
+
+$(JARS_STAMP): $(JAVA_SOURCES)
+	@tools/need.sh javac openjdk-17-jdk-headless "builds the edge jobs (Java 17)"
+	@tools/need.sh mvn maven "builds the edge jobs"
+	@echo "building the edge jobs with Maven (a few minutes at first)" >&2
+	@$(MVN) -DskipTests package >&2
+	@mkdir -p $(@D) && touch $@
+
+check: $(VENV_STAMP) ## formatter, linter, types, layers
+	@.venv/bin/ruff format --check --quiet . || \
+		{ echo "cannot accept the formatting: run 'make format'" >&2; exit 1; }
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/mypy --no-error-summary
+	@mkdir -p .cache
+	@.venv/bin/lint-imports --no-logo >.cache/lint-imports.log 2>&1 || \
+		{ cat .cache/lint-imports.log >&2; exit 1; }
+	@echo "format, lint, types and layers are fine" >&2
+
+format: $(VENV_STAMP) ## put the Python code into shape
+	@.venv/bin/ruff format .
+	@.venv/bin/ruff check --fix .
+
+test: setup check ## set up, check, and run the quick tests
+	@echo "testing the edge jobs" >&2
+	@$(MVN) verify
+	@$(PY) -m pytest
+
+test-long: setup check ## the tests that take long, too
+	@$(MVN) verify -Plong
+	@$(PY) -m pytest -m "long or not long"
+
+demo: setup ## the traffic application on a fog of four sites, with real data
+	@$(PY) -m speck.fog.demo
+
+bench-deploy: setup ## deploy, modify and delete chains of 1..100 jobs
+	@$(PY) bench/deploy.py
+
+bench-connector: setup ## messages through source, map and sink
+	@$(PY) bench/connector.py
+
+bench-state: setup ## state of a 1000-job composition on disk
+	@$(PY) bench/state.py
+
+clean: ## delete what was built
+	rm -rf edge_jobs/target edge_jobs/*/target build .mypy_cache .ruff_cache .pytest_cache \
+		.hypothesis .import_linter_cache
+	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+clean-all: clean ## delete also what was downloaded
+	rm -rf .venv .cache *.egg-info

@@ -1,0 +1,217 @@
+"""Flink's JSON -> the plain data that speck decides on. Pure; no I/O.
+
+A KeyError or TypeError from here means "not what Flink says"; the engine translates it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from binders.flink.failures import reason_of
+from speck.binding import CheckpointInfo, JobException, SavepointProgress
+from speck.observed import EngineJob, EngineView, RunState, Slots
+
+Json = Mapping[str, Any]
+
+_STATES = {
+    "INITIALIZING": RunState.STARTING,
+    "CREATED": RunState.STARTING,
+    "RESTARTING": RunState.RESTARTING,
+    "RECONCILING": RunState.RESTARTING,
+    # given up by this JobManager only: whoever leads next brings it back
+    "SUSPENDED": RunState.RESTARTING,
+    # not coming back: the restart strategy has given up, tasks are being ended
+    "FAILING": RunState.STOPPING,
+    "CANCELLING": RunState.STOPPING,
+    "FINISHED": RunState.FINISHED,
+    "CANCELED": RunState.CANCELED,
+    "FAILED": RunState.FAILED,
+}
+
+_SAVEPOINT_MADE = re.compile(r"savepoint has been created at: (\S+?),? but ")
+_MADE_BUT_FAILED = "StopWithSavepointStoppingException"
+
+
+def run_state(state: str, running: int, finished: int, total: int) -> RunState:
+    """`state` of Flink with its tasks' counts.
+
+    Flink says RUNNING as soon as it has planned the job, slots or not: it counts as running
+    only when every task runs (some may have finished: a bounded source beside another).
+    """
+    if state != "RUNNING":
+        return _STATES[state]
+    everyone = total > 0 and running > 0 and running + finished == total
+    return RunState.RUNNING if everyone else RunState.STARTING
+
+
+def engine_view(overview: Json, jobs: Json) -> EngineView:
+    """From `/overview` and `/jobs/overview`."""
+    listed = [_engine_job(each) for each in jobs["jobs"]]
+    return EngineView(
+        version=str(overview["flink-version"]),
+        slots=Slots(int(overview["slots-total"]), int(overview["slots-available"])),
+        jobs={job.engine_job_id: job for job in listed},
+    )
+
+
+def _engine_job(job: Json) -> EngineJob:
+    tasks = job["tasks"]
+    running, total = int(tasks["running"]), int(tasks["total"])
+    state = run_state(job["state"], running, int(tasks["finished"]), total)
+    return EngineJob(str(job["jid"]), str(job["name"]), state, running, total)
+
+
+def job_state(job: Json) -> RunState:
+    """From `/jobs/:id`, whose `status-counts` count operators chains, not tasks."""
+    counts = [vertex["tasks"] for vertex in job["vertices"]]
+    running = sum(int(tasks["RUNNING"]) for tasks in counts)
+    finished = sum(int(tasks["FINISHED"]) for tasks in counts)
+    total = sum(int(vertex["parallelism"]) for vertex in job["vertices"])
+    return run_state(job["state"], running, finished, total)
+
+
+def engine_clock_ms(job: Json) -> int:
+    """The engine's clock when it answered `/jobs/:id`, Unix ms (not taken from its cache)."""
+    return int(job["now"])
+
+
+def ended_ms(jobs: Json, engine_job_id: str) -> int | None:
+    """When the job of `/jobs/overview` ended, Unix ms of the engine; None: it has not."""
+    ends = [int(job["end-time"]) for job in jobs["jobs"] if job["jid"] == engine_job_id]
+    return ends[0] if ends and ends[0] >= 0 else None
+
+
+def savepoint_progress(answer: Json) -> SavepointProgress:
+    """From `/jobs/:id/savepoints/:trigger`, for savepoints and stops alike."""
+    if answer["status"]["id"] != "COMPLETED":
+        return SavepointProgress(done=False)
+    operation = answer.get("operation") or {}
+    failure = operation.get("failure-cause")
+    if failure is None:
+        return SavepointProgress(done=True, location=str(operation["location"]))
+    trace = str(failure.get("stack-trace") or failure.get("class") or "")
+    made = _SAVEPOINT_MADE.search(trace) if _MADE_BUT_FAILED in trace else None
+    location = made[1] if made else None
+    return SavepointProgress(done=True, location=location, failure=reason_of(trace))
+
+
+def newest_state(answer: Json) -> CheckpointInfo | None:
+    """The newest state that can be restored, from `/jobs/:id/checkpoints`.
+
+    Ids rise with time, savepoints and checkpoints alike. Discarded ones are gone (Flink deletes
+    checkpoints of a job that finished), and an intermediate savepoint may be older than the
+    newest checkpoint. An incarnation that has completed nothing is where it was restored from.
+    """
+    latest = answer["latest"]
+    complete = [latest.get("completed"), latest.get("savepoint"), *(answer.get("history") or [])]
+    usable = [state for state in complete if state is not None and _usable(state)]
+    if usable:
+        newest = max(usable, key=lambda state: int(state["id"]))
+        return CheckpointInfo(
+            checkpoint_id=int(newest["id"]),
+            path=str(newest["external_path"]),
+            at_ms=int(newest["trigger_timestamp"]),
+            bytes=int(newest["state_size"]),
+            is_savepoint=bool(newest["is_savepoint"]),
+        )
+    restored = latest.get("restored")
+    # once something was completed, its input was acknowledged: what was restored is too old
+    something_completed = int(answer["counts"]["completed"]) > 0
+    if something_completed or restored is None or not _is_path(restored.get("external_path")):
+        return None
+    return CheckpointInfo(
+        checkpoint_id=int(restored["id"]),
+        path=str(restored["external_path"]),
+        at_ms=int(restored["restore_timestamp"]),
+        bytes=0,
+        is_savepoint=bool(restored["is_savepoint"]),
+    )
+
+
+def _usable(state: Json) -> bool:
+    complete = state.get("status") == "COMPLETED" and not state.get("discarded", False)
+    return complete and _is_path(state.get("external_path"))
+
+
+def _is_path(path: object) -> bool:
+    """Flink writes `<checkpoint-not-externally-addressable>` for state kept in its memory."""
+    return isinstance(path, str) and path != "" and not path.startswith("<")
+
+
+def job_exceptions(answer: Json) -> list[JobException]:
+    """From `/jobs/:id/exceptions`, newest first."""
+    entries = (answer.get("exceptionHistory") or {}).get("entries") or []
+    found = [
+        JobException(
+            at_ms=int(entry["timestamp"]),
+            name=str(entry["exceptionName"]),
+            trace=str(entry["stacktrace"]),
+            task=entry.get("taskName"),
+        )
+        for entry in entries
+    ]
+    return sorted(found, key=lambda each: each.at_ms, reverse=True)
+
+
+def jar_ids(answer: Json) -> dict[str, str]:
+    """SHA-256 -> newest id, of the jars in `/jars` that speck has uploaded."""
+    listed = sorted(answer["files"], key=lambda jar: int(jar["uploaded"]))
+    return {
+        str(jar["name"]).removesuffix(".jar"): str(jar["id"])
+        for jar in listed
+        if re.fullmatch(r"[0-9a-f]{64}\.jar", str(jar["name"]))
+    }
+
+
+def jar_id(answer: Json) -> str:
+    """From `/jars/upload`, which tells the path of the stored file."""
+    return str(answer["filename"]).replace("\\", "/").rpartition("/")[2]
+
+
+def counter_names(listed: Iterable[Json]) -> list[str]:
+    """Of one vertex's metrics, those of which differences and sums make sense.
+
+    Flink's listing does not tell counters from gauges. Ours are the operators' own
+    (`0.Source__mqtt.numRecordsOut`; a task's own record counters stay 0 in a chained job), and
+    the tasks' accumulated busy, idle and back-pressured time.
+    """
+    return sorted(str(each["id"]) for each in listed if _is_counter(str(each["id"])))
+
+
+_TASK_TIMES = ("accumulateBusyTimeMs", "accumulateIdleTimeMs", "accumulateBackPressuredTimeMs")
+_NO_OPERATOR = ("Shuffle.", "buffers.", "Buffers.", "GarbageCollector.", "Status.")
+_GAUGE = re.compile(
+    r"PerSecond$|[wW]atermark|Lag$|(?:^|\.)current[A-Z]|Usage$|Ratio$|[iI]dleTime$"
+    r"|_(?:min|max|mean|median|stddev|p\d+)$|\.split\."
+)
+
+
+def _is_counter(name: str) -> bool:
+    subtask, _, metric = name.partition(".")
+    if not subtask.isdigit():
+        return False
+    if metric in _TASK_TIMES:
+        return True
+    if "." not in metric or metric.startswith(_NO_OPERATOR):
+        return False
+    return _GAUGE.search(metric) is None
+
+
+def summed(vertex: str, values: Iterable[Json]) -> dict[str, float]:
+    """`0.name`, `1.name`, ... of one vertex -> sum by name; what is no number is left out.
+
+    The tasks' times get the vertex's id before them: each vertex has its own.
+    """
+    total: dict[str, float] = {}
+    for each in values:
+        metric = str(each["id"]).partition(".")[2]
+        name = f"{vertex}.{metric}" if metric in _TASK_TIMES else metric
+        try:
+            value = float(each["value"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if abs(value) != float("inf") and value == value:
+            total[name] = total.get(name, 0.0) + value
+    return total

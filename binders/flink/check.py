@@ -1,0 +1,295 @@
+"""Settings of a Flink that lose data or starve jobs, each with the line that mends it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from binders.flink.settings import Settings, milliseconds, size_bytes
+from speck.binding import Finding
+from speck.observed import EngineView, RunState
+
+UNSET = "not set"
+
+_CHECKPOINT_DIR = ("execution.checkpointing.dir", "state.checkpoints.dir")
+_INTERVAL = "execution.checkpointing.interval"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """`good` judges the value that holds: the one set under `names`, else Flink's `default`."""
+
+    severity: str
+    names: tuple[str, ...]
+    default: str | None
+    good: Callable[[str], bool]
+    why: str
+    mend: str
+
+    def finding(self, settings: Settings) -> Finding | None:
+        found = settings.get(*self.names)
+        value = found if found is not None else self.default
+        if value is not None and self.good(value):
+            return None
+        shown = found if found is not None else _unset(self.default)
+        return Finding(self.severity, self.names[0], shown, self.why, self.mend)
+
+
+def _unset(default: str | None) -> str:
+    return f"{UNSET} (Flink's default: {default})" if default is not None else UNSET
+
+
+def _at_most(limit: str) -> Callable[[str], bool]:
+    most = milliseconds(limit)
+    return lambda text: most is not None and (milliseconds(text) or 0) <= most
+
+
+def _at_least(limit: str) -> Callable[[str], bool]:
+    least = milliseconds(limit)
+
+    def good(text: str) -> bool:
+        value = milliseconds(text)
+        return value is None or least is None or value >= least
+
+    return good
+
+
+def _is(*words: str) -> Callable[[str], bool]:
+    return lambda text: text.strip().lower() in words
+
+
+def _is_not(*words: str) -> Callable[[str], bool]:
+    return lambda text: text.strip().lower() not in words
+
+
+def _any(_: str) -> bool:
+    return True
+
+
+_RULES = (
+    _Rule(
+        "error",
+        ("cluster.intercept-user-system-exit",),
+        "DISABLED",
+        _is("throw"),
+        "a job that calls System.exit ends the JobManager and every job with it:"
+        " main() runs inside it",
+        "cluster.intercept-user-system-exit: THROW",
+    ),
+    _Rule(
+        "error",
+        _CHECKPOINT_DIR,
+        None,
+        _any,
+        "checkpoints are kept in the JobManager's memory and are lost with it, and messages"
+        " acknowledged at them too",
+        "execution.checkpointing.dir: file:///var/lib/flink/checkpoints",
+    ),
+    _Rule(
+        "error",
+        ("execution.checkpointing.storage", "state.checkpoint-storage"),
+        "filesystem",
+        _is_not("jobmanager"),
+        "checkpoints are kept in the JobManager's memory and are lost with it, whatever folder"
+        " is set",
+        "execution.checkpointing.storage: filesystem",
+    ),
+    _Rule(
+        "error",
+        ("execution.checkpointing.savepoint-dir", "state.savepoints.dir"),
+        None,
+        _any,
+        "a stop with savepoint that names no folder is refused",
+        "execution.checkpointing.savepoint-dir: file:///var/lib/flink/savepoints",
+    ),
+    _Rule(
+        "error",
+        ("execution.checkpointing.externalized-checkpoint-retention",),
+        "NO_EXTERNALIZED_CHECKPOINTS",
+        _is("retain_on_cancellation"),
+        "cancelling a job deletes its checkpoints; after a failed stop nothing is left to go on"
+        " from, while its input is acknowledged up to there",
+        "execution.checkpointing.externalized-checkpoint-retention: RETAIN_ON_CANCELLATION",
+    ),
+    _Rule(
+        "error",
+        (_INTERVAL,),
+        None,
+        lambda text: milliseconds(text) is None or (milliseconds(text) or 0) > 0,
+        "a job that does not ask for checkpoints itself never completes one: its input is never"
+        " acknowledged, fills the broker's queue and is read again after a restart",
+        f"{_INTERVAL}: 1s",
+    ),
+    _Rule(
+        "error",
+        ("execution.checkpointing.mode", "execution.checkpointing.consistency-mode"),
+        "EXACTLY_ONCE",
+        _is("exactly_once"),
+        "a checkpoint that does not align its inputs counts records twice after a restart",
+        "execution.checkpointing.mode: EXACTLY_ONCE",
+    ),
+    _Rule(
+        "error",
+        ("web.submit.enable",),
+        "true",
+        _is("true"),
+        "jars cannot be uploaded or run over REST, so no job can be deployed",
+        "web.submit.enable: true",
+    ),
+    _Rule(
+        "error",
+        ("restart-strategy.type", "restart-strategy"),
+        "exponential-delay",
+        _is_not("none", "off", "disable", "disabled"),
+        "a job is given up at its first failure, e.g. when its broker restarts",
+        "restart-strategy.type: exponential-delay",
+    ),
+    _Rule(
+        "warning",
+        ("web.upload.dir",),
+        None,
+        _any,
+        "uploaded jars vanish with the JobManager, so every job's is uploaded again",
+        "web.upload.dir: /var/lib/flink/upload",
+    ),
+    _Rule(
+        "warning",
+        ("execution.checkpointing.num-retained", "state.checkpoints.num-retained"),
+        "1",
+        lambda text: not text.strip().isdigit() or int(text) >= 3,
+        "one damaged file, and no checkpoint is left to go on from",
+        "execution.checkpointing.num-retained: 5",
+    ),
+    _Rule(
+        "warning",
+        ("execution.checkpointing.data-inline-threshold", "state.storage.fs.memory-threshold"),
+        "20kb",
+        lambda text: (size := size_bytes(text)) is None or size >= 100 * 1024,
+        "each checkpoint of a small state is many small files instead of one",
+        "execution.checkpointing.data-inline-threshold: 1mb",
+    ),
+    _Rule(
+        "warning",
+        ("heartbeat.timeout",),
+        "50 s",
+        _at_most("20 s"),
+        "for so long a TaskManager goes on with old tasks after its JobManager has died, beside"
+        " those started anew, and so long a dead TaskManager is not noticed",
+        "heartbeat.timeout: 10000",
+    ),
+    _Rule(
+        "warning",
+        ("heartbeat.interval",),
+        "10 s",
+        _at_most("5 s"),
+        "too few heartbeats fit into a short heartbeat.timeout: one lost packet, and jobs restart",
+        "heartbeat.interval: 2000",
+    ),
+    _Rule(
+        "warning",
+        ("metrics.fetcher.update-interval",),
+        "10 s",
+        lambda text: milliseconds(text) != 0 and _at_most("5 s")(text),
+        "metrics come late (0: never), and rates and placement with them",
+        "metrics.fetcher.update-interval: 2000",
+    ),
+    _Rule(
+        "warning",
+        ("rest.async.store-duration",),
+        "5 min",
+        _at_least("30 min"),
+        "the outcome of a savepoint is forgotten before a site that was cut off can ask for it",
+        "rest.async.store-duration: 1h",
+    ),
+    _Rule(
+        "warning",
+        ("rest.cache.execution-graph.timeout", "web.refresh-interval"),
+        "3 s",
+        _at_most("1 s"),
+        "what the engine says of a job is so old; every change takes longer",
+        "rest.cache.execution-graph.timeout: 500",
+    ),
+    _Rule(
+        "warning",
+        ("rest.cache.checkpoint-statistics.timeout", "web.refresh-interval"),
+        "3 s",
+        _at_most("1 s"),
+        "what the engine says of checkpoints is so old; finding the newest one has to wait for it",
+        "rest.cache.checkpoint-statistics.timeout: 500",
+    ),
+)
+
+
+def findings(settings: Settings, view: EngineView) -> list[Finding]:
+    """What the settings and the view show, errors first."""
+    found = [finding for rule in _RULES if (finding := rule.finding(settings)) is not None]
+    found += _slots(settings, view) + _exposed(settings)
+    return sorted(found, key=lambda finding: finding.severity != "error")
+
+
+def job_finding(name: str, config: Mapping[str, Any] | None) -> Finding | None:
+    """From `/jobs/:id/checkpoints/config` of one running job; None: it has no checkpoints."""
+    interval = float(config["interval"]) if config is not None else 0.0
+    if not 0 < interval < 2**62:
+        return Finding(
+            "error",
+            _INTERVAL,
+            f"job {name} takes no checkpoints",
+            "its input is never acknowledged, and is read again after a restart",
+            f"{_INTERVAL}: 1s",
+        )
+    kept = config["externalization"] if config is not None else {}
+    if not kept.get("enabled") or kept.get("delete_on_cancellation"):
+        return Finding(
+            "error",
+            "execution.checkpointing.externalized-checkpoint-retention",
+            f"job {name} deletes its checkpoints when it is cancelled",
+            "after a failed stop nothing is left to go on from, while its input is acknowledged",
+            "execution.checkpointing.externalized-checkpoint-retention: RETAIN_ON_CANCELLATION",
+        )
+    return None
+
+
+def _slots(settings: Settings, view: EngineView) -> list[Finding]:
+    name = "taskmanager.numberOfTaskSlots"
+    slots = view.slots
+    if slots is None:
+        return []
+    if slots.total == 0:
+        why = "no TaskManager has offered a slot: no job can run; start one"
+        return [Finding("error", name, "0 slots", why, f"{name}: 8")]
+    waiting = [job.name for job in view.jobs.values() if job.state is RunState.STARTING]
+    if slots.free == 0 and waiting:
+        shown = f"{settings.get(name) or slots.total}: no slot of {slots.total} is free"
+        why = "jobs may wait for a slot in vain: " + ", ".join(sorted(waiting)[:5])
+        return [Finding("warning", name, shown, why, f"{name}: {2 * slots.total}")]
+    return []
+
+
+def _exposed(settings: Settings) -> list[Finding]:
+    """Flink's REST runs any code that it is sent; only client certificates can stop that."""
+    if (settings.get("security.ssl.rest.authentication-enabled") or "").lower() == "true":
+        return []
+    address = settings.get("rest.bind-address")
+    if address is not None and _is_loopback(address):
+        return []
+    where = "every interface" if address in (None, "0.0.0.0", "::") else str(address)
+    return [
+        Finding(
+            "warning",
+            "rest.bind-address",
+            address if address is not None else _unset("0.0.0.0"),
+            f"whoever reaches {where} can run any code here: Flink's REST API takes jars from"
+            " everybody; bind it to loopback or to a private network that only speck reaches",
+            "rest.bind-address: 127.0.0.1",
+        )
+    ]
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

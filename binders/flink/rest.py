@@ -1,0 +1,198 @@
+"""A typed client of Flink's REST API: connections, time limits, errors; no decisions.
+
+Usable from several threads at once. Nothing is sent twice by itself, no redirect is followed
+(a registered address must not lead elsewhere), and no proxy of the environment is used.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from http.cookiejar import DefaultCookiePolicy
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import requests
+from requests.adapters import HTTPAdapter
+
+from binders.flink.failures import Refusal
+from speck.errors import EngineRefusedError, UnreachableError
+
+CONNECTIONS = 16
+"""Connections to one engine; more threads than that wait for each other."""
+
+LARGEST_ANSWER = 32 * 1024 * 1024
+"""Bytes of an answer that are read at most."""
+
+_CHUNK = 256 * 1024
+
+Params = Mapping[str, str]
+
+
+class RefusedAnswer(Exception):
+    """Flink said no. Never leaves this package: callers turn `refusal` into a SpeckError."""
+
+    def __init__(self, refusal: Refusal):
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+class FlinkRest:
+    """One Flink at `address`; a call may take `timeout_s` seconds unless it says otherwise."""
+
+    def __init__(self, address: str, timeout_s: float = 10.0):
+        self._address = address.rstrip("/")
+        self._timeout_s = timeout_s
+        session = requests.Session()
+        session.trust_env = False
+        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        adapter = HTTPAdapter(pool_connections=1, pool_maxsize=CONNECTIONS, pool_block=True)
+        session.mount("http://", adapter)
+        session.mount("https://", adapter)
+        self._session = session
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def get(self, path: str, params: Params | None = None) -> Any:
+        """JSON of a GET. Raises RefusedAnswer or UnreachableError."""
+        return self._call("GET", path, params=params)
+
+    def post(self, path: str, body: Mapping[str, Any], *, timeout_s: float | None = None) -> Any:
+        """JSON of a POST. Raises RefusedAnswer or UnreachableError."""
+        return self._call("POST", path, body=json.dumps(body).encode(), timeout_s=timeout_s)
+
+    def patch(self, path: str, params: Params) -> Any:
+        """JSON of a PATCH. Raises RefusedAnswer or UnreachableError."""
+        return self._call("PATCH", path, params=params)
+
+    def delete(self, path: str) -> Any:
+        """JSON of a DELETE. Raises RefusedAnswer or UnreachableError."""
+        return self._call("DELETE", path)
+
+    def upload(self, path: str, file: Path, name: str, *, timeout_s: float) -> Any:
+        """Send `file` as the only part, named `name`; memory stays flat whatever its size.
+
+        Raises RefusedAnswer, UnreachableError, or EngineRefusedError when the file cannot be
+        read.
+        """
+        try:
+            with file.open("rb") as content:
+                body = MultipartFile(content, file.stat().st_size, name)
+                return self._call(
+                    "POST", path, body=body, timeout_s=timeout_s, content_type=body.content_type
+                )
+        except OSError as error:
+            raise EngineRefusedError(f"cannot upload {file}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes | MultipartFile | None = None,
+        timeout_s: float | None = None,
+        content_type: str = "application/json",
+    ) -> Any:
+        limit = timeout_s if timeout_s is not None else self._timeout_s
+        try:
+            with self._session.request(
+                method,
+                self._address + path,
+                params=params,
+                data=body,
+                headers={"Content-Type": content_type} if body is not None else {},
+                timeout=(min(limit, self._timeout_s), limit),
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                text = _read(response, time.monotonic() + limit)
+                return self._decode(response, text)
+        except (requests.RequestException, OSError) as error:
+            raise UnreachableError(
+                f"cannot reach the engine at {self._address}: {_why(error)}"
+            ) from error
+
+    def _decode(self, response: requests.Response, text: bytes) -> Any:
+        status = response.status_code
+        try:
+            answer = json.loads(text) if text else {}
+        except ValueError:
+            answer = None
+        if 200 <= status < 300 and answer is not None:
+            return answer
+        errors = answer.get("errors") if isinstance(answer, dict) else None
+        if status >= 400 and isinstance(errors, list):
+            # Flink's own first line says nothing when a second one follows
+            said = [str(each) for each in errors if each]
+            raise RefusedAnswer(Refusal(status, "\n".join(said[1:] or said)))
+        # A redirect, or a page of a proxy, says nothing about the engine behind it.
+        raise UnreachableError(
+            f"cannot reach the engine at {self._address}: HTTP {status} is no answer of Flink's;"
+            " check the site's address"
+        )
+
+
+class MultipartFile:
+    """A multipart/form-data body with one file, read while it is sent."""
+
+    def __init__(self, content: Any, size: int, name: str):
+        boundary = uuid4().hex
+        self._head = (
+            f"--{boundary}\r\n"
+            f'Content-Disposition: form-data; name="jarfile"; filename="{name}"\r\n'
+            "Content-Type: application/java-archive\r\n\r\n"
+        ).encode()
+        self._tail = f"\r\n--{boundary}--\r\n".encode()
+        self._content = content
+        self._size = size
+        self.content_type = f"multipart/form-data; boundary={boundary}"
+
+    def __len__(self) -> int:
+        """Bytes of the whole body: becomes Content-Length, so that it is not sent chunked."""
+        return len(self._head) + self._size + len(self._tail)
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._head
+        left = self._size
+        while left and (chunk := self._content.read(min(_CHUNK, left))):
+            left -= len(chunk)
+            yield chunk
+        if left:
+            raise OSError(0, "it became shorter while it was sent")
+        yield self._tail
+
+
+def _read(response: requests.Response, deadline: float) -> bytes:
+    parts = []
+    size = 0
+    for chunk in response.iter_content(_CHUNK):
+        size += len(chunk)
+        if size > LARGEST_ANSWER:
+            raise requests.RequestException(f"its answer exceeds {LARGEST_ANSWER} bytes")
+        if time.monotonic() > deadline:
+            raise requests.Timeout("its answer took too long")
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def _why(error: BaseException) -> str:
+    """The innermost reason in a few words: the layers above quote object addresses."""
+    if isinstance(error, requests.ConnectTimeout):
+        return "no connection in time"
+    if isinstance(error, requests.Timeout):
+        return "no answer in time"
+    inner: BaseException = error
+    while (below := inner.__cause__ or inner.__context__) is not None:
+        inner = below
+    if isinstance(inner, OSError) and inner.strerror:
+        return inner.strerror
+    return str(inner)[:200] or type(inner).__name__

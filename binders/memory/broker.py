@@ -1,0 +1,68 @@
+"""The binder of kind `memory` for brokers."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from binders.memory.world import World
+from speck.binding import BrokerCapability, Finding, Target
+from speck.observed import BrokerView
+
+
+class MemoryBroker:
+    """A broker in this process; `World.current().broker(address)` is its other side."""
+
+    capabilities: frozenset[BrokerCapability]
+
+    def __init__(self, target: Target) -> None:
+        self._world = World.current()
+        self._broker = self._world.broker(target.address)
+        self.capabilities = self._broker.capabilities
+
+    def reach(self) -> str:
+        """Always `memory`."""
+        with self._call("reach"):
+            return "memory"
+
+    def reserve(self, client_id: str, topic: str) -> None:
+        """Make the session; a live holder is thrown out, which is noted as a fault."""
+        with self._call("reserve", client_id):
+            session = self._broker.subscribe(client_id, topic)
+            if session.holder is not None:
+                self._broker.thrown_out.append(client_id)
+            self._broker.readers[topic] = "some"
+
+    def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
+        """End the session; what it held is in `abandoned`."""
+        with self._call("release", client_id):
+            session = self._broker.sessions.pop(client_id, None)
+            if session is not None and session.holder is not None:
+                self._broker.thrown_out.append(client_id)
+            if session is not None and session.queue:
+                self._broker.abandoned[client_id].extend(session.queue)
+            if last_reader:
+                self._broker.readers[topic] = "none"
+
+    def view(self) -> BrokerView:
+        """The jobs' numbers, after the jobs have worked (unless `World.auto_pump` is off)."""
+        with self._call("view"):
+            if self._world.auto_pump:
+                self._world.pump()
+            return BrokerView(taken=dict(self._broker.taken), sent=dict(self._broker.sent))
+
+    def forget(self, client_id: str) -> None:
+        """Clear the retained numbers."""
+        with self._call("forget", client_id):
+            self._broker.taken.pop(client_id, None)
+            self._broker.sent.pop(client_id, None)
+
+    def check(self) -> list[Finding]:
+        """What the test put into `findings`."""
+        with self._call("check"):
+            return list(self._broker.findings)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _call(self, kind: str, subject: str = "") -> AbstractContextManager[None]:
+        return self._broker.call(kind, subject)

@@ -1,0 +1,204 @@
+"""The binder of kind `memory` for engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from binders.memory.slots import Incarnation, read_wiring
+from binders.memory.world import World
+from speck.binding import (
+    CheckpointInfo,
+    EngineCapability,
+    Finding,
+    JobException,
+    SavepointProgress,
+    Submission,
+    Target,
+)
+from speck.errors import DuplicateJobError, EngineRefusedError
+from speck.observed import EngineJob, EngineView, RunState, Slots
+
+
+class MemoryEngine:
+    """An engine in this process; `World.current().engine(address)` is its other side.
+
+    As with Flink: an id that was used is refused even when its job has ended, a job runs only
+    once all its slots are there, a savepoint of a job that does not run fails.
+    """
+
+    capabilities: frozenset[EngineCapability]
+
+    def __init__(self, target: Target) -> None:
+        self._world = World.current()
+        self._engine = self._world.engine(target.address)
+        self.capabilities = self._engine.capabilities
+
+    def view(self) -> EngineView:
+        """All jobs, ended ones too; a job counts one task for each slot."""
+        with self._call("view"):
+            jobs = {
+                job.id: EngineJob(
+                    job.id,
+                    job.submission.job_name,
+                    job.state,
+                    job.slots if job.state is RunState.RUNNING else 0,
+                    job.slots,
+                )
+                for job in self._engine.jobs.values()
+            }
+            return EngineView("memory", Slots(self._engine.total, self._engine.free), jobs)
+
+    def upload(self, jar_file: Path, sha256: str) -> None:
+        """Note the hash; the file must be there."""
+        with self._call("upload", sha256):
+            if sha256 not in self._engine.jars and not jar_file.is_file():
+                raise EngineRefusedError(f"cannot upload {jar_file}: no such file")
+            self._engine.jars.add(sha256)
+
+    def has_jar(self, sha256: str) -> bool:
+        """Whether the hash was uploaded."""
+        with self._call("has_jar", sha256):
+            return sha256 in self._engine.jars
+
+    def try_main(self, submission: Submission) -> None:
+        """Refuses an incarnation whose jar is nowhere."""
+        with self._call("try_main", submission.engine_job_id):
+            self._need_jar(submission)
+
+    def submit(self, submission: Submission) -> None:
+        """Start it, from the savepoint when one is given."""
+        job_id = submission.engine_job_id
+        with self._call("submit", job_id):
+            if job_id in self._engine.jobs:
+                raise DuplicateJobError(
+                    f"cannot start {submission.job_name}: duplicate job id {job_id}"
+                )
+            self._need_jar(submission)
+            job = Incarnation(self._engine, submission, read_wiring(submission.args))
+            if submission.savepoint is not None:
+                if not self._engine.readable(submission.savepoint):
+                    raise EngineRefusedError(
+                        f"cannot start {submission.job_name}: no state at {submission.savepoint}"
+                    )
+                ledger, job.epoch = self._world.saved[submission.savepoint]
+                job.ledger = deepcopy(ledger)
+            self._engine.jobs[job_id] = job
+            self._engine.schedule()
+
+    def status(self, engine_job_id: str) -> RunState | None:
+        """None when the engine does not know the id."""
+        with self._call("status", engine_job_id):
+            job = self._engine.jobs.get(engine_job_id)
+            return job.state if job else None
+
+    def stop(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
+        """Acknowledge what was taken, keep the state, end as FINISHED."""
+        with self._call("stop", engine_job_id):
+            job = self._live("stop", engine_job_id, trigger_id)
+            if trigger_id not in job.savepoints:
+                job.stopping = trigger_id
+                self._begin_savepoint(job, target_directory, trigger_id)
+
+    def savepoint(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
+        """Keep the state; the job goes on."""
+        with self._call("savepoint", engine_job_id):
+            job = self._live("take a savepoint of", engine_job_id, trigger_id)
+            if trigger_id not in job.savepoints:
+                self._begin_savepoint(job, target_directory, trigger_id)
+
+    def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
+        """Done at once unless the test holds savepoints."""
+        with self._call("savepoint_progress", engine_job_id):
+            job = self._known("look at a savepoint of", engine_job_id)
+            if trigger_id not in job.savepoints:
+                raise EngineRefusedError(
+                    f"cannot look at savepoint {trigger_id} of job {engine_job_id}: unknown"
+                )
+            return job.savepoints[trigger_id]
+
+    def cancel(self, engine_job_id: str) -> None:
+        """What was taken since the last checkpoint goes back to the session."""
+        with self._call("cancel", engine_job_id):
+            job = self._engine.jobs.get(engine_job_id)
+            if job is not None and not job.state.terminal:
+                job.end(RunState.CANCELED)
+                self._engine.schedule()
+
+    def newest_state(self, engine_job_id: str) -> CheckpointInfo | None:
+        """The newest checkpoint or savepoint of a job that the engine knows."""
+        with self._call("newest_state", engine_job_id):
+            job = self._engine.jobs.get(engine_job_id)
+            return job.newest if job else None
+
+    def exceptions(self, engine_job_id: str) -> list[JobException]:
+        """What `SlotPool.fail` noted."""
+        with self._call("exceptions", engine_job_id):
+            job = self._engine.jobs.get(engine_job_id)
+            return list(job.exceptions) if job else []
+
+    def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
+        """One node."""
+        with self._call("job_plan", engine_job_id):
+            job = self._known("show the plan of", engine_job_id)
+            node = {
+                "id": job.id,
+                "parallelism": job.slots,
+                "description": job.submission.entry_class,
+                "inputs": [],
+            }
+            return {"nodes": [node]}
+
+    def metrics(self, engine_job_id: str) -> Mapping[str, float]:
+        """Messages taken and sent, under the connector's names."""
+        with self._call("metrics", engine_job_id):
+            job = self._known("read the metrics of", engine_job_id)
+            return {
+                "source.numRecordsIn": float(job.ledger.messages),
+                "sink.numRecordsSend": float(job.number),
+            }
+
+    def check(self) -> list[Finding]:
+        """What the test put into `findings`."""
+        with self._call("check"):
+            return list(self._engine.findings)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _call(self, kind: str, subject: str = "") -> AbstractContextManager[None]:
+        return self._engine.call(kind, subject)
+
+    def _need_jar(self, submission: Submission) -> None:
+        """As every engine does: take the file again when the jar was lost."""
+        if submission.jar not in self._engine.jars:
+            if not submission.jar_file.is_file():
+                raise EngineRefusedError(
+                    f"cannot start {submission.job_name}: no jar {submission.jar} and no file"
+                    f" {submission.jar_file}"
+                )
+            self._engine.jars.add(submission.jar)
+
+    def _known(self, what: str, engine_job_id: str) -> Incarnation:
+        job = self._engine.jobs.get(engine_job_id)
+        if job is None:
+            raise EngineRefusedError(f"cannot {what} job {engine_job_id}: no such job")
+        return job
+
+    def _live(self, what: str, engine_job_id: str, trigger_id: str) -> Incarnation:
+        """A job that a savepoint can be asked of; the same trigger again is harmless."""
+        job = self._known(what, engine_job_id)
+        if job.state.terminal and trigger_id not in job.savepoints:
+            raise EngineRefusedError(f"cannot {what} job {engine_job_id}: it is {job.state}")
+        return job
+
+    def _begin_savepoint(self, job: Incarnation, directory: str | None, trigger_id: str) -> None:
+        path = f"{(directory or self._engine.storage).rstrip('/')}/{trigger_id}"
+        job.savepoints[trigger_id] = SavepointProgress(False)
+        if self._engine.hold_savepoints:
+            self._engine.held.append((job, trigger_id, path))
+        else:
+            self._engine.save(job, trigger_id, path)

@@ -1,0 +1,74 @@
+"""Numbered messages, and what a reader remembers of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+KEPT_EPOCHS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message; one without a producer is foreign and carries no number."""
+
+    payload: bytes
+    producer: str | None = None
+    epoch: int = 0
+    number: int = 0
+
+
+@dataclass(slots=True)
+class Seen:
+    """The numbers seen of one epoch: all up to `highest`, and those in `above` past a hole."""
+
+    highest: int = 0
+    above: set[int] = field(default_factory=set)
+
+    def add(self, number: int) -> bool:
+        """Note a number; False when it was seen before."""
+        if number <= self.highest or number in self.above:
+            return False
+        self.above.add(number)
+        while self.highest + 1 in self.above:
+            self.highest += 1
+            self.above.discard(self.highest)
+        return True
+
+    @property
+    def missing(self) -> int:
+        """How many numbers below the highest seen were never seen."""
+        return max(self.above) - self.highest - len(self.above) if self.above else 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What a reader has taken from each producer; the part of a job's state that counts."""
+
+    seen: dict[str, dict[int, Seen]] = field(default_factory=dict)
+    messages: int = 0
+
+    def add(self, message: Message) -> bool:
+        """Note a message; False when it is a repeat."""
+        if message.producer is not None:
+            epochs = self.seen.setdefault(message.producer, {})
+            if not epochs.setdefault(message.epoch, Seen()).add(message.number):
+                return False
+            for old in sorted(epochs)[:-KEPT_EPOCHS]:
+                del epochs[old]
+        self.messages += 1
+        return True
+
+    def taken(self) -> dict[str, dict[int, int]]:
+        """Producer -> epoch -> highest contiguous number."""
+        return {
+            producer: {epoch: seen.highest for epoch, seen in epochs.items()}
+            for producer, epochs in self.seen.items()
+        }
+
+    def missing(self) -> dict[str, dict[int, int]]:
+        """Producer -> epoch -> count of holes; producers and epochs without holes are absent."""
+        found = {
+            producer: {epoch: seen.missing for epoch, seen in epochs.items() if seen.missing}
+            for producer, epochs in self.seen.items()
+        }
+        return {producer: epochs for producer, epochs in found.items() if epochs}

@@ -1,0 +1,243 @@
+"""The state of an engine in this process: slots, and incarnations that really pass messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from binders.memory.faults import Faults
+from binders.memory.messages import Ledger, Message
+from speck.binding import (
+    CheckpointInfo,
+    EngineCapability,
+    Finding,
+    JobException,
+    SavepointProgress,
+    Submission,
+)
+from speck.observed import RunState, Sent, Taken
+
+if TYPE_CHECKING:
+    from binders.memory.queues import Queues, Session
+    from binders.memory.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What a job reads from its arguments (the job contract's own, not `args`)."""
+
+    source_broker: str
+    source_topic: str
+    sink_broker: str
+    sink_topic: str
+    client_id: str
+    attempt: int
+    sink_readers: str
+
+
+def read_wiring(args: Sequence[str]) -> Wiring | None:
+    """The wiring in a job's arguments; None when they follow another contract."""
+    given = dict(pairwise(args))
+    try:
+        return Wiring(
+            source_broker=given["--source-broker"],
+            source_topic=given["--source-topic"],
+            sink_broker=given["--sink-broker"],
+            sink_topic=given["--sink-topic"],
+            client_id=given["--client-id"],
+            attempt=int(given.get("--epoch", "1")),
+            sink_readers=given.get("--sink-readers", "some"),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class Incarnation:
+    """One run of a job: takes from its session, publishes unchanged, counts both."""
+
+    engine: SlotPool
+    submission: Submission
+    wiring: Wiring | None
+    ledger: Ledger = field(default_factory=Ledger)
+    state: RunState = RunState.STARTING
+    epoch: int = 0
+    number: int = 0
+    checkpoint_id: int = 0
+    unacked: list[Message] = field(default_factory=list)
+    newest: CheckpointInfo | None = None
+    savepoints: dict[str, SavepointProgress] = field(default_factory=dict)
+    stopping: str | None = None  # the trigger of a stop that has not finished
+    exceptions: list[JobException] = field(default_factory=list)
+    _saved: tuple[int, int] | None = None  # (messages, number) at the newest checkpoint
+
+    @property
+    def id(self) -> str:
+        return self.submission.engine_job_id
+
+    @property
+    def slots(self) -> int:
+        return max(1, self.submission.parallelism)
+
+    def open(self) -> None:
+        """All tasks run: hold the session, begin an epoch above any in the restored state."""
+        self.state = RunState.RUNNING
+        if self.wiring is not None:
+            self.epoch = max(self.epoch + 1, (self.wiring.attempt << 32) + 1)
+            self._session(self.wiring)
+
+    def work(self) -> int:
+        """Take what waits; gives how many messages were taken."""
+        if self.wiring is None:
+            return 0
+        queue = self._session(self.wiring).queue
+        sink = self.engine.world.broker(self.wiring.sink_broker)
+        taken = 0
+        while queue and self._may_publish(sink, self.wiring):
+            message = queue.popleft()
+            self.unacked.append(message)
+            taken += 1
+            if self.ledger.add(message):
+                self.number += 1
+                numbered = Message(message.payload, self._producer, self.epoch, self.number)
+                sink.publish(self.wiring.sink_topic, numbered)
+        return taken
+
+    def checkpoint(self, path: str | None = None) -> str:
+        """Complete a checkpoint (a savepoint when `path` is given): acknowledge, tell the
+        numbers, keep the state. Gives its path."""
+        idle = not self.unacked and self._saved == (self.ledger.messages, self.number)
+        if path is None and idle and self.newest is not None:
+            return self.newest.path
+        self.checkpoint_id += 1
+        self.unacked.clear()
+        now = self.engine.world.now_ms()
+        where = path or f"{self.engine.storage}/{self.id}/chk-{self.checkpoint_id}"
+        self.engine.world.saved[where] = (deepcopy(self.ledger), self.epoch)
+        self.newest = CheckpointInfo(self.checkpoint_id, where, now, 0, path is not None)
+        self._saved = (self.ledger.messages, self.number)
+        if self.wiring is not None:
+            self._tell(self.wiring, now)
+        return where
+
+    def end(self, state: RunState) -> None:
+        """Stop for good: unacknowledged messages go back to their session, in order."""
+        if self.wiring is not None and not self.state.terminal and self.epoch:
+            broker = self.engine.world.broker(self.wiring.source_broker)
+            session = broker.sessions.get(self.wiring.client_id)
+            if session is not None and session.holder == self.id:
+                session.queue.extendleft(reversed(self.unacked))
+                session.holder = None
+        self.unacked.clear()
+        self.state = state
+
+    @property
+    def _producer(self) -> str:
+        assert self.wiring is not None
+        return self.wiring.client_id.removeprefix("speck-").rpartition("-")[0]
+
+    def _session(self, wiring: Wiring) -> Session:
+        broker = self.engine.world.broker(wiring.source_broker)
+        return broker.connect(wiring.client_id, wiring.source_topic, self.id)
+
+    def _may_publish(self, sink: Queues, wiring: Wiring) -> bool:
+        """A link that has readers is not published to while none of them is there."""
+        readers = sink.readers.get(wiring.sink_topic, wiring.sink_readers)
+        return readers == "none" or sink.read_by_any(wiring.sink_topic)
+
+    def _tell(self, wiring: Wiring, now: int) -> None:
+        source = self.engine.world.broker(wiring.source_broker)
+        source.taken[wiring.client_id] = Taken(
+            checkpoint=self.checkpoint_id,
+            taken=self.ledger.taken(),
+            missing=self.ledger.missing(),
+            messages=self.ledger.messages,
+            at_ms=now,
+        )
+        if self.number:
+            sink = self.engine.world.broker(wiring.sink_broker)
+            said = Sent(self._producer, self.epoch, self.number, now)
+            sink.sent[wiring.client_id + "-out"] = said
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SlotPool(Faults):
+    """An engine. Engines with the same `storage` read each other's checkpoints; a savepoint
+    with a target directory can be read by all. While `hold_starts` jobs stay STARTING, while
+    `hold_savepoints` savepoints stay under way, until `let_go()`."""
+
+    world: World
+    total: int
+    capabilities: frozenset[EngineCapability] = frozenset(EngineCapability)
+    storage: str = "memory:"
+    hold_starts: bool = False
+    hold_savepoints: bool = False
+    findings: list[Finding] = field(default_factory=list)
+    jars: set[str] = field(default_factory=set)
+    jobs: dict[str, Incarnation] = field(default_factory=dict)
+    held: list[tuple[Incarnation, str, str]] = field(default_factory=list)
+
+    @property
+    def free(self) -> int:
+        """Slots that no job holds."""
+        holding = (job for job in self.jobs.values() if not job.state.terminal)
+        return self.total - sum(job.slots for job in holding if job.state != RunState.STARTING)
+
+    def running(self) -> list[Incarnation]:
+        """Incarnations whose tasks all run, oldest first."""
+        return [job for job in self.jobs.values() if job.state is RunState.RUNNING]
+
+    def schedule(self) -> None:
+        """Give free slots to waiting jobs, oldest first."""
+        for job in self.jobs.values():
+            waits = job.state is RunState.STARTING and not self.hold_starts
+            if waits and job.slots <= self.free:
+                job.open()
+
+    def readable(self, path: str) -> bool:
+        """Whether this engine can read the state at `path`."""
+        private = path.startswith("memory:") and not path.startswith(self.storage + "/")
+        return path in self.world.saved and not private
+
+    def save(self, job: Incarnation, trigger_id: str, path: str) -> None:
+        """Complete a savepoint, and the stop it belongs to; both fail unless all tasks run."""
+        if job.state is not RunState.RUNNING:
+            failure = f"not all tasks run: the job is {job.state}"
+            job.savepoints[trigger_id] = SavepointProgress(True, failure=failure)
+        else:
+            job.savepoints[trigger_id] = SavepointProgress(True, location=job.checkpoint(path))
+            if job.stopping == trigger_id:
+                job.end(RunState.FINISHED)
+        if job.stopping == trigger_id:
+            job.stopping = None
+        self.schedule()
+
+    def let_go(self) -> None:
+        """End `hold_starts` and `hold_savepoints`, and let happen what was held."""
+        with self.world.lock:
+            self.hold_starts = self.hold_savepoints = False
+            held, self.held = self.held, []
+            for job, trigger_id, path in held:
+                self.save(job, trigger_id, path)
+            self.schedule()
+
+    def fail(self, engine_job_id: str, message: str) -> None:
+        """Let an incarnation fail for good, with `message` among its exceptions."""
+        with self.world.lock:
+            job = self.jobs[engine_job_id]
+            job.end(RunState.FAILED)
+            failure = JobException(self.world.now_ms(), "MemoryFailure", message)
+            job.exceptions.insert(0, failure)
+            self.schedule()
+
+    def forget_jobs(self) -> None:
+        """Restart the engine's master: no job runs and none is known any more."""
+        with self.world.lock:
+            for job in self.jobs.values():
+                if not job.state.terminal:
+                    job.end(RunState.FAILED)
+            self.jobs.clear()
+            self.held.clear()

@@ -1,0 +1,165 @@
+"""The contract `MessageBroker` over MQTT."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+
+from paho.mqtt.client import MQTTMessage
+
+from binders.mqtt import bookkeeping, check
+from binders.mqtt.connection import (
+    V5,
+    V311,
+    Connection,
+    NoAnswerError,
+    Session,
+    UnsupportedVersionError,
+)
+from binders.mqtt.credentials import Credentials, read_credentials
+from speck.binding import BrokerCapability, Finding, Target
+from speck.errors import BrokerRefusedError
+from speck.observed import BrokerView, Sent, Taken
+
+log = logging.getLogger(__name__)
+
+SESSION_EXPIRY_S = 30 * 24 * 3600
+_LONGEST_TOPIC = 65535 - len(bookkeeping.READERS)
+
+
+class MqttBroker:
+    """A broker at `tcp://host:port` or `ssl://host:port`.
+
+    Each call opens a connection of its own in the calling thread, so calls may overlap.
+    Capability NUMBERS is taken back once the broker has turned out to know MQTT 3.1.1 only;
+    `reach` asks again.
+    """
+
+    capabilities: frozenset[BrokerCapability]
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._version = V5
+        self.capabilities = _capabilities(V5)
+
+    def reach(self) -> str:
+        """Connect once; `mqtt 5` or `mqtt 3.1.1`."""
+        self._version = V5
+        with self._open(_visitor()) as connection:
+            return "mqtt 5" if connection.version == V5 else "mqtt 3.1.1"
+
+    def reserve(self, client_id: str, topic: str) -> None:
+        """Make the session and its subscription, announce that the link has readers.
+
+        Nothing that waits in the session is taken: acknowledgements are manual and none is
+        sent, and Receive Maximum 1 keeps all but one message from travelling in vain.
+        """
+        _check_topic(topic)
+        session = Session(
+            client_id, clean=False, expiry_s=SESSION_EXPIRY_S, receive_maximum=1, manual_ack=True
+        )
+        with self._open(session) as connection:
+            connection.reserve(topic)
+            connection.publish(bookkeeping.READERS + topic, b"some", retain=True)
+
+    def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
+        """End the session; with `last_reader` announce that nobody reads the link."""
+        _check_topic(topic)
+        with self._open(Session(client_id)) as connection:
+            if last_reader:
+                connection.publish(bookkeeping.READERS + topic, b"none", retain=True)
+
+    def view(self) -> BrokerView:
+        """All readers' taken and all sinks' sent numbers; an unreadable one is skipped."""
+        taken: dict[str, Taken] = {}
+        sent: dict[str, Sent] = {}
+        marker = bookkeeping.MARKER + secrets.token_hex(8)
+        seen: list[str] = []
+
+        def note(message: MQTTMessage) -> None:
+            topic, payload = message.topic, bytes(message.payload)
+            client_id = topic.rpartition("/")[2]
+            try:
+                if topic == marker:
+                    seen.append(topic)
+                elif not payload:  # cleared while we look
+                    (taken if topic.startswith(bookkeeping.TAKEN) else sent).pop(client_id, None)
+                elif topic.startswith(bookkeeping.TAKEN):
+                    taken[client_id] = bookkeeping.parse_taken(payload)
+                elif topic.startswith(bookkeeping.SENT):
+                    sent[client_id] = bookkeeping.parse_sent(payload)
+            except ValueError as error:
+                log.warning("broker at %s: %s is skipped: %s", self._target.address, topic, error)
+
+        with self._open(_visitor(), note) as connection:
+            # The broker answers in order: once the marker comes back, so has all before it.
+            connection.subscribe(bookkeeping.TAKEN + "#", bookkeeping.SENT + "#", marker)
+            connection.publish(marker, b"")
+            try:
+                connection.wait(lambda: bool(seen), "read the retained numbers")
+            except NoAnswerError as error:
+                raise NoAnswerError(
+                    f"{error}; it took a message on {marker} and did not hand it back: may this"
+                    " user read speck/#?"
+                ) from error
+        return BrokerView(taken=taken, sent=sent)
+
+    def forget(self, client_id: str) -> None:
+        """Clear the retained numbers of a reader or sink; harmless when there are none."""
+        with self._open(_visitor()) as connection:
+            for topic in (bookkeeping.TAKEN + client_id, bookkeeping.SENT + client_id):
+                connection.publish(topic, b"", retain=True)
+
+    def check(self) -> list[Finding]:
+        """What can be seen from outside of settings that would lose data or starve jobs, and
+        what cannot be seen and must be made sure of. Each finding holds the line that mends
+        it in mosquitto.conf."""
+        return check.check(self._target, self._credentials(), self._open)
+
+    def close(self) -> None:
+        """Nothing is kept between calls."""
+
+    def _credentials(self) -> Credentials:
+        file = self._target.credentials
+        return read_credentials(file, self._target.address) if file else Credentials()
+
+    def _open(
+        self,
+        session: Session,
+        on_message: Callable[[MQTTMessage], None] | None = None,
+        anonymous: bool = False,
+    ) -> Connection:
+        deadline = time.monotonic() + self._target.timeout_s
+        credentials = self._credentials()
+        if anonymous:
+            credentials = Credentials(ca=credentials.ca)
+        address = self._target.address
+        if self._version == V5:
+            try:
+                connection = Connection(address, credentials, session, deadline, V5, on_message)
+                self.capabilities = _capabilities(V5)
+                return connection
+            except UnsupportedVersionError as error:
+                log.info("broker at %s: falling back to MQTT 3.1.1: %s", address, error)
+        connection = Connection(address, credentials, session, deadline, V311, on_message)
+        self._version = V311
+        self.capabilities = _capabilities(V311)
+        return connection
+
+
+def _visitor() -> Session:
+    """A session that ends with its connection, under a client id of its own."""
+    return Session("speck-visit-" + secrets.token_hex(8))
+
+
+def _capabilities(version: int) -> frozenset[BrokerCapability]:
+    if version == V5:
+        return frozenset({BrokerCapability.SESSIONS, BrokerCapability.NUMBERS})
+    return frozenset({BrokerCapability.SESSIONS})
+
+
+def _check_topic(topic: str) -> None:
+    if not topic or any(c in topic for c in "+#\0") or len(topic.encode()) > _LONGEST_TOPIC:
+        raise BrokerRefusedError(f"cannot use {topic!r} as a link's topic: no plain MQTT topic")

@@ -1,0 +1,352 @@
+"""One MQTT connection, driven by the calling thread: no thread of its own, nothing shared.
+
+Every wait is a poll on the socket up to the connection's deadline, so a call costs its round
+trips and no more, and any number of threads may hold connections at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from binders.mqtt.credentials import Credentials, tls_context
+from speck.errors import BrokerRefusedError, SpeckError, TransientError, UnreachableError
+
+log = logging.getLogger(__name__)
+
+V5 = MQTTProtocolVersion.MQTTv5
+V311 = MQTTProtocolVersion.MQTTv311
+
+_UNSUPPORTED_VERSION = 0x84
+_BUSY = frozenset({0x88, 0x89, 0x97, 0x9F})  # unavailable, busy, quota, connection rate
+_KEEPALIVE_S = 60
+_LONGEST_POLL_S = 15.0  # well below the keep-alive, which is looked after between polls
+_DRAIN_S = 2.0
+
+
+class UnsupportedVersionError(BrokerRefusedError):
+    """The broker does not speak the MQTT version that was asked for."""
+
+
+class NoAnswerError(UnreachableError):
+    """The connection is there, but what was waited for did not come in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a connection asks for. `expiry_s` is how long the session outlives it."""
+
+    client_id: str
+    clean: bool = True
+    expiry_s: int = 0
+    receive_maximum: int = 65535
+    manual_ack: bool = False
+
+
+class Connection:
+    """A connected MQTT client. Use it as a context manager; it is for one thread.
+
+    Opening raises UnreachableError (no answer until `deadline`, in `time.monotonic()`
+    seconds), BrokerRefusedError (answered no) or UnsupportedVersionError.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials,
+        session: Session,
+        deadline: float,
+        version: MQTTProtocolVersion = V5,
+        on_message: Callable[[MQTTMessage], None] | None = None,
+    ) -> None:
+        self.address = address
+        self.version = version
+        self.session_present = False
+        self.connack: dict[str, Any] = {}
+        self._deadline = deadline
+        self._connected: ReasonCode | None = None
+        self._gone: str | None = None
+        self._refused = False
+        self._pubacks: dict[int, ReasonCode] = {}
+        self._subacks: dict[int, list[ReasonCode]] = {}
+        self._client = self._make_client(session, credentials, on_message)
+        try:
+            self._connect(session, credentials)
+        except BaseException:
+            self._drop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close() if kind is None else self._drop()
+
+    def subscribe(self, *topics: str) -> None:
+        """Subscribe at QoS 1; with MQTT 5 retained messages come for new subscriptions only."""
+        if self.version == V5:
+            options = SubscribeOptions(
+                qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
+            )
+            _, mid = self._client.subscribe([(topic, options) for topic in topics])
+        else:
+            _, mid = self._client.subscribe([(topic, 1) for topic in topics])
+        self._await_suback(mid, topics)
+
+    def reserve(self, topic: str) -> None:
+        """Subscribe at QoS 1 without being sent what is retained (MQTT 5)."""
+        if self.version == V5:
+            options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
+            _, mid = self._client.subscribe([(topic, options)])
+        else:
+            _, mid = self._client.subscribe([(topic, 1)])
+        self._await_suback(mid, (topic,))
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Publish at QoS 1 and wait for the acknowledgement."""
+        self.await_puback(self.send(topic, payload, retain=retain), topic)
+
+    def send(self, topic: str, payload: bytes, *, retain: bool = False) -> int:
+        """Publish at QoS 1 without waiting; the result is for `await_puback`."""
+        try:
+            return self._client.publish(topic, payload, qos=1, retain=retain).mid
+        except ValueError as error:
+            raise BrokerRefusedError(f"cannot publish to {topic!r}: {error}") from error
+
+    def await_puback(self, mid: int, topic: str) -> None:
+        """Wait until the broker has taken the message; refuse when it has refused it."""
+        self.wait(lambda: mid in self._pubacks, f"publish to {topic}")
+        self._check_puback(mid, topic)
+
+    def puback_refusal(self, mid: int, topic: str) -> None:
+        """Raise when the broker has refused the message by now; do not wait."""
+        if mid in self._pubacks:
+            self._check_puback(mid, topic)
+
+    def wait(self, done: Callable[[], bool], what: str) -> None:
+        """Drive the connection until `done()`; `what` completes "cannot ..."."""
+        while not done():
+            if self._gone is not None:
+                kind = BrokerRefusedError if self._refused else UnreachableError
+                raise kind(f"cannot {what} at {self.address}: {self._gone}")
+            remaining = self._deadline - time.monotonic()
+            if remaining <= 0:
+                raise NoAnswerError(f"cannot {what} at {self.address}: no answer in time")
+            self._turn(min(remaining, _LONGEST_POLL_S))
+
+    def close(self) -> None:
+        """Say goodbye and wait until the broker has let go, so that what follows under the
+        same client id does not meet this connection. Never raises."""
+        sock = self._client.socket()
+        if sock is None or self._gone is not None:
+            self._drop()
+            return
+        # paho closes its socket as soon as DISCONNECT is written. A close with unread input
+        # resets the connection, and a reset may overtake the DISCONNECT: so a second handle
+        # keeps it open until the broker has closed its side.
+        with socket.socket(fileno=os.dup(sock.fileno())) as handle:
+            try:
+                self._client.disconnect()
+                while self._client.want_write() and self._client.socket() is not None:
+                    self._turn(max(0.0, self._deadline - time.monotonic()))
+                handle.shutdown(socket.SHUT_WR)
+                handle.settimeout(max(0.01, min(_DRAIN_S, self._deadline - time.monotonic())))
+                while handle.recv(65536):
+                    pass
+            except OSError as error:
+                log.debug("broker at %s: unclean goodbye: %s", self.address, error)
+        self._drop()
+
+    def _make_client(
+        self,
+        session: Session,
+        credentials: Credentials,
+        on_message: Callable[[MQTTMessage], None] | None,
+    ) -> Client:
+        client = Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=session.client_id,
+            clean_session=None if self.version == V5 else session.clean,
+            protocol=self.version,
+            reconnect_on_failure=False,
+            manual_ack=session.manual_ack,
+        )
+        client.max_queued_messages_set(0)
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
+        client.on_socket_open = _set_no_delay
+        if on_message is not None:
+            client.on_message = lambda _client, _data, message: on_message(message)
+        if credentials.user is not None:
+            client.username_pw_set(credentials.user, credentials.password)
+        return client
+
+    def _connect(self, session: Session, credentials: Credentials) -> None:
+        parts = urlsplit(self.address)
+        if parts.scheme not in ("tcp", "ssl") or parts.hostname is None:
+            raise BrokerRefusedError(
+                f"cannot use {self.address} as an MQTT broker: write tcp://host:1883"
+                " or ssl://host:8883"
+            )
+        if parts.scheme == "ssl" or credentials.ca is not None:
+            self._client.tls_set_context(tls_context(credentials.ca))
+        self._client.connect_timeout = max(0.001, self._deadline - time.monotonic())
+        try:
+            port = parts.port or 1883
+            if self.version == V5:
+                self._client.connect(
+                    parts.hostname,
+                    port,
+                    _KEEPALIVE_S,
+                    clean_start=session.clean,
+                    properties=_connect_properties(session),
+                )
+            else:
+                self._client.connect(parts.hostname, port, _KEEPALIVE_S)
+        except OSError as error:
+            raise self._connect_error(error) from error
+        self.wait(lambda: self._connected is not None, "connect")
+        assert self._connected is not None
+        if self._connected.is_failure:
+            raise self._refusal(self._connected, credentials)
+
+    def _connect_error(self, error: OSError) -> SpeckError:
+        said = error.strerror or str(error) or type(error).__name__
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return BrokerRefusedError(
+                f"cannot trust the broker at {self.address}: {error.verify_message};"
+                " the `ca` line of its credentials must name the authority that signed it"
+            )
+        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+            return BrokerRefusedError(f"cannot speak TLS with the broker at {self.address}: {said}")
+        return UnreachableError(f"cannot reach the broker at {self.address}: {said}")
+
+    def _refusal(self, reason: ReasonCode, credentials: Credentials) -> SpeckError:
+        text = f"cannot connect to the broker at {self.address}: it says {str(reason)!r}"
+        if reason.value == _UNSUPPORTED_VERSION:
+            return UnsupportedVersionError(text)
+        if reason.value in _BUSY:
+            return TransientError(text)
+        who = f"as user {credentials.user!r}" if credentials.user else "without credentials"
+        return BrokerRefusedError(f"{text} {who}; check the site's broker.credentials")
+
+    def _turn(self, timeout_s: float) -> None:
+        """Wait up to `timeout_s` for the socket and let paho work on what came.
+
+        `poll`, since `select` (which paho's own loop uses) fails past 1024 open files.
+        """
+        sock = self._client.socket()
+        if sock is None:
+            self._gone = self._gone or "the connection was lost"
+            return
+        pending = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
+        poller = select.poll()
+        poller.register(
+            sock.fileno(),
+            select.POLLIN | (select.POLLOUT if self._client.want_write() else 0),
+        )
+        events = poller.poll(0 if pending else timeout_s * 1000)
+        flags = events[0][1] if events else 0
+        if flags & select.POLLOUT:
+            self._client.loop_write()
+        if pending or flags & ~select.POLLOUT:
+            self._client.loop_read()
+        self._client.loop_misc()
+
+    def _await_suback(self, mid: int | None, topics: tuple[str, ...]) -> None:
+        what = "subscribe to " + ", ".join(topics)
+        self.wait(lambda: mid in self._subacks, what)
+        for topic, code in zip(topics, self._subacks.pop(mid or 0), strict=False):
+            if code.is_failure:
+                raise BrokerRefusedError(
+                    f"cannot subscribe to {topic} at {self.address}: the broker says"
+                    f" {str(code)!r}; let its user read that topic"
+                )
+
+    def _check_puback(self, mid: int, topic: str) -> None:
+        code = self._pubacks.pop(mid)
+        if code.is_failure:
+            raise BrokerRefusedError(
+                f"cannot publish to {topic} at {self.address}: the broker says {str(code)!r};"
+                " let its user write that topic"
+            )
+
+    def _on_connect(
+        self,
+        _client: Client,
+        _data: Any,
+        flags: ConnectFlags,
+        reason: ReasonCode,
+        properties: Properties | None,
+    ) -> None:
+        self._connected = reason
+        self.session_present = flags.session_present
+        self.connack = properties.json() if properties else {}  # type: ignore[no-untyped-call]
+
+    def _on_disconnect(
+        self,
+        _client: Client,
+        _data: Any,
+        flags: DisconnectFlags,
+        reason: ReasonCode,
+        _properties: Properties | None,
+    ) -> None:
+        if flags.is_disconnect_packet_from_server:
+            self._gone = f"the broker ended the connection: {reason}"
+            self._refused = reason.value in (0x87, 0x95)  # not authorised, packet too large
+        else:
+            self._gone = "the connection was lost"
+
+    def _on_publish(
+        self, _client: Client, _data: Any, mid: int, reason: ReasonCode, _properties: Properties
+    ) -> None:
+        self._pubacks[mid] = reason
+
+    def _on_subscribe(
+        self,
+        _client: Client,
+        _data: Any,
+        mid: int,
+        reasons: list[ReasonCode],
+        _properties: Properties | None,
+    ) -> None:
+        self._subacks[mid] = reasons
+
+    def _drop(self) -> None:
+        sock = self._client.socket()
+        if sock is not None:
+            sock.close()
+
+
+def _connect_properties(session: Session) -> Properties:
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties.SessionExpiryInterval = session.expiry_s
+    properties.ReceiveMaximum = session.receive_maximum
+    return properties
+
+
+def _set_no_delay(_client: Client, _data: Any, sock: Any) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

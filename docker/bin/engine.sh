@@ -1,0 +1,95 @@
+#!/bin/sh
+# Starts the Flink of a site, in a container or under systemd: engine.sh edge | jobmanager | taskmanager
+# edge is all of Flink in one JVM, for machines of 2 GB or less.
+#
+#   SPECK_LIB               folder of the jars, /opt/speck/lib
+#   SPECK_CONF              folder with config.yaml and log4j.properties, /etc/speck/flink
+#   SPECK_DATA              folder for logs, /var/lib/speck (config.yaml names the other folders)
+#   SPECK_ENGINE_ADDRESS    address under which REST (edge) or RPC (jobmanager) is reached, 127.0.0.1
+#   SPECK_ENGINE_LISTEN     address to listen on, the same. Flink's REST API runs any code that it
+#                           is sent: loopback or a private address only.
+#   SPECK_ENGINE_PORT       port of REST, 8081
+#   SPECK_ENGINE_SLOTS      slots of the site, or of each taskmanager, 8
+#   SPECK_ENGINE_HEAP       heap of the edge's JVM, 192m: about 10 MB a job beyond the first eight
+#   SPECK_CREDENTIALS_DIR   credentials of the brokers, read by the connector
+#
+# Further arguments (-Dkey=value) override config.yaml.
+set -eu
+
+fail() {
+    echo "speck-engine: cannot start: $1" >&2
+    exit 1
+}
+
+role=${1:-}
+[ $# -eq 0 ] || shift
+lib=${SPECK_LIB:-/opt/speck/lib}
+conf=${SPECK_CONF:-/etc/speck/flink}
+log=${SPECK_DATA:-/var/lib/speck}/log
+address=${SPECK_ENGINE_ADDRESS:-127.0.0.1}
+listen=${SPECK_ENGINE_LISTEN:-$address}
+port=${SPECK_ENGINE_PORT:-8081}
+slots=${SPECK_ENGINE_SLOTS:-8}
+heap=${SPECK_ENGINE_HEAP:-192m}
+# A throw-away file of the JVM's own in /tmp helps nobody here and wears out an SD card.
+java="java -XX:-UsePerfData"
+
+command -v java >/dev/null || fail "java is missing; run apt-get install openjdk-17-jre-headless"
+for jar in flink-dist speck-mqtt-connector; do
+    ls "$lib/$jar"*.jar >/dev/null 2>&1 || fail "$jar is not in $lib; install it there"
+done
+
+# What Flink reaches into; Java 17 wants each one named (env.java.opts.all of Flink's own files).
+opens=
+for package in lang net io nio text time util util.concurrent util.concurrent.atomic \
+    util.concurrent.locks; do
+    opens="$opens --add-opens=java.base/java.$package=ALL-UNNAMED"
+done
+opens="$opens -Djava.security.manager=allow"
+logging="-Dlog.file=$log/$role.log -Dlog4j.configurationFile=file:$conf/log4j.properties"
+
+# Prints one of the two lists of options that Flink works out from the memory in config.yaml.
+memory() {
+    asked=$1
+    line=$2
+    shift 2
+    # shellcheck disable=SC2086  # lists of options, split on purpose
+    $java $opens -cp "$lib/bin/bash-java-utils.jar:$lib/*" \
+        org.apache.flink.runtime.util.bash.BashJavaUtils "$asked" --configDir "$conf" "$@" |
+        sed -n 's/^BASH_JAVA_UTILS_EXEC_RESULT://p' | sed -n "${line}p"
+}
+
+mkdir -p "$log"
+# shellcheck disable=SC2086  # the lists of options hold no spaces inside an option
+case $role in
+edge)
+    exec $java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms80m "-Xmx$heap" \
+        -XX:MaxMetaspaceSize=192m -XX:ReservedCodeCacheSize=64m -Xss512k \
+        -XX:+ExitOnOutOfMemoryError $opens $logging -cp "$lib/*" \
+        io.speck.runtime.EdgeSite --config-dir "$conf" \
+        "-Drest.address=$address" "-Drest.bind-address=$listen" "-Drest.port=$port" \
+        "-Dtaskmanager.numberOfTaskSlots=$slots" "$@"
+    ;;
+jobmanager)
+    set -- "-Djobmanager.rpc.address=$address" "-Djobmanager.bind-host=$listen" \
+        "-Drest.address=$address" "-Drest.bind-address=$listen" "-Drest.port=$port" "$@"
+    jvm=$(memory GET_JM_RESOURCE_PARAMS 1 "$@")
+    [ -n "$jvm" ] || fail "Flink does not accept the memory settings in $conf/config.yaml"
+    sizes=$(memory GET_JM_RESOURCE_PARAMS 2 "$@")
+    exec $java $jvm -XX:+ExitOnOutOfMemoryError $opens $logging -cp "$lib/*" \
+        org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint \
+        --configDir "$conf" $sizes "$@"
+    ;;
+taskmanager)
+    set -- "-Djobmanager.rpc.address=$address" "-Dtaskmanager.numberOfTaskSlots=$slots" "$@"
+    jvm=$(memory GET_TM_RESOURCE_PARAMS 1 "$@")
+    [ -n "$jvm" ] || fail "Flink does not accept the memory settings in $conf/config.yaml"
+    sizes=$(memory GET_TM_RESOURCE_PARAMS 2 "$@")
+    exec $java $jvm -XX:+ExitOnOutOfMemoryError $opens $logging -cp "$lib/*" \
+        org.apache.flink.runtime.taskexecutor.TaskManagerRunner \
+        --configDir "$conf" $sizes "$@"
+    ;;
+*)
+    fail "expected edge, jobmanager or taskmanager, not '$role'"
+    ;;
+esac

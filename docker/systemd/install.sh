@@ -1,0 +1,54 @@
+#!/bin/sh
+# Installs an edge site on Debian 12 or Raspberry Pi OS 12 without Docker; README.md has the steps.
+#   install.sh ADDRESS FLINK_LIB [ROOT]
+# ADDRESS    the private address of this machine, where its engine and broker listen
+# FLINK_LIB  the folder pyflink/lib of the package apache-flink-libraries
+# ROOT       install below this folder instead of / (makes no users; for images and for trying)
+# Run it again to update: it leaves state, credentials and the two .env files alone.
+set -eu
+
+fail() {
+    echo "install.sh: cannot install: $1" >&2
+    exit 1
+}
+
+[ $# -ge 2 ] || fail "usage: install.sh ADDRESS FLINK_LIB [ROOT]"
+address=$1
+flink=$2
+root=${3:-}
+docker=$(cd "$(dirname "$0")/.." && pwd)
+edge_jobs=$docker/../edge_jobs
+connector=$edge_jobs/mqtt-connector/target/speck-mqtt-connector.jar
+runtime=$edge_jobs/runtime/target/speck-runtime.jar
+
+[ -f "$connector" ] && [ -f "$runtime" ] || fail "the jars are not built; run make jars"
+ls "$flink"/flink-dist-*.jar >/dev/null 2>&1 || fail "no flink-dist in $flink; see README.md"
+
+# away with what an older version left: two flink-dist on one class path are a riddle
+rm -rf "$root/opt/speck/lib"
+install -d "$root/opt/speck/bin" "$root/opt/speck/lib" "$root/etc/speck/flink" \
+    "$root/etc/speck/mosquitto" "$root/etc/systemd/system/mosquitto.service.d"
+install -m 755 "$docker"/bin/*.sh "$root/opt/speck/bin/"
+install -m 644 "$docker/systemd/README.md" "$root/opt/speck/"
+install -m 644 "$flink"/flink-dist-*.jar "$flink"/log4j-*.jar "$connector" "$runtime" \
+    "$root/opt/speck/lib/"
+install -m 644 "$docker/flink/edge/config.yaml" "$docker/flink/log4j.properties" \
+    "$root/etc/speck/flink/"
+install -m 644 "$docker/mosquitto/mosquitto.conf" "$docker/mosquitto/acl" \
+    "$root/etc/speck/mosquitto/"
+install -m 644 "$docker/systemd/speck-edge.service" "$root/etc/systemd/system/"
+install -m 644 "$docker/systemd/mosquitto.service.d/speck.conf" \
+    "$root/etc/systemd/system/mosquitto.service.d/"
+[ -e "$root/etc/speck/edge.env" ] ||
+    printf 'SPECK_ENGINE_ADDRESS=%s\n' "$address" > "$root/etc/speck/edge.env"
+[ -e "$root/etc/speck/broker.env" ] ||
+    printf 'SPECK_MQTT_LISTEN=%s\nSPECK_MQTT_URL=tcp://%s:1883\n' "$address" "$address" \
+        > "$root/etc/speck/broker.env"
+ls "$root/etc/speck/credentials/"* >/dev/null 2>&1 ||
+    "$docker/bin/new-credentials.sh" "$root/etc/speck/credentials" broker "tcp://$address:1883"
+if [ -z "$root" ]; then
+    id speck >/dev/null 2>&1 ||
+        useradd --system --user-group --home-dir /var/lib/speck --shell /usr/sbin/nologin speck
+    chown -R speck:speck /etc/speck/credentials
+    systemctl daemon-reload
+fi

@@ -1,0 +1,58 @@
+package io.speck.jobs;
+
+import io.speck.mqtt.Parameters;
+import java.time.Duration;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** What the jobs' own arguments have in common. */
+final class Arguments {
+    private static final Logger LOG = LoggerFactory.getLogger(Arguments.class);
+    private static final Set<String> CONTRACT =
+            Set.of(
+                    "job-name", "source-broker", "source-topic", "sink-broker", "sink-topic",
+                    "client-id", "epoch", "delivery", "sink-readers");
+
+    private Arguments() {}
+
+    /** Logs arguments that a job does not know; they are the connector's, or without effect. */
+    static void logUnknown(Parameters parameters, String... known) {
+        Set<String> names = new HashSet<>(parameters.asMap().keySet());
+        names.removeAll(CONTRACT);
+        names.removeAll(Set.of(known));
+        if (!names.isEmpty()) {
+            LOG.info("Arguments that this job itself does not use: {}", names);
+        }
+    }
+
+    /**
+     * The declared streams.
+     *
+     * @throws IllegalArgumentException when there is none
+     */
+    static List<String> streams(Parameters parameters) {
+        List<String> streams = parameters.getList("streams");
+        if (streams.isEmpty()) {
+            throw new IllegalArgumentException(
+                    "cannot use --streams \"\": it must name at least one stream, as in A1,A2");
+        }
+        return streams;
+    }
+
+    /**
+     * A duration of at least a millisecond.
+     *
+     * @throws IllegalArgumentException when it is shorter
+     */
+    static long positiveMillis(Parameters parameters, String name, Duration otherwise) {
+        long millis = parameters.getDuration(name, otherwise).toMillis();
+        if (millis < 1) {
+            throw new IllegalArgumentException(
+                    "cannot use --" + name + " \"" + parameters.get(name) + "\": it must be > 0");
+        }
+        return millis;
+    }
+}

@@ -1,0 +1,105 @@
+package io.speck.jobs;
+
+import io.speck.mqtt.Parameters;
+import io.speck.mqtt.SpeckJob;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
+import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.api.common.functions.RichFlatMapFunction;
+import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
+import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.util.Collector;
+
+/**
+ * Costs a set CPU time for each record and passes on a set share of the records.
+ *
+ * <p>{@code --cpu-us N}: microseconds of the task thread's CPU time for each record (0). What a
+ * record costs too much is taken off the next ones, and costs under 20 microseconds are saved up to
+ * that, so that the average stays right near the cost of reading the clock. {@code --selectivity S}: records out for each record in (1): of n
+ * records the first floor(n S) copies are passed on, evenly spread; over 1 it repeats records.
+ */
+public final class Burn {
+    private Burn() {}
+
+    public static void main(String[] args) throws Exception {
+        SpeckJob job = SpeckJob.from(args);
+        Arguments.logUnknown(job.parameters(), "cpu-us", "selectivity");
+        job.sink(flow(job.source(), job.parameters()));
+        job.execute();
+    }
+
+    static DataStream<byte[]> flow(DataStream<byte[]> records, Parameters parameters) {
+        return records.flatMap(
+                        new Burner(
+                                parameters.getDouble("cpu-us", 0),
+                                parameters.getDouble("selectivity", 1)))
+                .returns(PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO)
+                .uid("burn")
+                .name("burn");
+    }
+
+    static final class Burner extends RichFlatMapFunction<byte[], byte[]> {
+        private static final long serialVersionUID = 1L;
+        private static final int STEPS_BETWEEN_LOOKS = 200;
+        private static final double LEAST_NANOS = 20_000;
+        private static final double ROUNDING = 1e-9;
+
+        private final double nanosPerRecord;
+        private final double selectivity;
+        private transient ThreadMXBean threads;
+        private transient double owedNanos;
+        private transient double owedRecords;
+        private transient long noise;
+
+        Burner(double microsPerRecord, double selectivity) {
+            if (!(microsPerRecord >= 0 && microsPerRecord <= 60e6)) {
+                throw new IllegalArgumentException(
+                        "cannot use --cpu-us \"" + microsPerRecord + "\": it must be 0 to 60000000");
+            }
+            if (!(selectivity >= 0 && selectivity <= 1000)) {
+                throw new IllegalArgumentException(
+                        "cannot use --selectivity \"" + selectivity + "\": it must be 0 to 1000");
+            }
+            this.nanosPerRecord = microsPerRecord * 1000;
+            this.selectivity = selectivity;
+        }
+
+        @Override
+        public void open(OpenContext context) {
+            threads = ManagementFactory.getThreadMXBean();
+            owedNanos = 0;
+            owedRecords = 0;
+        }
+
+        @Override
+        public void flatMap(byte[] record, Collector<byte[]> out) {
+            owedNanos += nanosPerRecord;
+            if (owedNanos >= LEAST_NANOS) {
+                owedNanos -= burn(owedNanos);
+            }
+            owedRecords += selectivity;
+            while (owedRecords >= 1 - ROUNDING) {
+                out.collect(record);
+                owedRecords -= 1;
+            }
+        }
+
+        /** Uses up CPU time of this thread; returns how much it was, in nanoseconds. */
+        private double burn(double nanos) {
+            long start = threads.getCurrentThreadCpuTime();
+            long used;
+            do {
+                for (int i = 0; i < STEPS_BETWEEN_LOOKS; i++) {
+                    noise = noise * 6364136223846793005L + 1442695040888963407L;
+                }
+                used = threads.getCurrentThreadCpuTime() - start;
+            } while (used < nanos);
+            return used;
+        }
+
+        /** Keeps the compiler from leaving the loop out. */
+        long noise() {
+            return noise;
+        }
+    }
+}

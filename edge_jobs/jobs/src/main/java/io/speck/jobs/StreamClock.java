@@ -1,0 +1,230 @@
+package io.speck.jobs;
+
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.flink.api.common.state.ListState;
+import org.apache.flink.api.common.state.ListStateDescriptor;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
+import org.apache.flink.api.common.typeinfo.Types;
+import org.apache.flink.metrics.Counter;
+import org.apache.flink.runtime.state.StateInitializationContext;
+import org.apache.flink.runtime.state.StateSnapshotContext;
+import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
+import org.apache.flink.streaming.api.operators.AbstractStreamOperator;
+import org.apache.flink.streaming.api.operators.OneInputStreamOperator;
+import org.apache.flink.streaming.api.watermark.Watermark;
+import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
+import org.apache.flink.streaming.runtime.watermarkstatus.WatermarkStatus;
+
+/**
+ * Event time of several streams that share one topic: the least of the declared streams' last times.
+ *
+ * <p>A stream that is not heard yet, or pauses because the job before it moves, holds time back
+ * until it has been silent for the idle limit (processing time, counted anew after a restore). An
+ * end mark takes its stream out of the minimum; when every stream has ended (or is silent past the
+ * limit while others ended), time goes to the end of the last ended window, so that windows close. A detection after that begins a new round: end marks
+ * and last times are forgotten, but event time itself never goes back, so detections of a round
+ * that starts at earlier times are late. A detection that only trails its stream's end mark counts
+ * as late too.
+ *
+ * <p>Time is passed on in steps of one window; finer steps would cost a message each and change
+ * nothing. Runs at parallelism 1. Last times, end marks and time itself are operator state; the
+ * restored time is told downstream ahead of the first record.
+ */
+final class StreamClock extends AbstractStreamOperator<Detection>
+        implements OneInputStreamOperator<Detection, Detection> {
+    private static final long serialVersionUID = 1L;
+    private static final long NO_TIME = Long.MIN_VALUE;
+
+    private final List<String> declared;
+    private final long windowMs;
+    private final long idleLimitMs;
+
+    private transient Map<String, Heard> streams;
+    private transient ListState<StreamTime> savedStreams;
+    private transient ListState<Long> savedTime;
+    private transient Counter undeclared;
+    private transient long time;
+    private transient boolean announced;
+
+    StreamClock(List<String> declared, long windowMs, long idleLimitMs) {
+        this.declared = List.copyOf(declared);
+        this.windowMs = windowMs;
+        this.idleLimitMs = idleLimitMs;
+    }
+
+    /** Puts a clock behind a stream of detections. */
+    static SingleOutputStreamOperator<Detection> after(
+            SingleOutputStreamOperator<Detection> detections,
+            List<String> declared,
+            long windowMs,
+            long idleLimitMs) {
+        return detections
+                .transform(
+                        "stream-clock",
+                        TypeInformation.of(Detection.class),
+                        new StreamClock(declared, windowMs, idleLimitMs))
+                .setParallelism(1)
+                .uid("stream-clock")
+                .name("stream-clock");
+    }
+
+    @Override
+    public void initializeState(StateInitializationContext context) throws Exception {
+        super.initializeState(context);
+        savedStreams =
+                context.getOperatorStateStore()
+                        .getListState(
+                                new ListStateDescriptor<>(
+                                        "streams", TypeInformation.of(StreamTime.class)));
+        savedTime =
+                context.getOperatorStateStore()
+                        .getListState(new ListStateDescriptor<>("time", Types.LONG));
+        streams = new LinkedHashMap<>();
+        declared.forEach(name -> streams.put(name, new Heard(new StreamTime(name))));
+        time = NO_TIME;
+        if (context.isRestored()) {
+            for (StreamTime saved : savedStreams.get()) {
+                // a stream that is no longer declared is dropped
+                streams.replace(saved.stream, new Heard(saved));
+            }
+            for (long saved : savedTime.get()) {
+                time = Math.max(time, saved);
+            }
+        }
+    }
+
+    @Override
+    public void open() throws Exception {
+        super.open();
+        undeclared = getMetricGroup().counter("undeclared");
+        getMetricGroup().gauge("eventTimeMs", () -> time);
+        long now = now();
+        streams.values().forEach(stream -> stream.at = now);
+        announced = time == NO_TIME;
+        lookAgainAt(now + idleLimitMs);
+    }
+
+    @Override
+    public void snapshotState(StateSnapshotContext context) throws Exception {
+        super.snapshotState(context);
+        savedStreams.update(streams.values().stream().map(stream -> stream.time).toList());
+        savedTime.update(List.of(time));
+    }
+
+    @Override
+    public void processElement(StreamRecord<Detection> element) {
+        announce();
+        Detection detection = element.getValue();
+        Heard stream = streams.get(detection.stream);
+        if (stream == null) {
+            undeclared.inc();
+        } else {
+            if (!detection.end && allEnded()) {
+                beginNewRound();
+            }
+            stream.at = now();
+            stream.time.lastMs = Math.max(stream.time.lastMs, detection.timeMs);
+            stream.time.ended |= detection.end;
+        }
+        if (!detection.end) {
+            output.collect(element.replace(detection, detection.timeMs));
+        }
+        advance();
+    }
+
+    private boolean allEnded() {
+        for (Heard stream : streams.values()) {
+            if (!stream.time.ended) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private void beginNewRound() {
+        for (Heard stream : streams.values()) {
+            stream.time.ended = false;
+            stream.time.lastMs = StreamTime.NOT_HEARD;
+            stream.at = now();
+        }
+    }
+
+    /** Passes time on when the streams allow it. */
+    private void advance() {
+        long reached = reached();
+        if (reached == StreamTime.NOT_HEARD) {
+            return;
+        }
+        // a later detection may still have the very time reached, so that one is not over yet
+        long step = Math.floorDiv(reached, windowMs) * windowMs - 1;
+        if (step > time) {
+            time = step;
+            output.emitWatermark(new Watermark(time));
+        }
+    }
+
+    /** Least last time of the streams that count; NOT_HEARD when one of them is still awaited. */
+    private long reached() {
+        long silentSince = now() - idleLimitMs;
+        long least = Long.MAX_VALUE;
+        long lastEnded = StreamTime.NOT_HEARD;
+        for (Heard stream : streams.values()) {
+            if (stream.time.ended) {
+                lastEnded = Math.max(lastEnded, stream.time.lastMs);
+            } else if (stream.at > silentSince) {
+                least = Math.min(least, stream.time.lastMs);
+            }
+        }
+        if (least != Long.MAX_VALUE || lastEnded == StreamTime.NOT_HEARD) {
+            return least == Long.MAX_VALUE ? StreamTime.NOT_HEARD : least;
+        }
+        return (Math.floorDiv(lastEnded, windowMs) + 1) * windowMs;
+    }
+
+    private void lookAgainAt(long when) {
+        getProcessingTimeService()
+                .registerTimer(
+                        when,
+                        timestamp -> {
+                            announce();
+                            advance();
+                            lookAgainAt(now() + Math.max(1, Math.min(1000, idleLimitMs / 4)));
+                        });
+    }
+
+    private void announce() {
+        if (!announced) {
+            announced = true;
+            output.emitWatermark(new Watermark(time));
+        }
+    }
+
+    private long now() {
+        return getProcessingTimeService().getCurrentProcessingTime();
+    }
+
+    @Override
+    public void processWatermark(Watermark mark) {
+        // the source knows no event time; the last mark of a drained job must close its windows
+        if (mark.equals(Watermark.MAX_WATERMARK)) {
+            output.emitWatermark(mark);
+        }
+    }
+
+    @Override
+    public void processWatermarkStatus(WatermarkStatus status) {
+        // whether a stream is idle is judged here
+    }
+
+    /** A stream's time, and when (processing time) it was heard last. */
+    private static final class Heard {
+        final StreamTime time;
+        long at;
+
+        Heard(StreamTime time) {
+            this.time = time;
+        }
+    }
+}

@@ -1,0 +1,32 @@
+package io.speck.jobs;
+
+/**
+ * What is summed up over a window.
+ *
+ * <p>A plain class with public fields: Flink then serializes it by field, without Kryo.
+ */
+public final class Totals {
+    /** Revision before anything was emitted. */
+    static final int NOT_EMITTED = -1;
+
+    public long count;
+    public double speedSum;
+
+    /** Time that vehicles covered the sensor, in milliseconds. */
+    public double coveredMs;
+
+    /** Revision of the newest result that was emitted. */
+    public int revision = NOT_EMITTED;
+
+    public Totals() {}
+
+    void add(Detection detection) {
+        count++;
+        speedSum += detection.speedMps;
+        coveredMs += detection.lengthM / detection.speedMps * 1000;
+    }
+
+    double meanSpeedMps() {
+        return speedSum / count;
+    }
+}

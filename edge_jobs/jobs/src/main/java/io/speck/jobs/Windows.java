@@ -1,0 +1,41 @@
+package io.speck.jobs;
+
+import io.speck.mqtt.Parameters;
+import java.io.Serializable;
+import java.time.Duration;
+import java.util.List;
+
+/**
+ * Tumbling windows of event time, from the arguments.
+ *
+ * <p>{@code --streams A1,A2}: the streams whose least time is event time. {@code --window 60s}: the
+ * length. {@code --idle-limit 120s}: how long (processing time) a silent stream holds time back; it
+ * must exceed a move. {@code --lateness 10m}: how long (event time) after its end a window can still
+ * be corrected.
+ */
+record Windows(List<String> streams, long lengthMs, long idleLimitMs, long latenessMs)
+        implements Serializable {
+    static final String[] ARGUMENTS = {"streams", "window", "idle-limit", "lateness", "site"};
+
+    static Windows from(Parameters parameters) {
+        return new Windows(
+                Arguments.streams(parameters),
+                Arguments.positiveMillis(parameters, "window", Duration.ofSeconds(60)),
+                Arguments.positiveMillis(parameters, "idle-limit", Duration.ofSeconds(120)),
+                parameters.getDuration("lateness", Duration.ofMinutes(10)).toMillis());
+    }
+
+    long startOf(long timeMs) {
+        return Math.floorDiv(timeMs, lengthMs) * lengthMs;
+    }
+
+    /** Last millisecond of a window: its result is due when event time has passed it. */
+    long dueAt(long startMs) {
+        return startMs + lengthMs - 1;
+    }
+
+    /** When a window is forgotten. */
+    long forgottenAt(long startMs) {
+        return dueAt(startMs) + latenessMs;
+    }
+}

@@ -1,0 +1,83 @@
+package io.speck.mqtt;
+
+import io.netty.channel.nio.NioEventLoopGroup;
+import io.netty.util.concurrent.EventExecutor;
+import io.reactivex.plugins.RxJavaPlugins;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The network threads that all connections of this JVM share. They end with the last lease, so that
+ * nothing is left of a job whose class loader holds this class, and few threads serve many jobs
+ * when the engine's own does.
+ */
+final class EventLoops implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(EventLoops.class);
+    private static final int THREADS =
+            Math.max(1, Math.min(4, Runtime.getRuntime().availableProcessors()));
+    private static final int LINGER_MS = 500; // lets the client library finish its own clean-up
+
+    private static NioEventLoopGroup shared;
+    private static int leases;
+
+    static {
+        // by default an error without a receiver goes to the JVM's handler, and Flink's ends the JVM
+        RxJavaPlugins.setErrorHandler(e -> LOG.debug("error after the end of a connection", e));
+    }
+
+    private final NioEventLoopGroup group;
+    private boolean closed;
+
+    private EventLoops(NioEventLoopGroup group) {
+        this.group = group;
+    }
+
+    /** Must be closed. */
+    static synchronized EventLoops lease() {
+        if (leases++ == 0) {
+            shared = new NioEventLoopGroup(THREADS, threads());
+        }
+        return new EventLoops(shared);
+    }
+
+    NioEventLoopGroup group() {
+        return group;
+    }
+
+    /** The loop that runs the calling thread. */
+    EventExecutor current() {
+        for (EventExecutor loop : group) {
+            if (loop.inEventLoop()) {
+                return loop;
+            }
+        }
+        throw new IllegalStateException("cannot find the event loop of " + Thread.currentThread());
+    }
+
+    @Override
+    public void close() {
+        synchronized (EventLoops.class) {
+            if (!closed) {
+                closed = true;
+                if (--leases == 0) {
+                    shared.shutdownGracefully(LINGER_MS, 4L * LINGER_MS, TimeUnit.MILLISECONDS);
+                    shared = null;
+                }
+            }
+        }
+    }
+
+    private static ThreadFactory threads() {
+        AtomicInteger count = new AtomicInteger();
+        return task -> {
+            Thread thread = new Thread(task, "speck-mqtt-" + count.incrementAndGet());
+            thread.setDaemon(true);
+            // not the creating task's loader: that would keep one job's classes for all others
+            thread.setContextClassLoader(EventLoops.class.getClassLoader());
+            return thread;
+        };
+    }
+}

@@ -1,0 +1,138 @@
+package io.speck.mqtt;
+
+import com.hivemq.client.mqtt.MqttGlobalPublishFilter;
+import com.hivemq.client.mqtt.datatypes.MqttQos;
+import com.hivemq.client.mqtt.datatypes.MqttTopic;
+import com.hivemq.client.mqtt.exceptions.MqttEncodeException;
+import com.hivemq.client.mqtt.mqtt3.Mqtt3ClientBuilder;
+import com.hivemq.client.mqtt.mqtt3.Mqtt3RxClient;
+import com.hivemq.client.mqtt.mqtt3.message.connect.Mqtt3Connect;
+import com.hivemq.client.mqtt.mqtt3.message.connect.connack.Mqtt3ConnAck;
+import com.hivemq.client.mqtt.mqtt3.message.publish.Mqtt3Publish;
+import com.hivemq.client.mqtt.mqtt3.message.publish.Mqtt3PublishResult;
+import com.hivemq.client.mqtt.mqtt3.message.subscribe.Mqtt3Subscribe;
+import io.reactivex.disposables.CompositeDisposable;
+import io.reactivex.processors.UnicastProcessor;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * MQTT 3.1.1, for brokers that refuse MQTT 5: no stamps, so repeats are not dropped and nothing is
+ * known about holes; no reason codes, so records without a reader are taken as delivered; no
+ * Receive Maximum, so the broker's own limit holds.
+ */
+final class Mqtt3Connection extends MqttConnection {
+    private static final int UNLIMITED = LinkConfig.MOST_WINDOW;
+
+    private final Mqtt3RxClient client;
+    private final MqttTopic topic;
+    private final MqttQos qos;
+    private final UnicastProcessor<Mqtt3Publish> outgoing = UnicastProcessor.create();
+    private final CompositeDisposable flows = new CompositeDisposable();
+    private boolean reader;
+
+    Mqtt3Connection(LinkConfig link, EventLoops loops, Events events) {
+        super(link, loops, events);
+        this.topic = MqttTopic.of(link.topic());
+        this.qos = link.delivery().acknowledged() ? MqttQos.AT_LEAST_ONCE : MqttQos.AT_MOST_ONCE;
+        Mqtt3ClientBuilder builder =
+                ClientSettings.common(link, loops)
+                        .useMqttVersion3()
+                        .addDisconnectedListener(context -> finish(context.getCause()));
+        Credentials credentials = Credentials.forBroker(link.broker());
+        if (credentials.user() != null) {
+            builder =
+                    builder.simpleAuth()
+                            .username(credentials.user())
+                            .password(ClientSettings.password(credentials))
+                            .applySimpleAuth();
+        }
+        this.client = builder.buildRx();
+    }
+
+    @Override
+    void open(boolean asReader) {
+        reader = asReader;
+        if (reader) {
+            flows.add(
+                    client.publishes(MqttGlobalPublishFilter.ALL, qos != MqttQos.AT_MOST_ONCE)
+                            .subscribe(this::onMessage, error -> {}));
+        }
+        Mqtt3Connect connect =
+                Mqtt3Connect.builder()
+                        .cleanSession(!reader)
+                        .keepAlive(ClientSettings.KEEP_ALIVE_S)
+                        .build();
+        flows.add(client.connect(connect).subscribe(this::connected, error -> {}));
+    }
+
+    private void connected(Mqtt3ConnAck connAck) {
+        if (!reader) {
+            flows.add(client.publish(outgoing).subscribe(this::result, error -> {}));
+            onReady(connAck.isSessionPresent(), UNLIMITED);
+            return;
+        }
+        Mqtt3Subscribe subscribe =
+                Mqtt3Subscribe.builder().topicFilter(link.topic()).qos(qos).build();
+        flows.add(
+                client.subscribe(subscribe)
+                        .subscribe(
+                                subAck -> onReady(connAck.isSessionPresent(), UNLIMITED),
+                                refused -> disconnect()));
+    }
+
+    private void finish(Throwable cause) {
+        onEnded(cause);
+        flows.dispose();
+    }
+
+    @Override
+    void transmit(OutRecord record) {
+        Mqtt3Publish publish =
+                Mqtt3Publish.builder().topic(topic).payload(record.payload).qos(qos).build();
+        outgoing.onNext(publish);
+    }
+
+    private void result(Mqtt3PublishResult result) {
+        int outcome = OutRecord.DELIVERED;
+        String problem = null;
+        if (result.getError().isPresent()) {
+            Throwable error = result.getError().get();
+            boolean bad = error instanceof MqttEncodeException;
+            outcome = bad ? OutRecord.UNDELIVERABLE : OutRecord.CUT_OFF;
+            problem = error.toString();
+        }
+        onResult(null, outcome, problem);
+    }
+
+    @Override
+    CompletableFuture<?> publishRetained(String retainedTopic, byte[] payload) {
+        return client.toAsync()
+                .publish(
+                        Mqtt3Publish.builder()
+                                .topic(retainedTopic)
+                                .payload(payload)
+                                .qos(MqttQos.AT_LEAST_ONCE)
+                                .retain(true)
+                                .build());
+    }
+
+    @Override
+    byte[] payloadOf(Object message) {
+        return ((Mqtt3Publish) message).getPayloadAsBytes();
+    }
+
+    @Override
+    String stampOf(Object message) {
+        return null;
+    }
+
+    @Override
+    void acknowledge(Object message) {
+        ((Mqtt3Publish) message).acknowledge();
+    }
+
+    @Override
+    void disconnect() {
+        flows.add(client.disconnect().subscribe(() -> {}, error -> {}));
+    }
+}

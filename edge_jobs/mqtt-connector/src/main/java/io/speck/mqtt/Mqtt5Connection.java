@@ -1,0 +1,209 @@
+package io.speck.mqtt;
+
+import com.hivemq.client.internal.mqtt.MqttClientConfig;
+import com.hivemq.client.mqtt.MqttGlobalPublishFilter;
+import com.hivemq.client.mqtt.datatypes.MqttQos;
+import com.hivemq.client.mqtt.datatypes.MqttTopic;
+import com.hivemq.client.mqtt.datatypes.MqttUtf8String;
+import com.hivemq.client.mqtt.exceptions.MqttEncodeException;
+import com.hivemq.client.mqtt.mqtt5.Mqtt5ClientBuilder;
+import com.hivemq.client.mqtt.mqtt5.Mqtt5RxClient;
+import com.hivemq.client.mqtt.mqtt5.datatypes.Mqtt5UserProperties;
+import com.hivemq.client.mqtt.mqtt5.datatypes.Mqtt5UserProperty;
+import com.hivemq.client.mqtt.mqtt5.message.connect.Mqtt5Connect;
+import com.hivemq.client.mqtt.mqtt5.message.connect.connack.Mqtt5ConnAck;
+import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5Publish;
+import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5PublishResult;
+import com.hivemq.client.mqtt.mqtt5.message.publish.puback.Mqtt5PubAckReasonCode;
+import com.hivemq.client.mqtt.mqtt5.message.subscribe.Mqtt5RetainHandling;
+import com.hivemq.client.mqtt.mqtt5.message.subscribe.Mqtt5Subscribe;
+import io.reactivex.disposables.CompositeDisposable;
+import io.reactivex.processors.UnicastProcessor;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+
+/** MQTT 5, over HiveMQ's client. */
+final class Mqtt5Connection extends MqttConnection {
+    private static final MqttUtf8String STAMP = MqttUtf8String.of(Stamp.PROPERTY);
+
+    private final Mqtt5RxClient client;
+    private final MqttTopic topic;
+    private final MqttQos qos;
+    private final String stampPrefix;
+    private final boolean holdWithoutReaders;
+    private final UnicastProcessor<Mqtt5Publish> outgoing = UnicastProcessor.create();
+    private final CompositeDisposable flows = new CompositeDisposable();
+    private boolean reader;
+
+    /**
+     * @param stampPrefix a sink's producer and epoch; null for a source
+     * @param holdWithoutReaders a sink's records that nobody has subscribed to are refused
+     */
+    Mqtt5Connection(
+            LinkConfig link,
+            EventLoops loops,
+            Events events,
+            String stampPrefix,
+            boolean holdWithoutReaders) {
+        super(link, loops, events);
+        this.topic = MqttTopic.of(link.topic());
+        this.qos = link.delivery().acknowledged() ? MqttQos.AT_LEAST_ONCE : MqttQos.AT_MOST_ONCE;
+        this.stampPrefix = stampPrefix;
+        this.holdWithoutReaders = holdWithoutReaders;
+        Mqtt5ClientBuilder builder =
+                ClientSettings.common(link, loops)
+                        .useMqttVersion5()
+                        .addConnectedListener(context -> forgetWithConnection())
+                        .addDisconnectedListener(context -> finish(context.getCause()));
+        Credentials credentials = Credentials.forBroker(link.broker());
+        if (credentials.user() != null) {
+            builder =
+                    builder.simpleAuth()
+                            .username(credentials.user())
+                            .password(ClientSettings.password(credentials))
+                            .applySimpleAuth();
+        }
+        this.client = builder.buildRx();
+    }
+
+    @Override
+    void open(boolean asReader) {
+        reader = asReader;
+        if (reader) { // before connecting: a session that is present begins to send at once
+            flows.add(
+                    client.publishes(MqttGlobalPublishFilter.ALL, qos != MqttQos.AT_MOST_ONCE)
+                            .subscribe(this::onMessage, error -> {}));
+        }
+        flows.add(client.connect(connect()).subscribe(this::connected, error -> {}));
+    }
+
+    private Mqtt5Connect connect() {
+        return Mqtt5Connect.builder()
+                .cleanStart(!reader)
+                .sessionExpiryInterval(reader ? ClientSettings.SESSION_EXPIRY_S : 0)
+                .keepAlive(ClientSettings.KEEP_ALIVE_S)
+                .restrictions()
+                .receiveMaximum(reader ? link.window() : 16)
+                .applyRestrictions()
+                .build();
+    }
+
+    private void connected(Mqtt5ConnAck connAck) {
+        int sendMaximum = connAck.getRestrictions().getReceiveMaximum();
+        if (!reader) {
+            flows.add(client.publish(outgoing).subscribe(this::result, error -> {}));
+            onReady(connAck.isSessionPresent(), sendMaximum);
+            return;
+        }
+        Mqtt5Subscribe subscribe =
+                Mqtt5Subscribe.builder()
+                        .addSubscription()
+                        .topicFilter(link.topic())
+                        .qos(qos)
+                        .retainHandling(Mqtt5RetainHandling.DO_NOT_SEND)
+                        .applySubscription()
+                        .build();
+        flows.add(
+                client.subscribe(subscribe)
+                        .subscribe(
+                                subAck -> onReady(connAck.isSessionPresent(), sendMaximum),
+                                refused -> disconnect()));
+    }
+
+    /**
+     * The client library keeps a session's messages for as long as the broker does: 30 days in a
+     * timer of the shared event loop. As no connection of ours is made twice, its own end is what
+     * they have to wait for. The broker is not told.
+     */
+    private void forgetWithConnection() {
+        var connection = ((MqttClientConfig) client.getConfig()).getRawConnectionConfig();
+        if (connection != null) {
+            connection.setSessionExpiryInterval(0);
+        }
+    }
+
+    private void finish(Throwable cause) {
+        onEnded(cause);
+        flows.dispose();
+    }
+
+    @Override
+    void transmit(OutRecord record) {
+        var builder = Mqtt5Publish.builder().topic(topic).payload(record.payload).qos(qos);
+        if (stampPrefix != null) {
+            MqttUtf8String stamp = MqttUtf8String.of(stampPrefix + record.number);
+            builder.userProperties(Mqtt5UserProperties.of(Mqtt5UserProperty.of(STAMP, stamp)));
+        }
+        Mqtt5Publish publish = builder.build();
+        record.sent = publish;
+        outgoing.onNext(publish);
+    }
+
+    private void result(Mqtt5PublishResult result) {
+        int outcome = OutRecord.DELIVERED;
+        String problem = null;
+        if (result instanceof Mqtt5PublishResult.Mqtt5Qos1Result acknowledged) {
+            Mqtt5PubAckReasonCode code = acknowledged.getPubAck().getReasonCode();
+            if (code != Mqtt5PubAckReasonCode.SUCCESS) {
+                outcome = outcomeOf(code);
+                problem = code.toString();
+            }
+        } else if (result.getError().isPresent()) {
+            Throwable error = result.getError().get();
+            boolean bad = error instanceof MqttEncodeException; // larger than the broker allows
+            outcome = bad ? OutRecord.UNDELIVERABLE : OutRecord.CUT_OFF;
+            problem = error.toString();
+        }
+        onResult(result.getPublish(), outcome, problem);
+    }
+
+    private int outcomeOf(Mqtt5PubAckReasonCode code) {
+        return switch (code) {
+            case SUCCESS -> OutRecord.DELIVERED;
+            case NO_MATCHING_SUBSCRIBERS ->
+                    holdWithoutReaders ? OutRecord.REFUSED : OutRecord.DELIVERED;
+            case PAYLOAD_FORMAT_INVALID -> OutRecord.UNDELIVERABLE;
+            default -> OutRecord.REFUSED;
+        };
+    }
+
+    @Override
+    CompletableFuture<?> publishRetained(String retainedTopic, byte[] payload) {
+        return client.toAsync()
+                .publish(
+                        Mqtt5Publish.builder()
+                                .topic(retainedTopic)
+                                .payload(payload)
+                                .qos(MqttQos.AT_LEAST_ONCE)
+                                .retain(true)
+                                .build());
+    }
+
+    @Override
+    byte[] payloadOf(Object message) {
+        return ((Mqtt5Publish) message).getPayloadAsBytes();
+    }
+
+    @Override
+    String stampOf(Object message) {
+        List<? extends Mqtt5UserProperty> properties =
+                ((Mqtt5Publish) message).getUserProperties().asList();
+        for (int i = 0; i < properties.size(); i++) {
+            Mqtt5UserProperty property = properties.get(i);
+            if (property.getName().equals(STAMP)) {
+                return property.getValue().toString();
+            }
+        }
+        return null;
+    }
+
+    @Override
+    void acknowledge(Object message) {
+        ((Mqtt5Publish) message).acknowledge();
+    }
+
+    @Override
+    void disconnect() {
+        flows.add(client.disconnect().subscribe(() -> {}, error -> {}));
+    }
+}

@@ -1,0 +1,187 @@
+package io.speck.mqtt;
+
+import io.netty.util.concurrent.EventExecutor;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import org.jctools.queues.atomic.SpscUnboundedAtomicArrayQueue;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One connection of one client to its broker: made once, lost once, never made again.
+ *
+ * <p>A new one after a loss forgets the packet ids of the old one. This matters: a broker that was
+ * killed may come back with an older session, in which the same id means another message.
+ *
+ * <p>Messages and results are handed over without locks, by a queue with one writer (the network
+ * thread) and one reader (the task's thread).
+ */
+abstract class MqttConnection {
+    /** Called on the network thread. */
+    interface Events {
+        /** Connected, and subscribed if it is a reader's. */
+        void ready(MqttConnection connection, boolean sessionPresent, int sendMaximum);
+
+        /** There are messages in {@link #inbox}; called once for each batch read from the wire. */
+        void arrived(MqttConnection connection);
+
+        /** Records in flight have an outcome; called once for each batch. */
+        void settled(MqttConnection connection);
+
+        /** The end, also of a failed attempt to connect. */
+        void ended(MqttConnection connection, Throwable cause);
+    }
+
+    private static final Logger LOG = LoggerFactory.getLogger(MqttConnection.class);
+    private static final int CHUNK = 256;
+
+    final LinkConfig link;
+    final SpscUnboundedAtomicArrayQueue<Object> inbox = new SpscUnboundedAtomicArrayQueue<>(CHUNK);
+    private final SpscUnboundedAtomicArrayQueue<OutRecord> inFlight =
+            new SpscUnboundedAtomicArrayQueue<>(CHUNK);
+    private final Events events;
+    private final EventLoops loops;
+    private final CompletableFuture<Void> end = new CompletableFuture<>();
+
+    // of the network thread only
+    private EventExecutor loop;
+    private boolean arrivedPending;
+    private boolean settledPending;
+    private long settledCount;
+    private long overflow;
+    private final Runnable arrivedTask = this::arrivedBatch;
+    private final Runnable settledTask = this::settledBatch;
+
+    /** How many records have an outcome; written by the network thread at the end of a batch. */
+    volatile long settled;
+
+    private volatile boolean ready;
+    private volatile boolean ended;
+
+    MqttConnection(LinkConfig link, EventLoops loops, Events events) {
+        this.link = link;
+        this.loops = loops;
+        this.events = events;
+    }
+
+    /** Starts connecting. A reader subscribes at each connection: some brokers need it. */
+    abstract void open(boolean reader);
+
+    /** Sends a record; its outcome is set later. Only by one thread, only while {@link #isReady}. */
+    abstract void transmit(OutRecord record);
+
+    /** Publishes a retained message at QoS 1. */
+    abstract CompletableFuture<?> publishRetained(String topic, byte[] payload);
+
+    abstract byte[] payloadOf(Object message);
+
+    /** The message's stamp, or null. */
+    abstract String stampOf(Object message);
+
+    abstract void acknowledge(Object message);
+
+    /** Says good-bye to the broker; what was sent before gets there before. */
+    abstract void disconnect();
+
+    final boolean isReady() {
+        return ready && !ended;
+    }
+
+    final boolean isEnded() {
+        return ended;
+    }
+
+    /** Completes, normally, when the connection is no more. */
+    final CompletableFuture<Void> end() {
+        return end;
+    }
+
+    final void send(OutRecord record) {
+        record.outcome = OutRecord.UNDER_WAY;
+        inFlight.offer(record);
+        transmit(record);
+    }
+
+    /** Acknowledges in the order of the list, on the network thread: one wake-up for all. */
+    final void acknowledgeAll(List<Object> messages) {
+        EventExecutor onLoop = loop;
+        if (onLoop == null || ended || messages.isEmpty()) {
+            return;
+        }
+        onLoop.execute(
+                () -> {
+                    for (Object message : messages) {
+                        acknowledge(message);
+                    }
+                });
+    }
+
+    /** How many messages found a full inbox since the last call; network thread only. */
+    final long takeOverflow() {
+        long count = overflow;
+        overflow = 0;
+        return count;
+    }
+
+    // ---- called by subclasses, on the network thread
+
+    final void onReady(boolean sessionPresent, int sendMaximum) {
+        loop = loops.current();
+        ready = true;
+        events.ready(this, sessionPresent, sendMaximum);
+    }
+
+    final void onMessage(Object message) {
+        if (!link.delivery().acknowledged() && inbox.size() >= link.window()) {
+            overflow++; // at QoS 0 nothing holds the broker back
+        } else {
+            inbox.offer(message);
+        }
+        if (!arrivedPending) {
+            arrivedPending = true;
+            currentLoop().execute(arrivedTask);
+        }
+    }
+
+    final void onResult(Object sent, int outcome, String problem) {
+        OutRecord record = inFlight.poll();
+        if (record == null || record.sent != sent) {
+            // the protocol promises order; without it nothing is known: begin anew
+            LOG.error("{} acknowledges out of order; connecting anew", link);
+            disconnect();
+            return;
+        }
+        record.sent = null;
+        record.problem = problem;
+        record.outcome = outcome;
+        settledCount++;
+        if (!settledPending) {
+            settledPending = true;
+            currentLoop().execute(settledTask);
+        }
+    }
+
+    final void onEnded(Throwable cause) {
+        ended = true;
+        events.ended(this, cause);
+        end.complete(null);
+    }
+
+    private EventExecutor currentLoop() {
+        if (loop == null) {
+            loop = loops.current();
+        }
+        return loop;
+    }
+
+    private void arrivedBatch() {
+        arrivedPending = false;
+        events.arrived(this);
+    }
+
+    private void settledBatch() {
+        settledPending = false;
+        settled = settledCount;
+        events.settled(this);
+    }
+}

@@ -1,0 +1,101 @@
+package io.speck.mqtt;
+
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.util.Collection;
+import java.util.List;
+import org.apache.flink.api.connector.sink2.Sink;
+import org.apache.flink.api.connector.sink2.SinkWriter;
+import org.apache.flink.api.connector.sink2.StatefulSinkWriter;
+import org.apache.flink.api.connector.sink2.SupportsWriterState;
+import org.apache.flink.api.connector.sink2.WriterInitContext;
+import org.apache.flink.core.io.SimpleVersionedSerializer;
+
+/** Publishes each record as one message of one topic. Runs at parallelism 1. */
+final class MqttSink implements Sink<byte[]>, SupportsWriterState<byte[], MqttSink.State> {
+    private static final long serialVersionUID = 1L;
+
+    private final LinkConfig link;
+    private final long attempt;
+    private final boolean hasReaders;
+
+    /**
+     * @param attempt of the incarnation; newer ones have higher numbers
+     * @param hasReaders hold records that nobody has subscribed to, instead of letting them go
+     */
+    MqttSink(LinkConfig link, long attempt, boolean hasReaders) {
+        this.link = link;
+        this.attempt = attempt;
+        this.hasReaders = hasReaders;
+    }
+
+    /** The epoch that a writer had at a checkpoint, and its last number in it. */
+    record State(long epoch, long number) {}
+
+    @Override
+    public SinkWriter<byte[]> createWriter(WriterInitContext context) {
+        return restoreWriter(context, List.of());
+    }
+
+    @Override
+    public StatefulSinkWriter<byte[], State> restoreWriter(
+            WriterInitContext context, Collection<State> restored) {
+        long epoch =
+                newEpoch(
+                        System.currentTimeMillis() / 1000,
+                        context.getTaskInfo().getAttemptNumber(),
+                        restored);
+        return new MqttSinkWriter(
+                link, epoch, hasReaders, context.getMailboxExecutor(), context.metricGroup());
+    }
+
+    /**
+     * Numbers given after the last checkpoint may go to other records after a restore, so each
+     * opening begins a new epoch, above all before: above the restored one, and above those of
+     * openings whose state was never saved, also within the same second.
+     *
+     * @param retry counts the openings within this incarnation
+     */
+    long newEpoch(long unixSeconds, int retry, Collection<State> restored) {
+        long epoch = attempt << 32 | unixSeconds;
+        for (State state : restored) {
+            epoch = Math.max(epoch, state.epoch + 1);
+        }
+        return epoch + retry;
+    }
+
+    @Override
+    public SimpleVersionedSerializer<State> getWriterStateSerializer() {
+        return new StateSerializer();
+    }
+
+    static final class StateSerializer implements SimpleVersionedSerializer<State> {
+        private static final int VERSION = 1;
+
+        @Override
+        public int getVersion() {
+            return VERSION;
+        }
+
+        @Override
+        public byte[] serialize(State state) throws IOException {
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            DataOutputStream out = new DataOutputStream(bytes);
+            out.writeLong(state.epoch);
+            out.writeLong(state.number);
+            return bytes.toByteArray();
+        }
+
+        @Override
+        public State deserialize(int version, byte[] bytes) throws IOException {
+            if (version != VERSION) {
+                throw new IOException("cannot read sink state of version " + version);
+            }
+            DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
+            return new State(in.readLong(), in.readLong());
+        }
+    }
+}

@@ -1,0 +1,252 @@
+package io.speck.mqtt;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.flink.api.connector.source.ReaderOutput;
+import org.apache.flink.api.connector.source.SourceReader;
+import org.apache.flink.core.io.InputStatus;
+import org.apache.flink.metrics.Counter;
+import org.apache.flink.metrics.groups.SourceReaderMetricGroup;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The reading half of a link.
+ *
+ * <p>Messages wait in the connection's inbox, which the Receive Maximum bounds: the broker sends no
+ * more than that many unacknowledged ones. At checkpoint n the messages taken since the one before
+ * become a {@link Cut}; when n (or a later one) completes, all cuts up to it are acknowledged, in
+ * the order of arrival. A savepoint that is not the last is never reported as complete: the next
+ * checkpoint acknowledges for it.
+ */
+final class MqttSourceReader
+        implements SourceReader<byte[], TopicSplit>, MqttConnection.Events {
+    private static final Logger LOG = LoggerFactory.getLogger(MqttSourceReader.class);
+    private static final CompletableFuture<Void> AVAILABLE =
+            CompletableFuture.completedFuture(null);
+    private static final int BATCH = 32; // records between two looks of the task at its mailbox
+    private static final long LAST_WORD_MS = 1000;
+
+    /** What one checkpoint covers: messages to acknowledge, numbers to announce. */
+    private record Cut(long checkpoint, List<Object> messages, TakenNumbers taken) {}
+
+    private final LinkConfig link;
+    private final Counter recordsIn;
+    private final Counter repeats;
+    private final Counter dropped;
+    private final Counter sessionsLost;
+    private final Counter connections;
+
+    private final AtomicReference<CompletableFuture<Void>> waiting = new AtomicReference<>();
+    private Supervisor supervisor;
+    private volatile boolean sessionExpected;
+
+    // for gauges, which other threads read: as of the last checkpoint
+    private volatile long underWay;
+    private volatile TakenNumbers lastSnapshot = new TakenNumbers();
+
+    // of the task's thread only
+    private MqttConnection polled;
+    private TakenNumbers taken = new TakenNumbers();
+    private ArrayList<Object> unacknowledged = new ArrayList<>();
+    private final ArrayList<Cut> cuts = new ArrayList<>(); // rising checkpoints
+    private long announcedMessages = -1;
+    private CompletableFuture<?> announcement = AVAILABLE;
+
+    MqttSourceReader(LinkConfig link, SourceReaderMetricGroup metrics) {
+        this.link = link;
+        this.recordsIn = metrics.getIOMetricGroup().getNumRecordsInCounter();
+        this.repeats = metrics.counter("repeatsDropped");
+        this.dropped = metrics.counter("messagesDropped");
+        this.sessionsLost = metrics.counter("sessionsLost");
+        this.connections = metrics.counter("connections");
+        metrics.gauge("unacknowledged", () -> underWay);
+        metrics.gauge("connected", () -> isConnected() ? 1 : 0);
+        metrics.gauge("messagesTaken", () -> lastSnapshot.messages());
+        metrics.gauge("messagesMissing", () -> lastSnapshot.missing());
+    }
+
+    @Override
+    public void start() {}
+
+    @Override
+    public void addSplits(List<TopicSplit> splits) {
+        if (supervisor != null || splits.size() != 1) {
+            throw new IllegalStateException(
+                    "cannot read " + link + ": expected one split, got " + splits);
+        }
+        taken = splits.get(0).taken();
+        lastSnapshot = taken.copy();
+        sessionExpected = splits.get(0).restored();
+        supervisor = Supervisor.forReader(link, this);
+        supervisor.start();
+    }
+
+    @Override
+    public InputStatus pollNext(ReaderOutput<byte[]> output) {
+        MqttConnection connection = supervisor == null ? null : supervisor.current();
+        if (connection == null) {
+            return InputStatus.NOTHING_AVAILABLE;
+        }
+        if (connection != polled) {
+            switchTo(connection);
+        }
+        for (int i = 0; i < BATCH; i++) {
+            Object message = connection.inbox.poll();
+            if (message == null) {
+                return InputStatus.NOTHING_AVAILABLE;
+            }
+            take(connection, message, output);
+        }
+        return InputStatus.MORE_AVAILABLE;
+    }
+
+    private void take(MqttConnection connection, Object message, ReaderOutput<byte[]> output) {
+        recordsIn.inc();
+        if (link.delivery().acknowledged()) {
+            unacknowledged.add(message);
+        }
+        if (taken.take(connection.stampOf(message))) {
+            output.collect(connection.payloadOf(message));
+        } else {
+            repeats.inc();
+        }
+    }
+
+    /** What came over the old connection and is not acknowledged comes again over the new one. */
+    private void switchTo(MqttConnection connection) {
+        polled = connection;
+        announcedMessages = -1; // the last announcement may have been lost with the old one
+        unacknowledged = new ArrayList<>();
+        cuts.replaceAll(cut -> new Cut(cut.checkpoint, List.of(), cut.taken));
+    }
+
+    @Override
+    public CompletableFuture<Void> isAvailable() {
+        if (hasMessages()) {
+            return AVAILABLE;
+        }
+        CompletableFuture<Void> future = waiting.get();
+        if (future == null) {
+            future = new CompletableFuture<>();
+            waiting.set(future);
+        }
+        if (hasMessages()) { // they came in between
+            wake();
+        }
+        return future;
+    }
+
+    private boolean hasMessages() {
+        MqttConnection connection = supervisor == null ? null : supervisor.current();
+        return connection != null && !connection.inbox.isEmpty();
+    }
+
+    private void wake() {
+        CompletableFuture<Void> future = waiting.getAndSet(null);
+        if (future != null) {
+            future.complete(null);
+        }
+    }
+
+    @Override
+    public List<TopicSplit> snapshotState(long checkpoint) {
+        if (supervisor == null) {
+            return List.of();
+        }
+        TakenNumbers snapshot = taken.copy();
+        lastSnapshot = snapshot;
+        cuts.add(new Cut(checkpoint, unacknowledged, snapshot));
+        unacknowledged = new ArrayList<>(unacknowledged.size() + 16);
+        underWay = cuts.stream().mapToLong(cut -> cut.messages.size()).sum();
+        return List.of(new TopicSplit(snapshot, true));
+    }
+
+    @Override
+    public void notifyCheckpointComplete(long checkpoint) {
+        Cut last = null;
+        for (Iterator<Cut> it = cuts.iterator(); it.hasNext(); ) {
+            Cut cut = it.next();
+            if (cut.checkpoint > checkpoint) {
+                break;
+            }
+            if (polled != null) {
+                polled.acknowledgeAll(cut.messages);
+            }
+            last = cut;
+            it.remove();
+        }
+        if (last != null) {
+            announce(last);
+        }
+    }
+
+    /** Tells the world, for good, what will never be asked for again. */
+    private void announce(Cut cut) {
+        if (cut.taken.messages() == announcedMessages || polled == null || !polled.isReady()) {
+            return;
+        }
+        announcedMessages = cut.taken.messages();
+        String json = cut.taken.toJson(System.currentTimeMillis(), cut.checkpoint);
+        announcement =
+                polled.publishRetained(
+                        "speck/taken/" + link.clientId(), json.getBytes(StandardCharsets.UTF_8));
+    }
+
+    @Override
+    public void notifyNoMoreSplits() {}
+
+    @Override
+    public void close() {
+        if (supervisor == null) {
+            return;
+        }
+        if (polled != null && polled.isReady()) {
+            try {
+                announcement.get(LAST_WORD_MS, TimeUnit.MILLISECONDS);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            } catch (Exception e) {
+                LOG.debug("the last announcement of {} may be missing", link, e);
+            }
+        }
+        supervisor.close();
+    }
+
+    // ---- on the network thread
+
+    @Override
+    public void ready(MqttConnection connection, boolean sessionPresent, int sendMaximum) {
+        connections.inc();
+        if (!sessionPresent && sessionExpected && link.delivery().acknowledged()) {
+            sessionsLost.inc();
+            LOG.error(
+                    "the session {} at {} is lost: messages that waited in it are lost with it",
+                    link.clientId(),
+                    link);
+        }
+        sessionExpected = true;
+    }
+
+    @Override
+    public void arrived(MqttConnection connection) {
+        dropped.inc(connection.takeOverflow());
+        wake();
+    }
+
+    @Override
+    public void settled(MqttConnection connection) {}
+
+    @Override
+    public void ended(MqttConnection connection, Throwable cause) {}
+
+    private boolean isConnected() {
+        MqttConnection connection = supervisor == null ? null : supervisor.current();
+        return connection != null && connection.isReady();
+    }
+}

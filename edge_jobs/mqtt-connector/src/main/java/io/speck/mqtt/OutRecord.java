@@ -1,0 +1,30 @@
+package io.speck.mqtt;
+
+/** A record on its way out. */
+final class OutRecord {
+    static final int UNDER_WAY = 0;
+    static final int DELIVERED = 1;
+
+    /** Not taken by the broker now (no reader, not allowed, quota): worth another try. */
+    static final int REFUSED = 2;
+
+    /** Never to be taken by the broker (too large). */
+    static final int UNDELIVERABLE = 3;
+
+    /** The connection ended before: the writer notices that by itself. */
+    static final int CUT_OFF = 4;
+
+    final long number;
+    final byte[] payload;
+
+    /** What the client library was given, to tell its results apart. */
+    volatile Object sent;
+
+    String problem; // published by the write of outcome
+    volatile int outcome;
+
+    OutRecord(long number, byte[] payload) {
+        this.number = number;
+        this.payload = payload;
+    }
+}

@@ -1,0 +1,145 @@
+package io.speck.mqtt;
+
+import org.apache.flink.configuration.CheckpointingOptions;
+import org.apache.flink.configuration.ReadableConfig;
+import org.apache.flink.api.common.eventtime.WatermarkStrategy;
+import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A job between two links. Its arguments follow speck's job contract:
+ *
+ * <pre>
+ * --job-name NAME  --client-id ID  --epoch N (this incarnation's attempt)
+ * --source-broker tcp://HOST:PORT  --source-topic TOPIC
+ * --sink-broker tcp://HOST:PORT    --sink-topic TOPIC
+ * --delivery at_most_once|at_least_once|exactly_once   (at_least_once)
+ * --sink-readers none|some                             (none)
+ * --receive-maximum N   most messages unacknowledged at once, to 65535 (10000)
+ * --sink-window N       most messages under way at once, to 65535 (2000)
+ * </pre>
+ *
+ * and then the job's own. Until committables are there, {@code exactly_once} gets what {@link
+ * Delivery#parse} says: at least once, with numbers.
+ *
+ * <pre>
+ * SpeckJob job = SpeckJob.from(args);
+ * job.sink(job.source().map(...).uid("map").name("map"));
+ * job.execute();
+ * </pre>
+ *
+ * <p>Object reuse is on: operators must not change a record that they have been given or have
+ * passed on. Source and sink run at parallelism 1, what is between them at the environment's.
+ */
+public final class SpeckJob {
+    private static final Logger LOG = LoggerFactory.getLogger(SpeckJob.class);
+    private static final long CHECKPOINT_INTERVAL_MS = 1000;
+    private static final int RECEIVE_MAXIMUM = 10_000;
+    private static final int SINK_WINDOW = 2000;
+
+    private final Parameters parameters;
+    private final LinkConfig source;
+    private final LinkConfig sink;
+    private final long attempt;
+    private final boolean sinkHasReaders;
+    private final String name;
+    private final StreamExecutionEnvironment environment;
+
+    private SpeckJob(Parameters parameters, StreamExecutionEnvironment environment) {
+        this.parameters = parameters;
+        this.environment = environment;
+        this.name = parameters.get("job-name");
+        String clientId = parameters.get("client-id");
+        Delivery delivery = Delivery.parse(parameters.get("delivery", "at_least_once"));
+        this.attempt = parameters.getLong("epoch", 0);
+        this.sinkHasReaders = readers(parameters.get("sink-readers", "none"));
+        this.source =
+                new LinkConfig(
+                        BrokerAddress.parse(parameters.get("source-broker")),
+                        parameters.get("source-topic"),
+                        clientId,
+                        delivery,
+                        parameters.getInt("receive-maximum", RECEIVE_MAXIMUM));
+        this.sink =
+                new LinkConfig(
+                        BrokerAddress.parse(parameters.get("sink-broker")),
+                        parameters.get("sink-topic"),
+                        clientId + "-out",
+                        delivery,
+                        parameters.getInt("sink-window", SINK_WINDOW));
+        if (parameters.get("delivery", "").equals(Delivery.EXACTLY_ONCE)) {
+            LOG.warn("{}: exactly_once is not there yet; delivering at least once", name);
+        }
+    }
+
+    /**
+     * Reads the arguments and makes the environment ready.
+     *
+     * @throws IllegalArgumentException naming the argument that is missing or wrong
+     */
+    public static SpeckJob from(String... args) {
+        return from(args, StreamExecutionEnvironment.getExecutionEnvironment());
+    }
+
+    /** The same with an environment of one's own, for tests. */
+    public static SpeckJob from(String[] args, StreamExecutionEnvironment environment) {
+        SpeckJob job = new SpeckJob(Parameters.of(args), environment);
+        configure(environment);
+        return job;
+    }
+
+    public StreamExecutionEnvironment environment() {
+        return environment;
+    }
+
+    public Parameters parameters() {
+        return parameters;
+    }
+
+    /** The payloads of the source topic's messages. Call once. */
+    public SingleOutputStreamOperator<byte[]> source() {
+        return environment
+                .fromSource(new MqttSource(source), WatermarkStrategy.noWatermarks(), "mqtt-source")
+                .uid("source")
+                .setParallelism(1);
+    }
+
+    /** Publishes each record as a message of the sink topic. Call once. */
+    public void sink(DataStream<byte[]> records) {
+        records.sinkTo(new MqttSink(sink, attempt, sinkHasReaders))
+                .uid("sink")
+                .name("mqtt-sink")
+                .setParallelism(1);
+    }
+
+    /** Submits the job under its name. */
+    public void execute() throws Exception {
+        environment.execute(name);
+    }
+
+    private static void configure(StreamExecutionEnvironment environment) {
+        ReadableConfig given = environment.getConfiguration();
+        if (!environment.getCheckpointConfig().isCheckpointingEnabled()) {
+            environment.enableCheckpointing(CHECKPOINT_INTERVAL_MS);
+        }
+        environment.getCheckpointConfig().setMaxConcurrentCheckpoints(1);
+        if (given.getOptional(CheckpointingOptions.TOLERABLE_FAILURE_NUMBER).isEmpty()) {
+            // a broker that is away holds checkpoints up: no reason to fail, all waits in sessions
+            environment.getCheckpointConfig().setTolerableCheckpointFailureNumber(Integer.MAX_VALUE);
+        }
+        environment.getConfig().enableObjectReuse();
+    }
+
+    private static boolean readers(String value) {
+        return switch (value) {
+            case "some" -> true;
+            case "none" -> false;
+            default ->
+                    throw new IllegalArgumentException(
+                            "cannot use --sink-readers \"" + value + "\": it must be none or some");
+        };
+    }
+}

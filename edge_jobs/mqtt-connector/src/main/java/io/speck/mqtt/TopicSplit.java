@@ -1,0 +1,56 @@
+package io.speck.mqtt;
+
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import org.apache.flink.api.connector.source.SourceSplit;
+import org.apache.flink.core.io.SimpleVersionedSerializer;
+
+/**
+ * The one split of a source. It holds what was taken, but neither broker nor topic: these come from
+ * the arguments at each start, so a job finds its numbers again after its link has moved.
+ *
+ * @param restored whether it comes from a checkpoint: then a session is expected at the broker
+ */
+record TopicSplit(TakenNumbers taken, boolean restored) implements SourceSplit {
+    private static final String ID = "link";
+
+    static TopicSplit fresh() {
+        return new TopicSplit(new TakenNumbers(), false);
+    }
+
+    @Override
+    public String splitId() {
+        return ID;
+    }
+
+    static final class Serializer implements SimpleVersionedSerializer<TopicSplit> {
+        private static final int VERSION = 1;
+
+        @Override
+        public int getVersion() {
+            return VERSION;
+        }
+
+        @Override
+        public byte[] serialize(TopicSplit split) throws IOException {
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            DataOutputStream out = new DataOutputStream(bytes);
+            out.writeBoolean(split.restored);
+            split.taken.write(out);
+            return bytes.toByteArray();
+        }
+
+        @Override
+        public TopicSplit deserialize(int version, byte[] bytes) throws IOException {
+            if (version != VERSION) {
+                throw new IOException("cannot read source state of version " + version);
+            }
+            DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
+            boolean restored = in.readBoolean();
+            return new TopicSplit(TakenNumbers.read(in), restored);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+package io.speck.mqtt;
+
+import com.hivemq.client.mqtt.MqttClient;
+import com.hivemq.client.mqtt.MqttGlobalPublishFilter;
+import com.hivemq.client.mqtt.datatypes.MqttQos;
+import com.hivemq.client.mqtt.mqtt5.Mqtt5AsyncClient;
+import com.hivemq.client.mqtt.mqtt5.datatypes.Mqtt5UserProperty;
+import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5Publish;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+
+/** Publishes and listens, reconnecting by itself. */
+final class TestClient implements AutoCloseable {
+    private final Mqtt5AsyncClient client;
+    private final ConcurrentLinkedQueue<Mqtt5Publish> received = new ConcurrentLinkedQueue<>();
+
+    TestClient(Mosquitto broker) {
+        client =
+                MqttClient.builder()
+                        .useMqttVersion5()
+                        .identifier("test-" + UUID.randomUUID())
+                        .serverHost("127.0.0.1")
+                        .serverPort(broker.port())
+                        .automaticReconnect()
+                        .initialDelay(50, java.util.concurrent.TimeUnit.MILLISECONDS)
+                        .maxDelay(200, java.util.concurrent.TimeUnit.MILLISECONDS)
+                        .applyAutomaticReconnect()
+                        .buildAsync();
+        client.publishes(MqttGlobalPublishFilter.ALL, received::add);
+        client.connectWith().cleanStart(false).sessionExpiryInterval(600).send().join();
+    }
+
+    TestClient listen(String topic) {
+        client.subscribeWith().topicFilter(topic).qos(MqttQos.AT_LEAST_ONCE).send().join();
+        return this;
+    }
+
+    /** Completes when the broker has it. */
+    CompletableFuture<?> publish(String topic, String payload, String stamp) {
+        var builder =
+                Mqtt5Publish.builder()
+                        .topic(topic)
+                        .payload(payload.getBytes(StandardCharsets.UTF_8))
+                        .qos(MqttQos.AT_LEAST_ONCE);
+        if (stamp != null) {
+            builder.userProperties().add(Stamp.PROPERTY, stamp).applyUserProperties();
+        }
+        return client.publish(builder.build());
+    }
+
+    /** Payloads r{from}..r{to}, numbered so by producer p in the epoch. */
+    void publishNumbered(String topic, long epoch, int from, int to) {
+        List<CompletableFuture<?>> all = new ArrayList<>();
+        for (int i = from; i <= to; i++) {
+            all.add(publish(topic, "r" + i, "p/" + epoch + "/" + i));
+        }
+        CompletableFuture.allOf(all.toArray(CompletableFuture[]::new)).join();
+    }
+
+    List<String> payloads() {
+        return received.stream().map(TestClient::text).toList();
+    }
+
+    /** By topic, the last payload of each. */
+    Map<String, String> lastByTopic() {
+        Map<String, String> last = new LinkedHashMap<>();
+        received.forEach(message -> last.put(message.getTopic().toString(), text(message)));
+        return last;
+    }
+
+    List<String> stamps() {
+        return received.stream()
+                .flatMap(message -> message.getUserProperties().asList().stream())
+                .filter(property -> property.getName().toString().equals(Stamp.PROPERTY))
+                .map(Mqtt5UserProperty::getValue)
+                .map(Object::toString)
+                .toList();
+    }
+
+    void await(int count) throws Exception {
+        Wait.until(count + " messages came", () -> received.size() >= count, this::payloads);
+    }
+
+    @Override
+    public void close() {
+        client.disconnectWith().sessionExpiryInterval(0).send().exceptionally(e -> null).join();
+    }
+
+    private static String text(Mqtt5Publish message) {
+        return new String(message.getPayloadAsBytes(), StandardCharsets.UTF_8);
+    }
+}

@@ -1,0 +1,81 @@
+package io.speck.mqtt;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.flink.api.common.JobStatus;
+import org.apache.flink.api.common.functions.MapFunction;
+import org.apache.flink.configuration.CheckpointingOptions;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.configuration.StateRecoveryOptions;
+import org.apache.flink.core.execution.JobClient;
+import org.apache.flink.core.execution.SavepointFormatType;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+
+/** A job source -> map -> sink on the test's mini cluster. */
+final class TestJob {
+    static final String CLIENT_ID = "speck-0a1b2c3d-test-89abcdef";
+
+    private final List<String> args = new ArrayList<>();
+    private final Configuration configuration = new Configuration();
+    private MapFunction<byte[], byte[]> map = payload -> payload;
+    private JobClient running;
+
+    TestJob(Mosquitto from, String sourceTopic, Mosquitto to, String sinkTopic) {
+        with("job-name", "test").with("client-id", CLIENT_ID).with("epoch", "1");
+        with("source-broker", from.address()).with("source-topic", sourceTopic);
+        with("sink-broker", to.address()).with("sink-topic", sinkTopic);
+        every(Duration.ofMillis(100));
+    }
+
+    TestJob with(String name, String value) {
+        args.add("--" + name);
+        args.add(value);
+        return this;
+    }
+
+    TestJob every(Duration checkpointInterval) {
+        configuration.set(CheckpointingOptions.CHECKPOINTING_INTERVAL, checkpointInterval);
+        return this;
+    }
+
+    TestJob from(String savepoint) {
+        configuration.set(StateRecoveryOptions.SAVEPOINT_PATH, savepoint);
+        return this;
+    }
+
+    TestJob mapping(MapFunction<byte[], byte[]> function) {
+        map = function;
+        return this;
+    }
+
+    TestJob start() throws Exception {
+        StreamExecutionEnvironment environment =
+                StreamExecutionEnvironment.getExecutionEnvironment(configuration);
+        environment.setParallelism(1);
+        SpeckJob job = SpeckJob.from(args.toArray(String[]::new), environment);
+        job.sink(job.source().map(map).returns(byte[].class).uid("map").name("map"));
+        running = environment.executeAsync("test");
+        Wait.until("the job runs", () -> status() == JobStatus.RUNNING);
+        return this;
+    }
+
+    JobClient client() {
+        return running;
+    }
+
+    JobStatus status() throws Exception {
+        return running.getJobStatus().get();
+    }
+
+    String stop(String folder) throws Exception {
+        return running.stopWithSavepoint(false, folder, SavepointFormatType.CANONICAL).get();
+    }
+
+    void cancel() throws Exception {
+        if (running != null && !status().isGloballyTerminalState()) {
+            running.cancel().get();
+            Wait.until("the job ends", () -> status().isGloballyTerminalState());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+package io.speck.runtime;
+
+import java.io.File;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.configuration.ConfigurationUtils;
+import org.apache.flink.configuration.JobManagerOptions;
+import org.apache.flink.configuration.TaskManagerOptions;
+import org.apache.flink.core.plugin.PluginManager;
+import org.apache.flink.runtime.blob.BlobServer;
+import org.apache.flink.runtime.clusterframework.types.ResourceID;
+import org.apache.flink.runtime.dispatcher.ArchivedApplicationStore;
+import org.apache.flink.runtime.dispatcher.FileArchivedApplicationStore;
+import org.apache.flink.runtime.entrypoint.component.DispatcherResourceManagerComponent;
+import org.apache.flink.runtime.heartbeat.HeartbeatServices;
+import org.apache.flink.runtime.metrics.MetricRegistry;
+import org.apache.flink.runtime.minicluster.MiniCluster;
+import org.apache.flink.runtime.minicluster.MiniClusterConfiguration;
+import org.apache.flink.runtime.rpc.FatalErrorHandler;
+import org.apache.flink.runtime.security.token.DelegationTokenManager;
+import org.apache.flink.runtime.util.ArchivedApplicationStoreUtils;
+import org.apache.flink.runtime.webmonitor.retriever.MetricQueryServiceRetriever;
+import org.apache.flink.shaded.guava33.com.google.common.base.Ticker;
+import org.apache.flink.util.concurrent.ExecutorThreadFactory;
+import org.apache.flink.util.concurrent.ScheduledExecutorServiceAdapter;
+
+/**
+ * Flink's MiniCluster, made fit to run for months.
+ *
+ * <p>MiniCluster is meant for tests and keeps every ended job in memory for ever; this one keeps
+ * them as a standalone Flink does: on disk, for {@code jobstore.expiration-time}.
+ */
+final class EdgeCluster extends MiniCluster {
+    private final Configuration configuration;
+    private final ScheduledExecutorService cleaner =
+            Executors.newSingleThreadScheduledExecutor(new ExecutorThreadFactory("ended-jobs"));
+
+    EdgeCluster(Configuration configuration, PluginManager plugins) {
+        super(
+                new MiniClusterConfiguration.Builder()
+                        .setConfiguration(configuration)
+                        .setNumTaskManagers(1)
+                        .setNumSlotsPerTaskManager(
+                                configuration.get(TaskManagerOptions.NUM_TASK_SLOTS))
+                        .setPluginManager(plugins)
+                        .build());
+        this.configuration = configuration;
+    }
+
+    @Override
+    protected Collection<? extends DispatcherResourceManagerComponent>
+            createDispatcherResourceManagerComponents(
+                    Configuration configuration,
+                    RpcServiceFactory rpcServiceFactory,
+                    BlobServer blobServer,
+                    HeartbeatServices heartbeatServices,
+                    DelegationTokenManager delegationTokenManager,
+                    MetricRegistry metricRegistry,
+                    MetricQueryServiceRetriever metricQueryServiceRetriever,
+                    FatalErrorHandler fatalErrorHandler)
+                    throws Exception {
+        DispatcherResourceManagerComponent component =
+                createDispatcherResourceManagerComponentFactory()
+                        .create(
+                                configuration,
+                                ResourceID.generate(),
+                                getIOExecutor(),
+                                rpcServiceFactory.createRpcService(),
+                                getHaServices(),
+                                blobServer,
+                                heartbeatServices,
+                                delegationTokenManager,
+                                metricRegistry,
+                                endedJobs(),
+                                metricQueryServiceRetriever,
+                                Collections.emptySet(),
+                                fatalErrorHandler);
+        component
+                .getShutDownFuture()
+                .thenCompose(status -> component.stopApplication(status, null));
+        return Collections.singleton(component);
+    }
+
+    private ArchivedApplicationStore endedJobs() throws Exception {
+        return new FileArchivedApplicationStore(
+                new File(ConfigurationUtils.parseTempDirectories(configuration)[0]),
+                ArchivedApplicationStoreUtils.getExpirationTime(configuration),
+                configuration.get(JobManagerOptions.COMPLETED_APPLICATION_STORE_MAX_CAPACITY),
+                configuration.get(JobManagerOptions.COMPLETED_APPLICATION_STORE_CACHE_SIZE),
+                new ScheduledExecutorServiceAdapter(cleaner),
+                Ticker.systemTicker());
+    }
+}

@@ -1,0 +1,84 @@
+package io.speck.runtime;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashSet;
+import java.util.Set;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class EdgeSiteTest {
+    @TempDir Path home;
+
+    @Test
+    void everySlotWorksAndSystemExitOfAJobIsSurvived() throws Exception {
+        try (RunningSite site = RunningSite.launch(home).awaitReady()) {
+            assertEquals(3, site.get("/overview").get("slots-total").asInt());
+            String jar = site.uploadSampleJobs();
+
+            JsonNode refused = site.tryRun(jar, SampleJobs.ExitInMain.class);
+            assertTrue(refused.toString().contains("UserSystemExitException"), refused.toString());
+            String exits = site.run(jar, SampleJobs.ExitInTask.class);
+            site.awaitState(exits, "FAILED");
+
+            Set<String> jobs = new HashSet<>();
+            for (int i = 0; i < 3; i++) {
+                jobs.add(site.run(jar, SampleJobs.Endless.class));
+            }
+            jobs.forEach(site::awaitRunning);
+            assertEquals(0, site.get("/overview").get("slots-available").asInt());
+            assertTrue(site.process.isAlive());
+        }
+    }
+
+    @Test
+    void endsCleanlyOnSigtermAndKeepsCheckpoints() throws Exception {
+        try (RunningSite site = RunningSite.launch(home).awaitReady()) {
+            String job = site.run(site.uploadSampleJobs(), SampleJobs.Endless.class);
+            site.awaitRunning(job);
+            RunningSite.await("checkpoint", () -> checkpoints(job) > 0);
+
+            site.process.destroy();
+            assertEquals(0, site.awaitExit(), site.err());
+            assertTrue(checkpoints(job) > 0);
+            assertFalse(Files.exists(home.resolve("work/scratch")));
+        }
+    }
+
+    private long checkpoints(String job) {
+        try (var files = Files.walk(home.resolve("ckpt").resolve(job))) {
+            return files.filter(path -> path.endsWith("_metadata")).count();
+        } catch (java.io.IOException e) {
+            return 0;
+        }
+    }
+
+    @Test
+    void tellsThatThePortIsInUse() throws Exception {
+        try (ServerSocket taken = new ServerSocket(0, 1, InetAddress.getByName("127.0.0.1"));
+                RunningSite site =
+                        RunningSite.launch(home, "-Drest.port=" + taken.getLocalPort())) {
+            assertEquals(1, site.awaitExit());
+            assertEquals(
+                    "speck-runtime: cannot listen on 127.0.0.1:"
+                            + taken.getLocalPort()
+                            + ": the port is in use, or the address is not of this machine;"
+                            + " set rest.bind-address and rest.port",
+                    lastLine(site));
+        }
+    }
+
+    private static String lastLine(RunningSite site) {
+        return site.err().lines()
+                .filter(line -> line.startsWith("speck-runtime:"))
+                .reduce((a, b) -> b)
+                .orElse("");
+    }
+}

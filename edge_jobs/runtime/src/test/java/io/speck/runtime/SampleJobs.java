@@ -1,0 +1,66 @@
+package io.speck.runtime;
+
+import org.apache.flink.api.common.functions.MapFunction;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
+
+/** Jobs for the tests, put into a jar of their own by {@link RunningSite}. */
+final class SampleJobs {
+    private SampleJobs() {}
+
+    /** Runs until it is stopped. */
+    public static final class Endless {
+        private Endless() {}
+
+        public static void main(String[] args) throws Exception {
+            run(new Slowly());
+        }
+    }
+
+    /** Calls System.exit in main. */
+    public static final class ExitInMain {
+        private ExitInMain() {}
+
+        public static void main(String[] args) {
+            System.exit(3);
+        }
+    }
+
+    /** Calls System.exit in a task. */
+    public static final class ExitInTask {
+        private ExitInTask() {}
+
+        public static void main(String[] args) throws Exception {
+            run(new Exit());
+        }
+    }
+
+    private static void run(MapFunction<Long, Long> function) throws Exception {
+        StreamExecutionEnvironment environment =
+                StreamExecutionEnvironment.getExecutionEnvironment();
+        environment
+                .fromSequence(0, Long.MAX_VALUE)
+                .uid("source")
+                .map(function)
+                .uid("map")
+                .sinkTo(new DiscardingSink<>())
+                .uid("sink");
+        environment.execute("sample");
+    }
+
+    private static final class Slowly implements MapFunction<Long, Long> {
+        @Override
+        public Long map(Long value) throws InterruptedException {
+            Thread.sleep(1); // the load of the test, nothing waits for it
+            return value;
+        }
+    }
+
+    private static final class Exit implements MapFunction<Long, Long> {
+        @Override
+        public Long map(Long value) {
+            System.exit(4);
+            return value;
+        }
+    }
+}

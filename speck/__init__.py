@@ -1,0 +1,1 @@
+"""speck: stream applications composed of jobs that run at many sites."""

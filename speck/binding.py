@@ -1,0 +1,228 @@
+"""The contracts of engines and brokers, and how their binders are found.
+
+A binder is a class behind an entry point of group `speck.engines` or `speck.brokers`; the
+entry point's name is the `kind` that a site's `spe` or `broker` gives. speck never imports
+`binders`. docs/binders.md shows how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from speck.errors import PermanentError
+from speck.observed import BrokerView, EngineView, RunState
+
+
+class EngineCapability(StrEnum):
+    """What an engine can do beyond starting and cancelling jobs."""
+
+    SAVEPOINTS = "savepoints"
+    CHOSEN_JOB_ID = "chosen_job_id"
+    TRY_MAIN = "try_main"
+
+
+class BrokerCapability(StrEnum):
+    """What a broker can do beyond carrying messages."""
+
+    SESSIONS = "sessions"  # keeps what a reader has not taken while it is away
+    NUMBERS = "numbers"  # carries message properties (MQTT 5), so repeats can be told
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Everything an engine needs to start one incarnation.
+
+    `jar_file` is the artifact on this machine, for an engine that has lost its copy;
+    `savepoint` is a path or URI that the engine can read, None to start without state.
+    """
+
+    engine_job_id: str
+    job_name: str
+    jar: str
+    jar_file: Path
+    entry_class: str
+    args: tuple[str, ...]
+    parallelism: int = 1
+    savepoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointProgress:
+    """Where a savepoint (alone or with a stop) stands.
+
+    `location` is set once it is complete; `failure` once it has failed. Both may be set:
+    the savepoint is good, but the job failed while stopping.
+    """
+
+    done: bool
+    location: str | None = None
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobException:
+    """One failure of a job in the engine's own words; `at_ms` is Unix milliseconds."""
+
+    at_ms: int
+    name: str
+    trace: str
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """The newest complete state of an incarnation."""
+
+    checkpoint_id: int
+    path: str
+    at_ms: int
+    bytes: int
+    is_savepoint: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A setting that would lose data or starve jobs, and the line that mends it."""
+
+    severity: str  # "error": loses data or refuses work; "warning": slow or short-lived
+    setting: str
+    found: str
+    why: str
+    mend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a binder connects to. `credentials` is an existing file or None."""
+
+    address: str
+    credentials: Path | None = None
+    timeout_s: float = 10.0
+
+
+class StreamEngine(Protocol):
+    """A site's stream engine. Every call has a time limit and raises only SpeckErrors.
+
+    UnreachableError: no answer. TransientError: answered, may work later.
+    EngineRefusedError: answered no, with the engine's own reason.
+    """
+
+    capabilities: frozenset[EngineCapability]
+
+    def view(self) -> EngineView:
+        """Version, slots and all jobs, in as few requests as the engine allows."""
+
+    def upload(self, jar_file: Path, sha256: str) -> None:
+        """Make the artifact available at the site; nothing happens when it is there."""
+
+    def has_jar(self, sha256: str) -> bool:
+        """Whether the artifact is at the site."""
+
+    def try_main(self, submission: Submission) -> None:
+        """Run the job's `main` without starting anything; refuse what would fail."""
+
+    def submit(self, submission: Submission) -> None:
+        """Start the incarnation. A job id that the engine already knows is an
+        EngineRefusedError whose message names the duplicate."""
+
+    def status(self, engine_job_id: str) -> RunState | None:
+        """The incarnation's state; None only when the engine says it knows no such job."""
+
+    def stop(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
+        """Begin stop-with-savepoint; the same `trigger_id` (32 hex) again is harmless."""
+
+    def savepoint(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
+        """Begin a savepoint of a job that goes on."""
+
+    def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
+        """How far the savepoint of `trigger_id` is."""
+
+    def cancel(self, engine_job_id: str) -> None:
+        """Cancel at once; harmless when the job is gone already."""
+
+    def newest_state(self, engine_job_id: str) -> CheckpointInfo | None:
+        """The newest complete checkpoint or savepoint the engine knows of this incarnation."""
+
+    def exceptions(self, engine_job_id: str) -> list[JobException]:
+        """Failures of the incarnation, newest first."""
+
+    def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
+        """The engine's own plan: `{"nodes": [{"id", "parallelism", "description", "inputs"}]}`."""
+
+    def metrics(self, engine_job_id: str) -> Mapping[str, float]:
+        """Counters summed over subtasks by operator-scoped name; a missing one is absent."""
+
+    def check(self) -> list[Finding]:
+        """Settings that would lose data or starve jobs."""
+
+    def close(self) -> None:
+        """Give back connections."""
+
+
+class MessageBroker(Protocol):
+    """A site's message broker. Every call has a time limit and raises only SpeckErrors."""
+
+    capabilities: frozenset[BrokerCapability]
+
+    def reach(self) -> str:
+        """Connect once and say what answered, e.g. `mqtt 5`."""
+
+    def reserve(self, client_id: str, topic: str) -> None:
+        """Make the reader's session and its subscription, and leave both behind.
+
+        Never call it for an id that an incarnation may hold: that throws the holder out.
+        Also announces (retained, `speck/readers/<topic>`) that the link has readers.
+        """
+
+    def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
+        """End the reader's session; what it still holds is gone. With `last_reader` the
+        link is announced as having none."""
+
+    def view(self) -> BrokerView:
+        """All readers' taken and all sinks' sent numbers."""
+
+    def forget(self, client_id: str) -> None:
+        """Clear the retained numbers of a reader or sink that is gone for good."""
+
+    def check(self) -> list[Finding]:
+        """Settings that would lose data or starve jobs."""
+
+    def close(self) -> None:
+        """Give back connections."""
+
+
+ENGINES = "speck.engines"
+BROKERS = "speck.brokers"
+
+
+@cache
+def _load(group: str, kind: str) -> Any:
+    found = entry_points(group=group, name=kind)
+    if not found:
+        known = ", ".join(sorted(entry_points(group=group).names)) or "none"
+        raise PermanentError(
+            f"cannot use kind {kind!r}: no binder of that name in entry points {group!r}"
+            f" (installed: {known}); install one, see docs/binders.md"
+        )
+    return next(iter(found)).load()
+
+
+def kinds(group: str) -> list[str]:
+    """The installed kinds of a group, sorted."""
+    return sorted(entry_points(group=group).names)
+
+
+def open_engine(kind: str, target: Target) -> StreamEngine:
+    """The binder of `kind` for one site's engine. Raises PermanentError for an unknown kind."""
+    return cast(StreamEngine, _load(ENGINES, kind)(target))
+
+
+def open_broker(kind: str, target: Target) -> MessageBroker:
+    """The binder of `kind` for one site's broker. Raises PermanentError for an unknown kind."""
+    return cast(MessageBroker, _load(BROKERS, kind)(target))

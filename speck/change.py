@@ -1,0 +1,139 @@
+"""A change: one execution of a plan, with every operation's outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from speck.model import JsonObject
+from speck.plan import Plan, Step
+
+
+class OperationState(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+    @property
+    def over(self) -> bool:
+        return self in _OVER
+
+
+_OVER = frozenset(
+    {
+        OperationState.DONE,
+        OperationState.FAILED,
+        OperationState.SKIPPED,
+        OperationState.CANCELLED,
+    }
+)
+
+
+class ChangeState(StrEnum):
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    CANCELLED = "cancelled"
+
+    @property
+    def over(self) -> bool:
+        return self in (ChangeState.DONE, ChangeState.FAILED, ChangeState.CANCELLED)
+
+
+@dataclass(slots=True)
+class OperationRecord:
+    """How one step went. Times are RFC 3339; `attempts` counts calls, retries included."""
+
+    step: Step
+    state: OperationState = OperationState.PENDING
+    started: str | None = None
+    ended: str | None = None
+    attempts: int = 0
+    error: str | None = None
+
+    def to_json(self) -> JsonObject:
+        return {
+            **step_to_json(self.step),
+            "state": str(self.state),
+            "started": self.started,
+            "ended": self.ended,
+            "attempts": self.attempts,
+            "error": self.error,
+        }
+
+
+@dataclass(slots=True)
+class Change:
+    """One execution of `plan`. `job_name` is set when it concerns a job posted alone."""
+
+    id: str
+    plan: Plan
+    revision: int | None
+    started: str
+    job_name: str | None = None
+    state: ChangeState = ChangeState.RUNNING
+    ended: str | None = None
+    error: str | None = None
+    superseded_by: str | None = None
+    operations: list[OperationRecord] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.operations:
+            self.operations = [OperationRecord(step) for step in self.plan.steps]
+
+    @property
+    def composition(self) -> str | None:
+        return self.plan.composition
+
+    def head_json(self) -> JsonObject:
+        """Everything but the operations."""
+        return {
+            "id": self.id,
+            "composition": self.composition,
+            "job_name": self.job_name,
+            "revision": self.revision,
+            "state": str(self.state),
+            "started": self.started,
+            "ended": self.ended,
+            "error": self.error,
+            "superseded_by": self.superseded_by,
+        }
+
+    def to_json(self) -> JsonObject:
+        return {**self.head_json(), "operations": [o.to_json() for o in self.operations]}
+
+
+def step_to_json(step: Step) -> JsonObject:
+    """A step as the API shows it."""
+    return {
+        "id": step.id,
+        "kind": step.operation.kind,
+        "job_name": step.operation.job_name,
+        "site": step.operation.site,
+        "after": list(step.after),
+        "reason": step.reason,
+    }
+
+
+def plan_to_json(plan: Plan) -> JsonObject:
+    """A plan as the API shows it; `text` is `str(plan)`."""
+    return {
+        "summary": plan.summary(),
+        "jobs": [
+            {
+                "job_name": change.job_name,
+                "action": str(change.action),
+                "reason": change.reason,
+                "from": change.source,
+                "to": change.target,
+            }
+            for change in plan.jobs
+        ],
+        "operations": [step_to_json(step) for step in plan.steps],
+        "text": str(plan),
+    }

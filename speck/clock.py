@@ -1,0 +1,51 @@
+"""Time and identity, injected so that tests decide what they are."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where time and fresh ids come from."""
+
+    def now(self) -> datetime:
+        """The current time, aware, UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards; for deadlines only."""
+
+    def wait(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+
+    def new_id(self) -> str:
+        """A fresh id of 32 hex digits."""
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def new_id(self) -> str:
+        return secrets.token_hex(16)
+
+
+def new_installation() -> str:
+    """A UUID for an installation, made once at its first start."""
+    return str(uuid.uuid4())
+
+
+def rfc3339(moment: datetime) -> str:
+    """`moment` as RFC 3339 in UTC with milliseconds, e.g. `2026-01-31T12:00:00.000Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,110 @@
+"""Model <-> plain JSON objects for the store; compact, since a store holds thousands of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from speck.inventory import Deployed, Session
+from speck.model import (
+    Broker,
+    Delivery,
+    DesiredState,
+    Engine,
+    Job,
+    JsonObject,
+    Link,
+    Site,
+    Tier,
+    Upgrade,
+)
+
+
+def job_to_json(job: Job) -> JsonObject:
+    """A resolved job; fields that hold their default are left out."""
+    data: JsonObject = asdict(job)
+    data["source"] = [job.source.broker, job.source.topic]
+    data["sink"] = [job.sink.broker, job.sink.topic]
+    return {key: value for key, value in data.items() if value != _JOB_DEFAULTS.get(key, _UNSET)}
+
+
+def job_from_json(data: JsonObject) -> Job:
+    """The inverse of `job_to_json`."""
+    fields: dict[str, Any] = {**_JOB_DEFAULTS, **data}
+    return Job(
+        **{
+            **fields,
+            "source": Link(*fields["source"]),
+            "sink": Link(*fields["sink"]),
+            "args": tuple(fields["args"]),
+            "state": DesiredState(fields["state"]),
+            "delivery": Delivery(fields["delivery"]),
+            "upgrade": Upgrade(fields["upgrade"]),
+        }
+    )
+
+
+def deployed_to_json(deployed: Deployed) -> JsonObject:
+    """An incarnation with the one it continues, if that still matters."""
+    return {
+        "job": job_to_json(deployed.job),
+        "attempt": deployed.attempt,
+        "id": deployed.engine_job_id,
+        "confirmed": deployed.confirmed,
+        "ended": deployed.ended,
+        "savepoint": deployed.savepoint,
+        "base": deployed_to_json(deployed.base) if deployed.base else None,
+    }
+
+
+def deployed_from_json(data: JsonObject) -> Deployed:
+    """The inverse of `deployed_to_json`."""
+    return Deployed(
+        job=job_from_json(data["job"]),
+        attempt=data["attempt"],
+        engine_job_id=data["id"],
+        confirmed=data["confirmed"],
+        ended=data["ended"],
+        savepoint=data["savepoint"],
+        base=deployed_from_json(data["base"]) if data["base"] else None,
+    )
+
+
+def session_to_json(session: Session) -> JsonObject:
+    return {
+        "client_id": session.client_id,
+        "link": [session.link.broker, session.link.topic],
+        "site": session.site,
+        "job_name": session.job_name,
+        "reserved": session.reserved,
+    }
+
+
+def session_from_json(data: JsonObject) -> Session:
+    return Session(**{**data, "link": Link(*data["link"])})
+
+
+def site_to_json(site: Site) -> JsonObject:
+    return asdict(site)
+
+
+def site_from_json(data: JsonObject) -> Site:
+    return Site(
+        name=data["name"],
+        tier=Tier(data["tier"]),
+        spe=Engine(**data["spe"]),
+        broker=Broker(**data["broker"]),
+        uplink_mbps=data["uplink_mbps"],
+        labels=data["labels"],
+    )
+
+
+_UNSET = object()
+_JOB_DEFAULTS: JsonObject = {
+    "args": (),
+    "parallelism": 1,
+    "state": DesiredState.RUNNING,
+    "delivery": Delivery.AT_LEAST_ONCE,
+    "upgrade": Upgrade.SAVEPOINT,
+    "pinned": False,
+}

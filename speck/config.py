@@ -1,0 +1,63 @@
+"""Settings of the service, from the environment (`SPECK_*`); the CLI's options override them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Where speck keeps its things and how it listens.
+
+    `home` holds store/, artifacts/ and credentials/; `jar_folders` are the only folders that
+    a `job_path` may lie in; `timeout_s` bounds each call to an engine or broker.
+    """
+
+    home: Path
+    host: str = "127.0.0.1"
+    port: int = 8080
+    jar_folders: tuple[Path, ...] = ()
+    threads: int = 16
+    timeout_s: float = 10.0
+    max_body: int = 8 * 1024 * 1024
+    max_artifact: int = 512 * 1024 * 1024
+
+    @property
+    def store(self) -> Path:
+        return self.home / "store"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.home / "artifacts"
+
+    @property
+    def credentials(self) -> Path:
+        return self.home / "credentials"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the service can be reached from this machine only."""
+        return self.host in ("127.0.0.1", "::1", "localhost") or self.host.startswith("127.")
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
+        """SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
+        SPECK_THREADS, SPECK_TIMEOUT. Raises ValueError naming the variable."""
+        env = os.environ if env is None else env
+        jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
+        try:
+            return cls(
+                home=Path(env.get("SPECK_HOME", ".speck")).resolve(),
+                host=env.get("SPECK_HOST", "127.0.0.1"),
+                port=int(env.get("SPECK_PORT", "8080")),
+                jar_folders=jars,
+                threads=int(env.get("SPECK_THREADS", "16")),
+                timeout_s=float(env.get("SPECK_TIMEOUT", "10")),
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"cannot read SPECK_PORT, SPECK_THREADS or SPECK_TIMEOUT: {error}"
+            ) from error

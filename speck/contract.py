@@ -1,0 +1,92 @@
+"""The job contract: what a jar's `main` is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from speck.model import Job, source_client_id
+
+FLAGS = (
+    "job-name",
+    "source-broker",
+    "source-topic",
+    "sink-broker",
+    "sink-topic",
+    "client-id",
+    "epoch",
+    "delivery",
+    "sink-readers",
+)
+"""The arguments that every job is given, in this order, before its own."""
+
+PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in FLAGS)
+
+# {{name}} stands for the text {name}; braces that hold anything else (JSON, say) are left alone.
+_PLACEHOLDER = re.compile(r"\{\{(?P<literal>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\}")
+
+
+def args_faults(args: Sequence[str]) -> dict[int, str]:
+    """What is wrong with a job's own arguments, by index."""
+    faults = {}
+    rendered = _hold_placeholders(args)
+    for index, arg in enumerate(args):
+        unknown = sorted(_names(arg) - {*PLACEHOLDERS})
+        if unknown:
+            known = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+            faults[index] = (
+                f"unknown placeholder {{{unknown[0]}}}; known are {known}; "
+                f"write {{{{{unknown[0]}}}}} for the text {{{unknown[0]}}}"
+            )
+        flag = arg.partition("=")[0]
+        if not rendered and flag.startswith("--") and flag[2:] in FLAGS:
+            faults[index] = f"{flag} is given by speck itself; leave it out"
+    return faults
+
+
+def _names(arg: str) -> set[str]:
+    return {match["name"] for match in _PLACEHOLDER.finditer(arg) if match["name"]}
+
+
+def _hold_placeholders(args: Sequence[str]) -> bool:
+    return any(_names(arg) for arg in args)
+
+
+def render_args(
+    job: Job, installation: str, attempt: int, sink_has_readers: bool
+) -> tuple[str, ...]:
+    """The arguments of one incarnation of `job`.
+
+    The standard ones, then the job's own; when an own one holds a placeholder, only the own
+    ones, rendered. Raises KeyError for an unknown placeholder (`speck.resolve` has refused
+    those).
+    """
+    values = dict(
+        zip(
+            PLACEHOLDERS,
+            (
+                job.job_name,
+                job.source.broker,
+                job.source.topic,
+                job.sink.broker,
+                job.sink.topic,
+                source_client_id(installation, job.job_name, job.source),
+                str(attempt),
+                str(job.delivery),
+                "some" if sink_has_readers else "none",
+            ),
+            strict=True,
+        )
+    )
+    own = tuple(_render(arg, values) for arg in job.args)
+    if _hold_placeholders(job.args):
+        return own
+    standard = (text for flag in FLAGS for text in (f"--{flag}", values[flag.replace("-", "_")]))
+    return (*standard, *own)
+
+
+def _render(arg: str, values: dict[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        return f"{{{match['literal']}}}" if match["literal"] else values[match["name"]]
+
+    return _PLACEHOLDER.sub(value, arg)

@@ -1,0 +1,85 @@
+"""The two error roots: transient (worth another try) and permanent (not).
+
+Binders translate what they meet into one of them and chain the cause. Retry is decided by
+type in `speck.executor`, HTTP status by type in `speck.api.problems`; nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class SpeckError(Exception):
+    """Anything speck says on purpose; the message begins "cannot ..." and names the thing."""
+
+
+class TransientError(SpeckError):
+    """The same call may succeed later."""
+
+
+class PermanentError(SpeckError):
+    """The same call will fail again."""
+
+
+class UnreachableError(TransientError):
+    """A site's engine or broker does not answer; says nothing about what runs there."""
+
+
+class EngineRefusedError(PermanentError):
+    """The engine answered and refused (HTTP 502 at our own API)."""
+
+
+class DuplicateJobError(EngineRefusedError):
+    """The engine knows this job id already, running or terminal."""
+
+
+class BrokerRefusedError(PermanentError):
+    """The broker answered and refused (bad credentials, unsupported protocol)."""
+
+
+class NotFoundError(PermanentError):
+    """No such site, job, composition, change or artifact (HTTP 404)."""
+
+
+class ConflictError(PermanentError):
+    """The request contradicts what is there (HTTP 409)."""
+
+
+class StaleRevisionError(PermanentError):
+    """If-Match named another revision than the newest (HTTP 412)."""
+
+
+class ForbiddenError(PermanentError):
+    """The token's role does not allow this (HTTP 403)."""
+
+
+class StoreError(PermanentError):
+    """The store cannot be opened, read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault in what a user sent: where it is and what is wrong.
+
+    `path` is like `jobs[2].sink_topic` ("" for the whole document); `line` is 1-based and
+    known for YAML only.
+    """
+
+    path: str
+    message: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        place = self.path or "document"
+        at = f" (line {self.line})" if self.line is not None else ""
+        return f"{place}{at}: {self.message}"
+
+
+class InvalidError(PermanentError):
+    """Bad input, with every fault found (HTTP 422, or 400 when it cannot be parsed)."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = (), *, status: int = 422):
+        super().__init__(message)
+        self.problems = tuple(problems)
+        self.status = status

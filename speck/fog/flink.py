@@ -1,0 +1,251 @@
+"""Starts a real Flink for one site, out of the jars of `apache-flink-libraries`.
+
+`single`: one small JVM (our `speck-runtime.jar`), for edges of 2 GB or less; the default.
+`cluster`: JobManager and TaskManager in JVMs of their own, as Flink's scripts start them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from speck.errors import PermanentError
+from speck.fog import flink_conf
+from speck.fog.paths import edge_jar, flink_folder
+from speck.fog.ports import pick_port
+from speck.fog.process import Command, Launch, Process, find_program, spawn, stop_all, wait_until
+
+PORT = 8081
+
+Runtime = Literal["single", "cluster"]
+
+_JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+_TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+_MEMORY_TOOL = "org.apache.flink.runtime.util.bash.BashJavaUtils"
+_MEMORY_LINE = "BASH_JAVA_UTILS_EXEC_RESULT:"
+_INSTALL_JAVA = "install Java 17 (apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkSettings:
+    """What a site's Flink is started with.
+
+    `state` holds checkpoints and savepoints; sites that share it can hand state over.
+    `class_path`: jars beside Flink's own, e.g. the connector. `heap_mb`: heap of the JVM that
+    runs the tasks, None: by the number of slots. `config` goes to config.yaml and replaces what
+    we set. `java_options` go last on the command line, so that they win. `flink`: another
+    Flink's folder (for `cluster`); `runtime_jar`: another place of `speck-runtime.jar`.
+    """
+
+    folder: Path
+    state: Path
+    slots: int = 8
+    runtime: Runtime = "single"
+    host: str = "127.0.0.1"
+    port: int | None = None
+    class_path: Sequence[Path] = ()
+    checkpoint_interval_s: float = 1.0
+    heap_mb: int | None = None
+    credentials: Path | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    java_options: Sequence[str] = ()
+    flink: Path | None = None
+    runtime_jar: Path | None = None
+
+    @property
+    def task_heap_mb(self) -> int:
+        return self.heap_mb if self.heap_mb is not None else 160 + 12 * self.slots
+
+
+@dataclass(frozen=True, slots=True)
+class Flink:
+    """A running engine. `processes` by name: `engine`, or `jobmanager` and `taskmanager`."""
+
+    processes: Mapping[str, Process]
+    host: str
+    port: int
+    folder: Path
+    state: Path
+
+    @property
+    def url(self) -> str:
+        """As sites give it: `http://host:port`."""
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def state_uri(self) -> str:
+        return flink_conf.uri(self.state)
+
+    @property
+    def log(self) -> Path:
+        """The log of the process that answers REST."""
+        return self.folder / "log" / f"{next(iter(self.processes))}.log"
+
+    def stop(self, timeout_s: float = 15.0) -> None:
+        """SIGTERM and wait."""
+        stop_all(self.processes.values(), timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL and wait."""
+        stop_all(self.processes.values(), 0.0)
+
+    def __enter__(self) -> Flink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def start(
+    settings: FlinkSettings,
+    *,
+    running: Mapping[str, Process] | None = None,
+    launch: Launch = spawn,
+    timeout_s: float = 90.0,
+) -> Flink:
+    """Start an engine and wait until its REST API shows all slots.
+
+    `running`: processes of this engine that are up already; only the others are started, with
+    the configuration that is there (`settings.port` must then be given).
+    Raises PermanentError, with the log's last lines, when it does not come up in `timeout_s`.
+    """
+    port = settings.port if settings.port is not None else pick_port(settings.host)
+    processes = dict(running or {})
+    if not processes:
+        flink_conf.write(settings, port)
+    commands = _single(settings) if settings.runtime == "single" else _cluster(settings)
+    engine = Flink(processes, settings.host, port, settings.folder, settings.state)
+    started = []
+    try:
+        for command in commands:
+            if command.what not in processes:
+                processes[command.what] = launch(command)
+                started.append(processes[command.what])
+        _wait_ready(engine, commands, settings.slots, timeout_s)
+    except BaseException:
+        stop_all(started, 0.0)
+        raise
+    return engine
+
+
+def overview(host: str, port: int, timeout_s: float = 2.0) -> dict[str, Any] | None:
+    """The engine's own `/overview`; None when it does not answer."""
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        connection.request("GET", "/overview")
+        answer = connection.getresponse()
+        body = answer.read()
+        return dict(json.loads(body)) if answer.status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+
+
+def find_java() -> Path:
+    """Java, from JAVA_HOME or PATH. Raises PermanentError saying how to install it."""
+    home = os.environ.get("JAVA_HOME")
+    if home and os.access(Path(home, "bin", "java"), os.X_OK):
+        return Path(home, "bin", "java")
+    return find_program("java", _INSTALL_JAVA)
+
+
+def flink_jars(flink: Path) -> list[Path]:
+    """What a job without SQL needs: flink-dist and the log4j jars."""
+    lib = flink / "lib"
+    return [*sorted(lib.glob("flink-dist*.jar")), *sorted(lib.glob("log4j-*.jar"))]
+
+
+def _wait_ready(engine: Flink, commands: Sequence[Command], slots: int, timeout_s: float) -> None:
+    def ready() -> bool:
+        view = overview(engine.host, engine.port)
+        return view is not None and view.get("slots-total") == slots
+
+    logs = [path for command in commands for path in (command.log, command.log.with_suffix(".log"))]
+    wait_until(ready, engine.processes, f"Flink at {engine.url}", logs, timeout_s)
+
+
+def _single(settings: FlinkSettings) -> list[Command]:
+    heap = settings.task_heap_mb
+    # SerialGC and C1 alone: small and quick to start. Many JVMs share this machine's cores.
+    memory = [
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        f"-Xms{heap // 3}m",
+        f"-Xmx{heap}m",
+        "-XX:MaxMetaspaceSize=256m",
+        "-XX:ReservedCodeCacheSize=64m",
+        "-Xss512k",
+    ]
+    main = ["io.speck.runtime.EdgeSite", "--config-dir", str(settings.folder / "conf")]
+    jar = settings.runtime_jar or edge_jar("speck-runtime.jar")
+    return [_java(settings, "engine", memory, main, [jar])]
+
+
+def _cluster(settings: FlinkSettings) -> list[Command]:
+    conf = ["--configDir", str(settings.folder / "conf")]
+    small = ["-XX:+UseSerialGC", "-Xss512k"]
+    job_options, job_config = _memory(settings, "GET_JM_RESOURCE_PARAMS")
+    task_options, task_config = _memory(settings, "GET_TM_RESOURCE_PARAMS")
+    job_main = [_JOB_MANAGER, *conf, *job_config]
+    task_main = [_TASK_MANAGER, *conf, *task_config]
+    return [
+        _java(settings, "jobmanager", [*small, *job_options], job_main),
+        _java(settings, "taskmanager", [*small, *task_options], task_main),
+    ]
+
+
+def _java(
+    settings: FlinkSettings,
+    what: str,
+    memory: Sequence[str],
+    main: Sequence[str],
+    first: Sequence[Path] = (),
+) -> Command:
+    jars = [*first, *flink_jars(settings.flink or flink_folder()), *settings.class_path]
+    folder = settings.folder
+    argv = [
+        str(find_java()),
+        *memory,
+        "-XX:+ExitOnOutOfMemoryError",
+        *flink_conf.JAVA_OPTIONS,
+        f"-Dlog.file={folder / 'log' / what}.log",
+        f"-Dlog4j.configurationFile=file:{folder / 'conf' / 'log4j.properties'}",
+        *settings.java_options,
+        "-cp",
+        ":".join(str(jar) for jar in jars),
+        *main,
+    ]
+    env = {"FLINK_CONF_DIR": str(folder / "conf"), "FLINK_PLUGINS_DIR": str(folder / "plugins")}
+    if settings.credentials is not None:
+        env["SPECK_CREDENTIALS_DIR"] = str(settings.credentials)
+    # Flink logs to <what>.log by itself; what the JVM says goes to <what>.out
+    return Command(what, argv, folder, folder / "log" / f"{what}.out", env)
+
+
+def _memory(settings: FlinkSettings, question: str) -> tuple[list[str], list[str]]:
+    """JVM options and `-D` settings that Flink's own tool derives from config.yaml."""
+    flink = settings.flink or flink_folder()
+    tool = next(iter(sorted(flink.rglob("bash-java-utils.jar"))), None)
+    if tool is None:
+        raise PermanentError(f"cannot find bash-java-utils.jar below {flink}: reinstall Flink")
+    jars = [tool, *flink_jars(flink)]
+    argv = [str(find_java()), "-XX:TieredStopAtLevel=1", "-Xmx64m"]
+    argv += ["-cp", ":".join(str(jar) for jar in jars), _MEMORY_TOOL, question]
+    argv += ["--configDir", str(settings.folder / "conf")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    lines = [
+        line.partition(_MEMORY_LINE)[2].strip()
+        for line in done.stdout.splitlines()
+        if _MEMORY_LINE in line
+    ]
+    if done.returncode != 0 or len(lines) < 2:
+        said = (done.stderr or done.stdout).strip().splitlines()[-5:]
+        raise PermanentError("cannot compute Flink's memory settings: " + " ".join(said))
+    return lines[0].split(), lines[1].split()

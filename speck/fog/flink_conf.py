@@ -1,0 +1,140 @@
+"""The configuration of a site's Flink: config.yaml, log4j.properties and JVM options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from speck.fog.ports import pick_port
+
+if TYPE_CHECKING:
+    from speck.fog.flink import FlinkSettings
+
+_OPENED = (
+    "java.base/java.lang",
+    "java.base/java.net",
+    "java.base/java.io",
+    "java.base/java.nio",
+    "java.base/java.text",
+    "java.base/java.time",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/java.util.concurrent.locks",
+    "java.base/sun.net.util",
+    "java.base/sun.nio.ch",
+)
+
+JAVA_OPTIONS = (
+    # the net under a job that calls System.exit
+    "-Djava.security.manager=allow",
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+)
+"""What Flink's own scripts pass to its JVMs (`env.java.opts.all`)."""
+
+_LOG4J = """\
+monitorInterval = 30
+rootLogger.level = INFO
+rootLogger.appenderRef.file.ref = file
+appender.file.name = file
+appender.file.type = RollingFile
+appender.file.fileName = ${sys:log.file}
+appender.file.filePattern = ${sys:log.file}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{yyyy-MM-dd HH:mm:ss,SSS} %-5p %-60c %x - %m%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 5MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+# one line for each checkpoint of each job, every second
+logger.coordinator.name = org.apache.flink.runtime.checkpoint.CheckpointCoordinator
+logger.coordinator.level = WARN
+"""
+
+# Folders of one engine that do not outlive it in meaning, and so are its own.
+_FOLDERS = ("conf", "log", "tmp", "work", "upload", "plugins")
+
+
+def uri(folder: Path) -> str:
+    """`folder` as Flink names it, e.g. `file:///srv/fog/state`."""
+    return f"file://{folder.absolute()}"
+
+
+def write(settings: FlinkSettings, port: int) -> None:
+    """Write the engine's `conf/` and make its folders."""
+    for name in _FOLDERS:
+        (settings.folder / name).mkdir(parents=True, exist_ok=True)
+    settings.state.mkdir(parents=True, exist_ok=True)
+    conf = settings.folder / "conf"
+    values = {**_common(settings, port), **_memory(settings), **settings.config}
+    # keys in their dotted form, as the documentation gives them
+    (conf / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    (conf / "log4j.properties").write_text(_LOG4J)
+
+
+def _common(settings: FlinkSettings, port: int) -> dict[str, str | int]:
+    folder, host, state = settings.folder.absolute(), settings.host, settings.state
+    rest_log = "engine.log" if settings.runtime == "single" else "jobmanager.log"
+    return {
+        "rest.address": host,
+        "rest.bind-address": host,
+        "rest.port": port,
+        "jobmanager.rpc.address": host,
+        "jobmanager.bind-host": host,
+        "taskmanager.host": host,
+        "taskmanager.bind-host": host,
+        "taskmanager.numberOfTaskSlots": settings.slots,
+        "io.tmp.dirs": str(folder / "tmp"),
+        "process.working-dir": str(folder / "work"),
+        "web.log.path": str(folder / "log" / rest_log),
+        # else uploaded jars vanish with the JobManager
+        "web.upload.dir": str(folder / "upload"),
+        # else a job's System.exit ends the JobManager, in which main() runs
+        "cluster.intercept-user-system-exit": "THROW",
+        # 50 s by default: for so long a dead JobManager's TaskManager goes on with its tasks
+        "heartbeat.interval": 2000,
+        "heartbeat.timeout": 10000,
+        "execution.checkpointing.interval": f"{round(settings.checkpoint_interval_s * 1000)}ms",
+        "execution.checkpointing.dir": uri(state / "checkpoints"),
+        "execution.checkpointing.savepoint-dir": uri(state / "savepoints"),
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        "execution.checkpointing.num-retained": 5,
+        # small state is then one _metadata file
+        "execution.checkpointing.data-inline-threshold": "1mb",
+        # an answer that was lost can be asked for again
+        "rest.async.store-duration": "1h",
+        # views are 3 s old by default
+        "rest.cache.execution-graph.timeout": 500,
+        "web.refresh-interval": 500,
+        "metrics.fetcher.update-interval": 2000,
+    }
+
+
+def _memory(settings: FlinkSettings) -> dict[str, str | int]:
+    """State is on the heap; a few network buffers for each slot are enough on one machine."""
+    if settings.runtime == "single":
+        return {}  # speck-runtime's own defaults; the heap is given to the JVM
+    network = f"{8 + 2 * settings.slots}m"
+    heap = settings.task_heap_mb
+    return {
+        "jobmanager.rpc.port": pick_port(settings.host, 6123),
+        "jobmanager.memory.heap.size": "192m",
+        "jobmanager.memory.off-heap.size": "64m",
+        "jobmanager.memory.jvm-metaspace.size": "192m",
+        "jobmanager.memory.jvm-overhead.min": "64m",
+        "jobmanager.memory.jvm-overhead.max": "64m",
+        "taskmanager.memory.framework.heap.size": "64m",
+        "taskmanager.memory.task.heap.size": f"{max(64, heap - 64)}m",
+        "taskmanager.memory.framework.off-heap.size": "48m",
+        # the MQTT client's buffers
+        "taskmanager.memory.task.off-heap.size": "64m",
+        "taskmanager.memory.managed.size": "0m",
+        "taskmanager.memory.network.min": network,
+        "taskmanager.memory.network.max": network,
+        "taskmanager.memory.jvm-metaspace.size": "192m",
+        "taskmanager.memory.jvm-overhead.min": "64m",
+        "taskmanager.memory.jvm-overhead.max": "64m",
+    }

@@ -1,0 +1,144 @@
+"""Starts a real Mosquitto with settings that lose no message while it lives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from speck.fog.paths import cache_folder
+from speck.fog.ports import accepts, pick_port
+from speck.fog.process import Command, Launch, Process, find_program, spawn, wait_until
+
+PORT = 1883
+
+SETTINGS: Mapping[str, str] = {
+    "allow_anonymous": "true",  # the listener is bound to a loopback address
+    "persistence": "true",
+    "autosave_interval": "5",
+    # The Receive Maximum told to publishers: 20, the default, holds a sink to 20 messages a
+    # round trip.
+    "max_inflight_messages": "1000",
+    # What a session may hold while its reader is away; past it the newest is dropped, although
+    # the publisher is told that all is well.
+    "max_queued_messages": "1000000",
+    "max_queued_bytes": "200000000",
+    "queue_qos0_messages": "false",
+    "message_size_limit": "1048576",
+    "persistent_client_expiration": "30d",
+    "set_tcp_nodelay": "true",
+    "sys_interval": "2",
+    "log_type": "error\nlog_type warning\nlog_type notice",
+    "connection_messages": "false",
+    "log_dest": "stderr",
+    "log_timestamp_format": "%Y-%m-%dT%H:%M:%S",
+}
+"""mosquitto.conf, without what differs from site to site."""
+
+_INSTALL = "install it (apt-get install mosquitto), or run `make setup`, which tries to"
+
+
+@dataclass(frozen=True, slots=True)
+class Mosquitto:
+    """A running broker."""
+
+    process: Process
+    host: str
+    port: int
+    folder: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def address(self) -> str:
+        """As sites give it: `tcp://host:port`."""
+        return f"tcp://{self.host}:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log" / "broker.log"
+
+    def stop(self, timeout_s: float = 15.0) -> None:
+        """SIGTERM and wait: it saves everything before it ends."""
+        self.process.stop(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL and wait: what it has not saved yet is lost."""
+        self.process.kill()
+
+    def __enter__(self) -> Mosquitto:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def find_mosquitto() -> Path:
+    """The program. Raises PermanentError saying how to install it."""
+    unpacked = cache_folder() / "mosquitto" / "usr" / "sbin"
+    return find_program("mosquitto", _INSTALL, [Path("/usr/sbin"), unpacked])
+
+
+def start(
+    folder: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    launch: Launch = spawn,
+    timeout_s: float = 20.0,
+) -> Mosquitto:
+    """Start a broker whose files lie in `folder`, and wait until it accepts connections.
+
+    Without `port` a free one is taken. `settings` are added to `SETTINGS`, or replace what is
+    there. With the folder of an earlier run the sessions of that run are there again.
+    Raises PermanentError when it cannot be found or does not come up.
+    """
+    port = port if port is not None else pick_port(host)
+    program = find_mosquitto()
+    conf = _write_conf(folder, host, port, {**SETTINGS, **(settings or {})})
+    command = Command(
+        what="broker",
+        argv=[str(program), "-c", str(conf)],
+        cwd=folder,
+        log=folder / "log" / "broker.log",
+        env=_environment(program),
+    )
+    process = launch(command)
+    broker = Mosquitto(process, host, port, folder)
+    what = f"mosquitto at {broker.address}"
+    try:
+        wait_until(
+            lambda: accepts(host, port), {"mosquitto": process}, what, [command.log], timeout_s
+        )
+    except BaseException:
+        process.kill()
+        raise
+    return broker
+
+
+def _write_conf(folder: Path, host: str, port: int, settings: Mapping[str, str]) -> Path:
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    lines = [
+        f"listener {port} {host}",
+        # started by root it would become the user "mosquitto", who may not write here
+        *(["user root"] if os.geteuid() == 0 else []),
+        f"persistence_location {data}/",
+        *(f"{key} {value}" for key, value in settings.items()),
+    ]
+    conf = folder / "mosquitto.conf"
+    conf.write_text("\n".join(lines) + "\n")
+    return conf
+
+
+def _environment(program: Path) -> dict[str, str]:
+    """An unpacked Debian package brings its libraries along."""
+    libraries = program.parents[1] / "lib"
+    folders = sorted(libraries.glob("*-linux-gnu*"))
+    if not program.is_relative_to(cache_folder()) or not folders:
+        return {}
+    return {"LD_LIBRARY_PATH": ":".join(str(folder) for folder in folders)}

@@ -1,0 +1,41 @@
+"""Loopback addresses and ports: every site of every fog has an address of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from pathlib import Path
+
+
+def site_host(folder: Path, number: int) -> str:
+    """The loopback address of site `number` (0..253) of the fog in `folder`.
+
+    All of 127.0.0.0/8 is this machine's, so each fog takes a network of its own, chosen by its
+    folder: two fogs can run at the same time, and a fog keeps its addresses when it comes back.
+    """
+    digest = hashlib.sha256(str(folder.resolve()).encode()).digest()
+    # 127.0 and 127.255 are left to others: 127.0.1.1 is the host's own name on Debian
+    return f"127.{1 + digest[0] % 254}.{digest[1]}.{1 + number}"
+
+
+def pick_port(host: str, preferred: int = 0) -> int:
+    """`preferred` if it is free on `host`, else a free port."""
+    for port in (preferred, 0):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
+            # as the servers do it: a port in TIME_WAIT is free
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                server.bind((host, port))
+            except OSError:
+                continue
+            return int(server.getsockname()[1])
+    raise OSError(f"cannot find a free port on {host}")
+
+
+def accepts(host: str, port: int) -> bool:
+    """Whether something listens on `host:port`."""
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False

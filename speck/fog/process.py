@@ -1,0 +1,217 @@
+"""Detached processes that can be found again, whatever happened to the one who started them.
+
+Every process carries a token in its environment. The token is written down before the process
+starts, so a launcher that dies at any instant leaves nothing that cannot be found; once the
+process runs, its pid and start time tell whether the pid is still the same process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from speck.errors import PermanentError
+
+TOKEN_VARIABLE = "SPECK_FOG_PROCESS"
+
+_PROC = Path("/proc")
+_POLL_S = 0.02
+
+# Children of this very process have to be reaped, or they stay as zombies.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program to start: stdout and stderr go to `log`, `env` is added to our own."""
+
+    what: str
+    argv: Sequence[str]
+    cwd: Path
+    log: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of ours; `started` is its start time in clock ticks since boot."""
+
+    pid: int
+    started: int
+
+    @property
+    def running(self) -> bool:
+        """Whether it is still there (a zombie is not)."""
+        child = _children.get(self.pid)
+        if child is not None:
+            child.poll()
+        return _start_ticks(self.pid) == self.started
+
+    @property
+    def rss_mb(self) -> float:
+        """Resident memory in MB; 0 when it is gone."""
+        if not self.running:
+            return 0.0
+        try:
+            pages = int((_PROC / str(self.pid) / "statm").read_text().split()[1])
+        except (OSError, IndexError):
+            return 0.0
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens when it is gone."""
+        if self.running:
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                return
+
+    def stop(self, timeout_s: float = 15.0) -> None:
+        """SIGTERM and wait; SIGKILL after `timeout_s`."""
+        stop_all([self], timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL and wait until it is gone."""
+        stop_all([self], 0.0)
+
+
+Launch = Callable[[Command], Process]
+"""How the starters of brokers and engines start a process; a fog writes it down as well."""
+
+
+def spawn(command: Command, token: str = "") -> Process:
+    """Start `command` in a session of its own, so that it outlives us and our terminal.
+
+    Raises PermanentError when the program cannot be executed.
+    """
+    env = {**os.environ, **command.env, TOKEN_VARIABLE: token}
+    command.log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with command.log.open("ab") as log:
+            child = subprocess.Popen(
+                list(command.argv),
+                cwd=command.cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise PermanentError(f"cannot start {command.what}: {error}") from error
+    _children[child.pid] = child
+    # A child that has ended already is a zombie until it is polled: its start time is known.
+    return Process(child.pid, _start_ticks(child.pid, dead_too=True) or 0)
+
+
+def stop_all(processes: Iterable[Process], timeout_s: float) -> None:
+    """SIGTERM to all at once, SIGKILL to those left after `timeout_s`; returns when all are gone.
+
+    Raises PermanentError when one survives even that (it hangs in the kernel).
+    """
+    left = [process for process in processes if process.running]
+    if timeout_s > 0:
+        for process in left:
+            process.send(signal.SIGTERM)
+        left = _wait_gone(left, timeout_s)
+    for process in left:
+        process.send(signal.SIGKILL)
+    left = _wait_gone(left, 10.0)
+    if left:
+        pids = ", ".join(str(process.pid) for process in left)
+        raise PermanentError(f"cannot end process {pids}: it does not react to SIGKILL")
+
+
+def find_by_token(token: str) -> Process | None:
+    """The running process that was started with `token`."""
+    wanted = f"{TOKEN_VARIABLE}={token}".encode()
+    for folder in _PROC.iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            words = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # gone, or somebody else's
+        started = _start_ticks(int(folder.name))
+        if wanted in words and started is not None:
+            return Process(int(folder.name), started)
+    return None
+
+
+def boot_id() -> str:
+    """Names this run of the machine; pids of another one mean nothing."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def wait_until(
+    ready: Callable[[], bool],
+    processes: Mapping[str, Process],
+    what: str,
+    logs: Sequence[Path],
+    timeout_s: float,
+) -> None:
+    """Wait until `ready()`. Raises PermanentError with the logs' last lines when one of the
+    processes ends first, or when `timeout_s` pass."""
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        ended = [name for name, process in processes.items() if not process.running]
+        if ended:
+            raise PermanentError(f"cannot start {what}: {ended[0]} ended; {_last_words(logs)}")
+        if time.monotonic() > deadline:
+            raise PermanentError(
+                f"cannot start {what}: not ready after {timeout_s:.0f} s; {_last_words(logs)}"
+            )
+        time.sleep(_POLL_S)
+
+
+def find_program(name: str, hint: str, folders: Sequence[Path] = ()) -> Path:
+    """A program on PATH or in `folders`. Raises PermanentError with `hint`, which says how to
+    install it."""
+    found = shutil.which(name)
+    if found:
+        return Path(found)
+    for folder in folders:
+        if os.access(folder / name, os.X_OK):
+            return folder / name
+    raise PermanentError(f"cannot find {name}: {hint}")
+
+
+def _wait_gone(processes: Sequence[Process], timeout_s: float) -> list[Process]:
+    deadline = time.monotonic() + timeout_s
+    left = [process for process in processes if process.running]
+    while left and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        left = [process for process in left if process.running]
+    return left
+
+
+def _start_ticks(pid: int, *, dead_too: bool = False) -> int | None:
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # the second field is the program's name in brackets and may itself hold brackets
+    words = stat.rpartition(")")[2].split()
+    if not dead_too and words[0] in ("Z", "X"):
+        return None
+    return int(words[19])
+
+
+def _last_words(logs: Sequence[Path], lines: int = 12) -> str:
+    told = []
+    for log in logs:
+        try:
+            text = log.read_text(errors="replace")
+        except OSError:
+            continue
+        # Java greets us with warnings about the security manager
+        words = [line for line in text.splitlines() if line and not line.startswith("WARNING: ")]
+        if words:
+            told.append(f"last lines of {log}:\n" + "\n".join(words[-lines:]))
+    return "\n".join(told) or f"nothing was written to {logs[0]}"

@@ -1,0 +1,327 @@
+"""The traffic application's results, computed in plain Python over a whole trace.
+
+It shares no code with the edge jobs: `make demo` compares what the jobs published with what is
+computed here, and a lost or repeated detection shows as a count that differs.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from speck.errors import InvalidError, NotFoundError, Problem
+
+WINDOW_MS = 60_000
+MAX_SPEED_MPS = 70.0
+MAX_LENGTH_M = 30.0
+MAX_TIME_MS = 1 << 53
+OWN_HEADER = "stream,time_s,sensor_id,vehicle_id,speed_mps,length_m,vehicle_type"
+PLAIN_HEADER = OWN_HEADER.removeprefix("stream,")
+_UNREADABLE = re.compile("[\ud800-\udfff]")
+# float() would also take "nan", "inf" and "1_0", which are no numbers in JSON.
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,2})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """One vehicle that passed one sensor; not yet judged possible."""
+
+    time_ms: int
+    sensor: str
+    vehicle: str
+    speed_mps: float
+    length_m: float
+    type: str
+
+    @property
+    def possible(self) -> bool:
+        """Whether Clean lets it pass: speed in (0, 70] m/s, length in (0, 30] m, time in range."""
+        return (
+            0 < self.speed_mps <= MAX_SPEED_MPS
+            and 0 < self.length_m <= MAX_LENGTH_M
+            and 0 <= self.time_ms <= MAX_TIME_MS
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a trace: its stream, its text, and the detection if it is one."""
+
+    stream: str
+    raw: str
+    detection: Detection | None
+
+    @property
+    def valid(self) -> bool:
+        """Whether the row counts: a possible detection."""
+        return self.detection is not None and self.detection.possible
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStat:
+    """What one sensor saw in one window; occupancy is a share of the window, 0 to 1."""
+
+    count: int
+    mean_speed_mps: float
+    occupancy: float
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalStat:
+    """What all sites saw in one window."""
+
+    count: int
+    mean_speed_mps: float
+    sites: Mapping[str, int]
+    types: Mapping[str, int]
+
+
+LocalKey = tuple[str, str, int]  # site, sensor, start of the window in ms
+
+
+def site_of(stream: str) -> str:
+    """The site that a stream belongs to: its first letter."""
+    return stream[:1]
+
+
+def parse_detection(text: str) -> Detection | None:
+    """The six columns of a row, or None when they are not six or hold no numbers."""
+    columns = [column.strip() for column in text.split(",")]
+    # Lone surrogates are bytes that were no UTF-8; no JSON can carry them.
+    if len(columns) != 6 or not all(columns) or _UNREADABLE.search(text):
+        return None
+    time, sensor, vehicle, speed, length, kind = columns
+    if not all(_NUMBER.fullmatch(number) for number in (time, speed, length)):
+        return None
+    # Rounded, not cut: 28800.29 s is 28800290 ms although the float lies below it.
+    return Detection(round(float(time) * 1000), sensor, vehicle, float(speed), float(length), kind)
+
+
+def read_trace(path: Path, streams: Mapping[str, str] | None = None) -> list[Row]:
+    """All rows of a trace, in its order; `.gz` is unpacked.
+
+    Two formats, told apart by the header line: ours has a leading column `stream`; the plain
+    one has six columns, and `streams` maps the beginning of a sensor's id to its stream (the
+    longest match counts; "" matches the rest, and rows that name no sensor).
+    Raises NotFoundError when there is no such file, InvalidError when it is no trace.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"cannot read the trace {path}: no such file")
+    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
+    try:
+        # A malformed row may hold any bytes, and it must be published as it is.
+        with opener(path, "rt", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            lines = [line.rstrip("\r\n") for line in file]
+    except (OSError, EOFError) as error:
+        raise InvalidError(f"cannot read the trace {path}: {error}") from error
+    header = lines[0].replace(" ", "") if lines else ""
+    if header == OWN_HEADER:
+        return list(_own_rows(path, lines))
+    if header == PLAIN_HEADER:
+        return list(_plain_rows(path, lines, streams or {}))
+    raise InvalidError(
+        f"cannot read the trace {path}: its first line must be '{OWN_HEADER}' or '{PLAIN_HEADER}'"
+    )
+
+
+def _own_rows(path: Path, lines: list[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines[1:], start=2):
+        if line:
+            stream, comma, raw = line.partition(",")
+            if not comma or not stream:
+                raise _no_stream(path, number, "the line has no leading column 'stream'")
+            yield Row(stream, raw, parse_detection(raw))
+
+
+def _plain_rows(path: Path, lines: list[str], streams: Mapping[str, str]) -> Iterator[Row]:
+    prefixes = sorted(streams, key=len, reverse=True)
+    for number, raw in enumerate(lines[1:], start=2):
+        if raw:
+            columns = raw.split(",")
+            sensor = columns[1].strip() if len(columns) > 1 else ""
+            prefix = next((known for known in prefixes if sensor.startswith(known)), None)
+            if prefix is None:
+                raise _no_stream(path, number, f"no stream is mapped to sensor '{sensor}'")
+            yield Row(streams[prefix], raw, parse_detection(raw))
+
+
+def _no_stream(path: Path, line: int, reason: str) -> InvalidError:
+    return InvalidError(
+        f"cannot tell the stream of line {line} of {path}: {reason}", [Problem("", reason, line)]
+    )
+
+
+def count_valid(rows: Iterable[Row], copies: int = 1) -> int:
+    """How many detections must arrive when the rows are replayed in so many copies."""
+    return copies * sum(row.valid for row in rows)
+
+
+def _valid(rows: Iterable[Row]) -> Iterator[tuple[str, Detection]]:
+    for row in rows:
+        if row.detection is not None and row.detection.possible:
+            yield site_of(row.stream), row.detection
+
+
+def compute_local(
+    rows: Iterable[Row], copies: int = 1, window_ms: int = WINDOW_MS
+) -> dict[LocalKey, LocalStat]:
+    """What every LocalStats must say in the end, by site, sensor and window.
+
+    Occupancy is the sum of length / speed, each the time a vehicle covers the sensor, over
+    the window's length, at most 1.
+    """
+    found: dict[LocalKey, list[Detection]] = defaultdict(list)
+    for site, seen in _valid(rows):
+        found[site, seen.sensor, seen.time_ms // window_ms * window_ms].append(seen)
+    return {
+        key: LocalStat(
+            count=copies * len(group),
+            mean_speed_mps=math.fsum(seen.speed_mps for seen in group) / len(group),
+            occupancy=min(
+                1.0,
+                copies
+                * math.fsum(1000 * seen.length_m / seen.speed_mps for seen in group)
+                / window_ms,
+            ),
+        )
+        for key, group in found.items()
+    }
+
+
+def compute_global(
+    rows: Iterable[Row], copies: int = 1, window_ms: int = WINDOW_MS
+) -> dict[int, GlobalStat]:
+    """What Merge must say in the end, by the start of the window in ms."""
+    found: dict[int, list[tuple[str, Detection]]] = defaultdict(list)
+    for site, seen in _valid(rows):
+        found[seen.time_ms // window_ms * window_ms].append((site, seen))
+    return {
+        start: GlobalStat(
+            count=copies * len(group),
+            mean_speed_mps=math.fsum(seen.speed_mps for _, seen in group) / len(group),
+            sites=_times(copies, Counter(site for site, _ in group)),
+            types=_times(copies, Counter(seen.type for _, seen in group)),
+        )
+        for start, group in found.items()
+    }
+
+
+def _times(copies: int, counts: Counter[str]) -> dict[str, int]:
+    return {key: copies * count for key, count in sorted(counts.items())}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Expected against received results.
+
+    `published` and `delivered` count detections, `lost` and `repeated` add up by how many the
+    counts fall short of or exceed the expected ones; the keys tell where.
+    """
+
+    published: int
+    delivered: int
+    lost: int
+    repeated: int
+    missing: tuple[Hashable, ...] = field(default=())
+    extra: tuple[Hashable, ...] = field(default=())
+    different: tuple[Hashable, ...] = field(default=())
+
+    @property
+    def equal(self) -> bool:
+        """No result is missing, none is extra, none differs."""
+        return not (self.missing or self.extra or self.different)
+
+    def __str__(self) -> str:
+        if self.equal:
+            return f"equal: {self.delivered} detections, none lost, none repeated"
+        return (
+            f"not equal: {self.published} expected, {self.delivered} delivered, {self.lost} lost,"
+            f" {self.repeated} repeated; results: {len(self.missing)} missing,"
+            f" {len(self.extra)} extra, {len(self.different)} different"
+        )
+
+
+def compare_local(
+    expected: Mapping[LocalKey, LocalStat], records: Iterable[Mapping[str, Any]]
+) -> Comparison:
+    """Compares the records of the `traffic/<site>/local` topics, of all sites together."""
+    newest = _newest(records, lambda it: (it["site"], it["sensor"], it["window_start_ms"]))
+    received = {
+        key: LocalStat(it["count"], it["mean_speed_mps"], it["occupancy"])
+        for key, it in newest.items()
+    }
+
+    def same(a: LocalStat, b: LocalStat) -> bool:
+        return (
+            a.count == b.count
+            and _close(a.mean_speed_mps, b.mean_speed_mps)
+            and _close(a.occupancy, b.occupancy)
+        )
+
+    return _compare(expected, received, same)
+
+
+def compare_global(
+    expected: Mapping[int, GlobalStat], records: Iterable[Mapping[str, Any]]
+) -> Comparison:
+    """Compares the records of the `traffic/global` topic."""
+    newest = _newest(records, lambda it: it["window_start_ms"])
+    received = {
+        key: GlobalStat(it["count"], it["mean_speed_mps"], it["sites"], it["types"])
+        for key, it in newest.items()
+    }
+
+    def same(a: GlobalStat, b: GlobalStat) -> bool:
+        return (
+            a.count == b.count
+            and _close(a.mean_speed_mps, b.mean_speed_mps)
+            and dict(a.sites) == dict(b.sites)
+            and dict(a.types) == dict(b.types)
+        )
+
+    return _compare(expected, received, same)
+
+
+def _close(a: float, b: float) -> bool:
+    """Equal but for the order in which the numbers were added."""
+    return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
+
+
+def _newest(
+    records: Iterable[Mapping[str, Any]], key_of: Callable[[Mapping[str, Any]], Any]
+) -> dict[Any, Mapping[str, Any]]:
+    """The highest revision of each result; of the same revision the one that came last."""
+    newest: dict[Any, Mapping[str, Any]] = {}
+    for record in records:
+        known = newest.get(key_of(record))
+        if known is None or record.get("revision", 0) >= known.get("revision", 0):
+            newest[key_of(record)] = record
+    return newest
+
+
+Key = TypeVar("Key", bound=Hashable)
+Stat = TypeVar("Stat", LocalStat, GlobalStat)
+
+
+def _compare(
+    expected: Mapping[Key, Stat], received: Mapping[Key, Stat], same: Callable[[Stat, Stat], bool]
+) -> Comparison:
+    both = [key for key in expected if key in received]
+    missing = [key for key in expected if key not in received]
+    extra = [key for key in received if key not in expected]
+    surplus = [received[key].count - expected[key].count for key in both]
+    return Comparison(
+        published=sum(stat.count for stat in expected.values()),
+        delivered=sum(stat.count for stat in received.values()),
+        lost=sum(-n for n in surplus if n < 0) + sum(expected[key].count for key in missing),
+        repeated=sum(n for n in surplus if n > 0) + sum(received[key].count for key in extra),
+        missing=tuple(sorted(missing)),  # type: ignore[type-var]
+        extra=tuple(sorted(extra)),  # type: ignore[type-var]
+        different=tuple(key for key in both if not same(expected[key], received[key])),
+    )

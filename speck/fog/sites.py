@@ -1,0 +1,347 @@
+"""A fog on this machine: for each site a real Mosquitto and a real Flink."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from speck.errors import PermanentError
+from speck.fog import flink, flink_conf, mosquitto
+from speck.fog.flink import FlinkSettings, Runtime
+from speck.fog.paths import default_folder, edge_jar
+from speck.fog.ports import pick_port, site_host
+from speck.fog.process import Command, Process, spawn, stop_all
+from speck.fog.state import FogState, ProcessRecord, SiteRecord, StateFile
+from speck.model import JsonObject
+
+_CONNECTOR = "speck-mqtt-connector.jar"
+_RUNTIME = "speck-runtime.jar"
+_MAX_SITES = 250
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """One process; `rss_mb` is its resident memory in MB."""
+
+    what: str
+    pid: int | None
+    running: bool
+    rss_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class SiteStatus:
+    """One site; slots are None while its engine does not answer."""
+
+    name: str
+    tier: str
+    engine: str
+    broker: str
+    processes: tuple[ProcessStatus, ...]
+    slots_total: int | None
+    slots_free: int | None
+
+    @property
+    def up(self) -> bool:
+        """Whether all its processes run and the engine answers."""
+        return self.slots_total is not None and all(entry.running for entry in self.processes)
+
+    @property
+    def rss_mb(self) -> float:
+        return sum(entry.rss_mb for entry in self.processes)
+
+
+class Fog:
+    """The fog whose files lie in `folder`; it outlives the process that brings it up."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = (folder or default_folder()).absolute()
+        self._file = StateFile(self.folder)
+        self._state: FogState | None = None
+        self._guard = threading.Lock()
+        self._launching = True
+
+    @property
+    def state_folder(self) -> Path:
+        """Checkpoints and savepoints of all sites: they share storage."""
+        return self.folder / "state"
+
+    def sites(self) -> tuple[SiteRecord, ...]:
+        """The sites, edges first; none when the fog is down."""
+        state = self._file.load()
+        return state.sites if state else ()
+
+    def site_bodies(self) -> list[JsonObject]:
+        """What to `POST /sites` for each site."""
+        return [
+            {
+                "name": site.name,
+                "tier": site.tier,
+                "spe": {"kind": "flink", "address": site.engine_address},
+                "broker": {"kind": "mqtt", "address": site.broker_address},
+                "labels": {"state_uri": flink_conf.uri(self.state_folder)},
+            }
+            for site in self.sites()
+        ]
+
+    def up(
+        self,
+        edges: int = 3,
+        slots: int = 8,
+        cloud_slots: int = 16,
+        clouds: int = 1,
+        runtime: Runtime = "single",
+        *,
+        checkpoint_interval_s: float = 1.0,
+        credentials: Path | None = None,
+        register: Callable[[JsonObject], object] | None = None,
+        progress: Callable[[str], object] | None = None,
+    ) -> tuple[SiteRecord, ...]:
+        """Bring up `edges` + `clouds` sites and return when every engine shows its slots.
+
+        With the files of an earlier fog of the same shape it comes back at the same addresses,
+        its brokers with their sessions; what runs already goes on untouched. `progress` is
+        called with the name of each site that is up, `register` with each site's body.
+        Raises PermanentError; the processes that were started are then ended again.
+        """
+        if not 1 <= edges + clouds <= _MAX_SITES or min(edges, clouds) < 0:
+            raise PermanentError(
+                f"cannot bring up a fog of {edges} edges and {clouds} clouds:"
+                f" give 1 to {_MAX_SITES} sites"
+            )
+        if min(slots, cloud_slots) < 1:
+            raise PermanentError("cannot bring up a fog without slots: give each site at least 1")
+        shape = [
+            *((name, "edge", slots) for name in _edge_names(edges)),
+            *((name, "cloud", cloud_slots) for name in _cloud_names(clouds)),
+        ]
+        with self._locked():
+            state = self._prepare(shape, runtime, checkpoint_interval_s, credentials)
+            self._save(state)
+            self._start(state.sites, progress)
+        if register:
+            for body in self.site_bodies():
+                register(body)
+        return state.sites
+
+    def down(self, *, keep: bool = False) -> int:
+        """End every process and, unless `keep`, delete the fog's files; returns how many ended.
+
+        Works after any crash: of this program, of sites, of the machine.
+        """
+        with self._locked():
+            ended = self._end_all()
+            if not keep:
+                for name in ("sites", "state", "lib"):
+                    shutil.rmtree(self.folder / name, ignore_errors=True)
+                self._file.remove()
+        return ended
+
+    def status(self) -> list[SiteStatus]:
+        """What runs where, with memory; empty when the fog is down."""
+        state = self._file.load()
+        if state is None:
+            return []
+        state = state.found()
+        with ThreadPoolExecutor(8) as pool:
+            return list(pool.map(lambda site: self._site_status(state, site), state.sites))
+
+    def kill(self, site: str, what: str = "engine") -> None:
+        """SIGKILL a site's `broker` or `engine` (of a cluster also `jobmanager`, `taskmanager`)."""
+        with self._locked():
+            self._loaded().site(site)
+            running = self._loaded().of(site)
+            chosen = [
+                process
+                for name, process in running.items()
+                if what == name or (what == "engine" and name != "broker")
+            ]
+            if not chosen:
+                names = ", ".join(sorted(running)) or "nothing"
+                raise PermanentError(f"cannot kill {what} of {site}: {names} runs there")
+            stop_all(chosen, 0.0)
+
+    def start(self, site: str) -> None:
+        """Start what does not run of a site: the same addresses, the same files."""
+        with self._locked():
+            self._start([self._loaded().site(site)], None)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone at work on this fog, knowing what its file says now."""
+        with self._file.locked():
+            self._state = None
+            yield
+
+    def _prepare(
+        self,
+        shape: list[tuple[str, str, int]],
+        runtime: Runtime,
+        checkpoint_interval_s: float,
+        credentials: Path | None,
+    ) -> FogState:
+        """The state to bring up: the one that is there if it has this shape, else a new one."""
+        secret_folder = str(credentials.absolute()) if credentials else None
+        wanted = (runtime, checkpoint_interval_s, secret_folder, shape)
+        state = self._file.load()
+        if state is not None:
+            state = state.found()
+            was = [(site.name, site.tier, site.slots) for site in state.sites]
+            if wanted == (state.runtime, state.checkpoint_interval_s, state.credentials, was):
+                return state
+            if any(state.of(site.name) for site in state.sites):
+                raise PermanentError(
+                    f"cannot bring up this fog in {self.folder}: another one of {len(was)} sites"
+                    " runs there; end it first (speck fog down)"
+                )
+        sites = []
+        for number, (name, tier, slots) in enumerate(shape):
+            host = site_host(self.folder, number)
+            broker, engine = pick_port(host, mosquitto.PORT), pick_port(host, flink.PORT)
+            sites.append(SiteRecord(name, tier, host, broker, engine, slots))
+        for name in ("sites", "state"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        return FogState(runtime, checkpoint_interval_s, secret_folder, tuple(sites))
+
+    def _start(self, sites: Iterable[SiteRecord], progress: Callable[[str], object] | None) -> None:
+        """Start what is missing at the sites, as many at a time as there are cores."""
+        jars = self._copy_jars()
+        before = {process.pid for process in self._running()}
+        self._launching = True
+        pool = ThreadPoolExecutor(max(2, os.cpu_count() or 2))
+        try:
+            futures = {pool.submit(self._start_site, site, jars): site.name for site in sites}
+            for future in as_completed(futures):
+                future.result()
+                if progress:
+                    progress(futures[future])
+        except BaseException:
+            with self._guard:
+                self._launching = False
+            stop_all((p for p in self._running() if p.pid not in before), 0.0)
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _start_site(self, site: SiteRecord, jars: dict[str, Path]) -> None:
+        state = self._loaded()
+        folder = self.folder / "sites" / site.name
+        running = state.of(site.name)
+
+        def launch(command: Command) -> Process:
+            return self._launch(site.name, command)
+
+        if running.pop("broker", None) is None:
+            mosquitto.start(folder / "broker", host=site.host, port=site.broker_port, launch=launch)
+        settings = FlinkSettings(
+            folder=folder / "engine",
+            state=self.state_folder,
+            slots=site.slots,
+            runtime=state.runtime,
+            host=site.host,
+            port=site.engine_port,
+            class_path=[jars[_CONNECTOR]],
+            runtime_jar=jars.get(_RUNTIME),
+            checkpoint_interval_s=state.checkpoint_interval_s,
+            credentials=Path(state.credentials) if state.credentials else None,
+        )
+        flink.start(settings, running=running, launch=launch)
+
+    def _launch(self, site: str, command: Command) -> Process:
+        """Write down that it starts, start it, write down its pid."""
+        record = ProcessRecord(site, command.what, secrets.token_hex(16))
+        with self._guard:
+            if not self._launching:
+                raise PermanentError(f"cannot start {command.what} of {site}: interrupted")
+            self._save(self._loaded().with_process(record))
+            process = spawn(command, record.token)
+            self._save(
+                self._loaded().with_process(
+                    ProcessRecord(site, command.what, record.token, process)
+                )
+            )
+        return process
+
+    def _copy_jars(self) -> dict[str, Path]:
+        """Copies of our jars: a build must not replace what a running JVM reads from."""
+        state = self._loaded()
+        names = [_CONNECTOR, _RUNTIME] if state.runtime == "single" else [_CONNECTOR]
+        lib = self.folder / "lib"
+        lib.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            fresh = lib / f"{name}.new"
+            shutil.copyfile(edge_jar(name), fresh)
+            fresh.replace(lib / name)
+        return {name: lib / name for name in names}
+
+    def _end_all(self) -> int:
+        state = self._file.load()
+        if state is None:
+            return 0
+        self._save(state.found())
+        running = self._running()
+        stop_all(running, 15.0)
+        return len(running)
+
+    def _running(self) -> list[Process]:
+        state = self._loaded()
+        return [process for site in state.sites for process in state.of(site.name).values()]
+
+    def _loaded(self) -> FogState:
+        if self._state is None:
+            state = self._file.load()
+            if state is None:
+                raise PermanentError(
+                    f"cannot find a fog in {self.folder}: bring one up (speck fog up)"
+                )
+            self._state = state.found()
+        return self._state
+
+    def _save(self, state: FogState) -> None:
+        self._file.save(state)
+        self._state = state
+
+    def _site_status(self, state: FogState, site: SiteRecord) -> SiteStatus:
+        view = flink.overview(site.host, site.engine_port) or {}
+        processes = tuple(
+            ProcessStatus(
+                record.what,
+                record.process.pid if record.process else None,
+                record.process.running if record.process else False,
+                round(record.process.rss_mb, 1) if record.process else 0.0,
+            )
+            for record in state.processes
+            if record.site == site.name
+        )
+        return SiteStatus(
+            site.name,
+            site.tier,
+            site.engine_address,
+            site.broker_address,
+            processes,
+            view.get("slots-total"),
+            view.get("slots-available"),
+        )
+
+
+def _edge_names(count: int) -> list[str]:
+    """edge-a .. edge-z, edge-aa, edge-ab ..."""
+    names = []
+    for number in range(count):
+        letters = chr(ord("a") + number % 26)
+        if number >= 26:
+            letters = chr(ord("a") + number // 26 - 1) + letters
+        names.append(f"edge-{letters}")
+    return names
+
+
+def _cloud_names(count: int) -> list[str]:
+    """cloud, cloud-2, cloud-3 ..."""
+    return ["cloud" if number == 1 else f"cloud-{number}" for number in range(1, count + 1)]

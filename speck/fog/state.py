@@ -1,0 +1,164 @@
+"""What a fog knows about itself, in `fog.json`: sites, ports, and every process it started."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from speck.errors import PermanentError
+from speck.fog.flink import Runtime
+from speck.fog.process import Process, boot_id, find_by_token
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRecord:
+    """One site: where its broker and its engine listen."""
+
+    name: str
+    tier: str
+    host: str
+    broker_port: int
+    engine_port: int
+    slots: int
+
+    @property
+    def engine_address(self) -> str:
+        return f"http://{self.host}:{self.engine_port}"
+
+    @property
+    def broker_address(self) -> str:
+        return f"tcp://{self.host}:{self.broker_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """One process: written with its token before it starts, with its pid as soon as it has one."""
+
+    site: str
+    what: str
+    token: str
+    process: Process | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FogState:
+    """A fog as it was brought up, and its processes so far."""
+
+    runtime: Runtime
+    checkpoint_interval_s: float
+    credentials: str | None
+    sites: tuple[SiteRecord, ...]
+    boot: str = field(default_factory=boot_id)
+    processes: tuple[ProcessRecord, ...] = ()
+
+    def site(self, name: str) -> SiteRecord:
+        """Raises PermanentError for an unknown name."""
+        for site in self.sites:
+            if site.name == name:
+                return site
+        known = ", ".join(site.name for site in self.sites)
+        raise PermanentError(f"cannot find site {name!r} in this fog: it has {known}")
+
+    def of(self, site: str) -> dict[str, Process]:
+        """The running processes of a site by what they are."""
+        return {
+            record.what: record.process
+            for record in self.processes
+            if record.site == site and record.process is not None and record.process.running
+        }
+
+    def with_process(self, record: ProcessRecord) -> FogState:
+        """Replaces an earlier process of the same site and kind."""
+        kept = tuple(
+            other
+            for other in self.processes
+            if (other.site, other.what) != (record.site, record.what)
+        )
+        return replace(self, processes=(*kept, record))
+
+    def found(self) -> FogState:
+        """The same, knowing also those whose launcher died before it could write their pid."""
+        if self.boot != boot_id():
+            return replace(self, boot=boot_id(), processes=())
+        records = (
+            replace(record, process=record.process or find_by_token(record.token))
+            for record in self.processes
+        )
+        return replace(self, processes=tuple(records))
+
+
+class StateFile:
+    """`fog.json`: replaced atomically, so that it can be read after a crash at any instant."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "fog.json"
+        self._lock = folder / "fog.lock"
+
+    def load(self) -> FogState | None:
+        """None when there is no fog. Raises PermanentError when the file cannot be read."""
+        try:
+            text = self.path.read_text()
+        except FileNotFoundError:
+            return None
+        try:
+            return _parse(json.loads(text))
+        except (ValueError, KeyError, TypeError) as error:
+            raise PermanentError(f"cannot read {self.path}: {error!r}; was it edited?") from error
+
+    def save(self, state: FogState) -> None:
+        """Synced: a process must not run that the file does not know."""
+        fresh = self.path.with_suffix(".new")
+        with fresh.open("w") as file:
+            json.dump({"v": _VERSION, **asdict(state)}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self.path)
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One at a time, across processes; a crash gives the lock back.
+
+        Raises PermanentError when another process holds it.
+        """
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise PermanentError(
+                    f"cannot change the fog in {self._lock.parent}: another process is at it;"
+                    " wait until it has ended"
+                ) from error
+            yield
+
+
+def _parse(data: dict[str, Any]) -> FogState:
+    if data["v"] != _VERSION:
+        raise ValueError(f"version {data['v']}, expected {_VERSION}")
+    return FogState(
+        runtime=data["runtime"],
+        checkpoint_interval_s=float(data["checkpoint_interval_s"]),
+        credentials=data["credentials"],
+        sites=tuple(SiteRecord(**site) for site in data["sites"]),
+        boot=data["boot"],
+        processes=tuple(
+            ProcessRecord(
+                record["site"],
+                record["what"],
+                record["token"],
+                Process(**record["process"]) if record["process"] else None,
+            )
+            for record in data["processes"]
+        ),
+    )

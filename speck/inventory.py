@@ -1,0 +1,58 @@
+"""What speck itself deployed: the only things a plan may touch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from speck.model import Job, Link
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """The newest incarnation of a job.
+
+    `attempt` numbers it and fixes `engine_job_id`. It is written before the engine is asked
+    (`confirmed` false, `base` the incarnation it continues) and again once all its tasks run.
+    `ended` is true once speck itself brought it to an end; `savepoint` then says where it left
+    its state (None: cancelled, or stateless).
+    """
+
+    job: Job
+    attempt: int
+    engine_job_id: str
+    confirmed: bool = False
+    ended: bool = False
+    savepoint: str | None = None
+    base: Deployed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A reader's session on a broker. `reserved` is false while only intended.
+
+    `job_name` is None for a reader outside speck (`outputs` with a client_id).
+    """
+
+    client_id: str
+    link: Link
+    site: str
+    job_name: str | None
+    reserved: bool = True
+
+    @property
+    def reader(self) -> str:
+        return self.job_name or self.client_id
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything speck deployed within one plan's scope.
+
+    `attempts` holds the highest attempt ever used by a job name, removed jobs included:
+    an engine never sees an id twice.
+    """
+
+    jobs: Mapping[str, Deployed] = field(default_factory=dict)
+    sessions: tuple[Session, ...] = ()
+    attempts: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,105 @@
+"""What engines and brokers say is there now; plain data, made by `speck.observer`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class RunState(StrEnum):
+    """An engine's word on one incarnation, reduced to what decisions need."""
+
+    STARTING = "starting"  # accepted, not all tasks run yet
+    RUNNING = "running"  # every task runs
+    RESTARTING = "restarting"  # the engine itself brings it back after a failure
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    CANCELED = "canceled"
+    FAILED = "failed"
+
+    @property
+    def terminal(self) -> bool:
+        return self in (RunState.FINISHED, RunState.CANCELED, RunState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Task slots of an engine."""
+
+    total: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineJob:
+    """One job as an engine lists it; `tasks_total` is 0 while the engine has not planned it."""
+
+    engine_job_id: str
+    name: str
+    state: RunState
+    tasks_running: int = 0
+    tasks_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """An engine's answer: version, slots and every job it knows, by id."""
+
+    version: str
+    slots: Slots | None
+    jobs: Mapping[str, EngineJob]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How far a reader has taken: producer -> epoch -> highest contiguous number."""
+
+    checkpoint: int
+    taken: Mapping[str, Mapping[int, int]]
+    missing: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    messages: int = 0
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The last number that a sink knows to be delivered."""
+
+    producer: str
+    epoch: int
+    number: int
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """A broker's bookkeeping: readers' taken numbers and sinks' sent numbers by client id."""
+
+    taken: Mapping[str, Taken]
+    sent: Mapping[str, Sent]
+
+    def lag(self, reader: str, sinks: list[str]) -> int | None:
+        """Messages sent by `sinks` that `reader` has not taken; None when it is not known."""
+        if not sinks or any(sink not in self.sent for sink in sinks):
+            return None
+        seen = self.taken.get(reader)
+        total = 0
+        for sink in sinks:
+            sent = self.sent[sink]
+            done = seen.taken.get(sent.producer, {}).get(sent.epoch, 0) if seen else 0
+            total += max(0, sent.number - done)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One look at every site concerned. A site that did not answer is in no mapping."""
+
+    engines: Mapping[str, EngineView]
+    brokers: Mapping[str, BrokerView] = field(default_factory=dict)
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+
+    def job(self, site: str, engine_job_id: str) -> EngineJob | None:
+        view = self.engines.get(site)
+        return view.jobs.get(engine_job_id) if view else None

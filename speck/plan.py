@@ -1,0 +1,229 @@
+"""A plan: immutable data that says what will be done, in what order, and why.
+
+`str(plan)` is deterministic. It is what tests compare, what the CLI prints and what the API
+returns as `text`:
+
+    [] -> #1 reserve edge-a/T-1 for A: new reader
+    [1] -> #2 start A on edge-a: not running
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from speck.model import Job, Link
+
+
+class Action(StrEnum):
+    """What a user sees happen to a job."""
+
+    ADD = "add"
+    UPDATE = "update"
+    MOVE = "move"
+    REMOVE = "remove"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """One job's action; `source` and `target` are site names (API: `from` and `to`)."""
+
+    job_name: str
+    action: Action
+    reason: str
+    source: str | None
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Bring an artifact to a site, once for each content."""
+
+    kind: ClassVar[str] = "upload"
+    site: str
+    jar: str
+    job_name: None = None
+
+    def __str__(self) -> str:
+        return f"upload {self.jar[:8]} to {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
+class TryMain:
+    """Run the new job's `main` at its site without starting it, before anything stops."""
+
+    kind: ClassVar[str] = "try"
+    job: Job
+    attempt: int
+    engine_job_id: str
+
+    @property
+    def site(self) -> str:
+        return self.job.site
+
+    @property
+    def job_name(self) -> str:
+        return self.job.job_name
+
+    def __str__(self) -> str:
+        return f"try {self.job_name} on {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Make a reader's session on a link before anybody writes to the link."""
+
+    kind: ClassVar[str] = "reserve"
+    site: str
+    link: Link
+    client_id: str
+    job_name: str | None
+
+    def __str__(self) -> str:
+        return f"reserve {self.site}/{self.link.topic} for {self.job_name or self.client_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Wait until a reader has taken the last number of the producers that left its link."""
+
+    kind: ClassVar[str] = "drain"
+    site: str
+    link: Link
+    client_id: str
+    job_name: str
+    sinks: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"drain {self.site}/{self.link.topic} for {self.job_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop an incarnation with a savepoint."""
+
+    kind: ClassVar[str] = "stop"
+    site: str
+    job_name: str
+    attempt: int
+    engine_job_id: str
+
+    def __str__(self) -> str:
+        return f"stop {self.job_name} on {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End an incarnation whose state nobody will want."""
+
+    kind: ClassVar[str] = "cancel"
+    site: str
+    job_name: str
+    attempt: int
+    engine_job_id: str
+
+    def __str__(self) -> str:
+        return f"cancel {self.job_name} on {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Whose newest state a start continues: found when the start is carried out."""
+
+    site: str
+    attempt: int
+    engine_job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start an incarnation and see all its tasks run."""
+
+    kind: ClassVar[str] = "start"
+    job: Job
+    attempt: int
+    engine_job_id: str
+    sink_has_readers: bool
+    restore: Restore | None = None
+
+    @property
+    def site(self) -> str:
+        return self.job.site
+
+    @property
+    def job_name(self) -> str:
+        return self.job.job_name
+
+    def __str__(self) -> str:
+        return f"start {self.job_name} on {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """End a reader's session; `abandons` messages may still be in it (None: not known)."""
+
+    kind: ClassVar[str] = "release"
+    site: str
+    link: Link
+    client_id: str
+    job_name: str | None
+    last_reader: bool
+    abandons: int | None = 0
+
+    def __str__(self) -> str:
+        return f"release {self.site}/{self.link.topic} of {self.job_name or self.client_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop a removed job from the inventory once nothing of it is left."""
+
+    kind: ClassVar[str] = "forget"
+    site: str
+    job_name: str
+    sink_site: str
+    sink_client_id: str
+
+    def __str__(self) -> str:
+        return f"forget {self.job_name}"
+
+
+Operation = Upload | TryMain | Reserve | Drain | Stop | Cancel | Start | Release | Forget
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operation, the steps that must have succeeded before it, and its reason."""
+
+    id: int
+    operation: Operation
+    after: tuple[int, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        before = ",".join(map(str, self.after))
+        return f"[{before}] -> #{self.id} {self.operation}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What turns the observation into the desired composition."""
+
+    composition: str | None
+    jobs: tuple[JobChange, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def empty(self) -> bool:
+        return not self.steps
+
+    def summary(self) -> dict[str, int]:
+        """How many jobs meet each action; all five keys always present."""
+        counts = Counter(change.action for change in self.jobs)
+        return {str(action): counts[action] for action in Action}
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.steps))

@@ -1,0 +1,441 @@
+"""Desired composition + inventory + observation -> Plan. Pure: no I/O, no clock, no metric.
+
+Sessions and jobs are compared separately, then their steps are joined by the orders of
+docs/architecture.md and no others:
+
+(a) a session is reserved before any producer starts on its link (and before its own reader);
+(b) a reader leaves a link after the producers that leave it in this plan have stopped and it
+    has taken their last number;
+(c) a session is released after its reader's stop, and after the start of the job's next
+    incarnation: until that runs, the old session is the way back;
+(d) within one job: the jar is there and `main` was tried before it stops, it stops before it
+    starts; a start that needs a slot waits for stops that free one.
+
+Stops never wait for starts, so every plan is acyclic by construction.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+
+from speck.fingerprint import differences
+from speck.inventory import Deployed, Inventory, Session
+from speck.model import (
+    Composition,
+    DesiredState,
+    Job,
+    Link,
+    Upgrade,
+    engine_job_id,
+    sink_client_id,
+    source_client_id,
+)
+from speck.observed import Observation, RunState
+from speck.plan import (
+    Action,
+    Cancel,
+    Drain,
+    Forget,
+    JobChange,
+    Operation,
+    Plan,
+    Release,
+    Reserve,
+    Restore,
+    Start,
+    Step,
+    Stop,
+    TryMain,
+    Upload,
+)
+
+
+def plan(
+    desired: Composition,
+    inventory: Inventory,
+    observed: Observation,
+    installation: str,
+    outside_readers: frozenset[Link] = frozenset(),
+    *,
+    drain: bool = True,
+) -> Plan:
+    """The plan that makes `desired` true.
+
+    `inventory` and `desired` are of one scope (a composition, or one job posted alone);
+    `outside_readers` are links that jobs of other scopes read. Without `drain` readers leave
+    their links at once, and what is queued there is abandoned.
+    """
+    return _Planner(desired, inventory, observed, installation, outside_readers, drain).plan()
+
+
+@dataclass(slots=True)
+class _Decision:
+    """What will happen to one job; the step ids are filled in as steps are added."""
+
+    job_name: str
+    new: Job | None
+    old: Deployed | None
+    action: Action
+    reason: str
+    stops: bool = False
+    keeps_state: bool = False
+    starts: bool = False
+    stop_id: int | None = None
+    start_id: int | None = None
+    forget_id: int | None = None
+
+
+@dataclass(slots=True)
+class _Planner:
+    desired: Composition
+    inventory: Inventory
+    observed: Observation
+    installation: str
+    outside_readers: frozenset[Link]
+    drain: bool
+    wanted: dict[str, Job] = field(default_factory=dict)
+    sessions: list[Session] = field(default_factory=list)
+    read: frozenset[Link] = frozenset()
+    left_by: dict[Link, list[_Decision]] = field(default_factory=lambda: defaultdict(list))
+    drained: set[Link] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+    uploads: dict[tuple[str, str], int] = field(default_factory=dict)
+    reserves: dict[Link, list[int]] = field(default_factory=lambda: defaultdict(list))
+    reserve_of: dict[str, int] = field(default_factory=dict)
+
+    def plan(self) -> Plan:
+        self.wanted = {job.job_name: job for job in self.desired.jobs}
+        self.sessions = self._wanted_sessions()
+        self.read = self.outside_readers | {session.link for session in self.sessions}
+        names = sorted(self.wanted.keys() | self.inventory.jobs.keys())
+        decisions = [self._decide(name) for name in names]
+        self._reserve_sessions()
+        stopping = [d for d in decisions if d.stops]
+        self._note_leaving(stopping)
+        for decision in self._upstream_first(stopping):
+            self._stop(decision)
+        for decision in decisions:
+            if decision.starts:
+                self._start(decision, decisions)
+        releases = self._release_sessions(decisions)
+        for decision in decisions:
+            if decision.action is Action.REMOVE:
+                self._forget(decision, releases)
+        changes = tuple(
+            JobChange(
+                d.job_name,
+                d.action,
+                d.reason,
+                d.old.job.site if d.old else None,
+                d.new.site if d.new else None,
+            )
+            for d in decisions
+        )
+        return Plan(self.desired.name, changes, tuple(self.steps))
+
+    # -- what happens to each job ---------------------------------------------------------
+
+    def _decide(self, name: str) -> _Decision:
+        new, old = self.wanted.get(name), self.inventory.jobs.get(name)
+        if old is None:
+            assert new is not None
+            starts = new.state is DesiredState.RUNNING
+            reason = "new job" if starts else "new job, kept stopped"
+            return _Decision(name, new, None, Action.ADD, reason, starts=starts)
+        live = self._live(old)
+        if new is None:
+            return _Decision(name, None, old, Action.REMOVE, "no longer wanted", stops=live)
+        return self._decide_kept(name, new, old, live)
+
+    def _decide_kept(self, name: str, new: Job, old: Deployed, live: bool) -> _Decision:
+        wanted = new.state is DesiredState.RUNNING
+        if not live and not old.confirmed and old.base is None:
+            reason = f"not started yet: {self._why_not_live(old)}"
+            return _Decision(name, new, old, Action.ADD, reason, starts=wanted)
+        changes = differences(old.job, new)
+        action = Action.MOVE if old.job.site != new.site else Action.UPDATE
+        keeps_state = not wanted or new.upgrade is Upgrade.SAVEPOINT
+        if wanted and live and not changes:
+            return _Decision(name, new, old, Action.UNCHANGED, "same fingerprint, running")
+        if not wanted and not live:
+            return _Decision(name, new, old, Action.UNCHANGED, "stopped, as wanted")
+        if not wanted:
+            changes.append("state running -> stopped")
+        elif not live:
+            changes.append(self._why_not_live(old))
+        return _Decision(
+            name,
+            new,
+            old,
+            action if wanted else Action.UPDATE,
+            "; ".join(changes),
+            stops=live,
+            keeps_state=keeps_state,
+            starts=wanted,
+        )
+
+    def _live(self, old: Deployed) -> bool:
+        """Whether an incarnation may run: silence of a site is no word that it does not."""
+        if old.ended:
+            return False
+        if old.job.site not in self.observed.engines:
+            return True
+        seen = self.observed.job(old.job.site, old.engine_job_id)
+        return seen is not None and not seen.state.terminal
+
+    def _why_not_live(self, old: Deployed) -> str:
+        if old.ended:
+            return "state stopped -> running"
+        seen = self.observed.job(old.job.site, old.engine_job_id)
+        if seen is None:
+            return f"not running: {old.job.site} does not know it"
+        return f"not running: {_WORDS.get(seen.state, str(seen.state))}"
+
+    # -- sessions -------------------------------------------------------------------------
+
+    def _wanted_sessions(self) -> list[Session]:
+        jobs = [
+            Session(
+                source_client_id(self.installation, job.job_name, job.source),
+                job.source,
+                job.source_site,
+                job.job_name,
+            )
+            for job in self.desired.jobs
+        ]
+        outside = [
+            Session(reader.client_id, reader.link, reader.site, None)
+            for reader in self.desired.readers
+        ]
+        return sorted(jobs + outside, key=lambda s: (s.reader, s.client_id))
+
+    def _reserve_sessions(self) -> None:
+        there = {(s.client_id, s.link) for s in self.inventory.sessions if s.reserved}
+        for session in self.sessions:
+            if (session.client_id, session.link) in there:
+                continue
+            operation = Reserve(session.site, session.link, session.client_id, session.job_name)
+            step = self._add(operation, (), "new reader")
+            self.reserves[session.link].append(step)
+            self.reserve_of[session.client_id] = step
+
+    def _release_sessions(self, decisions: list[_Decision]) -> dict[str, list[int]]:
+        """Steps that release what nobody wants any more, by job name."""
+        keep = {(s.client_id, s.link) for s in self.sessions}
+        by_name = {d.job_name: d for d in decisions}
+        released: dict[str, list[int]] = defaultdict(list)
+        for session in sorted(self.inventory.sessions, key=lambda s: (s.reader, s.client_id)):
+            if (session.client_id, session.link) in keep:
+                continue
+            holder = by_name.get(session.job_name or "")
+            after = _ids([holder.stop_id, holder.start_id]) if holder else ()
+            abandons = self._abandoned(session)
+            operation = Release(
+                session.site,
+                session.link,
+                session.client_id,
+                session.job_name,
+                last_reader=session.link not in self.read,
+                abandons=abandons,
+            )
+            step = self._add(operation, after, _release_reason(abandons))
+            released[session.job_name or ""].append(step)
+        return released
+
+    def _abandoned(self, session: Session) -> int | None:
+        """Messages that the session will hold when it is released; None: cannot be known."""
+        if session.link in self.drained and not self._still_fed(session.link):
+            return 0
+        view = self.observed.brokers.get(session.site)
+        if view is None:
+            return None
+        sinks = [
+            sink_client_id(self.installation, deployed.job.job_name, deployed.job.source)
+            for deployed in self.inventory.jobs.values()
+            if deployed.job.sink == session.link
+        ]
+        return view.lag(session.client_id, sinks)
+
+    def _still_fed(self, link: Link) -> bool:
+        """Whether a producer of the link, ours or anybody's, goes on when its reader leaves."""
+        producers = {name for name, d in self.inventory.jobs.items() if d.job.sink == link}
+        return not producers or not producers <= {d.job_name for d in self.left_by[link]}
+
+    # -- steps of one job -----------------------------------------------------------------
+
+    def _note_leaving(self, stopping: list[_Decision]) -> None:
+        """Which producers leave which links, and which of those links are drained."""
+        for decision in stopping:
+            assert decision.old is not None
+            sink = decision.old.job.sink
+            if decision.new is None or decision.new.sink != sink or not decision.starts:
+                self.left_by[sink].append(decision)
+        if self.drain:
+            self.drained = {
+                d.old.job.source
+                for d in stopping
+                if d.old and (d.new is None or d.new.source != d.old.job.source)
+            }
+
+    def _producers_that_left(self, reader: _Decision) -> list[_Decision]:
+        """Producers that leave, in this plan, the link that `reader` leaves; none if it stays."""
+        assert reader.old is not None
+        source = reader.old.job.source
+        stays = reader.new is not None and reader.new.source == source
+        if stays or source not in self.drained:
+            return []
+        return [d for d in self.left_by.get(source, []) if d is not reader]
+
+    def _upstream_first(self, stopping: list[_Decision]) -> list[_Decision]:
+        """Producers before the readers that are drained after them, ties by name.
+
+        The deployed graph has no cycle, so neither has this.
+        """
+        before = {d.job_name: {p.job_name for p in self._producers_that_left(d)} for d in stopping}
+        by_name = {d.job_name: d for d in stopping}
+        return [by_name[name] for name in TopologicalSorter(before).static_order()]
+
+    def _stop(self, decision: _Decision) -> None:
+        old = decision.old
+        assert old is not None
+        after: list[int] = []
+        if decision.starts:
+            after.append(self._try(decision))
+        producers = self._producers_that_left(decision)
+        if producers:
+            operation = Drain(
+                old.job.source_site,
+                old.job.source,
+                source_client_id(self.installation, decision.job_name, old.job.source),
+                decision.job_name,
+                tuple(sorted(self._sink_of(d.old) for d in producers if d.old)),
+            )
+            names = ", ".join(sorted(d.job_name for d in producers))
+            after.append(
+                self._add(operation, _ids(d.stop_id for d in producers), f"{names} left it")
+            )
+        kind = Cancel if self._nothing_depends_on(decision) else Stop
+        operation_stop = kind(old.job.site, decision.job_name, old.attempt, old.engine_job_id)
+        decision.stop_id = self._add(operation_stop, tuple(after), decision.reason)
+
+    def _nothing_depends_on(self, decision: _Decision) -> bool:
+        """A removed job may be cancelled, unless a reader is drained after it: only a stop
+        flushes the sink and says what its last number was."""
+        assert decision.old is not None
+        return decision.new is None and decision.old.job.sink not in self.drained
+
+    def _sink_of(self, deployed: Deployed) -> str:
+        job = deployed.job
+        return sink_client_id(self.installation, job.job_name, job.source)
+
+    def _upload(self, job: Job) -> int:
+        key = (job.site, job.jar)
+        if key not in self.uploads:
+            self.uploads[key] = self._add(Upload(*key), (), "needed there")
+        return self.uploads[key]
+
+    def _try(self, decision: _Decision) -> int:
+        job = decision.new
+        assert job is not None
+        attempt, job_id = self._next(decision.job_name)
+        operation = TryMain(job, attempt, job_id)
+        return self._add(operation, (self._upload(job),), "before it stops")
+
+    def _next(self, name: str) -> tuple[int, str]:
+        attempt = self.inventory.attempts.get(name, 0) + 1
+        return attempt, engine_job_id(self.installation, self.desired.name, name, attempt)
+
+    def _start(self, decision: _Decision, decisions: list[_Decision]) -> None:
+        job = decision.new
+        assert job is not None
+        attempt, job_id = self._next(decision.job_name)
+        own = source_client_id(self.installation, job.job_name, job.source)
+        after = [
+            self._upload(job),
+            *self.reserves.get(job.sink, []),
+            *_ids([self.reserve_of.get(own), decision.stop_id]),
+            *self._slot_waits(decision, decisions),
+        ]
+        restore = None
+        if decision.old is not None and decision.keeps_state:
+            old = decision.old
+            restore = Restore(old.job.site, old.attempt, old.engine_job_id)
+        operation = Start(job, attempt, job_id, job.sink in self.read, restore)
+        reason = "new job" if decision.old is None else decision.reason
+        decision.start_id = self._add(operation, tuple(after), reason)
+
+    def _slot_waits(self, decision: _Decision, decisions: list[_Decision]) -> list[int]:
+        """Stops at the site that must come first because no slot is free for this start.
+
+        Starts take free slots in order of name; a start whose own stop frees its slots at the
+        same site needs no others.
+        """
+        assert decision.new is not None
+        site = decision.new.site
+        view = self.observed.engines.get(site)
+        if view is None or view.slots is None:
+            return []
+        budget = view.slots.free
+        freeing = [
+            d
+            for d in decisions
+            if d.stop_id is not None and d.old and d.old.job.site == site and not _in_place(d)
+        ]
+        for other in decisions:
+            if not other.starts or other.new is None or other.new.site != site:
+                continue
+            budget -= other.new.parallelism - _freed_in_place(other)
+            waits: list[int] = []
+            while budget < 0 and freeing:
+                first = freeing.pop(0)
+                assert first.old is not None and first.stop_id is not None
+                budget += first.old.job.parallelism
+                waits.append(first.stop_id)
+            if other is decision:
+                return waits
+        return []
+
+    def _forget(self, decision: _Decision, releases: dict[str, list[int]]) -> None:
+        old = decision.old
+        assert old is not None
+        after = (*_ids([decision.stop_id]), *releases.get(decision.job_name, []))
+        operation = Forget(old.job.site, decision.job_name, old.job.sink_site, self._sink_of(old))
+        decision.forget_id = self._add(operation, after, "removed")
+
+    def _add(self, operation: Operation, after: Iterable[int], reason: str) -> int:
+        step = Step(len(self.steps) + 1, operation, tuple(sorted(set(after))), reason)
+        self.steps.append(step)
+        return step.id
+
+
+_WORDS = {RunState.FAILED: "failed", RunState.CANCELED: "canceled", RunState.FINISHED: "finished"}
+
+
+def _in_place(decision: _Decision) -> bool:
+    return bool(
+        decision.starts
+        and decision.old
+        and decision.new
+        and decision.old.job.site == decision.new.site
+    )
+
+
+def _freed_in_place(decision: _Decision) -> int:
+    if not decision.stops or not _in_place(decision) or decision.old is None:
+        return 0
+    return decision.old.job.parallelism
+
+
+def _ids(ids: Iterable[int | None]) -> tuple[int, ...]:
+    return tuple(step for step in ids if step is not None)
+
+
+def _release_reason(abandons: int | None) -> str:
+    if abandons == 0:
+        return "left"
+    if abandons is None:
+        return "left; abandons what is queued (number not known)"
+    return f"left; abandons {abandons} queued messages"

@@ -1,0 +1,170 @@
+"""The store's keys and records, one group for each noun; every write is one synced batch.
+
+site/<name>                    a registered site
+job/<job>                      the description of a job posted alone
+head/<composition>             newest and deployed revision, time, who
+rev/<composition>/<revision>   a description as it was accepted
+inv/<scope>/<job>              the newest incarnation      (scope: composition, or ~<job>)
+att/<scope>/<job>              the highest attempt ever used
+ses/<scope>/<client id>        a reader's session
+change/<id>, op/<id>/<step>    a change and its operations
+event/<number>                 what happened, oldest first
+artifact/<sha256>, token/<name>, idem/<key>
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from speck.change import Change, OperationRecord
+from speck.clock import Clock, new_installation, rfc3339
+from speck.codec import (
+    deployed_from_json,
+    deployed_to_json,
+    session_from_json,
+    session_to_json,
+    site_from_json,
+    site_to_json,
+)
+from speck.inventory import Deployed, Inventory, Session
+from speck.model import JsonObject, Link, Site
+from speck.store import Store
+
+Batch = dict[str, JsonObject | None]
+"""What one atomic write holds; None deletes."""
+
+
+def scope_of(composition: str | None, job_name: str | None) -> str:
+    """The scope of a plan: a composition's name, or `~job` for a job posted alone."""
+    return composition if composition is not None else f"~{job_name}"
+
+
+class Records:
+    """Typed access to an open store."""
+
+    def __init__(self, store: Store, clock: Clock):
+        self.store = store
+        self._clock = clock
+        meta = store.get("meta/installation")
+        assert meta is not None
+        self.installation: str = meta["uuid"]
+        last = store.last("event/")
+        self._events = itertools.count(int(last[0].split("/")[1]) + 1 if last else 1)
+        self._event_lock = threading.Lock()
+
+    @classmethod
+    def at(cls, path: Path, clock: Clock) -> Records:
+        """Open the store at `path`; at the very first start make it, with a new UUID."""
+        if Store.exists(path):
+            return cls(Store.open(path), clock)
+        first = {"meta/installation": {"uuid": new_installation(), "at": rfc3339(clock.now())}}
+        return cls(Store.create(path, first), clock)
+
+    def write(self, *batches: Batch) -> None:
+        """Write all batches as one."""
+        self.store.write({key: value for batch in batches for key, value in batch.items()})
+
+    # -- sites ----------------------------------------------------------------------------
+
+    def sites(self) -> dict[str, Site]:
+        found = (site_from_json(record) for _, record in self.store.scan("site/"))
+        return {site.name: site for site in found}
+
+    def put_site(self, site: Site) -> Batch:
+        return {f"site/{site.name}": site_to_json(site)}
+
+    def drop_site(self, name: str) -> Batch:
+        return {f"site/{name}": None}
+
+    # -- inventory ------------------------------------------------------------------------
+
+    def inventory(self, scope: str) -> Inventory:
+        jobs = {
+            key.rsplit("/", 1)[1]: deployed_from_json(record)
+            for key, record in self.store.scan(f"inv/{scope}/")
+        }
+        sessions = tuple(
+            session_from_json(record) for _, record in self.store.scan(f"ses/{scope}/")
+        )
+        attempts = {
+            key.rsplit("/", 1)[1]: int(record["n"])
+            for key, record in self.store.scan(f"att/{scope}/")
+        }
+        return Inventory(jobs, sessions, attempts)
+
+    def deployed(self, scope: str, job_name: str) -> Deployed | None:
+        record = self.store.get(f"inv/{scope}/{job_name}")
+        return deployed_from_json(record) if record else None
+
+    def all_deployed(self) -> dict[tuple[str, str], Deployed]:
+        """(scope, job name) -> incarnation, over all scopes."""
+        found = {}
+        for key, record in self.store.scan("inv/"):
+            _, scope, job_name = key.split("/")
+            found[scope, job_name] = deployed_from_json(record)
+        return found
+
+    def links_read_outside(self, scope: str) -> frozenset[Link]:
+        """Links on which another scope holds a session."""
+        return frozenset(
+            session_from_json(record).link
+            for key, record in self.store.scan("ses/")
+            if key.split("/")[1] != scope
+        )
+
+    def put_deployed(self, scope: str, deployed: Deployed) -> Batch:
+        name = deployed.job.job_name
+        return {
+            f"inv/{scope}/{name}": deployed_to_json(deployed),
+            f"att/{scope}/{name}": {"n": deployed.attempt},
+        }
+
+    def drop_deployed(self, scope: str, job_name: str) -> Batch:
+        return {f"inv/{scope}/{job_name}": None}
+
+    def put_session(self, scope: str, session: Session) -> Batch:
+        return {f"ses/{scope}/{session.client_id}": session_to_json(session)}
+
+    def drop_session(self, scope: str, client_id: str) -> Batch:
+        return {f"ses/{scope}/{client_id}": None}
+
+    # -- changes --------------------------------------------------------------------------
+
+    def put_change(self, change: Change) -> Batch:
+        return {f"change/{change.id}": change.head_json()}
+
+    def put_operations(self, change_id: str, operations: Iterable[OperationRecord]) -> Batch:
+        return {f"op/{change_id}/{o.step.id:06d}": o.to_json() for o in operations}
+
+    def change(self, change_id: str) -> JsonObject | None:
+        head = self.store.get(f"change/{change_id}")
+        if head is None:
+            return None
+        operations = [record for _, record in self.store.scan(f"op/{change_id}/")]
+        return {**head, "operations": operations}
+
+    def changes(self) -> Iterator[JsonObject]:
+        """Heads of all changes, oldest first (ids begin with their time)."""
+        return (record for _, record in self.store.scan("change/"))
+
+    # -- events ---------------------------------------------------------------------------
+
+    def event(self, kind: str, message: str, **about: object) -> Batch:
+        """An event to write with what it tells about; `about` holds site, job_name, change..."""
+        with self._event_lock:
+            number = next(self._events)
+        record: JsonObject = {
+            "id": number,
+            "at": rfc3339(self._clock.now()),
+            "kind": kind,
+            "message": message,
+            **{key: value for key, value in about.items() if value is not None},
+        }
+        return {f"event/{number:012d}": record}
+
+    def events(self, after: int = 0) -> Iterator[JsonObject]:
+        """Events with a number above `after`, oldest first."""
+        return (record for _, record in self.store.scan("event/", after=f"event/{after:012d}"))

@@ -1,0 +1,412 @@
+"""Compositions (the paper's Composition Management API): desired state in, change out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from speck.change import Change, ChangeState, plan_to_json
+from speck.clock import Clock, rfc3339
+from speck.errors import ConflictError, NotFoundError, StaleRevisionError
+from speck.model import CompositionDescription, JobDescription, JsonObject, Port, Site
+from speck.records import Batch, Records, scope_of
+from speck.resolve import LineOf
+from speck.schema import composition_from_data, dump_composition
+from speck.service.changes import Changes
+from speck.service.deployer import Deployer, Prepared
+from speck.service.jobs import Answer, Jobs
+from speck.topology import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How an apply was asked for. `if_match` is a revision number; `by` a token's name."""
+
+    wait_s: float = 0.0
+    dry_run: bool = False
+    adopt: bool = False
+    if_match: int | None = None
+    idempotency_key: str | None = None
+    by: str | None = None
+    line_of: LineOf | None = None
+
+
+class Compositions:
+    """All compositions, their revisions and plans."""
+
+    def __init__(
+        self,
+        records: Records,
+        deployer: Deployer,
+        jobs: Jobs,
+        changes: Changes,
+        clock: Clock,
+    ):
+        self._records = records
+        self._deployer = deployer
+        self._jobs = jobs
+        self._changes = changes
+        self._clock = clock
+        self._owning = threading.RLock()
+        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+
+    # -- reading --------------------------------------------------------------------------
+
+    def all(self) -> list[JsonObject]:
+        """`{name, revision, deployed_revision, jobs, at}` of each, by name."""
+        return [
+            {
+                "name": head["name"],
+                "revision": head["revision"],
+                "deployed_revision": head["deployed_revision"],
+                "jobs": head["jobs"],
+                "at": head["at"],
+            }
+            for _, head in self._records.store.scan("head/")
+            if not head.get("deleted")
+        ]
+
+    def get(self, name: str) -> JsonObject:
+        """`{name, desired, deployed, jobs}`. Raises NotFoundError."""
+        head = self._head(name)
+        desired = self._description(name, head["revision"])
+        deployed = self._records.inventory(name).jobs
+        return {
+            "name": name,
+            "desired": {"revision": head["revision"], "jobs": desired["jobs"]},
+            "deployed": {
+                "revision": head["deployed_revision"],
+                "jobs": [
+                    {
+                        "job_name": job_name,
+                        "site": d.job.site,
+                        "engine_job_id": d.engine_job_id,
+                        "attempt": d.attempt,
+                        "jar": d.job.jar,
+                        "ended": d.ended,
+                    }
+                    for job_name, d in sorted(deployed.items())
+                ],
+            },
+            "jobs": self._jobs.of_composition(head),
+        }
+
+    def revision(self, name: str) -> int:
+        """The newest revision, for an ETag."""
+        return int(self._head(name)["revision"])
+
+    def plan(self, name: str) -> JsonObject:
+        """The plan from what is there to the newest revision."""
+        description = self._newest(name)
+        return plan_to_json(self._deployer.prepare(scope_of(name, None), description).plan)
+
+    def graph(self, name: str) -> Graph:
+        """The graph of the newest revision."""
+        return Graph.of_description(_addressed(self._newest(name), self._records.sites()))
+
+    def drift(self, name: str) -> JsonObject:
+        """`{drift: [{job_name, kind, expected, observed}]}`: what differs though nobody asked."""
+        head = self._head(name)
+        if self._changes.under_way(name) is not None:
+            return {"drift": []}
+        wanted = {
+            job["job_name"]: job["state"]
+            for job in self._description(name, head["revision"])["jobs"]
+        }
+        found = []
+        for job in self._jobs.of_composition(head):
+            expected = wanted[job["job_name"]]
+            if job["state"] != expected:
+                found.append(
+                    {
+                        "job_name": job["job_name"],
+                        "kind": str(job["state"]),
+                        "expected": expected,
+                        "observed": job["error"] or job["state"],
+                    }
+                )
+        return {"drift": found}
+
+    def revisions(self, name: str) -> JsonObject:
+        """`{revisions: [{revision, at, by}]}`, oldest first."""
+        self._head(name)
+        return {
+            "revisions": [
+                {"revision": int(key.rsplit("/", 1)[1]), "at": record["at"], "by": record["by"]}
+                for key, record in self._records.store.scan(f"rev/{name}/")
+            ]
+        }
+
+    def description(self, name: str, revision: int | None = None) -> JsonObject:
+        """A revision as it was accepted (the newest by default)."""
+        head = self._head(name)
+        return self._description(name, revision or head["revision"])
+
+    # -- changing -------------------------------------------------------------------------
+
+    def apply(self, description: CompositionDescription, request: Request) -> Answer:
+        """Make `description` the desired state.
+
+        200 for a plan only, or when the change is done within `wait_s`; 202 otherwise.
+        Raises InvalidError, ConflictError, StaleRevisionError.
+        """
+        name = description.name
+        with self._locks[name]:
+            replayed = self._replayed(description, request)
+            if replayed is not None:
+                return replayed
+            head = self._records.store.get(f"head/{name}")
+            self._check_revision(name, head, request.if_match)
+            self._check_owners(description, request)
+            superseded = None
+            if not request.dry_run:
+                superseded = self._make_way(name)
+                if request.adopt:
+                    self._adopt(description)
+            prepared = self._deployer.prepare(name, description, request.line_of)
+            if request.dry_run:
+                revision = head["revision"] if head else None
+                return Answer(200, _accepted(None, name, revision, prepared))
+            return self._accept(description, prepared, head, request, superseded)
+
+    def delete(self, name: str, wait_s: float, *, drain: bool = True) -> Answer:
+        """Remove every job of the composition; its revisions stay known by number.
+
+        Links are drained from their beginning to their end, unless `drain` is false: then all
+        jobs are cancelled at once and what is queued between them is abandoned.
+        """
+        with self._locks[name]:
+            head = self._head(name)
+            self._make_way(name)
+            prepared = self._deployer.prepare_removal(name, name, drain=drain)
+            change = self._changes.new(prepared.plan, head["revision"])
+            owned = {f"own/{job}": None for job in self._job_names(head)}
+
+            def at_end(ended: Change) -> Batch:
+                if ended.state is not ChangeState.DONE:
+                    return {f"head/{name}": {**head, "last_change": change.id}}
+                return {f"head/{name}": {**head, "deleted": True, "jobs": 0}, **owned}
+
+            running = self._changes.start(change, {}, at_end)
+        if running.over.wait(wait_s) and change.state is ChangeState.DONE:
+            return Answer(204, {})
+        return Answer(
+            202, _accepted(change, name, head["revision"], prepared), f"/changes/{change.id}"
+        )
+
+    def rollback(self, name: str, revision: int, request: Request) -> Answer:
+        """Apply an earlier revision as a new one: code and wiring, never state."""
+        record = self._records.store.get(f"rev/{name}/{revision:08d}")
+        self._head(name)
+        if record is None:
+            raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
+        return self.apply(composition_from_data(record["description"]), request)
+
+    # -- parts of an apply ----------------------------------------------------------------
+
+    def _accept(
+        self,
+        description: CompositionDescription,
+        prepared: Prepared,
+        head: JsonObject | None,
+        request: Request,
+        superseded: Change | None,
+    ) -> Answer:
+        name = description.name
+        dumped = dump_composition(description)
+        same = (
+            head is not None
+            and not head.get("deleted")
+            and self._description(name, head["revision"]) == dumped
+        )
+        revision = head["revision"] if same and head else (head["revision"] if head else 0) + 1
+        change = self._changes.new(prepared.plan, revision)
+        now = rfc3339(self._clock.now())
+        new_head: JsonObject = {
+            "name": name,
+            "revision": revision,
+            "deployed_revision": head["deployed_revision"] if head else None,
+            "jobs": len(description.jobs),
+            "at": now,
+            "last_change": change.id,
+        }
+        accepted: Batch = {f"head/{name}": new_head}
+        if superseded is not None:
+            superseded.superseded_by = change.id
+            accepted |= self._records.put_change(superseded)
+        if not same:
+            accepted[f"rev/{name}/{revision:08d}"] = {
+                "description": dumped,
+                "at": now,
+                "by": request.by,
+            }
+            accepted |= self._owned(head, description)
+        answer = _accepted(change, name, revision, prepared)
+        if request.idempotency_key:
+            accepted[_idem(request.idempotency_key)] = {
+                "digest": _digest(dumped),
+                "answer": answer,
+            }
+
+        def at_end(ended: Change) -> Batch:
+            if ended.state is not ChangeState.DONE:
+                return {}
+            return {f"head/{name}": {**new_head, "deployed_revision": revision}}
+
+        running = self._changes.start(change, accepted, at_end)
+        location = f"/changes/{change.id}"
+        if request.wait_s and running.over.wait(request.wait_s):
+            return Answer(200, {**answer, "state": str(change.state)}, location)
+        return Answer(202, answer, location)
+
+    def _owned(self, head: JsonObject | None, description: CompositionDescription) -> Batch:
+        gone = self._job_names(head) - {job.job_name for job in description.jobs}
+        owned: Batch = {f"own/{job}": None for job in gone}
+        for job in description.jobs:
+            owned[f"own/{job.job_name}"] = {"composition": description.name}
+        return owned
+
+    def _replayed(self, description: CompositionDescription, request: Request) -> Answer | None:
+        if not request.idempotency_key or request.dry_run:
+            return None
+        record = self._records.store.get(_idem(request.idempotency_key))
+        if record is None:
+            return None
+        if record["digest"] != _digest(dump_composition(description)):
+            raise ConflictError(
+                f"cannot use Idempotency-Key {request.idempotency_key!r}: it came with another body"
+            )
+        answer = record["answer"]
+        return Answer(202, answer, f"/changes/{answer['change']}")
+
+    def _check_revision(self, name: str, head: JsonObject | None, if_match: int | None) -> None:
+        newest = head["revision"] if head else 0
+        if if_match is not None and if_match != newest:
+            raise StaleRevisionError(
+                f"cannot apply to composition {name!r}: If-Match names revision {if_match},"
+                f" the newest is {newest}; read it again"
+            )
+
+    def _check_owners(self, description: CompositionDescription, request: Request) -> None:
+        for job in description.jobs:
+            owner = self._jobs.owner(job.job_name)
+            if owner is not None and owner != description.name:
+                raise ConflictError(
+                    f"cannot apply composition {description.name!r}: composition {owner!r}"
+                    f" owns job {job.job_name!r}; choose another name"
+                )
+            alone = self._records.store.get(f"job/{job.job_name}") is not None
+            if alone and not request.adopt:
+                raise ConflictError(
+                    f"cannot apply composition {description.name!r}: job {job.job_name!r} was"
+                    " posted alone; apply with ?adopt=true to take it in"
+                )
+
+    def _adopt(self, description: CompositionDescription) -> None:
+        """Take jobs posted alone into the composition's scope as they run."""
+        for job in description.jobs:
+            scope = scope_of(None, job.job_name)
+            if self._records.store.get(f"job/{job.job_name}") is None:
+                continue
+            if self._changes.under_way(scope) is not None:
+                raise ConflictError(f"cannot adopt job {job.job_name!r}: it is being changed")
+            inventory = self._records.inventory(scope)
+            batch: Batch = {f"job/{job.job_name}": None}
+            for deployed in inventory.jobs.values():
+                batch |= self._records.drop_deployed(scope, job.job_name)
+                batch |= self._records.put_deployed(description.name, deployed)
+            for session in inventory.sessions:
+                batch |= self._records.drop_session(scope, session.client_id)
+                batch |= self._records.put_session(description.name, session)
+            batch[f"own/{job.job_name}"] = {"composition": description.name}
+            self._records.write(batch)
+
+    def _make_way(self, name: str) -> Change | None:
+        """Refuse while a change runs; bring one that is blocked to its end and return it."""
+        running = self._changes.under_way(name)
+        if running is None:
+            return None
+        if running.change.state is not ChangeState.BLOCKED:
+            raise ConflictError(
+                f"cannot change composition {name!r}: change {running.change.id} is under way"
+            )
+        self._changes.end_early(running)
+        return running.change
+
+    def _head(self, name: str) -> JsonObject:
+        head = self._records.store.get(f"head/{name}")
+        if head is None or head.get("deleted"):
+            raise NotFoundError(f"cannot find composition {name!r}")
+        return head
+
+    def _description(self, name: str, revision: int) -> JsonObject:
+        record = self._records.store.get(f"rev/{name}/{revision:08d}")
+        if record is None:
+            raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
+        description: JsonObject = record["description"]
+        return description
+
+    def _newest(self, name: str) -> CompositionDescription:
+        return composition_from_data(self._description(name, self._head(name)["revision"]))
+
+    def _job_names(self, head: JsonObject | None) -> set[str]:
+        if head is None or head.get("deleted"):
+            return set()
+        description = self._description(head["name"], head["revision"])
+        return {job["job_name"] for job in description["jobs"]}
+
+
+def _addressed(
+    description: CompositionDescription, sites: Mapping[str, Site]
+) -> CompositionDescription:
+    """The description with every broker given by address, so that equal links are one link."""
+    engines = {site.spe.address: site for site in sites.values()}
+
+    def address(broker: str | None, site: str | None, job: JobDescription) -> str | None:
+        named = sites.get(site or job.site or "") or engines.get(job.spe_address or "")
+        return broker or (named.broker.address if named else None)
+
+    def port(end: Port) -> Port:
+        known = sites.get(end.site or "")
+        return replace(end, broker=known.broker.address, site=None) if known else end
+
+    jobs = tuple(
+        replace(
+            job,
+            source_broker=address(job.source_broker, job.source_site, job),
+            sink_broker=address(job.sink_broker, job.sink_site, job),
+            source_site=None,
+            sink_site=None,
+        )
+        for job in description.jobs
+    )
+    return replace(
+        description,
+        jobs=jobs,
+        inputs=tuple(map(port, description.inputs)),
+        outputs=tuple(map(port, description.outputs)),
+    )
+
+
+def _accepted(
+    change: Change | None, name: str, revision: int | None, prepared: Prepared
+) -> JsonObject:
+    return {
+        "change": change.id if change else None,
+        "composition": name,
+        "revision": revision,
+        "plan": plan_to_json(prepared.plan),
+        "warnings": list(prepared.warnings),
+    }
+
+
+def _idem(key: str) -> str:
+    return f"idem/{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def _digest(content: JsonObject) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

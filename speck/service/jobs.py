@@ -1,0 +1,283 @@
+"""Jobs posted alone (the paper's Job Management API), and the list of all jobs.
+
+Each is a scope of its own and goes through the same planner and executor as a composition.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict
+from typing import NamedTuple
+
+from speck.change import Change, ChangeState
+from speck.clock import Clock, rfc3339
+from speck.connections import Connections
+from speck.errors import (
+    ConflictError,
+    EngineRefusedError,
+    NotFoundError,
+    PermanentError,
+    SpeckError,
+)
+from speck.inventory import Deployed
+from speck.model import CompositionDescription, JobDescription, JsonObject
+from speck.records import Batch, Records, scope_of
+from speck.resolve import LineOf
+from speck.schema import dump_job, job_from_data
+from speck.service.changes import Running
+from speck.service.deployer import Deployer
+from speck.service.views import Views
+
+
+class Answer(NamedTuple):
+    """A use case's result as HTTP knows it."""
+
+    status: int
+    body: JsonObject
+    location: str | None = None
+
+
+class Jobs:
+    """All jobs; those posted alone can be changed here."""
+
+    def __init__(
+        self,
+        records: Records,
+        connections: Connections,
+        deployer: Deployer,
+        views: Views,
+        clock: Clock,
+    ):
+        self._records = records
+        self._connections = connections
+        self._deployer = deployer
+        self._views = views
+        self._clock = clock
+        self._lock = threading.RLock()
+
+    # -- reading --------------------------------------------------------------------------
+
+    def all(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
+        """Every job by name; filtered."""
+        found: list[JsonObject] = []
+        for key, record in self._records.store.scan("job/"):
+            name = key.split("/")[1]
+            description = job_from_data(record["description"])
+            found += self._shown(name, description, record)
+        for _, head in self._records.store.scan("head/"):
+            if not head.get("deleted"):
+                found += self.of_composition(head)
+        return sorted(
+            (
+                job
+                for job in found
+                if (site is None or job["site"] == site)
+                and (state is None or job["state"] == state)
+            ),
+            key=lambda job: str(job["job_name"]),
+        )
+
+    def of_composition(self, head: JsonObject) -> list[JsonObject]:
+        """The jobs of a composition's newest revision."""
+        revision = self._records.store.get(f"rev/{head['name']}/{head['revision']:08d}")
+        assert revision is not None
+        jobs = [job_from_data(data) for data in revision["description"]["jobs"]]
+        return self._views.jobs(
+            {job.job_name: job for job in jobs},
+            head["name"],
+            head["revision"],
+            last_change=head.get("last_change"),
+        )
+
+    def get(self, name: str) -> JsonObject:
+        """The Job shape. Raises NotFoundError."""
+        record = self._records.store.get(f"job/{name}")
+        if record is not None:
+            return self._shown(name, job_from_data(record["description"]), record)[0]
+        owner = self.owner(name)
+        if owner is not None:
+            head = self._records.store.get(f"head/{owner}")
+            assert head is not None
+            for job in self.of_composition(head):
+                if job["job_name"] == name:
+                    return job
+        raise NotFoundError(f"cannot find job {name!r}")
+
+    def owner(self, name: str) -> str | None:
+        """The composition whose newest revision names this job."""
+        record = self._records.store.get(f"own/{name}")
+        return str(record["composition"]) if record else None
+
+    def exceptions(self, name: str) -> list[JsonObject]:
+        """The engine's own words on the job's failures, newest first."""
+        deployed = self._deployed(name)
+        engine = self._connections.engine(deployed.job.site)
+        return [asdict(failure) for failure in engine.exceptions(deployed.engine_job_id)]
+
+    def metrics(self, name: str) -> JsonObject:
+        """`{job_name, site, metrics}`: the engine's counters by operator-scoped name."""
+        deployed = self._deployed(name)
+        engine = self._connections.engine(deployed.job.site)
+        metrics = dict(engine.metrics(deployed.engine_job_id))
+        return {"job_name": name, "site": deployed.job.site, "metrics": metrics}
+
+    def savepoint(self, name: str, wait_s: float) -> Answer:
+        """Take a savepoint of a running job and wait for it."""
+        deployed = self._deployed(name)
+        site = self._connections.site(deployed.job.site)
+        engine = self._connections.engine(deployed.job.site)
+        trigger = self._clock.new_id()
+        target = (
+            f"{site.state_uri.rstrip('/')}/savepoints/{name}/{trigger}" if site.state_uri else None
+        )
+        engine.savepoint(deployed.engine_job_id, target, trigger)
+        until = self._clock.monotonic() + wait_s
+        while True:
+            progress = engine.savepoint_progress(deployed.engine_job_id, trigger)
+            body = {"job_name": name, "id": trigger, "location": progress.location}
+            if progress.location is not None:
+                return Answer(201, {**body, "state": "done"})
+            if progress.done:
+                raise EngineRefusedError(f"cannot take a savepoint of {name}: {progress.failure}")
+            if self._clock.monotonic() > until:
+                return Answer(202, {**body, "state": "running"})
+            self._clock.wait(0.1)
+
+    def _deployed(self, name: str) -> Deployed:
+        scope = scope_of(self.owner(name), name)
+        deployed = self._records.deployed(scope, name)
+        if deployed is None:
+            self.get(name)
+            raise ConflictError(f"cannot ask the engine about {name}: it was not started yet")
+        return deployed
+
+    # -- changing -------------------------------------------------------------------------
+
+    def post(
+        self, description: JobDescription, wait_s: float, line_of: LineOf | None = None
+    ) -> Answer:
+        """201 running, 202 under way, 200 the same is there. Raises ConflictError."""
+        name = description.job_name
+        with self._lock:
+            self._refuse_owned(name)
+            record = self._records.store.get(f"job/{name}")
+            if record is not None:
+                if record["description"] == dump_job(description):
+                    return Answer(200, self.get(name))
+                raise ConflictError(
+                    f"cannot add job {name!r}: another of that name is there;"
+                    f" change it with PUT /jobs/{name}"
+                )
+            running = self._start(description, None, line_of)
+        return self._settled(running, name, wait_s, created=True)
+
+    def put(
+        self,
+        name: str,
+        description: JobDescription,
+        wait_s: float,
+        line_of: LineOf | None = None,
+    ) -> Answer:
+        """Update or move. Raises NotFoundError, ConflictError for a composition's job."""
+        with self._lock:
+            self._refuse_owned(name)
+            record = self._records.store.get(f"job/{name}")
+            if record is None:
+                raise NotFoundError(f"cannot find job {name!r}; add it with POST /jobs")
+            running = self._start(description, record, line_of)
+        return self._settled(running, name, wait_s, created=False)
+
+    def delete(self, name: str, wait_s: float) -> Answer:
+        """204 when it is gone, 202 while that is under way."""
+        with self._lock:
+            self._refuse_owned(name)
+            if self._records.store.get(f"job/{name}") is None:
+                raise NotFoundError(f"cannot find job {name!r}")
+            running = self._remove(name)
+        if not running.over.wait(wait_s):
+            return Answer(202, _accepted(running.change), f"/changes/{running.change.id}")
+        if running.change.state is not ChangeState.DONE:
+            raise running.failure or PermanentError(f"cannot remove {name}: {running.change.error}")
+        return Answer(204, {})
+
+    def _start(
+        self, description: JobDescription, record: JsonObject | None, line_of: LineOf | None
+    ) -> Running:
+        name = description.job_name
+        scope = scope_of(None, name)
+        self._refuse_busy(scope)
+        prepared = self._deployer.prepare(
+            scope, CompositionDescription(name=name, jobs=(description,)), line_of
+        )
+        revision = (record["revision"] if record else self._last_revision(name)) + 1
+        change = self._deployer.changes.new(prepared.plan, revision, name)
+        accepted: Batch = {
+            f"job/{name}": {
+                "description": dump_job(description),
+                "revision": revision,
+                "at": rfc3339(self._clock.now()),
+                "last_change": change.id,
+            },
+            f"jobrev/{name}": {"revision": revision},
+        }
+        return self._deployer.changes.start(change, accepted, lambda _: {})
+
+    def _last_revision(self, name: str) -> int:
+        record = self._records.store.get(f"jobrev/{name}")
+        return int(record["revision"]) if record else 0
+
+    def _remove(self, name: str) -> Running:
+        scope = scope_of(None, name)
+        self._refuse_busy(scope)
+        prepared = self._deployer.prepare_removal(scope, None)
+        change = self._deployer.changes.new(prepared.plan, None, name)
+
+        def at_end(ended: Change) -> Batch:
+            return {f"job/{name}": None} if ended.state is ChangeState.DONE else {}
+
+        return self._deployer.changes.start(change, {}, at_end)
+
+    def _settled(self, running: Running, name: str, wait_s: float, *, created: bool) -> Answer:
+        change = running.change
+        if not running.over.wait(wait_s):
+            return Answer(202, _accepted(change), f"/changes/{change.id}")
+        if change.state is ChangeState.DONE:
+            return Answer(201 if created else 200, self.get(name), f"/jobs/{name}")
+        error: SpeckError = running.failure or PermanentError(
+            change.error or f"cannot start {name}: the change was cancelled"
+        )
+        if created:
+            self._clean_up(name)
+        raise error
+
+    def _clean_up(self, name: str) -> None:
+        """Leave nothing of a job that could not be started."""
+        with self._lock:
+            running = self._remove(name)
+        running.over.wait(10.0)
+
+    def _shown(
+        self, name: str, description: JobDescription, record: JsonObject
+    ) -> list[JsonObject]:
+        return self._views.jobs(
+            {name: description}, None, record["revision"], last_change=record["last_change"]
+        )
+
+    def _refuse_owned(self, name: str) -> None:
+        owner = self.owner(name)
+        if owner is not None:
+            raise ConflictError(
+                f"cannot change job {name!r} alone: composition {owner!r} owns it;"
+                " apply a new version of that"
+            )
+
+    def _refuse_busy(self, scope: str) -> None:
+        busy = self._deployer.changes.under_way(scope)
+        if busy is not None:
+            raise ConflictError(
+                f"cannot change job {scope[1:]!r}: change {busy.change.id} is under way"
+            )
+
+
+def _accepted(change: Change) -> JsonObject:
+    return {"change": change.id, "revision": change.revision, "state": str(change.state)}

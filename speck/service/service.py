@@ -1,0 +1,62 @@
+"""One running speck: its parts, opened and closed together."""
+
+from __future__ import annotations
+
+from speck.clock import Clock, SystemClock
+from speck.config import Config
+from speck.connections import Connections
+from speck.executor import Bounds
+from speck.operations import Patience
+from speck.records import Records
+from speck.service.artifacts import Artifacts
+from speck.service.changes import Changes
+from speck.service.compositions import Compositions
+from speck.service.deployer import Deployer
+from speck.service.jobs import Jobs
+from speck.service.sites import Sites
+from speck.service.tokens import Tokens
+from speck.service.views import Views
+
+
+class Service:
+    """Opens the store, gives the use cases by noun, and ends what it started.
+
+    Open it in the process that serves (after any fork) and close it there.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock | None = None,
+        bounds: Bounds | None = None,
+        patience: Patience | None = None,
+    ):
+        self.config = config
+        self.clock = clock or SystemClock()
+        config.home.mkdir(parents=True, exist_ok=True)
+        self.records = Records.at(config.store, self.clock)
+        self.connections = Connections(self.records.sites, config.credentials, config.timeout_s)
+        self.artifacts = Artifacts(config, self.records, self.clock)
+        self.changes = Changes(
+            self.records,
+            self.connections,
+            self.clock,
+            self.artifacts.file,
+            bounds or Bounds(),
+            patience or Patience(),
+        )
+        self.views = Views(self.records, self.connections, self.changes, self.clock)
+        self.sites = Sites(self.records, self.connections, self.views, self.clock)
+        deployer = Deployer(config, self.records, self.connections, self.artifacts, self.changes)
+        self.jobs = Jobs(self.records, self.connections, deployer, self.views, self.clock)
+        self.compositions = Compositions(
+            self.records, deployer, self.jobs, self.changes, self.clock
+        )
+        self.tokens = Tokens(self.records, self.clock)
+        self.changes.recover()
+
+    def close(self) -> None:
+        """Let running changes reach a safe point, then give back everything."""
+        self.changes.close()
+        self.connections.close()
+        self.records.store.close()

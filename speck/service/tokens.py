@@ -1,0 +1,79 @@
+"""Opaque random tokens, kept as SHA-256 only; a role says what a token may do."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from enum import StrEnum
+
+from speck.clock import Clock, rfc3339
+from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
+from speck.model import JsonObject, is_name
+from speck.records import Records
+
+
+class Role(StrEnum):
+    ADMIN = "admin"
+    DEPLOYER = "deployer"
+    VIEWER = "viewer"
+    SITE = "site"
+
+
+class Tokens:
+    """Tokens by name."""
+
+    def __init__(self, records: Records, clock: Clock):
+        self._records = records
+        self._clock = clock
+
+    def any(self) -> bool:
+        """Whether a token exists."""
+        return self._records.store.last("token/") is not None
+
+    def add(self, name: str, role: str, site: str | None = None) -> str:
+        """A new token, shown this once. A token of role `site` is bound to one site."""
+        problems = []
+        if not is_name(name):
+            problems.append(Problem("name", f"{name!r} is no name"))
+        if role not in list(Role):
+            problems.append(Problem("role", f"{role!r} is none of {', '.join(Role)}"))
+        if (role == Role.SITE) != (site is not None):
+            problems.append(Problem("site", "goes with role site, and only with it"))
+        if problems:
+            raise InvalidError("cannot add this token", problems)
+        if self._records.store.get(f"token/{name}") is not None:
+            raise ConflictError(f"cannot add token {name!r}: there is one; remove it first")
+        secret = f"speck_{secrets.token_urlsafe(32)}"
+        record = {
+            "name": name,
+            "role": role,
+            "site": site,
+            "sha256": hashlib.sha256(secret.encode()).hexdigest(),
+            "at": rfc3339(self._clock.now()),
+        }
+        self._records.write(
+            {f"token/{name}": record},
+            self._records.event("token", f"token {name} added with role {role}"),
+        )
+        return secret
+
+    def all(self) -> list[JsonObject]:
+        """`{name, role, site, at}` of each token; never a hash."""
+        found = (record for _, record in self._records.store.scan("token/"))
+        return [{k: v for k, v in record.items() if k != "sha256"} for record in found]
+
+    def remove(self, name: str) -> None:
+        """Refuse the token from now on. Raises NotFoundError."""
+        if self._records.store.get(f"token/{name}") is None:
+            raise NotFoundError(f"cannot find token {name!r}")
+        self._records.write(
+            {f"token/{name}": None}, self._records.event("token", f"token {name} removed")
+        )
+
+    def verify(self, secret: str) -> JsonObject | None:
+        """`{name, role, site}` of the token that `secret` is, or None."""
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        for _, record in self._records.store.scan("token/"):
+            if secrets.compare_digest(record["sha256"], digest):
+                return {key: record[key] for key in ("name", "role", "site")}
+        return None

@@ -1,0 +1,238 @@
+"""The store: JSON records in LevelDB, written in atomic synced batches.
+
+The only importer of plyvel. One process may hold a store; a second opener is refused. Every
+record carries the version of its shape (`v`), so that a newer speck can lift an older store
+(`MIGRATIONS`) and an older speck refuses a newer one instead of guessing.
+
+A store begins with a sentinel record: LevelDB silently makes an empty database where its
+CURRENT file is missing, and an empty store would look like "nothing is deployed".
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import plyvel
+
+from speck.errors import StoreError
+from speck.model import JsonObject
+
+VERSION = 1
+"""The version of the records' shapes that this speck writes."""
+
+MIGRATIONS: dict[int, Callable[[str, JsonObject], JsonObject | None]] = {}
+"""From version n: (key, record) -> the record in version n+1, or None to drop it."""
+
+_SENTINEL = "meta/store"
+_BACKUP_KIND = "speck-backup"
+
+
+class Store:
+    """An open store. Use `create` once and `open` ever after.
+
+    Safe for use from several threads: LevelDB orders the writes itself.
+    """
+
+    def __init__(self, database: Any, path: Path):
+        self._db = database
+        self._path = path
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(cls, path: Path, first: Mapping[str, JsonObject]) -> Store:
+        """Make a new store at `path` holding `first`. Raises StoreError if one is there."""
+        if (path / "CURRENT").exists():
+            raise StoreError(f"cannot create a store at {path}: one is there; open it instead")
+        path.mkdir(parents=True, exist_ok=True)
+        store = cls(_open(path, create=True), path)
+        store.write({_SENTINEL: {"version": VERSION}, **first})
+        return store
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """Open the store at `path`, lifting older records. Raises StoreError when it is not
+        there, in use, damaged, or written by a newer speck."""
+        if not (path / "CURRENT").exists():
+            raise StoreError(
+                f"cannot open the store at {path}: no CURRENT file there;"
+                " restore a backup with `speck restore`, or name an empty folder to begin anew"
+            )
+        store = cls(_open(path, create=False), path)
+        try:
+            store._lift()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @staticmethod
+    def exists(path: Path) -> bool:
+        """Whether a store was begun at `path`: any file there counts, so that a damaged
+        store is never taken for a missing one."""
+        return path.is_dir() and any(path.iterdir())
+
+    def get(self, key: str) -> JsonObject | None:
+        """The record at `key`, or None."""
+        value = self._read(lambda: self._db.get(key.encode()))
+        return None if value is None else _decode(value)
+
+    def scan(self, prefix: str, *, after: str = "") -> Iterator[tuple[str, JsonObject]]:
+        """(key, record) for every key with `prefix`, in key order, from one snapshot.
+
+        `after`: begin behind this full key.
+        """
+        start = prefix.encode()
+        options: dict[str, Any] = {"start": start, "stop": _successor(start)}
+        if after:
+            options |= {"start": after.encode(), "include_start": False}
+        rows = self._read(lambda: list(self._db.iterator(**options)))
+        for key, value in rows:
+            yield key.decode(), _decode(value)
+
+    def last(self, prefix: str) -> tuple[str, JsonObject] | None:
+        """The (key, record) of the greatest key with `prefix`, or None."""
+        start = prefix.encode()
+        stop = _successor(start)
+        rows = self._read(
+            lambda: next(iter(self._db.iterator(start=start, stop=stop, reverse=True)), None)
+        )
+        return None if rows is None else (rows[0].decode(), _decode(rows[1]))
+
+    def write(self, records: Mapping[str, JsonObject | None]) -> None:
+        """Put all `records` (None: delete) in one atomic batch, on disk before it returns."""
+        try:
+            with self._db.write_batch(transaction=True, sync=True) as batch:
+                for key, record in records.items():
+                    if record is None:
+                        batch.delete(key.encode())
+                    else:
+                        batch.put(key.encode(), _encode(record))
+        except (plyvel.Error, RuntimeError) as error:
+            raise StoreError(f"cannot write to the store at {self._path}: {error}") from error
+
+    def backup(self) -> Iterator[bytes]:
+        """The whole store as one gzip stream of JSON lines that ends with its own checksum."""
+        with self._db.snapshot() as snapshot:
+            digest = hashlib.sha256()
+            head = {"kind": _BACKUP_KIND, "version": VERSION}
+            yield gzip.compress(_line(head, digest))
+            for key, value in snapshot.iterator():
+                yield gzip.compress(
+                    _line({"key": key.decode(), "record": json.loads(value)}, digest)
+                )
+            yield gzip.compress(json.dumps({"sha256": digest.hexdigest()}).encode() + b"\n")
+
+    @classmethod
+    def restore(cls, path: Path, backup: Path) -> int:
+        """Make a new store at `path` from a file that `backup` wrote; the number of records.
+
+        Raises StoreError when the file is cut or changed, or a store is at `path`; nothing
+        is left behind then.
+        """
+        records = _read_backup(backup)
+        store = cls.create(path, {})
+        try:
+            store.write(dict(records))
+            store._lift()
+        finally:
+            store.close()
+        return len(records)
+
+    def compact(self) -> None:
+        """Merge and compress what is on disk."""
+        self._db.compact_range()
+
+    def bytes_on_disk(self) -> int:
+        """Size of all files of the store in bytes."""
+        return sum(file.stat().st_size for file in self._path.iterdir() if file.is_file())
+
+    def close(self) -> None:
+        """Give the store back; harmless when it is closed."""
+        with self._lock:
+            self._db.close()
+
+    def _read(self, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except (plyvel.Error, RuntimeError) as error:
+            raise StoreError(f"cannot read the store at {self._path}: {error}") from error
+
+    def _lift(self) -> None:
+        sentinel = self.get(_SENTINEL)
+        if sentinel is None:
+            raise StoreError(
+                f"cannot use the store at {self._path}: its first record is missing;"
+                " restore a backup with `speck restore`"
+            )
+        version = sentinel["version"]
+        if version > VERSION:
+            raise StoreError(
+                f"cannot use the store at {self._path}: it has version {version},"
+                f" this speck knows {VERSION}; use a newer speck"
+            )
+        for step in range(version, VERSION):
+            lift = MIGRATIONS[step]
+            changed = {key: lift(key, record) for key, record in self.scan("") if key != _SENTINEL}
+            self.write({**changed, _SENTINEL: {"version": step + 1}})
+
+
+def _open(path: Path, *, create: bool) -> Any:
+    try:
+        return plyvel.DB(
+            str(path), create_if_missing=create, error_if_exists=create, paranoid_checks=True
+        )
+    except plyvel.IOError as error:
+        if "lock" in str(error).lower():
+            raise StoreError(
+                f"cannot open the store at {path}: another speck holds it; stop that one first"
+            ) from error
+        raise StoreError(f"cannot open the store at {path}: {error}") from error
+    except plyvel.Error as error:
+        raise StoreError(
+            f"cannot open the store at {path}: {error}; restore a backup with `speck restore`"
+        ) from error
+
+
+def _encode(record: JsonObject) -> bytes:
+    return json.dumps({"v": VERSION, **record}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _decode(value: bytes) -> JsonObject:
+    record: JsonObject = json.loads(value)
+    record.pop("v", None)
+    return record
+
+
+def _successor(prefix: bytes) -> bytes | None:
+    """The least key above every key with `prefix`; None when there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+
+
+def _line(content: JsonObject, digest: Any) -> bytes:
+    line = json.dumps(content, separators=(",", ":")).encode() + b"\n"
+    digest.update(line)
+    return line
+
+
+def _read_backup(backup: Path) -> list[tuple[str, JsonObject]]:
+    broken = f"cannot restore {backup}: it is cut or changed; take another backup"
+    try:
+        with gzip.open(backup, "rb") as stream:
+            lines = stream.read().splitlines(keepends=True)
+        head, *body, tail = lines
+        parsed = json.loads(head)
+        if parsed.get("kind") != _BACKUP_KIND:
+            raise StoreError(f"cannot restore {backup}: it is no speck backup")
+        if json.loads(tail)["sha256"] != hashlib.sha256(head + b"".join(body)).hexdigest():
+            raise StoreError(broken)
+        rows = [json.loads(line) for line in body]
+    except (OSError, EOFError, ValueError, KeyError, AttributeError) as error:
+        raise StoreError(broken) from error
+    return [(row["key"], row["record"]) for row in rows]

@@ -1,0 +1,22 @@
+"""Real servers for all tests: each is started once, by the first test that asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from speck.fog.sites import Fog
+from tests.flink_server import flink, trial_jar
+from tests.mosquitto_server import mosquitto_server
+
+__all__ = ["flink", "fog", "mosquitto_server", "trial_jar"]
+
+
+@pytest.fixture(scope="session")
+def fog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fog]:
+    """edge-a, edge-b (8 slots each) and cloud (16), for tests that leave them as they were."""
+    fog = Fog(tmp_path_factory.mktemp("fog"))
+    fog.up(edges=2, slots=8, cloud_slots=16)
+    yield fog
+    fog.down(keep=True)

@@ -1,0 +1,310 @@
+"""What every broker's binder has to keep; run on the memory binder and on real Mosquitto."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import pytest
+
+from binders.memory import Message, World
+from binders.mqtt.connection import Connection, Session
+from binders.mqtt.credentials import Credentials
+from speck.binding import BrokerCapability, MessageBroker, Target, open_broker
+from speck.errors import UnreachableError
+from speck.observed import Sent, Taken
+from tests.mosquitto_server import mosquitto
+
+TAKEN = Taken(
+    checkpoint=7,
+    taken={"abc-clean": {(3 << 32) + 5: 40}},
+    missing={"abc-clean": {(3 << 32) + 5: 2}},
+    messages=42,
+    at_ms=1000,
+)
+SENT = Sent(producer="abc-clean", epoch=(3 << 32) + 5, number=44, at_ms=1001)
+
+
+class Bench(Protocol):
+    """A broker seen from the other side: what jobs and publishers do there."""
+
+    def open(self) -> MessageBroker: ...
+
+    def open_absent(self) -> MessageBroker:
+        """A binder for an address where nothing answers."""
+
+    def publish(self, topic: str, payloads: list[bytes]) -> None: ...
+
+    def drain(self, client_id: str) -> list[bytes]:
+        """Take all that waits in a session, and leave the session."""
+
+    def tell_taken(self, client_id: str, taken: Taken) -> None: ...
+
+    def tell_sent(self, client_id: str, sent: Sent) -> None: ...
+
+    def readers(self, topic: str) -> str | None:
+        """What is announced on `speck/readers/<topic>`."""
+
+
+class MemoryBench:
+    def __init__(self) -> None:
+        self.world = World.reset()
+        self.broker = self.world.broker("tcp://site:1883")
+
+    def open(self) -> MessageBroker:
+        return open_broker("memory", Target("tcp://site:1883"))
+
+    def open_absent(self) -> MessageBroker:
+        self.world.broker("tcp://absent:1883").unreachable = True
+        return open_broker("memory", Target("tcp://absent:1883"))
+
+    def publish(self, topic: str, payloads: list[bytes]) -> None:
+        for payload in payloads:
+            self.broker.publish(topic, Message(payload))
+
+    def drain(self, client_id: str) -> list[bytes]:
+        return self.broker.take(client_id)
+
+    def tell_taken(self, client_id: str, taken: Taken) -> None:
+        self.broker.taken[client_id] = taken
+
+    def tell_sent(self, client_id: str, sent: Sent) -> None:
+        self.broker.sent[client_id] = sent
+
+    def readers(self, topic: str) -> str | None:
+        return self.broker.readers.get(topic)
+
+
+class MosquittoBench:
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def open(self) -> MessageBroker:
+        return open_broker("mqtt", Target(self.address))
+
+    def open_absent(self) -> MessageBroker:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        return open_broker("mqtt", Target(f"tcp://127.0.0.1:{port}", timeout_s=5))
+
+    def publish(self, topic: str, payloads: list[bytes]) -> None:
+        with self._connect(Session("outside")) as connection:
+            for mid in [connection.send(topic, payload) for payload in payloads]:
+                connection.await_puback(mid, topic)
+
+    def drain(self, client_id: str) -> list[bytes]:
+        came: list[bytes] = []
+        session = Session(client_id, clean=False, expiry_s=3600)
+        with Connection(
+            self.address,
+            Credentials(),
+            session,
+            time.monotonic() + 10,
+            on_message=lambda message: came.append(bytes(message.payload)),
+        ) as connection:
+            assert connection.session_present
+            connection.subscribe("drain/" + client_id)
+            connection.publish("drain/" + client_id, b"the end")
+            connection.wait(lambda: came[-1:] == [b"the end"], "drain")
+        return came[:-1]
+
+    def tell_taken(self, client_id: str, taken: Taken) -> None:
+        said = {
+            "v": 1,
+            "at": taken.at_ms,
+            "checkpoint": taken.checkpoint,
+            "taken": taken.taken,
+            "missing": taken.missing,
+            "messages": taken.messages,
+        }
+        self._retain(f"speck/taken/{client_id}", said)
+
+    def tell_sent(self, client_id: str, sent: Sent) -> None:
+        said = {
+            "v": 1,
+            "at": sent.at_ms,
+            "producer": sent.producer,
+            "epoch": sent.epoch,
+            "number": sent.number,
+        }
+        self._retain(f"speck/sent/{client_id}", said)
+
+    def readers(self, topic: str) -> str | None:
+        came: list[str] = []
+        with Connection(
+            self.address,
+            Credentials(),
+            Session("asks"),
+            time.monotonic() + 10,
+            on_message=lambda message: came.append(bytes(message.payload).decode()),
+        ) as connection:
+            connection.subscribe(f"speck/readers/{topic}", "asks/end")
+            connection.publish("asks/end", b"the end")
+            connection.wait(lambda: "the end" in came, "ask")
+        return came[0] if came[0] != "the end" else None
+
+    def _retain(self, topic: str, said: object) -> None:
+        with self._connect(Session("a-job")) as connection:
+            connection.publish(topic, json.dumps(said).encode(), retain=True)
+
+    def _connect(self, session: Session) -> Connection:
+        return Connection(self.address, Credentials(), session, time.monotonic() + 10)
+
+
+@pytest.fixture(params=["memory", "mosquitto"])
+def bench(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    if request.param == "memory":
+        yield MemoryBench()
+        return
+    with mosquitto(tmp_path_factory.mktemp("contract")) as server:
+        yield MosquittoBench(server.address)
+
+
+def test_reach_says_what_answered(bench: Bench) -> None:
+    broker = bench.open()
+
+    assert broker.reach() in ("memory", "mqtt 5")
+    assert broker.capabilities == frozenset(BrokerCapability)
+
+
+def test_a_reserved_session_keeps_what_is_published_while_its_reader_is_away(bench: Bench) -> None:
+    payloads = [b"%d" % number for number in range(500)]
+
+    bench.open().reserve("speck-abc-merge-1", "traffic/a")
+    bench.publish("traffic/a", payloads)
+
+    assert bench.drain("speck-abc-merge-1") == payloads
+
+
+def test_reserving_again_takes_nothing_and_keeps_the_order(bench: Bench) -> None:
+    broker = bench.open()
+    payloads = [b"%d" % number for number in range(300)]
+    broker.reserve("speck-abc-merge-1", "traffic/a")
+
+    for start in range(0, 300, 100):
+        bench.publish("traffic/a", payloads[start : start + 100])
+        broker.reserve("speck-abc-merge-1", "traffic/a")
+        broker.reserve("speck-abc-merge-1", "traffic/a")
+
+    assert bench.drain("speck-abc-merge-1") == payloads
+
+
+def test_each_session_on_a_topic_gets_everything(bench: Bench) -> None:
+    broker = bench.open()
+    for client_id in ("one", "two"):
+        broker.reserve(client_id, "traffic/a")
+
+    bench.publish("traffic/a", [b"1", b"2"])
+
+    assert bench.drain("one") == [b"1", b"2"]
+    assert bench.drain("two") == [b"1", b"2"]
+
+
+def test_readers_are_announced_until_the_last_is_released(bench: Bench) -> None:
+    broker = bench.open()
+    assert bench.readers("traffic/a") is None
+
+    broker.reserve("one", "traffic/a")
+    broker.reserve("two", "traffic/a")
+    assert bench.readers("traffic/a") == "some"
+
+    broker.release("one", "traffic/a", last_reader=False)
+    assert bench.readers("traffic/a") == "some"
+
+    broker.release("two", "traffic/a", last_reader=True)
+    assert bench.readers("traffic/a") == "none"
+
+
+def test_release_ends_the_session(bench: Bench) -> None:
+    broker = bench.open()
+    broker.reserve("one", "traffic/a")
+    bench.publish("traffic/a", [b"before"])
+
+    broker.release("one", "traffic/a", last_reader=True)
+    bench.publish("traffic/a", [b"between"])
+    broker.reserve("one", "traffic/a")
+    bench.publish("traffic/a", [b"after"])
+
+    assert bench.drain("one") == [b"after"]
+
+
+def test_releasing_a_session_that_is_not_there_is_harmless(bench: Bench) -> None:
+    bench.open().release("nobody", "traffic/a", last_reader=False)
+
+
+def test_view_reads_the_numbers_of_readers_and_sinks(bench: Bench) -> None:
+    broker = bench.open()
+    assert broker.view().taken == {}
+
+    bench.tell_taken("speck-abc-merge-1", TAKEN)
+    bench.tell_sent("speck-abc-clean-1-out", SENT)
+
+    view = broker.view()
+    assert view.taken == {"speck-abc-merge-1": TAKEN}
+    assert view.sent == {"speck-abc-clean-1-out": SENT}
+    assert view.lag("speck-abc-merge-1", ["speck-abc-clean-1-out"]) == 4
+
+
+def test_forget_clears_the_numbers_of_one_client_only(bench: Bench) -> None:
+    broker = bench.open()
+    for client_id in ("gone", "stays"):
+        bench.tell_taken(client_id, TAKEN)
+        bench.tell_sent(client_id + "-out", SENT)
+
+    broker.forget("gone")
+    broker.forget("gone-out")
+    broker.forget("never-was")
+
+    view = broker.view()
+    assert set(view.taken) == {"stays"}
+    assert set(view.sent) == {"stays-out"}
+
+
+def test_calls_may_overlap(bench: Bench) -> None:
+    broker = bench.open()
+    threads = 8
+    together = threading.Barrier(threads)
+
+    def work(number: int) -> None:
+        together.wait(10)
+        for round_ in range(10):
+            broker.reserve(f"job-{number}-{round_}", f"topic/{number}")
+            broker.view()
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(threads)))
+
+    for number in range(threads):
+        bench.publish(f"topic/{number}", [b"x"])
+        assert bench.drain(f"job-{number}-9") == [b"x"]
+
+
+@pytest.mark.parametrize("call", ["reach", "reserve", "release", "view", "forget", "check"])
+def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
+    broker = bench.open_absent()
+    calls = {
+        "reach": broker.reach,
+        "reserve": lambda: broker.reserve("one", "traffic/a"),
+        "release": lambda: broker.release("one", "traffic/a", last_reader=True),
+        "view": broker.view,
+        "forget": lambda: broker.forget("one"),
+        "check": broker.check,
+    }
+
+    with pytest.raises(UnreachableError, match=r"^cannot reach"):
+        calls[call]()
+
+
+def test_close_may_come_twice(bench: Bench) -> None:
+    broker = bench.open()
+    broker.reach()
+
+    broker.close()
+    broker.close()

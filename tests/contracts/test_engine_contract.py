@@ -1,0 +1,425 @@
+"""What every engine's binder has to keep; run on the memory binder and on real Flink."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+import pytest
+
+from binders.memory import World
+from speck.binding import (
+    CheckpointInfo,
+    EngineCapability,
+    Finding,
+    SavepointProgress,
+    StreamEngine,
+    Submission,
+    Target,
+    open_engine,
+)
+from speck.errors import DuplicateJobError, EngineRefusedError, SpeckError, UnreachableError
+from speck.observed import RunState
+from tests.flink_server import (
+    JOB_CLASS,
+    FlinkServer,
+    build_trial_jar,
+    flink_1_20,
+    flink_cluster,
+    sha256_of,
+    wait_for,
+)
+
+
+class Bench(Protocol):
+    """An engine seen from the other side."""
+
+    slots: int
+    jar: Path
+
+    def open(self) -> StreamEngine: ...
+
+    def open_absent(self) -> StreamEngine:
+        """A binder for an address where nothing answers."""
+
+    def work(self) -> None:
+        """Let jobs take checkpoints, if they do not by themselves."""
+
+    def folder(self) -> str:
+        """A folder of its own for a savepoint."""
+
+
+class MemoryBench:
+    slots = 8
+
+    def __init__(self, jar: Path) -> None:
+        self.world = World.reset(slots=self.slots)
+        self.jar = jar
+        jar.write_bytes(b"a jar")
+
+    def open(self) -> StreamEngine:
+        return open_engine("memory", Target("http://site:8081"))
+
+    def open_absent(self) -> StreamEngine:
+        self.world.engine("http://absent:8081").unreachable = True
+        return open_engine("memory", Target("http://absent:8081"))
+
+    def work(self) -> None:
+        self.world.pump()
+
+    def folder(self) -> str:
+        return f"shared:/{uuid4().hex}"
+
+
+class FlinkBench:
+    def __init__(self, server: FlinkServer, jar: Path) -> None:
+        self.server = server
+        self.slots = server.settings.slots
+        self.jar = jar
+
+    def open(self) -> StreamEngine:
+        return open_engine("flink", Target(self.server.url))
+
+    def open_absent(self) -> StreamEngine:
+        return open_engine("flink", Target("http://127.0.0.1:1", timeout_s=2.0))
+
+    def work(self) -> None:
+        """Flink's jobs work by themselves."""
+
+    def folder(self) -> str:
+        return f"file://{self.server.state_dir}/{uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def two_jvms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkServer]:
+    with flink_cluster(tmp_path_factory.mktemp("two-jvms"), kind="cluster") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def older_flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkServer]:
+    folder = tmp_path_factory.mktemp("flink-1.20")
+    with flink_cluster(folder, kind="cluster", home=flink_1_20()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def older_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_trial_jar(tmp_path_factory.mktemp("trial-job-1.20"), flink_1_20())
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "flink",
+        pytest.param("flink in two JVMs", marks=pytest.mark.long),
+        pytest.param("flink 1.20", marks=pytest.mark.long),
+    ]
+)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
+    if request.param == "memory":
+        return MemoryBench(tmp_path / "trial.jar")
+    server, jar = {
+        "flink": ("flink", "trial_jar"),
+        "flink in two JVMs": ("two_jvms", "trial_jar"),
+        "flink 1.20": ("older_flink", "older_jar"),
+    }[request.param]
+    return FlinkBench(request.getfixturevalue(server), request.getfixturevalue(jar))
+
+
+@pytest.fixture
+def engine(bench: Bench) -> Iterator[StreamEngine]:
+    engine = bench.open()
+    yield engine
+    for job in engine.view().jobs.values():
+        if not job.state.terminal:
+            engine.cancel(job.engine_job_id)
+    wait_for("all slots to be free again", lambda: _free(engine) == bench.slots)
+    engine.close()
+
+
+def submission(
+    bench: Bench,
+    *args: str,
+    job: str | None = None,
+    parallelism: int = 1,
+    savepoint: str | None = None,
+) -> Submission:
+    return Submission(
+        engine_job_id=job or uuid4().hex,
+        job_name="trial",
+        jar=sha256_of(bench.jar),
+        jar_file=bench.jar,
+        entry_class=JOB_CLASS,
+        args=("--job-name", "trial", *args),
+        parallelism=parallelism,
+        savepoint=savepoint,
+    )
+
+
+def _free(engine: StreamEngine) -> int:
+    slots = engine.view().slots
+    assert slots is not None
+    return slots.free
+
+
+def becomes(engine: StreamEngine, job: str, state: RunState) -> None:
+    wait_for(f"job {job} to be {state}", lambda: engine.status(job) is state)
+
+
+def run(engine: StreamEngine, wanted: Submission) -> str:
+    engine.submit(wanted)
+    becomes(engine, wanted.engine_job_id, RunState.RUNNING)
+    return wanted.engine_job_id
+
+
+def finished(engine: StreamEngine, job: str, trigger: str) -> SavepointProgress:
+    def look() -> SavepointProgress | None:
+        progress = engine.savepoint_progress(job, trigger)
+        return progress if progress.done else None
+
+    return wait_for("the savepoint", look)
+
+
+def checkpointed(bench: Bench, engine: StreamEngine, job: str) -> CheckpointInfo:
+    def look() -> CheckpointInfo | None:
+        bench.work()
+        return engine.newest_state(job)
+
+    return wait_for("a checkpoint", look)
+
+
+def stopped(bench: Bench, engine: StreamEngine, job: str) -> str:
+    trigger = uuid4().hex
+    engine.stop(job, bench.folder(), trigger)
+    progress = finished(engine, job, trigger)
+    assert progress.failure is None
+    assert progress.location is not None
+    becomes(engine, job, RunState.FINISHED)
+    return progress.location
+
+
+def test_an_idle_engine_tells_version_and_slots(bench: Bench, engine: StreamEngine) -> None:
+    view = engine.view()
+    assert view.version
+    assert view.slots is not None
+    assert (view.slots.total, view.slots.free) == (bench.slots, bench.slots)
+    assert engine.capabilities <= frozenset(EngineCapability)
+
+
+def test_a_jar_is_there_once_it_is_uploaded(bench: Bench, engine: StreamEngine) -> None:
+    assert not engine.has_jar("0" * 64)
+    engine.upload(bench.jar, sha256_of(bench.jar))
+    engine.upload(bench.jar, sha256_of(bench.jar))
+    assert engine.has_jar(sha256_of(bench.jar))
+    assert bench.open().has_jar(sha256_of(bench.jar))
+
+
+def test_a_jar_that_is_nowhere_is_refused(bench: Bench, engine: StreamEngine) -> None:
+    with pytest.raises(EngineRefusedError, match=r"^cannot upload"):
+        engine.upload(bench.jar.with_name("absent.jar"), "1" * 64)
+
+
+def test_trying_main_starts_nothing(bench: Bench, engine: StreamEngine) -> None:
+    wanted = submission(bench)
+    engine.try_main(wanted)
+    assert engine.status(wanted.engine_job_id) is None
+    assert wanted.engine_job_id not in engine.view().jobs
+
+
+def test_a_submitted_job_runs_under_the_chosen_id(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench, parallelism=2))
+    view = engine.view()
+    assert view.jobs[job].name == "trial"
+    assert view.jobs[job].state is RunState.RUNNING
+    assert view.jobs[job].tasks_running == view.jobs[job].tasks_total > 0
+    assert view.slots is not None
+    assert view.slots.free == bench.slots - 2
+
+
+def test_an_id_in_use_is_refused_and_the_job_goes_on(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+    with pytest.raises(DuplicateJobError, match=r"^cannot start trial"):
+        engine.submit(submission(bench, job=job))
+    assert engine.status(job) is RunState.RUNNING
+
+
+def test_the_id_of_an_ended_job_is_refused(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+    engine.cancel(job)
+    becomes(engine, job, RunState.CANCELED)
+    with pytest.raises(DuplicateJobError):
+        engine.submit(submission(bench, job=job))
+    assert engine.status(job) is RunState.CANCELED
+
+
+def test_an_unknown_job_is_unknown_and_nothing_else(bench: Bench, engine: StreamEngine) -> None:
+    nobody = uuid4().hex
+    assert engine.status(nobody) is None
+    assert engine.newest_state(nobody) is None
+    assert engine.exceptions(nobody) == []
+    for ask in (engine.job_plan, engine.metrics):
+        with pytest.raises(EngineRefusedError, match=rf"^cannot .*{nobody}"):
+            ask(nobody)
+
+
+def test_stopping_an_unknown_job_never_looks_like_success(
+    bench: Bench, engine: StreamEngine
+) -> None:
+    nobody, trigger = uuid4().hex, uuid4().hex
+    try:
+        engine.stop(nobody, bench.folder(), trigger)
+    except EngineRefusedError:
+        return
+    progress = finished(engine, nobody, trigger)
+    assert progress.location is None
+    assert progress.failure is not None
+
+
+def test_cancel_is_harmless_when_the_job_is_gone(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+    engine.cancel(job)
+    engine.cancel(job)
+    becomes(engine, job, RunState.CANCELED)
+    engine.cancel(job)
+    engine.cancel(uuid4().hex)
+    assert engine.status(job) is RunState.CANCELED
+
+
+def test_a_job_without_slots_does_not_run(bench: Bench, engine: StreamEngine) -> None:
+    wide = submission(bench, parallelism=bench.slots + 1)
+    engine.submit(wide)
+    wait_for("the engine to list it", lambda: wide.engine_job_id in engine.view().jobs)
+    assert engine.status(wide.engine_job_id) is RunState.STARTING
+    assert engine.view().jobs[wide.engine_job_id].state is RunState.STARTING
+
+
+def test_stop_leaves_a_savepoint_and_repeating_it_is_harmless(
+    bench: Bench, engine: StreamEngine
+) -> None:
+    job = run(engine, submission(bench))
+    trigger, folder = uuid4().hex, bench.folder()
+    engine.stop(job, folder, trigger)
+    engine.stop(job, folder, trigger)
+    progress = finished(engine, job, trigger)
+    assert progress.failure is None
+    assert progress.location is not None
+    becomes(engine, job, RunState.FINISHED)
+    engine.stop(job, folder, trigger)
+    assert engine.savepoint_progress(job, trigger) == progress
+    newest = engine.newest_state(job)
+    assert newest is not None
+    assert (newest.path, newest.is_savepoint) == (progress.location, True)
+
+
+def test_a_job_goes_on_from_a_savepoint(bench: Bench, engine: StreamEngine) -> None:
+    location = stopped(bench, engine, run(engine, submission(bench)))
+    job = run(engine, submission(bench, savepoint=location))
+    assert checkpointed(bench, engine, job).path
+    assert run(engine, submission(bench, savepoint=location)), "the state stays ours"
+
+
+def test_a_savepoint_alone_leaves_the_job_running(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+    trigger = uuid4().hex
+    engine.savepoint(job, bench.folder(), trigger)
+    progress = finished(engine, job, trigger)
+    assert progress.location is not None
+    assert progress.failure is None
+    assert engine.status(job) is RunState.RUNNING
+
+
+def test_a_savepoint_fails_while_tasks_wait(bench: Bench, engine: StreamEngine) -> None:
+    wide = submission(bench, parallelism=bench.slots + 1)
+    engine.submit(wide)
+    trigger = uuid4().hex
+    engine.savepoint(wide.engine_job_id, bench.folder(), trigger)
+    progress = finished(engine, wide.engine_job_id, trigger)
+    assert progress.location is None
+    assert progress.failure is not None
+
+
+def test_an_unknown_trigger_is_refused(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+    with pytest.raises(EngineRefusedError, match=r"^cannot look at savepoint"):
+        engine.savepoint_progress(job, uuid4().hex)
+
+
+def test_a_job_cannot_start_from_state_that_is_nowhere(bench: Bench, engine: StreamEngine) -> None:
+    wanted = submission(bench, savepoint="/nowhere/savepoint-1")
+    with pytest.raises(EngineRefusedError, match=r"^cannot start trial: .*/nowhere/savepoint-1"):
+        engine.submit(wanted)
+    assert engine.status(wanted.engine_job_id) in (None, RunState.FAILED)
+
+
+def test_checkpoints_are_found_and_outlive_a_cancel(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+    before = checkpointed(bench, engine, job)
+    assert not before.is_savepoint
+    engine.cancel(job)
+    becomes(engine, job, RunState.CANCELED)
+    after = engine.newest_state(job)
+    assert after is not None
+    assert after.checkpoint_id >= before.checkpoint_id
+    assert run(engine, submission(bench, savepoint=after.path))
+
+
+def test_plan_and_metrics_of_a_running_job(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+    nodes = engine.job_plan(job)["nodes"]
+    assert nodes
+    assert all({"id", "parallelism", "description"} <= set(node) for node in nodes)
+    metrics = wait_for("metrics", lambda: engine.metrics(job))
+    assert all(isinstance(value, float) for value in metrics.values())
+    assert any(name.rpartition(".")[2].startswith("numRecords") for name in metrics)
+    assert engine.exceptions(job) == []
+
+
+def test_check_answers_findings(bench: Bench, engine: StreamEngine) -> None:
+    assert all(isinstance(finding, Finding) for finding in engine.check())
+
+
+def test_several_threads_may_submit_at_once(bench: Bench, engine: StreamEngine) -> None:
+    wanted = [submission(bench) for _ in range(bench.slots)]
+    start = threading.Barrier(len(wanted))
+
+    def submit(each: Submission) -> None:
+        start.wait()
+        engine.submit(each)
+
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        list(pool.map(submit, wanted))
+    for each in wanted:
+        becomes(engine, each.engine_job_id, RunState.RUNNING)
+
+
+def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
+    absent = bench.open_absent()
+    job, trigger, wanted = uuid4().hex, uuid4().hex, submission(bench)
+    calls = [
+        lambda: absent.view(),
+        lambda: absent.upload(bench.jar, wanted.jar),
+        lambda: absent.has_jar(wanted.jar),
+        lambda: absent.try_main(wanted),
+        lambda: absent.submit(wanted),
+        lambda: absent.status(job),
+        lambda: absent.stop(job, None, trigger),
+        lambda: absent.savepoint(job, None, trigger),
+        lambda: absent.savepoint_progress(job, trigger),
+        lambda: absent.cancel(job),
+        lambda: absent.newest_state(job),
+        lambda: absent.exceptions(job),
+        lambda: absent.job_plan(job),
+        lambda: absent.metrics(job),
+        lambda: absent.check(),
+    ]
+    for call in calls:
+        with pytest.raises(SpeckError) as caught:
+            call()
+        assert type(caught.value) is UnreachableError
+        assert str(caught.value).startswith("cannot reach ")
+    absent.close()

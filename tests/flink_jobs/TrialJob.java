@@ -1,0 +1,120 @@
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.api.common.eventtime.WatermarkStrategy;
+import org.apache.flink.api.common.state.ValueState;
+import org.apache.flink.api.common.state.ValueStateDescriptor;
+import org.apache.flink.api.connector.source.lib.NumberSequenceSource;
+import org.apache.flink.runtime.state.FunctionInitializationContext;
+import org.apache.flink.runtime.state.FunctionSnapshotContext;
+import org.apache.flink.streaming.api.checkpoint.CheckpointedFunction;
+import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
+import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
+import org.apache.flink.util.Collector;
+
+/**
+ * A job that misbehaves on request: numbers -> keyed count -> nothing. No connector, no broker.
+ *
+ * <p>Compiles against Flink 1.20 and 2.x. Understands the job contract's {@code --name value}
+ * pairs by ignoring those it does not know; its own switches have no value: see {@link #main}.
+ */
+public final class TrialJob {
+    private TrialJob() {}
+
+    public static void main(String[] arguments) throws Exception {
+        List<String> args = new ArrayList<>(Arrays.asList(arguments));
+        if (args.contains("--fail-main")) {
+            throw new IllegalStateException("cannot read the trial table");
+        }
+        if (args.contains("--exit")) {
+            System.exit(3);
+        }
+        long records = Long.parseLong(value(args, "--records", "" + Long.MAX_VALUE));
+        String uid = value(args, "--count-uid", "count");
+        StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment();
+        DataStream<Long> numbers =
+                env.fromSource(
+                                new NumberSequenceSource(1, records),
+                                WatermarkStrategy.noWatermarks(),
+                                "numbers")
+                        .uid("numbers")
+                        .map(number -> slowly(number, 1))
+                        .uid("slowly")
+                        .name("slowly");
+        if (!args.contains("--chained")) {
+            numbers =
+                    numbers.keyBy(number -> number % 8)
+                            .process(new Count(args))
+                            .uid(uid)
+                            .name("count");
+        }
+        numbers.sinkTo(new DiscardingSink<>()).uid("nothing").name("nothing");
+        env.execute(value(args, "--job-name", "trial"));
+        if (args.contains("--fail-after")) {
+            throw new IllegalStateException("cannot say goodbye");
+        }
+    }
+
+    private static String value(List<String> args, String name, String otherwise) {
+        int at = args.indexOf(name);
+        return at < 0 || at + 1 == args.size() ? otherwise : args.get(at + 1);
+    }
+
+    private static long slowly(long number, long millis) throws InterruptedException {
+        Thread.sleep(millis);
+        return number;
+    }
+
+    /** Counts by key; fails, or dawdles at snapshots, when told to. */
+    private static final class Count extends KeyedProcessFunction<Long, Long, Long>
+            implements CheckpointedFunction {
+        private final boolean failTask;
+        private final boolean failClose;
+        private final boolean failSnapshot;
+        private final long slowSnapshot;
+        private transient ValueState<Long> count;
+
+        Count(List<String> args) {
+            failTask = args.contains("--fail-task");
+            failClose = args.contains("--fail-close");
+            failSnapshot = args.contains("--fail-snapshot");
+            slowSnapshot = Long.parseLong(value(args, "--slow-snapshot", "0"));
+        }
+
+        @Override
+        public void open(OpenContext context) {
+            count = getRuntimeContext().getState(new ValueStateDescriptor<>("count", Long.class));
+        }
+
+        @Override
+        public void processElement(Long number, Context context, Collector<Long> out)
+                throws Exception {
+            if (failTask) {
+                throw new IllegalStateException("cannot count " + number);
+            }
+            count.update(count.value() == null ? 1 : count.value() + 1);
+            out.collect(count.value());
+        }
+
+        @Override
+        public void snapshotState(FunctionSnapshotContext context) throws Exception {
+            if (failSnapshot) {
+                throw new IllegalStateException("cannot snapshot the trial table");
+            }
+            Thread.sleep(slowSnapshot);
+        }
+
+        @Override
+        public void initializeState(FunctionInitializationContext context) {}
+
+        @Override
+        public void close() {
+            if (failClose) {
+                throw new IllegalStateException("cannot close the trial table");
+            }
+        }
+    }
+}

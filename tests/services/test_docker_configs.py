@@ -1,0 +1,372 @@
+"""docker/ run outside containers: the very scripts and configs, with real Mosquitto and Flink.
+
+`install.sh` puts an edge site below a temporary folder; only that folder is put in front of the
+absolute paths in Flink's config.yaml, everything else runs as it is shipped.
+"""
+
+import json
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from speck.fog.paths import flink_folder
+
+DOCKER = Path(__file__).parents[2] / "docker"
+HOST = "127.0.61.4"
+DEADLINE_S = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(what: str, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    pause = 0.02
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {DEADLINE_S:.0f} s for {what}"
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.5)
+
+
+@dataclass
+class Installed:
+    """An edge site below `root`, as install.sh leaves it."""
+
+    root: Path
+    broker_port: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        data = self.root / "var/lib/speck"
+        run = self.root / "run/mosquitto"
+        broker_data = self.root / "var/lib/mosquitto"
+        for folder in (data, run, broker_data):
+            folder.mkdir(parents=True, exist_ok=True)
+        return {
+            "PATH": os.environ["PATH"] + ":/usr/sbin",
+            "HOME": str(self.root),
+            "SPECK_LIB": str(self.root / "opt/speck/lib"),
+            "SPECK_CONF": str(self.root / "etc/speck/flink"),
+            "SPECK_DATA": str(data),
+            "SPECK_CREDENTIALS_DIR": str(self.root / "etc/speck/credentials"),
+            "SPECK_ENGINE_ADDRESS": HOST,
+            "SPECK_ENGINE_SLOTS": "3",
+            "SPECK_MQTT_URL": f"tcp://{HOST}:1883",
+            "SPECK_MQTT_LISTEN": HOST,
+            "SPECK_MQTT_PORT": str(self.broker_port),
+            "SPECK_MQTT_DATA": str(broker_data),
+            "SPECK_MQTT_RUN": str(run),
+            "SPECK_MQTT_CONF": str(self.root / "etc/speck/mosquitto"),
+            "SPECK_MQTT_USERS": str(self.root / "etc/speck/mosquitto.users"),
+        }
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        text = (self.root / "etc/speck/credentials/broker").read_text()
+        return dict(line.split("=", 1) for line in text.splitlines())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    root = tmp_path_factory.mktemp("site")
+    subprocess.run(
+        [DOCKER / "systemd/install.sh", HOST, flink_folder() / "lib", root],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return Installed(root, free_port())
+
+
+def move_paths(config: Path, root: Path) -> None:
+    config.write_text(config.read_text().replace("/var/lib/speck", f"{root}/var/lib/speck"))
+
+
+class Running:
+    """A process of the site's, ended by SIGTERM at the latest when the test ends."""
+
+    def __init__(self, command: list[str | Path], environment: dict[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [str(word) for word in command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def wait_for(self, what: str, holds: Callable[[], bool]) -> None:
+        def holds_while_it_runs() -> bool:
+            assert self.process.poll() is None, f"it ended: {self.log.read_text()[-2000:]}"
+            return holds()
+
+        wait_until(what, holds_while_it_runs)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(DEADLINE_S)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            try:
+                self.stop()
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(DEADLINE_S)
+
+
+def listens(port: int, path: str | None = None) -> bool:
+    """What the images' health check says."""
+    command = [str(DOCKER / "bin/healthy.sh"), str(port), *([path] if path else [])]
+    environment = {"PATH": os.environ["PATH"], "SPECK_HEALTH_ADDRESS": HOST}
+    return subprocess.run(command, env=environment, capture_output=True).returncode == 0
+
+
+def start_broker(site: Installed) -> Running:
+    # Mosquitto started by root gives root up and could not read what root made for it.
+    if os.geteuid() == 0:
+        conf = site.root / "etc/speck/mosquitto/mosquitto.conf"
+        if "\nuser root\n" not in conf.read_text():
+            conf.write_text(conf.read_text() + "user root\n")
+    broker = Running(
+        [site.root / "opt/speck/bin/broker.sh"], site.environment, site.root / "broker.log"
+    )
+    broker.wait_for("the broker", lambda: listens(site.broker_port))
+    return broker
+
+
+@pytest.fixture
+def broker(site: Installed) -> Iterator[Running]:
+    running = start_broker(site)
+    yield running
+    running.end()
+
+
+class Client:
+    """An MQTT 5 client with a queue of what came in."""
+
+    def __init__(self, site: Installed, client_id: str, login: tuple[str, str] | None) -> None:
+        self.answers: queue.Queue[tuple[ReasonCode, Properties | None]] = queue.Queue()
+        self.messages: queue.Queue[bytes] = queue.Queue()
+        self.client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id, protocol=mqtt.MQTTv5)
+        self.client.max_queued_messages_set(0)
+        self.client.max_inflight_messages_set(1000)
+        if login:
+            self.client.username_pw_set(*login)
+        self.client.on_connect = lambda *seen: self.answers.put((seen[3], seen[4]))
+        self.client.on_message = lambda *seen: self.messages.put(seen[2].payload)
+        expiry = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        expiry.SessionExpiryInterval = 3600
+        expiry.ReceiveMaximum = 1000
+        self.client.connect(HOST, site.broker_port, clean_start=False, properties=expiry)
+        self.client.loop_start()
+        self.code, self.properties = self.answers.get(timeout=DEADLINE_S)
+
+    def close(self) -> None:
+        self.client.disconnect()
+        self.client.loop_stop()
+
+
+def login_of(site: Installed) -> tuple[str, str]:
+    return site.credentials["user"], site.credentials["password"]
+
+
+def publish(client: Client, topic: str, numbers: range) -> None:
+    sent = [client.client.publish(topic, str(number), qos=1) for number in numbers]
+    for message in sent:
+        message.wait_for_publish(DEADLINE_S)
+
+
+def test_the_broker_asks_for_a_password(site: Installed, broker: Running) -> None:
+    for wrong in (None, ("speck", "guess")):
+        stranger = Client(site, "stranger", wrong)
+        assert stranger.code.is_failure
+        stranger.close()
+
+
+def test_the_broker_announces_a_wide_window(site: Installed, broker: Running) -> None:
+    client = Client(site, "window", login_of(site))
+    assert not client.code.is_failure
+    assert client.properties is not None
+    assert client.properties.json()["ReceiveMaximum"] == 1000  # type: ignore[no-untyped-call]
+    client.close()
+
+
+def test_a_reader_gets_all_it_missed_even_across_a_restart(
+    site: Installed, broker: Running
+) -> None:
+    """More than Mosquitto's default queue of 1000, in order, and saved at the stop."""
+    reader = Client(site, "reader", login_of(site))
+    reader.client.subscribe("traffic/A1", qos=1)
+    publish(reader, "traffic/A1", range(1))
+    assert reader.messages.get(timeout=DEADLINE_S) == b"0"
+    reader.close()
+
+    writer = Client(site, "writer", login_of(site))
+    publish(writer, "traffic/A1", range(1, 2501))
+    writer.close()
+    assert broker.stop() == 0
+
+    again = start_broker(site)
+    try:
+        reader = Client(site, "reader", login_of(site))
+        got = [int(reader.messages.get(timeout=DEADLINE_S)) for _ in range(2500)]
+        assert got == list(range(1, 2501))
+        reader.close()
+    finally:
+        again.end()
+
+
+@pytest.mark.parametrize(
+    ("credentials", "message"),
+    [
+        ("user=speck\npassword=secret\naddress=tcp://other:1883\n", "no file in {folder} has"),
+        ("user=speck\naddress={url}\n", "{folder}/broker has no user or no password"),
+        ("user=speck\npassword=a:b\naddress={url}\n", "a user or password with a colon"),
+    ],
+)
+def test_the_broker_says_what_is_wrong_with_its_credentials(
+    site: Installed, tmp_path: Path, credentials: str, message: str
+) -> None:
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    (folder / "broker").write_text(credentials.format(url=site.environment["SPECK_MQTT_URL"]))
+    done = subprocess.run(
+        [site.root / "opt/speck/bin/broker.sh"],
+        env=site.environment
+        | {"SPECK_CREDENTIALS_DIR": str(folder), "SPECK_MQTT_RUN": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 1
+    assert message.format(folder=folder) in done.stderr
+
+
+def test_a_site_may_have_further_users(site: Installed) -> None:
+    """As the acl file describes: made by hand, with rights of their own."""
+    users = Path(site.environment["SPECK_MQTT_USERS"])
+    acl = site.root / "etc/speck/mosquitto/acl"
+    shipped = acl.read_text()
+    acl.write_text(shipped.replace("#user sensors\n#topic", "user sensors\ntopic"))
+    subprocess.run(["mosquitto_passwd", "-c", "-b", users, "sensors", "s3cret"], check=True)
+    broker = start_broker(site)
+    try:
+        speck = Client(site, "speck-reader", login_of(site))
+        speck.client.subscribe("#", qos=1)
+        sensor = Client(site, "sensor", ("sensors", "s3cret"))
+        assert not sensor.code.is_failure
+        publish(sensor, "speck/taken/forged", range(7, 8))
+        publish(sensor, "traffic/A9", range(8, 9))
+        assert speck.messages.get(timeout=DEADLINE_S) == b"8"
+        sensor.close()
+        speck.close()
+    finally:
+        broker.end()
+        acl.write_text(shipped)
+        users.unlink()
+
+
+def get(port: int, path: str) -> Any:
+    with urllib.request.urlopen(f"http://{HOST}:{port}{path}", timeout=10) as answer:
+        return json.load(answer)
+
+
+def answers_with_slots(port: int, slots: int) -> bool:
+    try:
+        return bool(get(port, "/overview")["slots-total"] == slots)
+    except OSError:
+        return False
+
+
+def test_the_edge_engine_runs_with_its_config(site: Installed) -> None:
+    move_paths(site.root / "etc/speck/flink/config.yaml", site.root)
+    port = free_port()
+    engine = Running(
+        [site.root / "opt/speck/bin/engine.sh", "edge"],
+        site.environment | {"SPECK_ENGINE_PORT": str(port)},
+        site.root / "engine.out",
+    )
+    try:
+        engine.wait_for("the engine's slots", lambda: answers_with_slots(port, 3))
+        assert listens(port, "/overview")
+        assert not listens(port, "/nothing-of-this-name")
+        seen = {entry["key"]: entry["value"] for entry in get(port, "/jobmanager/config")}
+        assert seen["cluster.intercept-user-system-exit"] == "THROW"
+        assert seen["execution.checkpointing.interval"] == "1s"
+        assert seen["execution.checkpointing.num-retained"] == "5"
+        assert seen["web.upload.dir"] == f"{site.root}/var/lib/speck/jars"
+        assert seen["rest.bind-address"] == HOST
+        engine.wait_for("its line", lambda: "speck-runtime ready" in engine.log.read_text())
+        assert (site.root / "var/lib/speck/log/edge.log").stat().st_size > 0
+        assert engine.stop() == 0
+    finally:
+        engine.end()
+
+
+def test_the_cloud_engine_runs_in_two_jvms(site: Installed, tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    config = conf / "config.yaml"
+    config.write_text((DOCKER / "flink/cloud/config.yaml").read_text())
+    move_paths(config, tmp_path)
+    (conf / "log4j.properties").write_text((DOCKER / "flink/log4j.properties").read_text())
+    # what the image has and a Pi does not need
+    tools = site.root / "opt/speck/lib/bin"
+    tools.mkdir(exist_ok=True)
+    shutil.copy(flink_folder() / "bin/bash-java-utils.jar", tools)
+    rest, rpc = free_port(), free_port()
+    environment = site.environment | {
+        "SPECK_CONF": str(conf),
+        "SPECK_DATA": str(tmp_path / "var/lib/speck"),
+        "SPECK_ENGINE_PORT": str(rest),
+    }
+    command: list[str | Path] = [site.root / "opt/speck/bin/engine.sh"]
+    options: list[str | Path] = [f"-Djobmanager.rpc.port={rpc}", f"-Dtaskmanager.host={HOST}"]
+    manager = Running([*command, "jobmanager", *options], environment, tmp_path / "jobmanager.out")
+    worker = Running([*command, "taskmanager", *options], environment, tmp_path / "worker.out")
+    try:
+        manager.wait_for(
+            "the taskmanager's slots",
+            lambda: worker.process.poll() is None and answers_with_slots(rest, 3),
+        )
+        seen = {entry["key"]: entry["value"] for entry in get(rest, "/jobmanager/config")}
+        assert seen["heartbeat.timeout"] == "10000"
+        assert listens(rest, "/overview")
+    finally:
+        worker.end()
+        manager.end()
+
+
+def test_a_second_install_keeps_credentials_and_settings(site: Installed) -> None:
+    before = site.credentials
+    own = site.root / "etc/speck/edge.env"
+    own.write_text(f"SPECK_ENGINE_ADDRESS={HOST}\nSPECK_ENGINE_SLOTS=4\n")
+    subprocess.run(
+        [DOCKER / "systemd/install.sh", HOST, flink_folder() / "lib", site.root],
+        check=True,
+        capture_output=True,
+    )
+    assert site.credentials == before
+    assert "SPECK_ENGINE_SLOTS=4" in own.read_text()

@@ -1,0 +1,169 @@
+"""The fog with real servers: they come up, survive their launcher, and go."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from speck.errors import PermanentError
+from speck.fog import flink, mosquitto
+from speck.fog.flink import FlinkSettings
+from speck.fog.sites import Fog
+from speck.fog.state import StateFile
+
+LAUNCHER = """
+import os, signal, sys
+from pathlib import Path
+from speck.fog.sites import Fog
+
+def die(site):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Fog(Path(sys.argv[1])).up(edges=2, slots=2, cloud_slots=2, progress=die)
+"""
+
+
+def running_in(folder: Path) -> list[int]:
+    """The pids of all processes whose command line names `folder`, but not of ourselves."""
+    found = []
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = cmdline.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if f"{folder}/sites/" in words:
+            found.append(int(cmdline.parent.name))
+    return found
+
+
+def config_of(url: str) -> dict[str, str]:
+    answer = requests.get(f"{url}/jobmanager/config", timeout=10).json()
+    return {entry["key"]: entry["value"] for entry in answer}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Fog]:
+    fog = Fog(tmp_path / "fog")
+    yield fog
+    fog.down(keep=True)
+
+
+def test_every_site_is_up(fog: Fog) -> None:
+    status = fog.status()
+    assert [(site.name, site.tier) for site in status] == [
+        ("edge-a", "edge"),
+        ("edge-b", "edge"),
+        ("cloud", "cloud"),
+    ]
+    assert all(site.up for site in status)
+    assert [site.slots_total for site in status] == [8, 8, 16]
+    assert all(entry.rss_mb > 1 for site in status for entry in site.processes)
+    hosts = {site.host for site in fog.sites()}
+    assert len(hosts) == 3
+    assert "127.0.0.1" not in hosts
+
+
+def test_sites_share_the_folder_of_states(fog: Fog) -> None:
+    for site, body in zip(fog.sites(), fog.site_bodies(), strict=True):
+        config = config_of(site.engine_address)
+        uri = body["labels"]["state_uri"]
+        assert config["execution.checkpointing.dir"] == f"{uri}/checkpoints"
+        assert config["execution.checkpointing.savepoint-dir"] == f"{uri}/savepoints"
+
+
+def test_up_again_changes_nothing_and_registers_again(fog: Fog) -> None:
+    before = fog.status()
+    bodies: list[object] = []
+    Fog(fog.folder).up(edges=2, slots=8, cloud_slots=16, register=bodies.append)
+    assert bodies == fog.site_bodies()
+    pids = [[entry.pid for entry in site.processes] for site in before]
+    assert [[entry.pid for entry in site.processes] for site in fog.status()] == pids
+
+
+def test_a_launcher_killed_halfway_leaves_nothing_behind(small: Fog) -> None:
+    launcher = subprocess.run(
+        [sys.executable, "-c", LAUNCHER, str(small.folder)], check=False, timeout=120
+    )
+    assert launcher.returncode == -signal.SIGKILL
+    assert running_in(small.folder)
+    small.down()
+    assert running_in(small.folder) == []
+    assert [path.name for path in small.folder.iterdir()] == ["fog.lock"]
+
+
+def test_a_killed_site_comes_back_at_its_addresses(small: Fog) -> None:
+    (site,) = small.up(edges=1, slots=2, clouds=0)
+    small.kill("edge-a", "broker")
+    small.kill("edge-a")
+    (status,) = small.status()
+    assert not status.up
+    assert not any(entry.running for entry in status.processes)
+    with pytest.raises(PermanentError, match=r"^cannot kill engine of edge-a: nothing runs there"):
+        small.kill("edge-a")
+    small.start("edge-a")
+    (status,) = small.status()
+    assert status.up
+    assert (status.engine, status.broker) == (site.engine_address, site.broker_address)
+    assert small.down() == 2
+    assert small.status() == []
+
+
+def test_a_site_that_cannot_start_takes_the_others_along(small: Fog) -> None:
+    (edge, cloud) = small.up(edges=1, slots=2, cloud_slots=2)
+    small.down(keep=True)
+    with (
+        socket.create_server((cloud.host, cloud.engine_port)),
+        pytest.raises(PermanentError, match="cannot listen on") as caught,
+    ):
+        small.up(edges=1, slots=2, cloud_slots=2)
+    assert str(caught.value).startswith(f"cannot start Flink at {cloud.engine_address}: engine")
+    assert running_in(small.folder) == []
+    assert StateFile(small.folder).load() is not None
+    assert small.sites() == (edge, cloud)
+
+
+def test_an_engine_gets_credentials_and_class_path(tmp_path: Path) -> None:
+    settings = FlinkSettings(
+        folder=tmp_path / "engine",
+        state=tmp_path / "state",
+        slots=1,
+        credentials=tmp_path / "secrets",
+        class_path=[tmp_path / "extra.jar"],
+        java_options=["-Dtry=me"],
+    )
+    with flink.start(settings) as engine:
+        process = engine.processes["engine"]
+        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\0")
+        assert words[words.index("-cp") + 1].endswith(f":{tmp_path}/extra.jar")
+        assert "-Dtry=me" in words
+        env = Path(f"/proc/{process.pid}/environ").read_bytes().decode().split("\0")
+        assert f"SPECK_CREDENTIALS_DIR={tmp_path}/secrets" in env
+    assert not process.running
+
+
+def test_a_broker_that_cannot_bind_says_why(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(PermanentError, match=r"(?s)^cannot start mosq.*Address already in"):
+            mosquitto.start(tmp_path, port=port)
+
+
+@pytest.mark.long
+def test_a_cluster_loses_a_process_and_gets_it_back(small: Fog) -> None:
+    small.up(edges=1, slots=3, clouds=0, runtime="cluster")
+    for role in ("taskmanager", "jobmanager"):
+        small.kill("edge-a", role)
+        small.start("edge-a")
+        (status,) = small.status()
+        assert status.up
+        assert status.slots_total == 3
+    assert {entry.what for entry in status.processes} == {"broker", "jobmanager", "taskmanager"}
+    assert small.down() == 3

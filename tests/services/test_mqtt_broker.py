@@ -1,0 +1,476 @@
+"""The MQTT binder against real Mosquitto: access, faults, versions, settings."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from binders.mqtt import MqttBroker, check
+from binders.mqtt.connection import Connection, Session
+from binders.mqtt.credentials import Credentials
+from speck.binding import BrokerCapability, Finding, Target
+from speck.errors import BrokerRefusedError, UnreachableError
+from speck.fog.mosquitto import Mosquitto
+from tests.mosquitto_server import CARELESS, mosquitto
+
+
+def connect(address: str, session: Session, credentials: Credentials | None = None) -> Connection:
+    return Connection(address, credentials or Credentials(), session, time.monotonic() + 10)
+
+
+def write_credentials(folder: Path, mode: int = 0o600, **values: str) -> Path:
+    file = folder / "credentials"
+    file.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    file.chmod(mode)
+    return file
+
+
+@contextmanager
+def guarded(folder: Path, acl: str = "topic readwrite #") -> Iterator[Mosquitto]:
+    """A broker that lets in user `speck` with password `secret=1` only."""
+    passwords, rules = folder / "passwd", folder / "acl"
+    subprocess.run(["mosquitto_passwd", "-b", "-c", passwords, "speck", "secret=1"], check=True)
+    rules.write_text(acl + "\n")
+    with mosquitto(
+        folder / "broker",
+        allow_anonymous="false",
+        password_file=str(passwords),
+        acl_file=str(rules),
+    ) as server:
+        yield server
+
+
+# -- access -------------------------------------------------------------------------------
+
+
+def test_credentials_let_in_and_their_absence_does_not(tmp_path: Path) -> None:
+    with guarded(tmp_path) as server:
+        file = write_credentials(
+            tmp_path, user="speck", password="secret=1", address=server.address
+        )
+
+        assert MqttBroker(Target(server.address, file)).reach() == "mqtt 5"
+        with pytest.raises(BrokerRefusedError, match="without credentials"):
+            MqttBroker(Target(server.address)).reach()
+        with pytest.raises(BrokerRefusedError, match="as user 'speck'") as refused:
+            wrong = write_credentials(tmp_path, user="speck", password="guess")
+            MqttBroker(Target(server.address, wrong)).reach()
+        assert "guess" not in str(refused.value)
+
+
+def test_a_topic_that_may_not_be_written_or_read_is_named(tmp_path: Path) -> None:
+    with guarded(tmp_path, acl="user speck\ntopic write speck/marker/#") as server:
+        file = write_credentials(tmp_path, user="speck", password="secret=1")
+        broker = MqttBroker(Target(server.address, file, timeout_s=1.0))
+
+        with pytest.raises(BrokerRefusedError, match="cannot publish to speck/readers/t"):
+            broker.reserve("one", "t")
+        with pytest.raises(UnreachableError, match="may this user read speck/#"):
+            broker.view()
+
+
+def test_tls_is_used_and_checked(tmp_path: Path) -> None:
+    make_certificate(tmp_path)
+    settings = {"certfile": f"{tmp_path}/server.crt", "keyfile": f"{tmp_path}/server.key"}
+    with mosquitto(tmp_path / "broker", **settings) as server:
+        address = server.address.replace("tcp:", "ssl:")
+        trusting = write_credentials(tmp_path, ca="server.crt")
+
+        assert MqttBroker(Target(address, trusting)).reach() == "mqtt 5"
+        MqttBroker(Target(address, trusting)).reserve("one", "t")
+        assert MqttBroker(Target(address, trusting)).view().taken == {}
+        with pytest.raises(BrokerRefusedError, match=r"^cannot trust the broker .* `ca` line"):
+            MqttBroker(Target(address)).reach()
+
+
+def test_plain_text_where_tls_is_wanted_is_refused(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server:
+        address = server.address.replace("tcp:", "ssl:")
+        with pytest.raises((BrokerRefusedError, UnreachableError), match=r"^cannot"):
+            MqttBroker(Target(address, timeout_s=2)).reach()
+
+
+def make_certificate(folder: Path) -> None:
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", folder / "server.key", "-out", folder / "server.crt"],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+
+
+# -- sessions -----------------------------------------------------------------------------
+
+
+def test_sessions_and_their_messages_survive_a_restart_of_the_broker(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server:
+        broker = MqttBroker(Target(server.address))
+        broker.reserve("reader", "t")
+        with connect(server.address, Session("outside")) as connection:
+            connection.publish("t", b"kept")
+        port = server.port
+
+    with mosquitto(tmp_path, port=port) as server:
+        came: list[bytes] = []
+        with Connection(
+            server.address,
+            Credentials(),
+            Session("reader", clean=False, expiry_s=60),
+            time.monotonic() + 10,
+            on_message=lambda message: came.append(bytes(message.payload)),
+        ) as connection:
+            assert connection.session_present
+            connection.wait(lambda: came == [b"kept"], "read")
+
+
+def test_reserving_a_link_with_a_retained_message_queues_nothing(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server:
+        with connect(server.address, Session("outside")) as connection:
+            connection.publish("t", b"old", retain=True)
+
+        MqttBroker(Target(server.address)).reserve("reader", "t")
+
+        came: list[bytes] = []
+        with Connection(
+            server.address,
+            Credentials(),
+            Session("reader", clean=False),
+            time.monotonic() + 10,
+            on_message=lambda message: came.append(bytes(message.payload)),
+        ) as connection:
+            connection.publish("t", b"new")
+            connection.wait(lambda: bool(came), "read")
+        assert came == [b"new"]
+
+
+def test_reserve_leaves_other_sessions_alone(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server:
+        came: list[bytes] = []
+        with Connection(
+            server.address,
+            Credentials(),
+            Session("live", clean=False, expiry_s=60),
+            time.monotonic() + 10,
+            on_message=lambda message: came.append(bytes(message.payload)),
+        ) as live:
+            live.subscribe("t")
+            broker = MqttBroker(Target(server.address))
+            broker.reserve("another", "t")
+            broker.release("another", "t", last_reader=False)
+            live.publish("t", b"still here")
+            live.wait(lambda: came == [b"still here"], "read")
+
+
+# -- numbers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"{", b"\xff\xfe", b"[]", b"{}", b'{"v":2}', b'{"v":1,"checkpoint":"x"}', b"[" * 5000],
+)
+def test_an_unreadable_retained_message_is_skipped_and_told(
+    tmp_path: Path, payload: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = b'{"v":1,"at":1,"producer":"p","epoch":1,"number":2}'
+    with mosquitto(tmp_path) as server:
+        with connect(server.address, Session("a-job")) as connection:
+            connection.publish("speck/taken/broken", payload, retain=True)
+            connection.publish("speck/sent/broken-out", payload, retain=True)
+            connection.publish("speck/sent/good-out", good, retain=True)
+
+        view = MqttBroker(Target(server.address)).view()
+
+    assert set(view.sent) == {"good-out"}
+    assert view.taken == {}
+    assert "speck/taken/broken is skipped" in caplog.text
+
+
+def test_view_reads_more_retained_messages_than_a_queue_may_hold(tmp_path: Path) -> None:
+    said = b'{"v":1,"at":1,"producer":"p","epoch":1,"number":2}'
+    with mosquitto(tmp_path, **CARELESS) as server:
+        with connect(server.address, Session("jobs")) as connection:
+            sent = [connection.send(f"speck/sent/{n}-out", said, retain=True) for n in range(2500)]
+            for mid in sent:
+                connection.await_puback(mid, "speck/sent")
+
+        assert len(MqttBroker(Target(server.address)).view().sent) == 2500
+
+
+# -- faults -------------------------------------------------------------------------------
+
+
+def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        broker = MqttBroker(Target(f"tcp://127.0.0.1:{server.getsockname()[1]}", timeout_s=0.3))
+
+        with pytest.raises(UnreachableError, match=r"^cannot connect at .*: no answer in time"):
+            broker.reach()
+
+
+def test_a_server_that_is_no_broker_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer_http, args=(server,))
+        thread.start()
+        broker = MqttBroker(Target(f"tcp://127.0.0.1:{server.getsockname()[1]}", timeout_s=5))
+
+        with pytest.raises(UnreachableError, match=r"^cannot connect at"):
+            broker.reach()
+        thread.join(10)
+
+
+def answer_http(server: socket.socket) -> None:
+    client, _ = server.accept()
+    with client:
+        client.recv(1024)
+        client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_a_broker_killed_meanwhile_is_unreachable(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server:
+        with connect(server.address, Session("visitor")) as connection:
+            server.kill()
+            with pytest.raises(
+                UnreachableError, match=r"cannot publish to t .*connection was lost"
+            ):
+                connection.publish("t", b"x")
+
+
+def test_an_unknown_host_is_unreachable() -> None:
+    with pytest.raises(
+        UnreachableError, match=r"^cannot reach the broker at tcp://nowhere.invalid"
+    ):
+        MqttBroker(Target("tcp://nowhere.invalid:1883", timeout_s=2)).reach()
+
+
+@pytest.mark.parametrize("topic", ["", "a/+", "#", "nul\0"])
+def test_a_wildcard_is_no_link(topic: str) -> None:
+    with pytest.raises(BrokerRefusedError, match="no plain MQTT topic"):
+        MqttBroker(Target("tcp://nowhere.invalid:1883")).reserve("one", topic)
+
+
+def test_an_http_address_is_refused() -> None:
+    with pytest.raises(BrokerRefusedError, match="write tcp://host:1883"):
+        MqttBroker(Target("http://127.0.0.1:8081")).reach()
+
+
+def test_no_thread_and_no_file_is_left_behind(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server:
+        broker = MqttBroker(Target(server.address))
+        broker.reach()
+        threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+        for number in range(20):
+            broker.reserve(f"job-{number}", "t")
+            broker.view()
+            broker.release(f"job-{number}", "t", last_reader=True)
+
+        assert threading.active_count() == threads
+        assert len(os.listdir("/proc/self/fd")) == files
+
+
+def test_more_than_1024_open_files_do_not_matter(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server:
+        files = [os.open("/dev/null", os.O_RDONLY) for _ in range(open_files_to_add())]
+        try:
+            assert MqttBroker(Target(server.address)).reach() == "mqtt 5"
+        finally:
+            for file in files:
+                os.close(file)
+
+
+def open_files_to_add() -> int:
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 1400:
+        pytest.skip("this machine allows fewer than 1400 open files")
+    return 1100
+
+
+# -- MQTT 3.1.1 ---------------------------------------------------------------------------
+
+
+@contextmanager
+def only_3_1_1(server: Mosquitto) -> Iterator[str]:
+    """In front of a broker: refuses MQTT 5 as a broker of 2015 does, passes on the rest."""
+    ended = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def start(target: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=target, args=args)
+        thread.start()
+        threads.append(thread)
+
+    def serve(listener: socket.socket) -> None:
+        while not ended.is_set():
+            try:
+                client, _ = listener.accept()
+            except TimeoutError:
+                continue
+            first = client.recv(4096)
+            if first[8] == 5:  # the protocol level in CONNECT
+                client.sendall(b"\x20\x02\x00\x01")
+                client.close()
+                continue
+            broker = socket.create_connection((server.host, server.port))
+            broker.sendall(first)
+            start(copy, client, broker)
+            start(copy, broker, client)
+
+    def copy(source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+        except OSError:
+            pass
+        finally:
+            for end in (source, sink):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.1)
+        start(serve, listener)
+        try:
+            yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join(10)
+
+
+def test_a_3_1_1_broker_keeps_sessions_but_carries_no_numbers(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server, only_3_1_1(server) as address:
+        broker = MqttBroker(Target(address))
+
+        assert broker.reach() == "mqtt 3.1.1"
+        assert broker.capabilities == {BrokerCapability.SESSIONS}
+        broker.reserve("reader", "t")
+        with connect(server.address, Session("outside")) as connection:
+            for number in range(50):
+                connection.publish("t", b"%d" % number)
+        broker.reserve("reader", "t")
+
+        came: list[bytes] = []
+        with Connection(
+            server.address,
+            Credentials(),
+            Session("reader", clean=False),
+            time.monotonic() + 10,
+            on_message=lambda message: came.append(bytes(message.payload)),
+        ) as connection:
+            connection.wait(lambda: len(came) >= 50, "read")
+        assert came == [b"%d" % number for number in range(50)]
+        assert broker.view().taken == {}
+        broker.release("reader", "t", last_reader=True)
+        broker.forget("reader")
+
+
+def test_check_says_that_a_3_1_1_broker_carries_no_numbers(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server, only_3_1_1(server) as address:
+        found = by_setting(MqttBroker(Target(address)).check())
+
+    assert found["protocol"].found == "MQTT 3.1.1 only"
+
+
+# -- settings -----------------------------------------------------------------------------
+
+
+def by_setting(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.setting: finding for finding in findings}
+
+
+def test_a_well_set_broker_has_only_what_cannot_be_seen(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server:
+        findings = MqttBroker(Target(server.address)).check()
+
+    assert [finding.severity for finding in findings] == ["warning"] * 3
+    assert all("cannot be seen from outside" in finding.found for finding in findings)
+
+
+def test_careless_settings_are_found_each_with_its_line(tmp_path: Path) -> None:
+    with mosquitto(tmp_path, **CARELESS, max_packet_size="2000") as server:
+        findings = MqttBroker(Target(server.address)).check()
+
+    assert findings[0].severity == "error"
+    found = by_setting(findings)
+    assert found["max_queued_messages"].severity == "error"
+    assert (
+        found["max_queued_messages"].found == f"a session kept 1000 of {check.PROBE_MESSAGES}"
+        " messages"
+    )
+    assert found["max_queued_messages"].mend.startswith("max_queued_messages 1000000")
+    assert found["max_inflight_messages"].mend == "max_inflight_messages 1000"
+    assert found["max_packet_size"].found == "2000 bytes"
+    assert found["persistence"].mend.startswith("persistence true")
+
+
+def test_without_retained_messages_nothing_works_and_check_says_so(tmp_path: Path) -> None:
+    with mosquitto(tmp_path, retain_available="false") as server:
+        found = by_setting(MqttBroker(Target(server.address)).check())
+
+    assert found["retain_available"].severity == "error"
+
+
+def test_messages_dropped_so_far_are_told(tmp_path: Path) -> None:
+    with mosquitto(tmp_path, max_queued_messages="10", sys_interval="1") as server:
+        broker = MqttBroker(Target(server.address))
+        broker.reserve("reader", "t")
+        with connect(server.address, Session("outside")) as connection:
+            for _ in range(50):
+                connection.publish("t", b"x")
+        wait_for_drops(server)
+
+        told = [f for f in broker.check() if "dropped since" in f.found]
+
+    assert [finding.severity for finding in told] == ["error"]
+
+
+def wait_for_drops(server: Mosquitto) -> None:
+    """Until the broker has counted: it publishes its counters once a second."""
+    came: list[bytes] = []
+    with Connection(
+        server.address,
+        Credentials(),
+        Session("waits"),
+        time.monotonic() + 20,
+        on_message=lambda message: came.append(bytes(message.payload)),
+    ) as connection:
+        connection.subscribe("$SYS/broker/publish/messages/dropped")
+        connection.wait(lambda: any(count != b"0" for count in came), "see drops")
+
+
+def test_who_may_not_use_our_topics_is_told(tmp_path: Path) -> None:
+    with guarded(tmp_path, acl="user speck\ntopic readwrite traffic/#") as server:
+        file = write_credentials(tmp_path, user="speck", password="secret=1")
+        found = by_setting(MqttBroker(Target(server.address, file, timeout_s=2)).check())
+
+    assert found["acl_file"].severity == "error"
+    assert found["acl_file"].mend == "topic readwrite speck/#"
+
+
+def test_check_leaves_no_session_behind(tmp_path: Path) -> None:
+    with mosquitto(tmp_path, sys_interval="1") as server:
+        broker = MqttBroker(Target(server.address))
+        broker.check()
+        broker.check()
+
+        came: list[bytes] = []
+        with Connection(
+            server.address,
+            Credentials(),
+            Session("waits"),
+            time.monotonic() + 20,
+            on_message=lambda message: came.append(bytes(message.payload)),
+        ) as connection:
+            connection.subscribe("$SYS/broker/clients/total")
+            connection.wait(lambda: came[-1:] == [b"1"], "see one client only")

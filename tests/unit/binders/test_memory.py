@@ -1,0 +1,449 @@
+"""The memory binders behave like the real ones in what plans and their execution rely on."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from binders.memory import MemoryBroker, MemoryEngine, World
+from binders.memory.messages import Ledger, Message, Seen
+from speck.binding import SavepointProgress, Submission, Target, open_broker, open_engine
+from speck.errors import (
+    DuplicateJobError,
+    EngineRefusedError,
+    SpeckError,
+    TransientError,
+    UnreachableError,
+)
+from speck.observed import RunState, Slots
+
+EDGE = "http://172.16.39.7:8081"
+CLOUD = "http://172.16.192.18:8081"
+EDGE_BROKER = "tcp://172.16.39.7:1883"
+CLOUD_BROKER = "tcp://172.16.192.18:1883"
+
+
+@pytest.fixture
+def world() -> World:
+    return World.reset()
+
+
+@pytest.fixture
+def jar(tmp_path: Path) -> Path:
+    file = tmp_path / "job.jar"
+    file.write_bytes(b"jar")
+    return file
+
+
+def submission(
+    jar: Path,
+    job_id: str = "a" * 32,
+    name: str = "clean",
+    *,
+    source: tuple[str, str] = (EDGE_BROKER, "raw"),
+    sink: tuple[str, str] = (CLOUD_BROKER, "clean"),
+    attempt: int = 1,
+    sink_readers: str = "some",
+    parallelism: int = 1,
+    savepoint: str | None = None,
+) -> Submission:
+    args = (
+        *("--job-name", name),
+        *("--source-broker", source[0], "--source-topic", source[1]),
+        *("--sink-broker", sink[0], "--sink-topic", sink[1]),
+        *("--client-id", f"speck-1234abcd-{name}-00000000", "--epoch", str(attempt)),
+        *("--delivery", "at_least_once", "--sink-readers", sink_readers, "--own", "arg"),
+    )
+    return Submission(job_id, name, "f" * 64, jar, "x.Job", args, parallelism, savepoint)
+
+
+def read(world: World, broker: str, client_id: str) -> list[bytes]:
+    return world.broker(broker).take(client_id)
+
+
+# -- finding one's world ------------------------------------------------------------------
+
+
+def test_binders_of_one_address_see_the_same(world: World, jar: Path) -> None:
+    open_engine("memory", Target(EDGE + "/")).submit(submission(jar))
+
+    assert MemoryEngine(Target(EDGE)).status("a" * 32) is RunState.RUNNING
+    assert MemoryEngine(Target(CLOUD)).status("a" * 32) is None
+
+
+def test_a_reset_world_is_empty(world: World) -> None:
+    open_broker("memory", Target(EDGE_BROKER)).reserve("one", "t")
+
+    assert World.reset().broker(EDGE_BROKER).sessions == {}
+
+
+# -- slots and ids ------------------------------------------------------------------------
+
+
+def test_a_job_runs_only_when_all_its_slots_are_there(world: World, jar: Path) -> None:
+    world.engine(EDGE).total = 3
+    engine = MemoryEngine(Target(EDGE))
+    engine.submit(submission(jar, "a" * 32, "a", parallelism=2))
+    engine.submit(submission(jar, "b" * 32, "b", parallelism=2))
+
+    assert engine.status("b" * 32) is RunState.STARTING
+    view = engine.view()
+    assert view.slots == Slots(3, 1)
+    assert (view.jobs["b" * 32].tasks_running, view.jobs["b" * 32].tasks_total) == (0, 2)
+
+    engine.cancel("a" * 32)
+    assert engine.status("b" * 32) is RunState.RUNNING
+    assert engine.view().slots == Slots(3, 1)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_id_is_used_once(world: World, jar: Path, ended: bool) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    engine.submit(submission(jar))
+    if ended:
+        engine.cancel("a" * 32)
+
+    with pytest.raises(DuplicateJobError, match="duplicate job id a"):
+        engine.submit(submission(jar))
+
+
+def test_a_restarted_master_knows_no_job(world: World, jar: Path) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    engine.submit(submission(jar))
+
+    world.engine(EDGE).forget_jobs()
+
+    assert engine.status("a" * 32) is None
+    assert engine.view().jobs == {}
+    engine.submit(submission(jar))
+
+
+def test_a_jar_comes_from_the_upload_or_the_file(world: World, tmp_path: Path) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    absent = submission(tmp_path / "absent.jar")
+
+    for call in (engine.try_main, engine.submit):
+        with pytest.raises(EngineRefusedError, match="no jar ffff"):
+            call(absent)
+    world.engine(EDGE).jars.add("f" * 64)
+    assert engine.has_jar("f" * 64)
+    engine.submit(absent)
+
+
+# -- messages -----------------------------------------------------------------------------
+
+
+def test_a_job_passes_messages_from_source_to_sink(world: World, jar: Path) -> None:
+    MemoryBroker(Target(EDGE_BROKER)).reserve("speck-1234abcd-clean-00000000", "raw")
+    MemoryBroker(Target(CLOUD_BROKER)).reserve("reader", "clean")
+    MemoryEngine(Target(EDGE)).submit(submission(jar))
+
+    world.feed(EDGE_BROKER, "raw", [b"1", b"2"], producer="sensor")
+    world.feed(EDGE_BROKER, "raw", [b"3"], producer="sensor")
+    assert world.pump() == 3
+
+    source = MemoryBroker(Target(EDGE_BROKER)).view().taken["speck-1234abcd-clean-00000000"]
+    sent = MemoryBroker(Target(CLOUD_BROKER)).view().sent["speck-1234abcd-clean-00000000-out"]
+    assert source.taken == {"sensor": {1: 3}}
+    assert source.messages == 3
+    assert (sent.producer, sent.epoch, sent.number) == ("1234abcd-clean", (1 << 32) + 1, 3)
+    assert read(world, CLOUD_BROKER, "reader") == [b"1", b"2", b"3"]
+
+
+def test_jobs_work_whenever_numbers_are_looked_at(world: World, jar: Path) -> None:
+    MemoryEngine(Target(EDGE)).submit(submission(jar, sink_readers="none"))
+    world.feed(EDGE_BROKER, "raw", [b"1"])
+
+    assert MemoryBroker(Target(CLOUD_BROKER)).view().sent != {}
+
+
+def test_a_repeat_is_dropped(world: World, jar: Path) -> None:
+    MemoryBroker(Target(CLOUD_BROKER)).reserve("reader", "clean")
+    MemoryEngine(Target(EDGE)).submit(submission(jar))
+    for number in (1, 2, 2, 1, 4):
+        message = Message(b"%d" % number, "sensor", 1, number)
+        world.broker(EDGE_BROKER).publish("raw", message)
+
+    world.pump()
+
+    taken = MemoryBroker(Target(EDGE_BROKER)).view().taken["speck-1234abcd-clean-00000000"]
+    assert (taken.taken, taken.missing) == ({"sensor": {1: 2}}, {"sensor": {1: 1}})
+    assert read(world, CLOUD_BROKER, "reader") == [b"1", b"2", b"4"]
+
+
+def test_messages_are_held_while_a_link_s_readers_are_away(world: World, jar: Path) -> None:
+    MemoryEngine(Target(EDGE)).submit(submission(jar, sink_readers="some"))
+    world.feed(EDGE_BROKER, "raw", [b"1"])
+    assert world.pump() == 0
+
+    MemoryBroker(Target(CLOUD_BROKER)).reserve("reader", "clean")
+    assert world.pump() == 1
+    assert read(world, CLOUD_BROKER, "reader") == [b"1"]
+
+
+def test_a_link_announced_to_have_no_readers_is_published_to(world: World, jar: Path) -> None:
+    MemoryEngine(Target(EDGE)).submit(submission(jar, sink_readers="some"))
+    MemoryBroker(Target(CLOUD_BROKER)).release("nobody", "clean", last_reader=True)
+    world.feed(EDGE_BROKER, "raw", [b"1"])
+
+    assert world.pump() == 1
+    assert [said.payload for said in world.broker(CLOUD_BROKER).unread["clean"]] == [b"1"]
+
+
+def test_what_nobody_had_reserved_is_lost_and_can_be_seen(world: World) -> None:
+    world.feed(EDGE_BROKER, "raw", [b"1"])
+
+    assert [said.payload for said in world.broker(EDGE_BROKER).unread["raw"]] == [b"1"]
+
+
+def test_a_full_queue_drops_the_newest(world: World) -> None:
+    MemoryBroker(Target(EDGE_BROKER)).reserve("reader", "raw")
+    world.broker(EDGE_BROKER).queue_limit = 2
+    world.feed(EDGE_BROKER, "raw", [b"1", b"2", b"3"])
+
+    assert [said.payload for said in world.broker(EDGE_BROKER).dropped] == [b"3"]
+    assert read(world, EDGE_BROKER, "reader") == [b"1", b"2"]
+
+
+def test_what_a_released_session_held_can_be_seen(world: World) -> None:
+    broker = MemoryBroker(Target(EDGE_BROKER))
+    broker.reserve("reader", "raw")
+    world.feed(EDGE_BROKER, "raw", [b"1"])
+
+    broker.release("reader", "raw", last_reader=True)
+
+    abandoned = world.broker(EDGE_BROKER).abandoned["reader"]
+    assert [said.payload for said in abandoned] == [b"1"]
+
+
+def test_touching_a_live_session_is_noted(world: World, jar: Path) -> None:
+    engine, broker = MemoryEngine(Target(EDGE)), MemoryBroker(Target(EDGE_BROKER))
+    engine.submit(submission(jar))
+
+    broker.reserve("speck-1234abcd-clean-00000000", "raw")
+    assert world.broker(EDGE_BROKER).thrown_out == ["speck-1234abcd-clean-00000000"]
+
+    engine.cancel("a" * 32)
+    broker.reserve("speck-1234abcd-clean-00000000", "raw")
+    assert len(world.broker(EDGE_BROKER).thrown_out) == 1
+
+
+# -- state --------------------------------------------------------------------------------
+
+
+def test_a_move_with_a_savepoint_loses_and_repeats_nothing(world: World, jar: Path) -> None:
+    edge, cloud = MemoryEngine(Target(EDGE)), MemoryEngine(Target(CLOUD))
+    MemoryBroker(Target(CLOUD_BROKER)).reserve("reader", "clean")
+    edge.submit(submission(jar, "a" * 32))
+    world.feed(EDGE_BROKER, "raw", [b"1", b"2"], producer="sensor")
+    world.pump(checkpoint=False)
+
+    edge.stop("a" * 32, None, "d" * 32)
+    edge.stop("a" * 32, None, "d" * 32)
+    progress = edge.savepoint_progress("a" * 32, "d" * 32)
+    assert progress == SavepointProgress(True, "memory:/" + "d" * 32)
+    assert edge.status("a" * 32) is RunState.FINISHED
+    world.feed(EDGE_BROKER, "raw", [b"3"], producer="sensor")
+    cloud.submit(submission(jar, "b" * 32, attempt=2, savepoint=progress.location))
+    world.pump()
+
+    assert read(world, CLOUD_BROKER, "reader") == [b"1", b"2", b"3"]
+    assert MemoryBroker(Target(EDGE_BROKER)).view().taken[
+        "speck-1234abcd-clean-00000000"
+    ].taken == {"sensor": {1: 3}}
+
+
+def test_cancelling_gives_back_what_was_not_acknowledged(world: World, jar: Path) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    MemoryBroker(Target(CLOUD_BROKER)).reserve("reader", "clean")
+    engine.submit(submission(jar, "a" * 32))
+    world.feed(EDGE_BROKER, "raw", [b"1"], producer="sensor")
+    world.pump()
+    world.feed(EDGE_BROKER, "raw", [b"2", b"3"], producer="sensor")
+    world.pump(checkpoint=False)
+
+    engine.cancel("a" * 32)
+    engine.cancel("a" * 32)
+    newest = engine.newest_state("a" * 32)
+    assert newest is not None and not newest.is_savepoint
+    engine.submit(submission(jar, "b" * 32, attempt=2, savepoint=newest.path))
+    world.pump()
+
+    # at least once: 2 and 3 were on their way already, and come again under a new epoch
+    assert read(world, CLOUD_BROKER, "reader") == [b"1", b"2", b"3", b"2", b"3"]
+
+
+def test_an_epoch_is_above_every_epoch_in_the_restored_state(world: World, jar: Path) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    engine.submit(submission(jar, "a" * 32, attempt=7, sink_readers="none"))
+    engine.stop("a" * 32, None, "d" * 32)
+    engine.submit(
+        submission(jar, "b" * 32, attempt=1, sink_readers="none", savepoint="memory:/" + "d" * 32)
+    )
+    world.feed(EDGE_BROKER, "raw", [b"1"])
+
+    sent = MemoryBroker(Target(CLOUD_BROKER)).view().sent["speck-1234abcd-clean-00000000-out"]
+    assert (sent.epoch, sent.number) == ((7 << 32) + 2, 1)
+
+
+def test_state_of_another_storage_cannot_be_read(world: World, jar: Path) -> None:
+    world.engine(EDGE).storage = "memory:/edge"
+    edge, cloud = MemoryEngine(Target(EDGE)), MemoryEngine(Target(CLOUD))
+    edge.submit(submission(jar, "a" * 32))
+    edge.savepoint("a" * 32, None, "d" * 32)
+    edge.savepoint("a" * 32, "file:///shared", "e" * 32)
+
+    with pytest.raises(EngineRefusedError, match="no state at memory:/edge/d"):
+        cloud.submit(submission(jar, "b" * 32, savepoint="memory:/edge/" + "d" * 32))
+    cloud.submit(submission(jar, "b" * 32, savepoint="file:///shared/" + "e" * 32))
+
+
+def test_a_savepoint_of_a_job_that_does_not_run_fails(world: World, jar: Path) -> None:
+    world.engine(EDGE).total = 0
+    engine = MemoryEngine(Target(EDGE))
+    engine.submit(submission(jar))
+
+    engine.stop("a" * 32, None, "d" * 32)
+
+    progress = engine.savepoint_progress("a" * 32, "d" * 32)
+    assert progress.done and progress.location is None
+    assert progress.failure == "not all tasks run: the job is starting"
+    assert engine.status("a" * 32) is RunState.STARTING
+
+
+@pytest.mark.parametrize("state", [None, "ended"])
+def test_a_stop_needs_a_live_job(world: World, jar: Path, state: str | None) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    if state == "ended":
+        engine.submit(submission(jar))
+        engine.cancel("a" * 32)
+
+    with pytest.raises(EngineRefusedError, match="cannot stop job a"):
+        engine.stop("a" * 32, None, "d" * 32)
+
+
+def test_savepoints_can_be_held(world: World, jar: Path) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    engine.submit(submission(jar))
+    world.engine(EDGE).hold_savepoints = True
+
+    engine.stop("a" * 32, None, "d" * 32)
+    assert not engine.savepoint_progress("a" * 32, "d" * 32).done
+    assert engine.status("a" * 32) is RunState.RUNNING
+
+    world.engine(EDGE).let_go()
+    assert engine.savepoint_progress("a" * 32, "d" * 32).done
+    assert engine.status("a" * 32) is RunState.FINISHED
+
+
+def test_starts_can_be_held(world: World, jar: Path) -> None:
+    world.engine(EDGE).hold_starts = True
+    engine = MemoryEngine(Target(EDGE))
+    engine.submit(submission(jar))
+    assert engine.status("a" * 32) is RunState.STARTING
+
+    world.engine(EDGE).let_go()
+    assert engine.status("a" * 32) is RunState.RUNNING
+
+
+# -- faults -------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_given_so_many_times(world: World, jar: Path) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    world.engine(EDGE).refuse("submit", 2, TransientError("cannot start: busy"))
+
+    for _ in range(2):
+        with pytest.raises(TransientError, match="busy"):
+            engine.submit(submission(jar))
+    engine.submit(submission(jar))
+
+    assert world.engine(EDGE).calls == [("submit", "a" * 32)] * 3
+    assert world.engine(EDGE).count("submit") == 3
+
+
+def test_a_lost_answer_takes_effect(world: World, jar: Path) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    lost = UnreachableError("cannot reach it: answer lost")
+    world.engine(EDGE).refuse("submit", 1, lost, after=True)
+
+    with pytest.raises(UnreachableError):
+        engine.submit(submission(jar))
+
+    assert engine.status("a" * 32) is RunState.RUNNING
+
+
+def test_an_unreachable_engine_s_jobs_go_on(world: World, jar: Path) -> None:
+    MemoryEngine(Target(EDGE)).submit(submission(jar, sink_readers="none"))
+    world.engine(EDGE).unreachable = True
+    world.feed(EDGE_BROKER, "raw", [b"1"])
+
+    assert world.pump() == 1
+    with pytest.raises(SpeckError, match="cannot reach http://172"):
+        MemoryEngine(Target(EDGE)).view()
+
+
+def test_a_failed_job_tells_why(world: World, jar: Path) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    engine.submit(submission(jar))
+
+    world.engine(EDGE).fail("a" * 32, "out of memory")
+
+    assert engine.status("a" * 32) is RunState.FAILED
+    assert [failure.trace for failure in engine.exceptions("a" * 32)] == ["out of memory"]
+
+
+def test_calls_can_be_seen_to_overlap(world: World) -> None:
+    together = threading.Barrier(2)
+    world.engine(EDGE).before = lambda kind, subject: together.wait(10) and None
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: MemoryEngine(Target(EDGE)).view(), range(2)))
+
+
+# -- what an engine tells -----------------------------------------------------------------
+
+
+def test_metrics_and_plan(world: World, jar: Path) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    engine.submit(submission(jar, sink_readers="none"))
+    world.feed(EDGE_BROKER, "raw", [b"1", b"2"])
+    world.pump()
+
+    assert engine.metrics("a" * 32) == {"source.numRecordsIn": 2.0, "sink.numRecordsSend": 2.0}
+    assert engine.job_plan("a" * 32)["nodes"][0]["parallelism"] == 1
+    assert engine.view().jobs["a" * 32].name == "clean"
+
+
+def test_a_job_with_arguments_of_its_own_runs_without_passing_anything(
+    world: World, jar: Path
+) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    engine.submit(Submission("a" * 32, "own", "f" * 64, jar, "x.Job", ("--in", "raw")))
+
+    assert engine.status("a" * 32) is RunState.RUNNING
+    assert world.pump() == 0
+
+
+# -- numbers ------------------------------------------------------------------------------
+
+
+def test_holes_are_counted_and_filled() -> None:
+    seen = Seen()
+
+    assert [seen.add(number) for number in (1, 4, 6, 4)] == [True, True, True, False]
+    assert (seen.highest, seen.missing) == (1, 3)
+    assert [seen.add(number) for number in (2, 3, 5)] == [True, True, True]
+    assert (seen.highest, seen.missing) == (6, 0)
+
+
+def test_the_last_four_epochs_are_kept() -> None:
+    ledger = Ledger()
+    for epoch in range(1, 7):
+        ledger.add(Message(b"", "p", epoch, 1))
+
+    assert ledger.taken() == {"p": {3: 1, 4: 1, 5: 1, 6: 1}}
+    assert ledger.messages == 6

@@ -1,0 +1,49 @@
+import pytest
+
+from binders.mqtt.bookkeeping import parse_sent, parse_taken
+from speck.observed import Sent, Taken
+
+
+def test_taken_is_read_with_numbers_as_numbers() -> None:
+    payload = (
+        b'{"v":1,"at":5,"checkpoint":3,"taken":{"p":{"4294967297":10}},'
+        b'"missing":{"p":{"4294967297":1}},"messages":12}'
+    )
+
+    assert parse_taken(payload) == Taken(3, {"p": {4294967297: 10}}, {"p": {4294967297: 1}}, 12, 5)
+
+
+def test_what_a_reader_may_leave_out() -> None:
+    assert parse_taken(b'{"v":1,"checkpoint":0}') == Taken(0, {})
+
+
+def test_sent_is_read() -> None:
+    payload = b'{"v":1,"at":5,"producer":"p","epoch":4294967297,"number":7}'
+
+    assert parse_sent(payload) == Sent("p", 4294967297, 7, 5)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"{", "Expecting"),
+        (b"\xff", "can't decode|invalid"),
+        (b"[]", "no JSON object"),
+        (b'{"checkpoint":1}', "version None"),
+        (b'{"v":1}', "checkpoint is no whole number"),
+        (b'{"v":1,"checkpoint":true}', "checkpoint is no whole number"),
+        (b'{"v":1,"checkpoint":-1}', "checkpoint is no whole number"),
+        (b'{"v":1,"checkpoint":1,"taken":[]}', "no object"),
+        (b'{"v":1,"checkpoint":1,"taken":{"p":3}}', "numbers of p are no object"),
+        (b'{"v":1,"checkpoint":1,"taken":{"p":{"x":3}}}', "invalid literal"),
+        (b'{"v":1,"checkpoint":1,"taken":{"p":{"1":"3"}}}', "1 is no whole number"),
+    ],
+)
+def test_anything_else_is_a_value_error(payload: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_taken(payload)
+
+
+def test_sent_needs_a_producer() -> None:
+    with pytest.raises(ValueError, match="producer is no text"):
+        parse_sent(b'{"v":1,"epoch":1,"number":1}')

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from speck.errors import PermanentError
+from speck.fog.paths import default_folder, edge_jar
+from speck.fog.process import Command, spawn
+from speck.fog.sites import Fog, _cloud_names, _edge_names
+from speck.fog.state import FogState, ProcessRecord, SiteRecord, StateFile
+
+
+def test_names_of_sites() -> None:
+    assert _edge_names(3) == ["edge-a", "edge-b", "edge-c"]
+    assert _edge_names(28)[-3:] == ["edge-z", "edge-aa", "edge-ab"]
+    assert len(set(_edge_names(250))) == 250
+    assert _cloud_names(0) == []
+    assert _cloud_names(3) == ["cloud", "cloud-2", "cloud-3"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"edges": 0, "clouds": 0}, "cannot bring up a fog of 0 edges and 0 clouds"),
+        ({"edges": -1, "clouds": 2}, "give 1 to 250 sites"),
+        ({"edges": 251}, "give 1 to 250 sites"),
+        ({"slots": 0}, "cannot bring up a fog without slots"),
+    ],
+)
+def test_sizes_that_make_no_fog(tmp_path: Path, sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(PermanentError, match=message):
+        Fog(tmp_path).up(**sizes)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_runs_where_there_is_no_fog(tmp_path: Path) -> None:
+    fog = Fog(tmp_path)
+    assert fog.status() == []
+    assert fog.site_bodies() == []
+    assert fog.down() == 0
+    with pytest.raises(PermanentError, match=r"^cannot find a fog in .*\(speck fog up\)$"):
+        fog.kill("edge-a")
+
+
+def test_a_fog_of_another_shape_is_left_alone(tmp_path: Path) -> None:
+    process = spawn(Command("sleep", ["sleep", "300"], tmp_path, tmp_path / "sleep.log"))
+    site = SiteRecord("edge-a", "edge", "127.9.9.1", 1883, 8081, 8)
+    record = ProcessRecord("edge-a", "broker", "", process)
+    StateFile(tmp_path).save(FogState("single", 1.0, None, (site,), processes=(record,)))
+    try:
+        with pytest.raises(PermanentError, match=r"another one of 1 sites runs there; end it"):
+            Fog(tmp_path).up(edges=2)
+        assert process.running
+    finally:
+        process.kill()
+
+
+def test_the_bodies_to_register(tmp_path: Path) -> None:
+    site = SiteRecord("cloud", "cloud", "127.9.9.4", 1884, 8082, 16)
+    StateFile(tmp_path).save(FogState("single", 1.0, None, (site,)))
+    assert Fog(tmp_path).site_bodies() == [
+        {
+            "name": "cloud",
+            "tier": "cloud",
+            "spe": {"kind": "flink", "address": "http://127.9.9.4:8082"},
+            "broker": {"kind": "mqtt", "address": "tcp://127.9.9.4:1884"},
+            "labels": {"state_uri": f"file://{tmp_path}/state"},
+        }
+    ]
+
+
+def test_the_folder_of_the_fog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPECK_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert default_folder() == tmp_path / ".speck" / "fog"
+    monkeypatch.setenv("SPECK_HOME", "/srv/speck")
+    assert Fog().folder == Path("/srv/speck/fog")
+
+
+def test_jars_are_found_in_a_folder_or_in_a_built_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECK_EDGE_JOBS", str(tmp_path))
+    with pytest.raises(PermanentError, match=r"^cannot find a.jar below .*: run `make jars`"):
+        edge_jar("a.jar")
+    built = tmp_path / "jobs" / "target" / "a.jar"
+    built.parent.mkdir(parents=True)
+    built.touch()
+    assert edge_jar("a.jar") == built
+    (tmp_path / "a.jar").touch()
+    assert edge_jar("a.jar") == tmp_path / "a.jar"

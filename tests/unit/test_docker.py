@@ -1,0 +1,285 @@
+"""docker/: the Dockerfile, the compose files, the scripts and the systemd units hold together.
+
+tests/services/test_docker_configs.py runs the same scripts and configs for real.
+"""
+
+import configparser
+import json
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from speck.config import Config
+from speck.schema import site_from_data
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "docker"
+COMPOSE = sorted(DOCKER.glob("compose.*.yaml"))
+SCRIPTS = sorted([*(DOCKER / "bin").glob("*.sh"), *(DOCKER / "systemd").glob("*.sh")])
+TOOLS = Path(sys.executable).parent
+
+
+def run(*command: str | Path, **options: Any) -> str:
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=60, **options
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return str(done.stdout)
+
+
+def services() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for path in COMPOSE:
+        found |= yaml.safe_load(path.read_text()).get("services", {})
+    return found
+
+
+def stages() -> set[str]:
+    return set(re.findall(r"^FROM .* AS (\w+)$", (DOCKER / "Dockerfile").read_text(), re.M))
+
+
+def unit(path: Path) -> configparser.ConfigParser:
+    parsed = configparser.ConfigParser(strict=False, interpolation=None, delimiters=("=",))
+    parsed.optionxform = str  # type: ignore[assignment,method-assign]
+    parsed.read_string(path.read_text())
+    return parsed
+
+
+def test_the_linter_has_no_complaint_about_the_dockerfile() -> None:
+    run(TOOLS / "hadolint", "-c", DOCKER / ".hadolint.yaml", DOCKER / "Dockerfile")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_the_linter_has_no_complaint_about_a_script(script: Path) -> None:
+    run(TOOLS / "shellcheck", script)
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
+def test_a_compose_file_keeps_to_the_specification(path: Path) -> None:
+    run(TOOLS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", path)
+
+
+@pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
+def test_the_compose_client_accepts_a_file(path: Path) -> None:
+    """Where the client has its compose plugin; the checks below need none."""
+    docker = shutil.which("docker")
+    if (
+        docker
+        and subprocess.run([docker, "compose", "version"], capture_output=True).returncode == 0
+    ):
+        run(docker, "compose", "-f", path, "config", "--quiet")
+    else:
+        for included in yaml.safe_load(path.read_text()).get("include", []):
+            assert (DOCKER / included).is_file()
+
+
+def test_the_fog_joins_the_three_sites_without_a_clash() -> None:
+    fog = yaml.safe_load((DOCKER / "compose.fog.yaml").read_text())
+    names: list[str] = []
+    ports: list[str] = []
+    for included in fog["include"]:
+        for name, service in yaml.safe_load((DOCKER / included).read_text())["services"].items():
+            names.append(name)
+            ports += [re.findall(r":-(\d+)\}", port)[0] for port in service["ports"]]
+    assert sorted(names) == [
+        "cloud-broker",
+        "cloud-jobmanager",
+        "cloud-taskmanager",
+        "control",
+        "edge-broker",
+        "edge-engine",
+    ]
+    assert len(ports) == len(set(ports)) == 5
+
+
+@pytest.mark.parametrize("name", services())
+def test_a_service_is_closed_to_the_outside_and_cannot_become_more(name: str) -> None:
+    service = services()[name]
+    assert all(port.startswith("${SPECK_BIND:-127.0.0.1}:") for port in service["ports"])
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.parametrize("name", services())
+def test_a_service_builds_a_stage_of_the_dockerfile(name: str) -> None:
+    build = services()[name]["build"]
+    assert build["target"] in stages()
+    assert (DOCKER / build["context"]).resolve() == ROOT
+    assert (ROOT / build["dockerfile"]).is_file()
+
+
+def test_the_readme_lists_every_variable_of_the_compose_files() -> None:
+    used: set[tuple[str, str]] = set()
+    for path in COMPOSE:
+        used |= set(re.findall(r"\$\{(SPECK_\w+):-([^}]*)\}", path.read_text()))
+    documented: set[tuple[str, str]] = set()
+    rows = re.findall(r"^\| (`SPECK.*?) \| (`.*?) \|", (DOCKER / "README.md").read_text(), re.M)
+    for names, defaults in rows:
+        values = re.findall(r"`([^`]*)`", defaults)
+        for index, name in enumerate(re.findall(r"`([^`]*)`", names)):
+            documented.add((name, values[min(index, len(values) - 1)]))
+    assert used == documented
+
+
+def test_no_image_runs_as_root() -> None:
+    text = (DOCKER / "Dockerfile").read_text()
+    bodies = dict(re.findall(r"^FROM .*? AS (\w+)\n(.*?)(?=^FROM |\Z)", text, re.M | re.S))
+    for target in ("control", "engine", "broker"):
+        assert re.search(r"^USER \$\{UID\}$", bodies[target], re.M), target
+    for target in ("edge", "cloud"):  # made from engine
+        assert "USER" not in bodies[target]
+
+
+def test_the_control_plane_is_told_by_names_that_it_knows() -> None:
+    text = (DOCKER / "Dockerfile").read_text()
+    stage = text[text.index(" AS control\n") :]
+    environment = dict(re.findall(r"(SPECK_\w+)=(\S+)", stage))
+    config = Config.from_env(environment)
+    assert config.host == "0.0.0.0"
+    assert f"EXPOSE {config.port}\n" in stage
+    assert config.jar_folders == (Path("/usr/src/app/jars"), Path("/opt/speck/jars"))
+    mounts = services()["control"]["volumes"]
+    assert f"control-data:{config.home}" in mounts
+    assert any(mount.endswith(f":{config.credentials}:ro") for mount in mounts)
+
+
+def test_what_the_dockerfile_copies_is_in_the_context() -> None:
+    """A new source outside .dockerignore's list would fail only in a build."""
+    text = (DOCKER / "Dockerfile").read_text()
+    lines = (DOCKER / "Dockerfile.dockerignore").read_text().splitlines()
+    let_in = {line[1:] for line in lines if line.startswith("!")}
+    copied: set[str] = set()
+    for sources in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.M):
+        copied |= set(sources.split())
+    assert copied
+    for source in copied:
+        assert any(source == path or source.startswith(path + "/") for path in let_in), source
+        assert (ROOT / source).exists(), f"{source} is copied into an image but is not there"
+
+
+def test_the_flink_of_the_images_is_the_one_of_the_local_fog() -> None:
+    version = re.search(r"FLINK_VERSION=(\S+)", (DOCKER / "Dockerfile").read_text())
+    assert version
+    assert f"apache-flink-libraries =={version[1]}\n" in (ROOT / "setup.cfg").read_text()
+
+
+@pytest.mark.parametrize("tier", ["edge", "cloud"])
+def test_the_settings_that_would_lose_data_are_set(tier: str) -> None:
+    config = yaml.safe_load((DOCKER / "flink" / tier / "config.yaml").read_text())
+    checkpointing = config["execution"]["checkpointing"]
+    assert config["web"]["upload"]["dir"].startswith("/var/lib/speck/")
+    assert config["cluster"]["intercept-user-system-exit"] == "THROW"
+    assert checkpointing["externalized-checkpoint-retention"] == "RETAIN_ON_CANCELLATION"
+    assert checkpointing["num-retained"] == 5
+    assert checkpointing["data-inline-threshold"] == "1mb"
+    assert checkpointing["dir"].startswith("file:///var/lib/speck/state/")
+    assert checkpointing["savepoint-dir"].startswith("file:///var/lib/speck/state/")
+    assert config["metrics"]["fetcher"]["update-interval"] == 2000
+    assert config["rest"]["async.store-duration"] == "1h"
+    assert config["rest"]["cache.execution-graph.timeout"] == 500
+    if tier == "cloud":  # in one JVM tasks die with the jobmanager
+        assert config["heartbeat"] == {"interval": 2000, "timeout": 10000}
+
+
+def test_the_broker_keeps_what_readers_have_not_taken() -> None:
+    lines = (DOCKER / "mosquitto" / "mosquitto.conf").read_text().splitlines()
+    settings = dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
+    assert settings["allow_anonymous"] == "false"
+    assert settings["persistence"] == "true"
+    assert settings["autosave_interval"] == "5"
+    assert settings["max_inflight_messages"] == "1000"
+    assert settings["max_queued_messages"] == "1000000"
+    assert settings["max_queued_bytes"] == "200000000"
+    assert settings["queue_qos0_messages"] == "false"
+    assert settings["message_size_limit"] == "1048576"
+    assert settings["persistent_client_expiration"] == "30d"
+    assert settings["set_tcp_nodelay"] == "true"
+
+
+def test_new_credentials_are_readable_for_their_owner_only(tmp_path: Path) -> None:
+    script = DOCKER / "bin" / "new-credentials.sh"
+    run(script, tmp_path / "credentials", "edge", "tcp://10.0.0.7:1883/")
+    file = tmp_path / "credentials" / "edge"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    values = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    assert values["user"] == "speck"
+    assert values["address"] == "tcp://10.0.0.7:1883"
+    assert len(values["password"]) == 32
+
+    again = subprocess.run(
+        [script, tmp_path / "credentials", "edge", "tcp://10.0.0.7:1883"],
+        capture_output=True,
+        text=True,
+    )
+    assert again.returncode == 1
+    assert f"cannot make {file}: it is there already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "message"),
+    [
+        ("bin/engine.sh", [], "cannot start: flink-dist is not in /nowhere"),
+        ("bin/broker.sh", [], "cannot start: SPECK_MQTT_URL is not set"),
+        ("systemd/install.sh", [], "cannot install: usage:"),
+    ],
+)
+def test_a_script_that_cannot_go_on_says_why(
+    script: str, arguments: list[str], message: str
+) -> None:
+    done = subprocess.run(
+        [DOCKER / script, *arguments],
+        env={"PATH": "/usr/sbin:/usr/bin:/bin", "SPECK_LIB": "/nowhere"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
+def test_the_units_start_what_the_images_start() -> None:
+    edge = unit(DOCKER / "systemd" / "speck-edge.service")
+    assert edge["Service"]["ExecStart"] == "/opt/speck/bin/engine.sh edge"
+    assert edge["Service"]["User"] == "speck"
+    assert edge["Service"]["Restart"] == "always"
+    broker = unit(DOCKER / "systemd" / "mosquitto.service.d" / "speck.conf")
+    # an empty line first: without it systemd would add a second command, and refuse both
+    text = (DOCKER / "systemd" / "mosquitto.service.d" / "speck.conf").read_text()
+    assert "ExecStart=\nExecStart=/opt/speck/bin/broker.sh\n" in text
+    assert broker["Service"]["User"] == "mosquitto"
+    for command in ("engine.sh", "broker.sh"):
+        assert (DOCKER / "bin" / command).stat().st_mode & stat.S_IXUSR
+
+
+def test_systemd_understands_the_edge_unit(tmp_path: Path) -> None:
+    """Every setting by its name and value; the program is replaced by one that is there."""
+    analyze = shutil.which("systemd-analyze")
+    text = (DOCKER / "systemd" / "speck-edge.service").read_text()
+    assert set(unit(DOCKER / "systemd" / "speck-edge.service").sections()) == {
+        "Unit",
+        "Service",
+        "Install",
+    }
+    if analyze:
+        local = tmp_path / "speck-edge.service"
+        local.write_text(text.replace("/opt/speck/bin/engine.sh", "/bin/true"))
+        done = subprocess.run([analyze, "verify", local], capture_output=True, text=True)
+        assert "speck-edge" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("name", ["edge", "cloud"])
+def test_the_bodies_that_register_the_sites_fit_the_compose_files(name: str) -> None:
+    body = json.loads((DOCKER / "sites" / f"{name}.json").read_text())
+    assert site_from_data(body).name == name
+    known = services()
+    assert re.fullmatch(r"http://([a-z-]+):8081/", body["spe"]["address"])[1] in known  # type: ignore[index]
+    assert re.fullmatch(r"tcp://([a-z-]+):1883", body["broker"]["address"])[1] in known  # type: ignore[index]
+    environment = known[f"{name}-broker"]["environment"]["SPECK_MQTT_URL"]
+    assert body["broker"]["address"] in environment

@@ -1,0 +1,455 @@
+"""The shape of jobs, sites and compositions: what loads, and the exact words for what does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from apispec import APISpec
+from apispec.ext.marshmallow import MarshmallowPlugin
+
+from speck.errors import InvalidError
+from speck.model import (
+    Broker,
+    CompositionDescription,
+    Delivery,
+    DesiredState,
+    Engine,
+    JobDescription,
+    Port,
+    Site,
+    Tier,
+    Upgrade,
+)
+from speck.schema import (
+    CompositionSchema,
+    JobSchema,
+    SiteSchema,
+    composition_from_data,
+    dump_composition,
+    dump_job,
+    dump_site,
+    job_from_data,
+    load_composition,
+    load_document,
+    site_from_data,
+)
+
+JOB: dict[str, Any] = {
+    "job_name": "A",
+    "site": "edge-a",
+    "source_topic": "T-1",
+    "sink_topic": "T-2",
+    "entry_class": "package.ExampleJob",
+    "job_path": "test-1.jar",
+}
+SITE: dict[str, Any] = {
+    "name": "edge-a",
+    "tier": "edge",
+    "spe": {"kind": "flink", "address": "http://172.16.39.7:8081/"},
+    "broker": {"kind": "mqtt", "address": "tcp://172.16.39.7", "credentials": "edge-a"},
+    "uplink_mbps": 10,
+    "labels": {"state_uri": "file:///state"},
+}
+
+
+def faults(read: Callable[[], object]) -> list[str]:
+    with pytest.raises(InvalidError) as caught:
+        read()
+    return [str(problem) for problem in caught.value.problems]
+
+
+def job_faults(**changes: Any) -> list[str]:
+    data = {key: value for key, value in {**JOB, **changes}.items() if value is not ...}
+    return faults(lambda: job_from_data(data))
+
+
+def site_faults(**changes: Any) -> list[str]:
+    return faults(lambda: site_from_data({**SITE, **changes}))
+
+
+def test_a_job_with_its_defaults() -> None:
+    assert job_from_data(JOB) == JobDescription(
+        job_name="A",
+        site="edge-a",
+        source_topic="T-1",
+        sink_topic="T-2",
+        entry_class="package.ExampleJob",
+        job_path="test-1.jar",
+        args=(),
+        parallelism=1,
+        state=DesiredState.RUNNING,
+        delivery=Delivery.AT_LEAST_ONCE,
+        upgrade=Upgrade.SAVEPOINT,
+        pinned=False,
+    )
+
+
+def test_a_job_with_everything() -> None:
+    data = JOB | {
+        "source_broker": "tcp://172.16.39.7:1883",
+        "sink_site": "cloud",
+        "args": ["--window", "10s"],
+        "parallelism": 4,
+        "state": "stopped",
+        "delivery": "exactly_once",
+        "upgrade": "stateless",
+        "pinned": True,
+    }
+    job = job_from_data(data)
+    assert job.args == ("--window", "10s")
+    assert job.state is DesiredState.STOPPED
+    assert dump_job(job) == data
+    assert job_from_data(dump_job(job)) == job
+
+
+def test_null_places_count_as_absent() -> None:
+    assert job_from_data(JOB | {"spe_address": None, "source_site": None}) == job_from_data(JOB)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sink_topic": ...}, "sink_topic: missing"),
+        ({"sink_topic": None}, "sink_topic: must not be null; leave the field out"),
+        ({"args": None}, "args: must not be null; leave the field out"),
+        ({"args": [None]}, "args[0]: must not be null; leave the field out"),
+        ({"delivery": None}, "delivery: must not be null; leave the field out"),
+        ({"job_name": 17}, "job_name: must be text, not 17; put it in quotes"),
+        ({"job_name": True}, "job_name: must be text, not true; put it in quotes"),
+        ({"job_name": ["A"]}, "job_name: must be text"),
+        (
+            {"job_name": "../etc"},
+            "job_name: '../etc' is no name: 1 to 63 letters, digits, '_', '.' or '-', "
+            "the first a letter or digit",
+        ),
+        (
+            {"job_name": "a" * 100},
+            f"job_name: '{'a' * 77}...' is no name: 1 to 63 letters, digits, '_', '.' or '-', "
+            "the first a letter or digit",
+        ),
+        ({"sinktopic": "T"}, "sinktopic: unknown field; did you mean sink_topic?"),
+        (
+            {"zzz": 1},
+            "zzz: unknown field; known are spe_address, site, source_broker, source_site, "
+            "sink_broker, sink_site, args, parallelism, state, delivery, upgrade, pinned, "
+            "job_name, source_topic, sink_topic, entry_class, job_path",
+        ),
+        ({"site": ...}, "site: missing: give site or spe_address"),
+        ({"spe_address": "http://x:8081"}, "site: give spe_address or site, not both"),
+        (
+            {"source_site": "b", "source_broker": "tcp://x"},
+            "source_site: give source_broker or source_site, not both",
+        ),
+        (
+            {"sink_site": "b", "sink_broker": "tcp://x"},
+            "sink_site: give sink_broker or sink_site, not both",
+        ),
+        ({"args": "--window 10s"}, "args: must be a list of text"),
+        ({"args": ["--window", 10]}, "args[1]: must be text, not 10; put it in quotes"),
+        ({"args": ["a\0"]}, "args[0]: must be Unicode text without the character NUL"),
+        ({"args": ["\ud800"]}, "args[0]: must be Unicode text without the character NUL"),
+        ({"parallelism": 0}, "parallelism: must be from 1 to 32768"),
+        ({"parallelism": "2"}, "parallelism: must be a whole number"),
+        ({"parallelism": 1.5}, "parallelism: must be a whole number"),
+        ({"parallelism": True}, "parallelism: must be a whole number"),
+        ({"state": "paused"}, "state: must be one of running, stopped"),
+        (
+            {"delivery": "once"},
+            "delivery: must be one of at_most_once, at_least_once, exactly_once",
+        ),
+        ({"delivery": []}, "delivery: must be one of at_most_once, at_least_once, exactly_once"),
+        ({"upgrade": "restart"}, "upgrade: must be one of savepoint, stateless"),
+        ({"pinned": "NO"}, "pinned: must be true or false"),
+        ({"pinned": 1}, "pinned: must be true or false"),
+        ({"entry_class": "a b"}, "entry_class: 'a b' is no class name like package.ExampleJob"),
+        ({"entry_class": "a..B"}, "entry_class: 'a..B' is no class name like package.ExampleJob"),
+        ({"job_path": ""}, "job_path: must be a path without control characters"),
+        ({"job_path": "a\n"}, "job_path: must be a path without control characters"),
+        (
+            {"job_path": "artifact:12AB"},
+            "job_path: must be artifact: and the 64 small hex digits of a SHA-256",
+        ),
+        (
+            {"source_broker": "http://x"},
+            "source_broker: 'http://x' is no address like tcp://host:1883",
+        ),
+        (
+            {"source_broker": "tcp://x/path"},
+            "source_broker: 'tcp://x/path' is no address like tcp://host:1883",
+        ),
+        (
+            {"source_broker": "tcp://x:99999"},
+            "source_broker: 'tcp://x:99999' is no address like tcp://host:1883",
+        ),
+        (
+            {"source_broker": "tcp://me:secret@x"},
+            "source_broker: must hold no user, password, query or fragment; "
+            "credentials belong to the site",
+        ),
+        (
+            {"site": ..., "spe_address": "host"},
+            "spe_address: 'host' is no address like http://host:8081",
+        ),
+        (
+            {"site": ..., "spe_address": "http://a b"},
+            "spe_address: 'http://a b' is no address like http://host:8081",
+        ),
+        (
+            {"site": ..., "spe_address": "http://[::1"},
+            "spe_address: 'http://[::1' is no address like http://host:8081",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_job(changes: dict[str, Any], message: str) -> None:
+    assert job_faults(**changes) == [message]
+
+
+@pytest.mark.parametrize(
+    ("topic", "message"),
+    [
+        ("", "must not be empty"),
+        ("a/+/b", "'a/+/b' holds a wildcard (+ or #); name one topic"),
+        ("a/#", "'a/#' holds a wildcard (+ or #); name one topic"),
+        ("$share/g/a", "must not begin with $share: sharing would split a job's input"),
+        ("$SYS/x", "must not begin with $: such topics belong to the broker"),
+        ("a\0b", "must be Unicode text without the character NUL"),
+        ("a\nb", "must hold no control characters"),
+        ("speck/taken/x", "must not lie below speck/: such topics belong to speck"),
+        ("é" * 32_768, "must be at most 65535 bytes of UTF-8"),
+    ],
+)
+def test_topics_that_no_job_may_have(topic: str, message: str) -> None:
+    assert job_faults(source_topic=topic) == [f"source_topic: {message}"]
+    assert job_faults(sink_topic=topic) == [f"sink_topic: {message}"]
+
+
+@pytest.mark.parametrize("topic", ["/", "a b", "speckle/x", "é" * 32_767, "a$share/x"])
+def test_topics_that_a_job_may_have(topic: str) -> None:
+    assert job_from_data(JOB | {"source_topic": topic}).source_topic == topic
+
+
+@pytest.mark.parametrize("data", [5, "text", [JOB], [], 1.5, True])
+def test_a_job_is_a_mapping(data: Any) -> None:
+    assert faults(lambda: job_from_data(data)) == [
+        "document: must be a mapping of field names to values"
+    ]
+
+
+def test_a_site_has_normalised_addresses() -> None:
+    site = site_from_data(SITE)
+    assert site == Site(
+        name="edge-a",
+        tier=Tier.EDGE,
+        spe=Engine("flink", "http://172.16.39.7:8081"),
+        broker=Broker("mqtt", "tcp://172.16.39.7:1883", "edge-a"),
+        uplink_mbps=10.0,
+        labels={"state_uri": "file:///state"},
+    )
+    assert site_from_data(dump_site(site)) == site
+
+
+def test_a_site_needs_little() -> None:
+    site = site_from_data(
+        {
+            "name": "d",
+            "tier": "cloud",
+            "spe": {"address": "https://d"},
+            "broker": {"address": "mqtts://D"},
+        }
+    )
+    assert site.spe == Engine("flink", "https://d:443")
+    assert site.broker == Broker("mqtt", "ssl://d:8883")
+    assert dump_site(site) == {
+        "name": "d",
+        "tier": "cloud",
+        "spe": {"kind": "flink", "address": "https://d:443"},
+        "broker": {"kind": "mqtt", "address": "ssl://d:8883"},
+        "labels": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "messages"),
+    [
+        ({"tier": "fog"}, ["tier: must be one of edge, cloud"]),
+        ({"spe": "http://x"}, ["spe: must be a mapping of field names to values"]),
+        ({"spe": {}}, ["spe.address: missing"]),
+        (
+            {"spe": {"adress": "http://x"}},
+            ["spe.address: missing", "spe.adress: unknown field; did you mean address?"],
+        ),
+        (
+            {"broker": {"address": "tcp://x", "password": "p"}},
+            ["broker.password: unknown field; known are kind, address, credentials"],
+        ),
+        (
+            {"broker": {"address": "tcp://x", "credentials": "../p"}},
+            [
+                "broker.credentials: '../p' is no name: 1 to 63 letters, digits, '_', '.' or '-',"
+                " the first a letter or digit"
+            ],
+        ),
+        ({"uplink_mbps": 0}, ["uplink_mbps: must be a number greater than 0"]),
+        ({"uplink_mbps": "10"}, ["uplink_mbps: must be a number greater than 0"]),
+        ({"uplink_mbps": float("nan")}, ["uplink_mbps: must be a number greater than 0"]),
+        ({"labels": []}, ["labels: must be a mapping of names to text"]),
+        (
+            {"labels": {"rack": 7, "a/b": "x"}},
+            [
+                "labels.rack: must be text on one line; put numbers in quotes",
+                "labels.a/b: is no name for a label",
+            ],
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_site(changes: dict[str, Any], messages: list[str]) -> None:
+    assert site_faults(**changes) == messages
+
+
+COMPOSITION = """\
+name: traffic
+defaults: {delivery: at_most_once, parallelism: 2, site: cloud, job_path: x.jar}
+requirements: {max_latency_ms: 500, min_rate: 1000}
+jobs:
+- job_name: A
+  spe_address: http://172.16.39.7:8081/
+  source_topic: T-1
+  sink_topic: T-2
+  entry_class: package.ExampleJob
+- job_name: B
+  source_topic: T-2
+  sink_topic: T-3
+  entry_class: package.ExampleJob
+  job_path: y.jar
+  parallelism: 1
+inputs: [{site: edge-a, topic: T-1}]
+outputs: [{broker: "tcp://d", topic: T-3, client_id: dashboard}]
+"""
+
+
+def test_a_composition_and_its_defaults() -> None:
+    composition = load_composition(COMPOSITION.encode(), "application/yaml; charset=utf-8")
+    one, two = composition.jobs
+    assert (one.spe_address, one.site) == ("http://172.16.39.7:8081/", None)
+    assert (one.delivery, one.parallelism, one.job_path) == (Delivery.AT_MOST_ONCE, 2, "x.jar")
+    assert (two.spe_address, two.site) == (None, "cloud")
+    assert (two.delivery, two.parallelism, two.job_path) == (Delivery.AT_MOST_ONCE, 1, "y.jar")
+    assert composition.inputs == (Port("T-1", site="edge-a"),)
+    assert composition.outputs == (Port("T-3", broker="tcp://d", client_id="dashboard"),)
+    assert composition.requirements == {"max_latency_ms": 500.0, "min_rate": 1000.0}
+
+
+def test_a_composition_survives_being_dumped() -> None:
+    composition = load_composition(COMPOSITION.encode(), None)
+    text = json.dumps(dump_composition(composition)).encode()
+    assert load_composition(text, "application/json") == composition
+
+
+def test_a_composition_needs_a_name_only_when_it_is_not_the_default() -> None:
+    assert composition_from_data({"jobs": []}) == CompositionDescription("default", ())
+    assert dump_composition(CompositionDescription("default", ())) == {
+        "name": "default",
+        "jobs": [],
+    }
+
+
+def test_every_fault_of_a_composition_is_told_with_its_line() -> None:
+    text = b"""\
+name: no name
+jobs:
+- job_name: A
+  site: edge-a
+  source_topic: T-1
+  sinktopic: T-2
+  entry_class: package.ExampleJob
+  job_path: x.jar
+  args: [--window, 10]
+- 5
+outputs:
+- {topic: a/#, site: x, broker: "tcp://y"}
+- {topic: a, site: x, client_id: speck-mine}
+inputs: [{topic: a, site: x, client_id: me}]
+requirements: {max_latency_ms: -1}
+jbos: []
+"""
+    assert faults(lambda: load_composition(text, "text/yaml")) == [
+        "name (line 1): 'no name' is no name: 1 to 63 letters, digits, '_', '.' or '-', "
+        "the first a letter or digit",
+        "jobs[0].sink_topic (line 3): missing",
+        "jobs[0].sinktopic (line 6): unknown field; did you mean sink_topic?",
+        "jobs[0].args[1] (line 9): must be text, not 10; put it in quotes",
+        "jobs[1] (line 10): must be a mapping of field names to values",
+        "outputs[0].topic (line 12): 'a/#' holds a wildcard (+ or #); name one topic",
+        "outputs[0].site (line 12): give exactly one of site and broker",
+        "outputs[1].client_id (line 13): must not begin with speck-: such ids are ours",
+        "inputs[0].client_id (line 14): unknown field; known are topic, site, broker",
+        "requirements.max_latency_ms (line 15): must be a number greater than 0",
+        "jbos (line 16): unknown field; did you mean jobs?",
+    ]
+
+
+def test_a_wrong_default_is_told_once() -> None:
+    data = {
+        "defaults": {"delivery": "once", "job_name": "A"},
+        "jobs": [JOB, {**JOB, "job_name": "B"}],
+    }
+    found = faults(lambda: composition_from_data(data))
+    assert [fault.partition(":")[0] for fault in found] == [
+        "defaults.delivery",
+        "defaults.job_name",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "document: empty; a composition is a mapping of field names to values"),
+        ([], "document: must be a mapping of field names to values"),
+        ({}, "jobs: missing"),
+        ({"jobs": None}, "jobs: must not be null; leave the field out"),
+        ({"jobs": {}}, "jobs: must be a list"),
+        ({"jobs": [], "inputs": {}}, "inputs: must be a list"),
+        ({"jobs": [], "defaults": 1}, "defaults: must be a mapping of field names to values"),
+    ],
+)
+def test_what_is_no_composition(data: Any, message: str) -> None:
+    assert faults(lambda: composition_from_data(data)) == [message]
+
+
+def test_the_message_names_the_first_fault_and_counts_the_others() -> None:
+    with pytest.raises(InvalidError) as caught:
+        composition_from_data({"name": "x", "a": 1, "b": 2})
+    assert caught.value.status == 422
+    assert str(caught.value) == "cannot read the composition: jobs: missing (and 2 more)"
+
+
+def test_another_media_type_is_refused() -> None:
+    with pytest.raises(InvalidError) as caught:
+        load_document(b"", "text/html")
+    assert caught.value.status == 415
+    assert str(caught.value) == (
+        "cannot read content type 'text/html'; send application/yaml or application/json"
+    )
+
+
+def test_the_schemas_can_be_published_as_openapi() -> None:
+    spec = APISpec("speck", "1", "3.1.0", plugins=[MarshmallowPlugin()])
+    for name, schema in (("Job", JobSchema), ("Site", SiteSchema), ("C", CompositionSchema)):
+        spec.components.schema(name, schema=schema)
+    job = spec.to_dict()["components"]["schemas"]["Job"]
+    assert job["properties"]["delivery"]["enum"] == [
+        "at_most_once",
+        "at_least_once",
+        "exactly_once",
+    ]
+    assert set(job["required"]) == {
+        "job_name",
+        "source_topic",
+        "sink_topic",
+        "entry_class",
+        "job_path",
+    }
+    assert json.dumps(spec.to_dict())

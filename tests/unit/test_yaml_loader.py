@@ -1,0 +1,202 @@
+"""Strict YAML and JSON: what is read, and what is refused with which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from speck.errors import InvalidError, Problem
+from speck.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_NODES, load, load_json
+
+
+def refused(text: bytes | str, read=load) -> list[Problem]:
+    with pytest.raises(InvalidError) as caught:
+        read(text)
+    assert caught.value.status == 400
+    assert str(caught.value) == f"cannot read the document: {caught.value.problems[0]}"
+    return list(caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("true", True),
+        ("false", False),
+        ("True", "True"),
+        ("yes", "yes"),
+        ("NO", "NO"),
+        ("on", "on"),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("Null", "Null"),
+        ("0", 0),
+        ("-12", -12),
+        ("010", "010"),
+        ("0x1f", "0x1f"),
+        ("0o17", "0o17"),
+        ("1_000", "1_000"),
+        ("12:30:45", "12:30:45"),
+        ("+1", "+1"),
+        ("1234567890123456789012", "1234567890123456789012"),
+        ("1.5", 1.5),
+        ("-0.25", -0.25),
+        ("1e3", 1000.0),
+        ("1.", "1."),
+        (".5", ".5"),
+        (".inf", ".inf"),
+        (".nan", ".nan"),
+        ("1e999", "1e999"),
+        ("2026-01-31", "2026-01-31"),
+        ("'5'", "5"),
+        ('"true"', "true"),
+        ("<<", "<<"),
+        ("=", "="),
+    ],
+)
+def test_scalars_mean_what_is_written(written: str, meant: object) -> None:
+    value = load(f"a: {written}\n").data["a"]
+    assert value == meant
+    assert type(value) is type(meant)
+
+
+def test_keys_are_text() -> None:
+    assert load("1: a\ntrue: b\nnull: c\n<<: {d: e}\n").data == {
+        "1": "a",
+        "true": "b",
+        "null": "c",
+        "<<": {"d": "e"},
+    }
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
+def test_an_empty_document_is_null(text: str) -> None:
+    assert load(text).data is None
+
+
+def test_a_byte_order_mark_is_no_text() -> None:
+    assert load(b"\xef\xbb\xbfa: 1").data == {"a": 1}
+    assert load_json(b'\xef\xbb\xbf{"a": 1}').data == {"a": 1}
+
+
+def test_lines() -> None:
+    document = load("name: x\njobs:\n- job_name: A\n  args:\n  - one\n  -\n    two\n- {a.b: 1}\n")
+    assert document.line_of("") == 1
+    assert document.line_of("jobs") == 2
+    assert document.line_of("jobs[0]") == 3
+    assert document.line_of("jobs[0].args[0]") == 5
+    assert document.line_of("jobs[0].args[1]") == 7
+    assert document.line_of("jobs[1].a.b") == 8
+
+
+def test_the_line_of_what_is_missing_is_that_of_what_encloses_it() -> None:
+    document = load("name: x\njobs:\n- job_name: A\n")
+    assert document.line_of("jobs[0].sink_topic") == 3
+    assert document.line_of("jobs[7].sink_topic") == 2
+    assert document.line_of("other") == 1
+
+
+def test_json_has_no_lines() -> None:
+    assert load_json('{\n"a": 1}').line_of("a") is None
+
+
+FORBIDDEN = "anchors and aliases are not allowed; write the value out"
+
+
+def test_every_forbidden_thing_is_named() -> None:
+    text = "a: &x 1\nb: *x\nc: {d: 1, d: 2}\ne:\n- !!python/object:os.system 1\nc: 3\n"
+    assert refused(text) == [
+        Problem("a", FORBIDDEN, 1),
+        Problem("b", FORBIDDEN, 2),
+        Problem("c.d", "duplicate key 'd' (first on line 3)", 3),
+        Problem(
+            "e[0]",
+            "tags (tag:yaml.org,2002:python/object:os.system) are not allowed; "
+            "quote what is text",
+            5,
+        ),
+        Problem("c", "duplicate key 'c' (first on line 3)", 6),
+    ]
+
+
+def test_a_bomb_of_aliases_is_refused() -> None:
+    text = "a: &a [x, x]\n" + "".join(
+        f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)
+    )
+    assert refused(text)[0] == Problem("a", FORBIDDEN, 1)
+
+
+def test_a_second_document_is_refused() -> None:
+    assert refused("a: 1\n---\nb: 2\n") == [Problem("", "a second document; send one only", 2)]
+
+
+def test_only_text_can_be_a_key() -> None:
+    assert refused("a:\n  ? [1]\n  : 2\n") == [Problem("a", "a key must be text", 2)]
+
+
+def test_a_syntax_error_has_its_line() -> None:
+    (problem,) = refused("a: 1\nb: [1, 2\n")
+    assert problem.line == 3
+    assert problem.message.startswith("not valid YAML: did not find expected ',' or ']'")
+
+
+def test_control_characters_are_refused() -> None:
+    (problem,) = refused(b"a: \x00")
+    assert problem.message.startswith("not valid YAML: unacceptable character #x0000")
+
+
+@pytest.mark.parametrize("read", [load, load_json])
+def test_only_utf8(read) -> None:
+    assert refused(b'"ab\n\xff"', read) == [Problem("", "not UTF-8 text", 2)]
+
+
+@pytest.mark.parametrize("read", [load, load_json])
+def test_the_size_is_capped(read) -> None:
+    message = f"larger than {MAX_BYTES} bytes; split the composition"
+    assert refused(b" " * (MAX_BYTES + 1), read) == [Problem("", message)]
+    assert refused('"' + "é" * (MAX_BYTES // 2) + '"', read) == [Problem("", message)]
+
+
+@pytest.mark.parametrize("read", [load, load_json])
+def test_the_depth_is_capped(read) -> None:
+    read("[" * MAX_DEPTH + "1" + "]" * MAX_DEPTH)
+    for depth in (MAX_DEPTH + 1, 5_000, MAX_BYTES // 2):
+        (problem,) = refused("[" * depth + "]" * depth, read)
+        assert problem.message == f"nested deeper than {MAX_DEPTH} levels"
+
+
+@pytest.mark.parametrize("read", [load, load_json])
+def test_the_number_of_values_is_capped(read) -> None:
+    (problem,) = refused("[" + "1," * MAX_NODES + "1]", read)
+    assert problem.message == f"more than {MAX_NODES} values"
+
+
+@pytest.mark.parametrize("read", [load, load_json])
+def test_the_length_of_a_key_is_capped(read) -> None:
+    (problem,) = refused('{"' + "k" * 256 + '": 1}', read)
+    assert problem.message == "a key is longer than 255 characters"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1, "a": 2}', "duplicate key 'a'"),
+        ('{"a": NaN}', "not valid JSON: NaN is no number"),
+        ('{"a": -Infinity}', "not valid JSON: -Infinity is no number"),
+        ('{"a": 1e999}', "not valid JSON: 1e999 is too large a number"),
+        (r'{"a": "\ud800"}', "not valid Unicode: half of a surrogate pair"),
+        (r'{"\ud800": 1}', "not valid Unicode: half of a surrogate pair"),
+    ],
+)
+def test_json_is_strict_too(text: str, message: str) -> None:
+    assert refused(text, load_json) == [Problem("", message)]
+
+
+def test_a_json_syntax_error_has_its_line() -> None:
+    (problem,) = refused('{"a": 1,\n}', load_json)
+    assert problem.line in (1, 2)
+    assert problem.message.startswith("not valid JSON: ")
+
+
+def test_json_refuses_numbers_of_endless_digits() -> None:
+    (problem,) = refused("[" + "9" * 10_000 + "]", load_json)
+    assert problem.message.startswith("not valid JSON: ")
