@@ -8,8 +8,9 @@ The schemas here check shape and spelling only; `speck.topology` checks the grap
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields as dataclass_fields
+from itertools import islice
 from typing import Any
 
 from marshmallow import (
@@ -61,6 +62,9 @@ LineOf = Callable[[str], int | None]
 
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 MAX_PARALLELISM = 32_768
+MAX_JOBS = 10_000
+MAX_PROBLEMS = 100
+"""So many faults are told; a document with more is no honest mistake."""
 
 
 # --- schemas ----------------------------------------------------------------------------
@@ -86,7 +90,7 @@ class StrictSchema(Schema):
     def handle_error(self, error: ValidationError, data: Any, *, many: bool, **kwargs: Any) -> None:
         if not isinstance(error.messages, dict):
             return
-        for key, messages in error.messages.items():
+        for key, messages in islice(error.messages.items(), MAX_PROBLEMS):
             if messages == ["unknown field"]:
                 error.messages[key] = [f"unknown field; {self._meant(str(key))}"]
 
@@ -233,6 +237,8 @@ class CompositionSchema(StrictSchema):
         if not isinstance(data, Mapping):
             return data
         defaults, jobs = data.get("defaults"), data.get("jobs")
+        if isinstance(jobs, list) and len(jobs) > MAX_JOBS:
+            raise ValidationError({"jobs": [f"must be at most {MAX_JOBS} jobs"]})
         if not isinstance(defaults, Mapping) or not isinstance(jobs, list):
             return data
         if JobDefaultsSchema().validate(defaults):
@@ -363,26 +369,29 @@ def _loaded(schema: Schema, data: Any, noun: str, line_of: LineOf | None) -> Any
 
 
 def problems_of(messages: Any, line_of: LineOf | None = None) -> list[Problem]:
-    """marshmallow's nested error messages as problems with paths, in the document's order."""
-    found: list[Problem] = []
-    _collect(messages, "", found, line_of or (lambda path: None))
+    """marshmallow's nested error messages as problems with paths (100 at most), by line."""
+    where = line_of or (lambda path: None)
+    found = [
+        Problem(path, message, where(path))
+        for path, message in islice(_flattened(messages, ""), MAX_PROBLEMS)
+    ]
     return sorted(found, key=lambda problem: problem.line or 0)
 
 
-def _collect(messages: Any, path: str, found: list[Problem], line_of: LineOf) -> None:
+def _flattened(messages: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(messages, Mapping):
         for key, inner in sorted(messages.items(), key=_by_index):
             if isinstance(key, int):
-                _collect(inner, f"{path}[{key}]", found, line_of)
+                yield from _flattened(inner, f"{path}[{key}]")
             elif key == "_schema":
-                _collect(inner, path, found, line_of)
+                yield from _flattened(inner, path)
             else:
-                _collect(inner, f"{path}.{key}" if path else str(key), found, line_of)
+                yield from _flattened(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(messages, list | tuple):
         for inner in messages:
-            _collect(inner, path, found, line_of)
+            yield from _flattened(inner, path)
     else:
-        found.append(Problem(path, str(messages), line_of(path)))
+        yield path, str(messages)
 
 
 def _by_index(item: tuple[Any, Any]) -> int:

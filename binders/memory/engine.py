@@ -84,8 +84,8 @@ class MemoryEngine:
                     raise EngineRefusedError(
                         f"cannot start {submission.job_name}: no state at {submission.savepoint}"
                     )
-                ledger, job.epoch = self._world.saved[submission.savepoint]
-                job.ledger = deepcopy(ledger)
+                saved = self._world.saved[submission.savepoint]
+                job.ledger, job.epoch = deepcopy(saved.ledger), saved.epoch
             self._engine.jobs[job_id] = job
             self._engine.schedule()
 

@@ -55,6 +55,15 @@ def read_wiring(args: Sequence[str]) -> Wiring | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A job's state at a checkpoint; `storage` is None where every engine can read it."""
+
+    ledger: Ledger
+    epoch: int
+    storage: str | None
+
+
 @dataclass(slots=True, eq=False)
 class Incarnation:
     """One run of a job: takes from its session, publishes unchanged, counts both."""
@@ -116,7 +125,8 @@ class Incarnation:
         self.unacked.clear()
         now = self.engine.world.now_ms()
         where = path or f"{self.engine.storage}/{self.id}/chk-{self.checkpoint_id}"
-        self.engine.world.saved[where] = (deepcopy(self.ledger), self.epoch)
+        storage = self.engine.storage if where.startswith(self.engine.storage + "/") else None
+        self.engine.world.saved[where] = Saved(deepcopy(self.ledger), self.epoch, storage)
         self.newest = CheckpointInfo(self.checkpoint_id, where, now, 0, path is not None)
         self._saved = (self.ledger.messages, self.number)
         if self.wiring is not None:
@@ -199,8 +209,8 @@ class SlotPool(Faults):
 
     def readable(self, path: str) -> bool:
         """Whether this engine can read the state at `path`."""
-        private = path.startswith("memory:") and not path.startswith(self.storage + "/")
-        return path in self.world.saved and not private
+        saved = self.world.saved.get(path)
+        return saved is not None and saved.storage in (None, self.storage)
 
     def save(self, job: Incarnation, trigger_id: str, path: str) -> None:
         """Complete a savepoint, and the stop it belongs to; both fail unless all tasks run."""

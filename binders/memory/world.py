@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from threading import Lock, RLock
 from typing import ClassVar
 
-from binders.memory.messages import Ledger, Message
+from binders.memory.messages import Message
 from binders.memory.queues import Queues
-from binders.memory.slots import Incarnation, SlotPool
+from binders.memory.slots import Incarnation, Saved, SlotPool
 from speck.model import normalise_address
 
 
@@ -33,7 +33,7 @@ class World:
         self.lock = RLock()
         self.slots = slots
         self.auto_pump = auto_pump
-        self.saved: dict[str, tuple[Ledger, int]] = {}  # path -> what was taken, last epoch
+        self.saved: dict[str, Saved] = {}
         self._engines: dict[str, SlotPool] = {}
         self._brokers: dict[str, Queues] = {}
         self._clock = clock

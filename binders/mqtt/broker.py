@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from paho.mqtt.client import MQTTMessage
 
@@ -21,6 +22,7 @@ from binders.mqtt.connection import (
 from binders.mqtt.credentials import Credentials, read_credentials
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import BrokerRefusedError
+from speck.model import normalise_address
 from speck.observed import BrokerView, Sent, Taken
 
 log = logging.getLogger(__name__)
@@ -30,7 +32,7 @@ _LONGEST_TOPIC = 65535 - len(bookkeeping.READERS)
 
 
 class MqttBroker:
-    """A broker at `tcp://host:port` or `ssl://host:port`.
+    """A broker at `tcp://host:port` or `ssl://host:port` (other forms are normalised).
 
     Each call opens a connection of its own in the calling thread, so calls may overlap.
     Capability NUMBERS is taken back once the broker has turned out to know MQTT 3.1.1 only;
@@ -40,7 +42,10 @@ class MqttBroker:
     capabilities: frozenset[BrokerCapability]
 
     def __init__(self, target: Target) -> None:
-        self._target = target
+        try:
+            self._target = replace(target, address=normalise_address(target.address))
+        except ValueError as error:
+            raise BrokerRefusedError(f"cannot use this broker: {error}") from error
         self._version = V5
         self.capabilities = _capabilities(V5)
 

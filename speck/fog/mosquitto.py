@@ -18,8 +18,9 @@ SETTINGS: Mapping[str, str] = {
     "persistence": "true",
     "autosave_interval": "5",
     # The Receive Maximum told to publishers: 20, the default, holds a sink to 20 messages a
-    # round trip.
-    "max_inflight_messages": "1000",
+    # round trip. Also what an MQTT 3.1.1 reader, which acknowledges at checkpoints, is sent
+    # between two of them.
+    "max_inflight_messages": "10000",
     # What a session may hold while its reader is away; past it the newest is dropped, although
     # the publisher is told that all is well.
     "max_queued_messages": "1000000",

@@ -482,6 +482,11 @@ class Replay:
             for stream, total in self._totals.items()
         }
 
+    @property
+    def refused(self) -> int:
+        """PUBACKs so far that said that nobody reads; safe from any thread."""
+        return sum(publisher.refused for publisher in self._connections)
+
     def run(self) -> Summary:
         """Publishes everything, waits for every acknowledgement, ends each stream.
 
@@ -510,7 +515,7 @@ class Replay:
             published=self._kinds["detection"],
             malformed=self._kinds["malformed"],
             markers=self._kinds["marker"],
-            refused=sum(publisher.refused for publisher in self._connections),
+            refused=self.refused,
             resent=sum(publisher.resent for publisher in self._connections),
             seconds=seconds,
             cancelled=self._cancel.is_set(),

@@ -34,8 +34,37 @@ TEXTS = st.recursive(
     max_leaves=30,
 )
 PIECES = st.sampled_from(
-    ["jobs:", "- ", "\n", "  ", "a", ": ", "[", "]", "{", "}", ",", "'", '"', "&x ", "*x", "!!str"]
-    + ["|\n", ">-\n", "#", "---\n", "...\n", "? ", "\t", "%YAML 1.1\n", "1", "null", "é", "\\u0000"]
+    [
+        "jobs: ",
+        "- ",
+        "\n",
+        "  ",
+        "a",
+        ": ",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        "'",
+        '"',
+        "&x ",
+        "*x",
+        "!!str",
+        ">-\n",
+        "#",
+        "---\n",
+        "...\n",
+        "? ",
+        "\t",
+        "1",
+        "null",
+        "é",
+        "\\u0000",
+        "%YAML 1.1\n",
+        "\\",
+        "",
+    ]
 )
 
 
@@ -69,14 +98,15 @@ def test_yaml_reads_what_was_written_in_quotes(data: Any) -> None:
 @given(st.lists(PIECES, max_size=40).map("".join) | st.text() | st.binary())
 def test_no_text_gets_past_the_reader(text: str | bytes) -> None:
     for read in (load, load_json):
+        refusal = None
         try:
-            document = read(text)
+            assert plain(read(text).data)
         except InvalidError as exc:
-            assert exc.status == 400
-            assert exc.problems
-            assert all(problem.message for problem in exc.problems)
-        else:
-            assert plain(document.data)
+            refusal = exc
+        if refusal is not None:
+            assert refusal.status == 400
+            assert refusal.problems
+            assert all(problem.message for problem in refusal.problems)
 
 
 @given(st.lists(PIECES, max_size=40).map("".join))

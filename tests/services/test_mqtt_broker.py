@@ -152,6 +152,56 @@ def test_reserving_a_link_with_a_retained_message_queues_nothing(tmp_path: Path)
         assert came == [b"new"]
 
 
+@pytest.mark.parametrize("ended", ["with a goodbye", "by a crash"])
+def test_reserving_after_a_reader_with_messages_under_way_keeps_all_in_order(
+    tmp_path: Path, ended: str
+) -> None:
+    with mosquitto(tmp_path) as server:
+        broker = MqttBroker(Target(server.address))
+        broker.reserve("reader", "t")
+        publish_numbers(server, range(600))
+        held: list[bytes] = []
+        session = Session("reader", clean=False, expiry_s=600, receive_maximum=200, manual_ack=True)
+        with (
+            suppress(Crash),
+            Connection(
+                server.address,
+                Credentials(),
+                session,
+                time.monotonic() + 10,
+                on_message=lambda message: held.append(bytes(message.payload)),
+            ) as reader,
+        ):
+            reader.wait(lambda: len(held) == 200, "hold 200 messages")
+            if ended == "by a crash":
+                raise Crash
+
+        broker.reserve("reader", "t")
+        publish_numbers(server, range(600, 700))
+        broker.reserve("reader", "t")
+
+        came: list[int] = []
+        with Connection(
+            server.address,
+            Credentials(),
+            Session("reader", clean=False),
+            time.monotonic() + 10,
+            on_message=lambda message: came.append(int(message.payload)),
+        ) as connection:
+            connection.wait(lambda: len(came) >= 700, "read")
+        assert came == list(range(700))
+
+
+class Crash(Exception):
+    """Leaves a connection without a goodbye."""
+
+
+def publish_numbers(server: Mosquitto, numbers: range) -> None:
+    with connect(server.address, Session("outside")) as connection:
+        for mid in [connection.send("t", b"%d" % number) for number in numbers]:
+            connection.await_puback(mid, "t")
+
+
 def test_reserve_leaves_other_sessions_alone(tmp_path: Path) -> None:
     with mosquitto(tmp_path) as server:
         came: list[bytes] = []
@@ -235,13 +285,10 @@ def answer_http(server: socket.socket) -> None:
 
 
 def test_a_broker_killed_meanwhile_is_unreachable(tmp_path: Path) -> None:
-    with mosquitto(tmp_path) as server:
-        with connect(server.address, Session("visitor")) as connection:
-            server.kill()
-            with pytest.raises(
-                UnreachableError, match=r"cannot publish to t .*connection was lost"
-            ):
-                connection.publish("t", b"x")
+    with mosquitto(tmp_path) as server, connect(server.address, Session("me")) as connection:
+        server.kill()
+        with pytest.raises(UnreachableError, match=r"^cannot publish to t .*connection was lost"):
+            connection.publish("t", b"x")
 
 
 def test_an_unknown_host_is_unreachable() -> None:
@@ -255,6 +302,16 @@ def test_an_unknown_host_is_unreachable() -> None:
 def test_a_wildcard_is_no_link(topic: str) -> None:
     with pytest.raises(BrokerRefusedError, match="no plain MQTT topic"):
         MqttBroker(Target("tcp://nowhere.invalid:1883")).reserve("one", topic)
+
+
+def test_an_address_may_be_written_otherwise(tmp_path: Path) -> None:
+    with mosquitto(tmp_path) as server:
+        address = server.address.replace("tcp:", "mqtt:") + "/"
+        file = write_credentials(tmp_path, address=server.address)
+
+        assert MqttBroker(Target(address, file)).reach() == "mqtt 5"
+    with pytest.raises(BrokerRefusedError, match="is no address like"):
+        MqttBroker(Target("localhost:1883"))
 
 
 def test_an_http_address_is_refused() -> None:

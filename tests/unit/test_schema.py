@@ -138,14 +138,14 @@ def test_null_places_count_as_absent() -> None:
             "job_name, source_topic, sink_topic, entry_class, job_path",
         ),
         ({"site": ...}, "site: missing: give site or spe_address"),
-        ({"spe_address": "http://x:8081"}, "site: give spe_address or site, not both"),
+        ({"spe_address": "http://x:8081"}, "site: give site or spe_address, not both"),
         (
             {"source_site": "b", "source_broker": "tcp://x"},
-            "source_site: give source_broker or source_site, not both",
+            "source_site: give source_site or source_broker, not both",
         ),
         (
             {"sink_site": "b", "sink_broker": "tcp://x"},
-            "sink_site: give sink_broker or sink_site, not both",
+            "sink_site: give sink_site or sink_broker, not both",
         ),
         ({"args": "--window 10s"}, "args: must be a list of text"),
         ({"args": ["--window", 10]}, "args[1]: must be text, not 10; put it in quotes"),
@@ -411,6 +411,7 @@ def test_a_wrong_default_is_told_once() -> None:
         ({}, "jobs: missing"),
         ({"jobs": None}, "jobs: must not be null; leave the field out"),
         ({"jobs": {}}, "jobs: must be a list"),
+        ({"jobs": [JOB] * 10_001}, "jobs: must be at most 10000 jobs"),
         ({"jobs": [], "inputs": {}}, "inputs: must be a list"),
         ({"jobs": [], "defaults": 1}, "defaults: must be a mapping of field names to values"),
     ],
@@ -424,6 +425,12 @@ def test_the_message_names_the_first_fault_and_counts_the_others() -> None:
         composition_from_data({"name": "x", "a": 1, "b": 2})
     assert caught.value.status == 422
     assert str(caught.value) == "cannot read the composition: jobs: missing (and 2 more)"
+
+
+def test_no_more_faults_are_told_than_anyone_reads() -> None:
+    data = {"jobs": [1] * 500, **{f"unknown-{n}": n for n in range(500)}}
+    found = faults(lambda: composition_from_data(data))
+    assert len(found) == 100
 
 
 def test_another_media_type_is_refused() -> None:

@@ -110,8 +110,7 @@ def test_every_forbidden_thing_is_named() -> None:
         Problem("c.d", "duplicate key 'd' (first on line 3)", 3),
         Problem(
             "e[0]",
-            "tags (tag:yaml.org,2002:python/object:os.system) are not allowed; "
-            "quote what is text",
+            "tags (tag:yaml.org,2002:python/object:os.system) are not allowed; quote what is text",
             5,
         ),
         Problem("c", "duplicate key 'c' (first on line 3)", 6),

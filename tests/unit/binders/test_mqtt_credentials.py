@@ -64,7 +64,7 @@ def test_a_password_needs_a_user(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BrokerRefusedError, match="cannot read the credentials in .*/edge-a"):
+    with pytest.raises(BrokerRefusedError, match=r"cannot read the credentials in .*/edge-a"):
         read_credentials(tmp_path / "edge-a", ADDRESS)
 
 

@@ -1,0 +1,60 @@
+"""A binder of somebody else: a broker that is a dictionary in this process."""
+
+from __future__ import annotations
+
+from speck.binding import BrokerCapability, Finding, Target
+from speck.errors import UnreachableError
+from speck.observed import BrokerView, Sent, Taken
+
+BOXES: dict[str, dict[str, set[str]]] = {"tcp://mailbox:1883": {}}
+"""Address -> client id -> topics: what a real broker would keep."""
+
+
+class MailboxBroker:
+    """A binder needs no base class: the contract is `speck.binding.MessageBroker`."""
+
+    capabilities = frozenset({BrokerCapability.SESSIONS})
+
+    def __init__(self, target: Target) -> None:
+        self._address = target.address
+        self._taken: dict[str, Taken] = {}
+        self._sent: dict[str, Sent] = {}
+
+    def reach(self) -> str:
+        self._sessions()
+        return "mailbox 1.0"
+
+    def reserve(self, client_id: str, topic: str) -> None:
+        self._sessions().setdefault(client_id, set()).add(topic)
+
+    def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
+        self._sessions().pop(client_id, None)
+
+    def view(self) -> BrokerView:
+        self._sessions()
+        return BrokerView(taken=self._taken, sent=self._sent)
+
+    def forget(self, client_id: str) -> None:
+        self._taken.pop(client_id, None)
+        self._sent.pop(client_id, None)
+
+    def check(self) -> list[Finding]:
+        self._sessions()
+        return [
+            Finding(
+                severity="error",
+                setting="persistence",
+                found="none",
+                why="a restart loses every session",
+                mend="use another broker",
+            )
+        ]
+
+    def close(self) -> None:
+        pass
+
+    def _sessions(self) -> dict[str, set[str]]:
+        try:
+            return BOXES[self._address]
+        except KeyError as error:
+            raise UnreachableError(f"cannot reach the mailbox at {self._address}") from error

@@ -1,0 +1,504 @@
+"""How Flink's REST API really behaves, and that the binder copes; each against a real Flink."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import requests
+
+from binders.flink.engine import FlinkEngine
+from speck.binding import SavepointProgress, Submission, Target
+from speck.errors import DuplicateJobError, EngineRefusedError
+from speck.observed import RunState
+from tests.flink_server import JOB_CLASS, FlinkServer, flink_cluster, sha256_of, wait_for
+
+
+class Site:
+    """A Flink, a binder on it, and the trial job."""
+
+    def __init__(self, server: FlinkServer, jar: Path):
+        self.server = server
+        self.jar = jar
+        self.engine = FlinkEngine(Target(server.url))
+
+    def submission(
+        self, *args: str, job: str | None = None, width: int = 1, savepoint: str | None = None
+    ) -> Submission:
+        return Submission(
+            engine_job_id=job or uuid4().hex,
+            job_name="trial",
+            jar=sha256_of(self.jar),
+            jar_file=self.jar,
+            entry_class=JOB_CLASS,
+            args=("--job-name", "trial", *args),
+            parallelism=width,
+            savepoint=savepoint,
+        )
+
+    def start(self, *args: str, **options: Any) -> str:
+        wanted = self.submission(*args, **options)
+        self.engine.submit(wanted)
+        return wanted.engine_job_id
+
+    def run(self, *args: str, **options: Any) -> str:
+        job = self.start(*args, **options)
+        self.becomes(job, RunState.RUNNING)
+        return job
+
+    def becomes(self, job: str, state: RunState) -> None:
+        wait_for(f"{job} to be {state}", lambda: self.engine.status(job) is state)
+
+    def folder(self) -> Path:
+        return self.server.state_dir / uuid4().hex
+
+    def finished(self, job: str, trigger: str) -> SavepointProgress:
+        def look() -> SavepointProgress | None:
+            progress = self.engine.savepoint_progress(job, trigger)
+            return progress if progress.done else None
+
+        return wait_for("the savepoint", look)
+
+    def stop(self, job: str) -> SavepointProgress:
+        trigger = uuid4().hex
+        self.engine.stop(job, f"file://{self.folder()}", trigger)
+        return self.finished(job, trigger)
+
+    def jar_id(self) -> str:
+        """The trial jar's id, uploading it when it is not there."""
+        self.engine.upload(self.jar, sha256_of(self.jar))
+        return self.jar_ids()[0]
+
+    def jar_ids(self) -> list[str]:
+        name = f"{sha256_of(self.jar)}.jar"
+        files = self.server.get("/jars").json()["files"]
+        return [jar["id"] for jar in files if jar["name"] == name]
+
+    def newest_folder(self, job: str) -> int:
+        """The highest n of the job's chk-n folders that are complete."""
+        folder = self.server.state_dir / "checkpoints" / job
+        return max(
+            (int(path.parent.name[4:]) for path in folder.glob("chk-*/_metadata")), default=0
+        )
+
+    def tidy(self) -> None:
+        for job in self.engine.view().jobs.values():
+            if not job.state.terminal:
+                self.engine.cancel(job.engine_job_id)
+        wait_for("free slots", lambda: self._all_free())
+
+    def _all_free(self) -> bool:
+        slots = self.engine.view().slots
+        return slots is not None and slots.free == slots.total
+
+
+@pytest.fixture
+def site(flink: FlinkServer, trial_jar: Path) -> Iterator[Site]:
+    site = Site(flink, trial_jar)
+    yield site
+    site.tidy()
+    site.engine.close()
+
+
+@pytest.fixture(scope="module")
+def slow_views(tmp_path_factory: pytest.TempPathFactory, trial_jar: Path) -> Iterator[Site]:
+    """An engine with Flink's own caches of 3 s, small requests, and a minute between restarts."""
+    config = {
+        "rest.cache.execution-graph.timeout": "3 s",
+        "rest.cache.checkpoint-statistics.timeout": "3 s",
+        "rest.server.max-content-length": "200000",
+        "restart-strategy.fixed-delay.delay": "60 s",
+        "cluster.intercept-user-system-exit": "DISABLED",
+        "heartbeat.timeout": "50000",
+        "execution.checkpointing.num-retained": "1",
+        "rest.async.store-duration": "5 min",
+        "metrics.fetcher.update-interval": "10000",
+    }
+    folder = tmp_path_factory.mktemp("slow-views")
+    with flink_cluster(folder, slots=2, config=config) as server:
+        yield Site(server, trial_jar)
+
+
+def upload(server: FlinkServer, name: str, content: bytes, **fields: str) -> requests.Response:
+    files = {"anything": (name, content)}
+    return requests.post(f"{server.url}/jars/upload", files=files, data=fields, timeout=30)
+
+
+# Jars
+
+
+def test_upload_takes_any_content_under_a_jar_name_and_no_other_field(site: Site) -> None:
+    first = upload(site.server, "junk.jar", b"no zip at all")
+    second = upload(site.server, "junk.jar", b"no zip at all")
+    ids = [Path(answer.json()["filename"]).name for answer in (first, second)]
+    assert ids[0] != ids[1]
+    assert all(each.endswith("_junk.jar") for each in ids)
+    assert upload(site.server, "junk.zip", b"no zip at all").status_code == 400
+    assert upload(site.server, "junk.jar", b"no zip at all", more="x").status_code == 400
+    for each in ids:
+        assert requests.delete(f"{site.server.url}/jars/{each}", timeout=20).ok
+
+
+def test_a_broken_jar_is_found_by_trying_main(site: Site, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.jar"
+    broken.write_bytes(b"no zip at all")
+    site.jar = broken
+    with pytest.raises(EngineRefusedError, match="zip END header not found"):
+        site.engine.try_main(site.submission())
+
+
+def test_upload_passes_the_limit_on_requests_and_memory_stays_flat(
+    slow_views: Site, tmp_path: Path
+) -> None:
+    big = tmp_path / "big.jar"
+    with big.open("wb") as file:
+        file.truncate(64 * 1024 * 1024)
+    tracemalloc.start()
+    try:
+        slow_views.engine.upload(big, "b" * 64)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * 1024 * 1024
+    sizes = [
+        path.stat().st_size for path in (slow_views.server.folder / "upload").rglob("*bbb.jar")
+    ]
+    assert sizes == [64 * 1024 * 1024]
+
+
+def test_many_threads_upload_one_copy(site: Site, tmp_path: Path) -> None:
+    site.jar = tmp_path / "copy.jar"
+    site.jar.write_bytes(uuid4().bytes)
+    with ThreadPoolExecutor(16) as pool:
+        for _ in pool.map(lambda _: site.engine.upload(site.jar, sha256_of(site.jar)), range(32)):
+            pass
+    assert len(site.jar_ids()) == 1
+    again = FlinkEngine(Target(site.server.url))
+    again.upload(site.jar, sha256_of(site.jar))
+    assert len(site.jar_ids()) == 1, "another binder finds it by its name"
+
+
+def test_a_jar_that_has_vanished_is_uploaded_again(site: Site) -> None:
+    gone = site.jar_id()
+    assert site.engine.has_jar(sha256_of(site.jar))
+    requests.delete(f"{site.server.url}/jars/{gone}", timeout=20)
+    answer = site.server.post(f"/jars/{gone}/run", {"entryClass": JOB_CLASS})
+    assert answer.status_code == 500
+    assert "does not exist" in answer.text
+    site.engine.try_main(site.submission())
+    assert gone not in site.jar_ids()
+    assert site.run()
+
+
+# Run
+
+
+def test_unknown_fields_are_ignored_in_silence_and_parallelism_is_1(site: Site) -> None:
+    job = uuid4().hex
+    body = {"entryClass": JOB_CLASS, "jobId": job, "programArgs": "--job-name other"}
+    assert site.server.post(f"/jars/{site.jar_id()}/run", body).ok
+    site.becomes(job, RunState.RUNNING)
+    assert site.engine.view().jobs[job].name == "trial"
+    assert {node["parallelism"] for node in site.engine.job_plan(job)["nodes"]} == {1}
+
+
+def test_arguments_arrive_one_by_one(site: Site) -> None:
+    job = site.run("--job-name", "ignored: the first one counts", "--count-uid", "a b  \"c' d")
+    assert site.engine.view().jobs[job].name == "trial"
+
+
+def test_a_failing_main_is_told_in_one_line_and_burns_nothing(site: Site) -> None:
+    wanted = site.submission("--fail-main")
+    told = (
+        "ProgramInvocationException: The main method caused an error: cannot read the trial table"
+    )
+    for what, call in (("try main of", site.engine.try_main), ("start", site.engine.submit)):
+        with pytest.raises(EngineRefusedError) as refused:
+            call(wanted)
+        assert str(refused.value) == f"cannot {what} trial: {told}"
+    assert site.engine.status(wanted.engine_job_id) is None
+    assert site.run(job=wanted.engine_job_id)
+
+
+def test_a_missing_entry_class_is_named(site: Site) -> None:
+    wanted = site.submission()
+    nowhere = Submission(wanted.engine_job_id, "trial", wanted.jar, wanted.jar_file, "a.B", ())
+    with pytest.raises(EngineRefusedError, match=r"entry point class 'a\.B' was not found"):
+        site.engine.try_main(nowhere)
+
+
+def test_a_job_that_calls_exit_is_refused_and_the_engine_lives(site: Site) -> None:
+    for call in (site.engine.try_main, site.engine.submit):
+        with pytest.raises(EngineRefusedError, match="attempted to exit JVM"):
+            call(site.submission("--exit"))
+    assert site.server.process.running
+    assert site.engine.view().version
+
+
+def test_a_main_that_fails_after_submitting_has_started_the_job(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        job = site.run("--fail-after")
+    assert "cannot say goodbye" in caplog.text
+    assert site.engine.status(job) is RunState.RUNNING
+
+
+def test_a_duplicate_id_is_400_after_main_has_run(site: Site) -> None:
+    job = site.run()
+    body = {"entryClass": JOB_CLASS, "jobId": job}
+    answer = site.server.post(f"/jars/{site.jar_id()}/run", body)
+    assert answer.status_code == 400
+    assert "Failed to execute job 'trial'" in answer.text, "main got as far as submitting"
+    with pytest.raises(DuplicateJobError):
+        site.engine.submit(site.submission(job=job))
+
+
+def test_a_bad_savepoint_burns_the_id(site: Site) -> None:
+    job = uuid4().hex
+    with pytest.raises(EngineRefusedError, match="Cannot find checkpoint or savepoint"):
+        site.engine.submit(site.submission(job=job, savepoint="/nowhere/savepoint-1"))
+    assert site.engine.status(job) is RunState.FAILED
+    with pytest.raises(DuplicateJobError):
+        site.engine.submit(site.submission(job=job))
+
+
+def test_state_that_does_not_fit_is_refused_not_dropped(site: Site) -> None:
+    location = site.stop(site.run()).location
+    with pytest.raises(EngineRefusedError, match="Cannot map checkpoint/savepoint state"):
+        site.engine.submit(site.submission("--count-uid", "other", savepoint=location))
+
+
+def test_running_does_not_mean_that_tasks_run(site: Site) -> None:
+    job = site.start(width=9)
+    state = wait_for("a plan", lambda: site.server.get(f"/jobs/{job}").json()["state"] == "RUNNING")
+    assert state
+    assert site.engine.status(job) is RunState.STARTING
+    view = site.engine.view().jobs[job]
+    assert view.state is RunState.STARTING
+    assert (view.tasks_running, view.tasks_total) == (0, 18)
+
+
+def test_an_unknown_job_is_404_but_its_status_500(site: Site) -> None:
+    nobody = uuid4().hex
+    assert site.server.get(f"/jobs/{nobody}").status_code == 404
+    assert site.server.get(f"/jobs/{nobody}/status").status_code == 500
+    assert site.engine.status(nobody) is None
+
+
+def test_a_failed_job_tells_why(site: Site) -> None:
+    job = site.start("--fail-task")
+    site.becomes(job, RunState.FAILED)
+    failures = site.engine.exceptions(job)
+    assert any("cannot count" in failure.trace for failure in failures)
+    assert [failure.at_ms for failure in failures] == sorted(
+        (failure.at_ms for failure in failures), reverse=True
+    )
+    assert all(len(str(failure.name)) < 200 for failure in failures)
+
+
+def test_a_job_between_two_tries_is_restarting(slow_views: Site) -> None:
+    job = slow_views.start("--fail-task")
+    slow_views.becomes(job, RunState.RESTARTING)
+    assert slow_views.engine.view().jobs[job].state is RunState.RESTARTING
+    slow_views.tidy()
+
+
+# Stop and savepoints
+
+
+def test_a_good_savepoint_of_a_job_that_failed_while_stopping(site: Site) -> None:
+    job = site.run("--fail-close")
+    progress = site.stop(job)
+    assert progress.location is not None
+    assert progress.failure is not None
+    site.becomes(job, RunState.FAILED)
+    newest = site.engine.newest_state(job)
+    assert newest is not None
+    assert newest.path == progress.location
+    assert site.run(savepoint=progress.location)
+
+
+def test_a_lost_answer_is_found_in_the_stops_own_folder(site: Site) -> None:
+    job, folder, trigger = site.run(), site.folder(), uuid4().hex
+    site.engine.stop(job, f"file://{folder}", trigger)
+    site.becomes(job, RunState.FINISHED)
+    found = [path.parent for path in folder.glob("savepoint-*/_metadata")]
+    assert [f"file:{path}" for path in found] == [site.finished(job, trigger).location]
+
+
+def test_the_first_folder_of_a_trigger_counts(site: Site) -> None:
+    job, first, second, trigger = site.run(), site.folder(), site.folder(), uuid4().hex
+    site.engine.stop(job, f"file://{first}", trigger)
+    site.engine.stop(job, f"file://{second}", trigger)
+    location = site.finished(job, trigger).location
+    assert location is not None
+    assert location.startswith(f"file:{first}/")
+    assert not second.exists()
+
+
+def test_a_slow_savepoint_is_not_a_failed_one(site: Site) -> None:
+    job, trigger = site.run("--slow-snapshot", "1500"), uuid4().hex
+    site.engine.stop(job, f"file://{site.folder()}", trigger)
+    assert site.engine.savepoint_progress(job, trigger) == SavepointProgress(done=False)
+    assert site.finished(job, trigger).location is not None
+
+
+def test_a_stop_that_finds_no_running_tasks_fails_by_its_progress(site: Site) -> None:
+    job = site.start(width=9)
+    progress = site.stop(job)
+    assert progress.location is None
+    assert progress.failure is not None
+    assert "\n" not in progress.failure
+    assert site.engine.status(job) is RunState.STARTING
+
+
+def test_a_savepoint_is_restored_after_its_folder_has_moved(site: Site, tmp_path: Path) -> None:
+    location = site.stop(site.run()).location
+    assert location is not None
+    moved = tmp_path / "elsewhere" / "savepoint"
+    shutil.move(location.removeprefix("file:"), moved)
+    assert site.run(savepoint=f"file://{moved}")
+
+
+def test_checkpoints_of_a_job_that_finished_are_gone(site: Site) -> None:
+    job = site.start("--records", "1500")
+    wait_for("a checkpoint", lambda: site.engine.newest_state(job))
+    site.becomes(job, RunState.FINISHED)
+    assert site.engine.newest_state(job) is None
+    assert site.newest_folder(job) == 0
+
+
+def test_what_it_was_restored_from_counts_until_a_checkpoint_completes(site: Site) -> None:
+    location = site.stop(site.run()).location
+    job = site.start(width=9, savepoint=location)
+    newest = wait_for("the restored state", lambda: site.engine.newest_state(job))
+    assert newest.path == location
+
+
+def test_cancel_answers_409_or_404_once_the_job_is_gone(site: Site) -> None:
+    job = site.run()
+    site.stop(job)
+    site.becomes(job, RunState.FINISHED)
+    cancel = f"{site.server.url}/jobs/%s?mode=cancel"
+    assert requests.patch(cancel % job, timeout=20).status_code == 409
+    assert requests.patch(cancel % uuid4().hex, timeout=20).status_code == 404
+    site.engine.cancel(job)
+    site.engine.cancel(uuid4().hex)
+    assert site.engine.status(job) is RunState.FINISHED
+
+
+def test_the_newest_checkpoint_is_not_one_out_of_a_cache(slow_views: Site) -> None:
+    job = slow_views.run()
+    seen = wait_for("a checkpoint", lambda: slow_views.engine.newest_state(job))
+    wait_for(
+        "a checkpoint that the engine's cache does not hold",
+        lambda: slow_views.newest_folder(job) > seen.checkpoint_id,
+    )
+    slow_views.engine.cancel(job)
+    wait_for("its end", lambda: slow_views.engine.view().jobs[job].state.terminal)
+    newest = slow_views.engine.newest_state(job)
+    assert newest is not None
+    assert newest.checkpoint_id == slow_views.newest_folder(job)
+
+
+# Death of the JobManager
+
+
+def test_after_kill_9_jobs_are_unknown_jars_are_there_and_state_is_good(
+    tmp_path: Path, trial_jar: Path
+) -> None:
+    with flink_cluster(tmp_path, slots=2) as server:
+        site = Site(server, trial_jar)
+        job = site.run()
+        wait_for("a checkpoint", lambda: site.engine.newest_state(job))
+        server.restart("engine")
+        assert site.engine.status(job) is None
+        assert FlinkEngine(Target(server.url)).has_jar(sha256_of(trial_jar))
+        state = server.state_dir / "checkpoints" / job / f"chk-{site.newest_folder(job)}"
+        new = site.run(savepoint=f"file://{state}")
+        assert len(site.jar_ids()) == 1
+        restored = server.get(f"/jobs/{new}/checkpoints").json()["latest"]["restored"]
+        assert restored["external_path"] == f"file:{state}"
+
+
+@pytest.mark.long
+def test_a_task_manager_leaves_a_dead_job_manager_and_offers_its_slots_again(
+    tmp_path: Path, trial_jar: Path
+) -> None:
+    with flink_cluster(tmp_path, slots=2, kind="cluster") as server:
+        site = Site(server, trial_jar)
+        job = site.run(width=2)
+        server.restart("jobmanager")
+        assert site.engine.status(job) is None
+        site.tidy()
+        assert site.run(width=2)
+
+
+# Metrics
+
+
+def test_only_the_operators_own_counters_count_in_a_chained_job(site: Site) -> None:
+    job = site.run("--chained")
+    metrics = wait_for(
+        "counters",
+        lambda: (
+            found
+            if (found := site.engine.metrics(job)).get("Source__numbers.numRecordsOut")
+            else None
+        ),
+    )
+    vertices = site.server.get(f"/jobs/{job}").json()["vertices"]
+    assert [vertex["metrics"]["write-records"] for vertex in vertices] == [0]
+    assert metrics["nothing__Writer.numRecordsIn"] > 0
+    assert metrics["nothing__Writer.numRecordsSend"] == 0, "the writer itself must count"
+    busy = [name for name in metrics if name.endswith(".accumulateBusyTimeMs")]
+    assert busy == [f"{vertices[0]['id']}.accumulateBusyTimeMs"]
+    assert not [name for name in metrics if "PerSecond" in name or "Watermark" in name]
+
+
+def test_one_unknown_name_empties_an_aggregated_answer(site: Site) -> None:
+    job = site.run()
+    vertex = f"/jobs/{job}/vertices/{site.engine.job_plan(job)['nodes'][0]['id']}"
+    known, unknown = "numRecordsIn", "numRecordsNever"
+    wait_for("metrics", lambda: site.server.get(f"{vertex}/metrics").json())
+    every = site.server.get(f"{vertex}/subtasks/metrics", get=f"{known},{unknown}", agg="sum")
+    assert every.json() == []
+    each = site.server.get(f"{vertex}/metrics", get=f"0.{known},0.{unknown}").json()
+    assert [metric["id"] for metric in each] == [f"0.{known}"]
+
+
+def test_a_wide_job_has_more_metrics_than_one_request_takes(site: Site) -> None:
+    job = site.run(width=8)
+    names = ("Source__numbers.numRecordsOut", "count.numRecordsIn", "nothing__Writer.numRecordsIn")
+    wait_for("all", lambda: set(names) <= set(site.engine.metrics(job)))
+
+
+# Settings
+
+
+def test_the_fogs_engine_passes_its_own_check(site: Site) -> None:
+    site.run()
+    assert site.engine.check() == []
+
+
+def test_check_names_what_is_wrong_and_mends_it(slow_views: Site) -> None:
+    mends = {finding.setting: finding.mend for finding in slow_views.engine.check()}
+    assert mends == {
+        "cluster.intercept-user-system-exit": "cluster.intercept-user-system-exit: THROW",
+        "heartbeat.timeout": "heartbeat.timeout: 10000",
+        "execution.checkpointing.num-retained": "execution.checkpointing.num-retained: 5",
+        "rest.async.store-duration": "rest.async.store-duration: 1h",
+        "metrics.fetcher.update-interval": "metrics.fetcher.update-interval: 2000",
+        "rest.cache.execution-graph.timeout": "rest.cache.execution-graph.timeout: 500",
+        "rest.cache.checkpoint-statistics.timeout": (
+            "rest.cache.checkpoint-statistics.timeout: 500"
+        ),
+    }

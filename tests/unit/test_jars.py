@@ -1,0 +1,223 @@
+"""Jars are found below their folders only, and named by their content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from speck.errors import InvalidError, NotFoundError, SpeckError
+from speck.jars import Jar, JarFinder, class_fault
+
+
+class Later:
+    """A clock by which every file of a test was written long ago."""
+
+    def __init__(self, ahead: timedelta = timedelta(hours=1)) -> None:
+        self._ahead = ahead
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self._ahead
+
+    def monotonic(self) -> float:
+        raise NotImplementedError
+
+    def wait(self, seconds: float) -> None:
+        raise NotImplementedError
+
+    def new_id(self) -> str:
+        raise NotImplementedError
+
+
+def finder(*folders: Path, clock: Later | None = None) -> JarFinder:
+    return JarFinder(folders, lambda sha256: None, clock or Later())
+
+
+def refusal(find: JarFinder, path: str) -> SpeckError:
+    with pytest.raises(SpeckError) as caught:
+        find(path)
+    return caught.value
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "jars"
+    made.mkdir()
+    (made / "a.jar").write_bytes(b"one")
+    return made
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_relative_and_absolute_paths(folder: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    find = finder(empty, folder)
+    jar = Jar(sha256(b"one"), folder.resolve() / "a.jar")
+    assert find("a.jar") == jar
+    assert find(str(folder / "a.jar")) == jar
+    assert find("../jars/a.jar") == jar
+
+
+def test_a_missing_jar(folder: Path) -> None:
+    error = refusal(finder(folder), "b.jar")
+    assert isinstance(error, NotFoundError)
+    assert str(error) == f"cannot find the jar b.jar in the jar folders ({folder})"
+
+
+def test_a_folder_is_no_jar(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    assert isinstance(refusal(finder(folder), "sub"), NotFoundError)
+    assert isinstance(refusal(finder(folder), "."), NotFoundError)
+
+
+def test_a_pipe_is_no_jar(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    assert isinstance(refusal(finder(folder), "pipe"), NotFoundError)
+
+
+@pytest.mark.parametrize("path", ["/etc/hostname", "../outside.jar", "link.jar", "deep/x.jar"])
+def test_outside_the_folders(folder: Path, tmp_path: Path, path: str) -> None:
+    outside = tmp_path / "outside.jar"
+    outside.write_bytes(b"x")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "x.jar").write_bytes(b"x")
+    (folder / "link.jar").symlink_to(outside)
+    (folder / "deep").symlink_to(tmp_path / "elsewhere")
+    error = refusal(finder(folder), path)
+    assert isinstance(error, InvalidError)
+    assert str(error) == f"cannot use the jar {path}: it lies outside the jar folders ({folder})"
+
+
+def test_a_neighbour_with_the_same_beginning_is_outside(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "jars-of-others"
+    other.mkdir()
+    (other / "a.jar").write_bytes(b"x")
+    assert isinstance(refusal(finder(folder), str(other / "a.jar")), InvalidError)
+
+
+def test_no_folder_is_configured() -> None:
+    assert str(refusal(finder(), "a.jar")) == (
+        "cannot use the jar a.jar: it lies outside the jar folders (none is configured)"
+    )
+
+
+def test_links_that_stay_inside_are_followed(folder: Path, tmp_path: Path) -> None:
+    (folder / "latest.jar").symlink_to("a.jar")
+    (tmp_path / "shortcut").symlink_to(folder)
+    assert finder(folder)("latest.jar").file == folder.resolve() / "a.jar"
+    assert finder(tmp_path / "shortcut")("a.jar").file == folder.resolve() / "a.jar"
+
+
+def test_a_loop_of_links_is_refused(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    assert str(refusal(finder(folder), "loop/a.jar")).startswith("cannot ")
+
+
+def test_a_name_that_no_file_can_have_is_refused(folder: Path) -> None:
+    assert str(refusal(finder(folder), "a\0b")).startswith("cannot read the jar ")
+
+
+def test_artifacts(tmp_path: Path) -> None:
+    stored = tmp_path / "stored"
+    stored.write_bytes(b"x")
+    digest = sha256(b"x")
+    find = JarFinder([], {digest: stored}.get, Later())
+    assert find(f"artifact:{digest}") == Jar(digest, stored)
+    other = "0" * 64
+    error = refusal(find, f"artifact:{other}")
+    assert isinstance(error, NotFoundError)
+    assert str(error) == (
+        f"cannot find the artifact {other}; upload it with PUT /artifacts/{other}"
+    )
+
+
+def test_the_hash_follows_the_content(folder: Path) -> None:
+    find = finder(folder)
+    assert find("a.jar").sha256 == sha256(b"one")
+    (folder / "a.jar").write_bytes(b"two")
+    os.utime(folder / "a.jar", ns=(1, 1))
+    assert find("a.jar").sha256 == sha256(b"two")
+
+
+def test_an_unchanged_file_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    digest = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda *args: reads.append(1) or digest(*args))
+    find = finder(folder)
+    assert find("a.jar") == find("a.jar")
+    assert len(reads) == 1
+
+
+def test_a_file_just_written_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    digest = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda *args: reads.append(1) or digest(*args))
+    find = finder(folder, clock=Later(timedelta(hours=-1)))
+    assert find("a.jar") == find("a.jar")
+    assert len(reads) == 2
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = hashlib.file_digest
+
+    def slow(*args):
+        found = digest(*args)
+        (folder / "a.jar").write_bytes(b"longer than before")
+        return found
+
+    monkeypatch.setattr(hashlib, "file_digest", slow)
+    assert str(refusal(finder(folder), "a.jar")) == (
+        "cannot read the jar a.jar: it changed while it was read; try again when it is complete"
+    )
+
+
+def jar_of(path: Path, *classes: str) -> Jar:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in classes:
+            archive.writestr(name.replace(".", "/") + ".class", b"\xca\xfe\xba\xbe")
+        archive.writestr("META-INF/versions/11/io/Hidden.class", b"")
+        archive.writestr("readme.txt", b"")
+    return Jar(sha256(path.read_bytes()), path)
+
+
+def test_the_entry_class_must_be_in_the_jar(tmp_path: Path) -> None:
+    jar = jar_of(tmp_path / "a.jar", "io.speck.jobs.Clean", "io.speck.jobs.Outer$Inner")
+    assert class_fault(jar, "io.speck.jobs.Clean") is None
+    assert class_fault(jar, "io.speck.jobs.Outer$Inner") is None
+    assert class_fault(jar, "Clean") == (
+        "the jar holds no class Clean; the nearest are io.speck.jobs.Clean"
+    )
+
+
+def test_at_most_five_near_classes_are_named(tmp_path: Path) -> None:
+    names = [f"io.speck.jobs.Job{n}" for n in range(9)]
+    jar = jar_of(tmp_path / "a.jar", *names, "other.clean", "a.much.longer.name.of.Something")
+    fault = class_fault(jar, "io.speck.jobs.Clean")
+    assert fault is not None
+    assert fault.startswith(
+        "the jar holds no class io.speck.jobs.Clean; the nearest are other.clean, io.speck.jobs."
+    )
+    assert fault.count(", ") == 4
+
+
+def test_a_jar_without_classes(tmp_path: Path) -> None:
+    assert class_fault(jar_of(tmp_path / "a.jar"), "io.Hidden") == (
+        "the jar holds no class io.Hidden; it holds no classes"
+    )
+
+
+def test_what_is_no_jar(tmp_path: Path) -> None:
+    file = tmp_path / "a.jar"
+    file.write_bytes(b"text")
+    assert class_fault(Jar(sha256(b"text"), file), "A") == (
+        "the file is no jar: File is not a zip file"
+    )

@@ -1,0 +1,305 @@
+"""The planner, by the text of its plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from speck.inventory import Deployed, Inventory, Session
+from speck.model import (
+    Composition,
+    DesiredState,
+    Job,
+    Link,
+    Upgrade,
+    engine_job_id,
+    sink_client_id,
+    source_client_id,
+)
+from speck.observed import BrokerView, EngineJob, EngineView, Observation, RunState, Sent, Slots
+from speck.plan import Plan
+from speck.planner import plan
+
+INSTALLATION = "0123456789abcdef"
+JAR = "a" * 64
+
+
+def job(name: str, source: str, sink: str, site: str = "edge-a", **more: object) -> Job:
+    """`source` and `sink` are `site/topic`."""
+    links = [Link(f"tcp://{s}:1883", t) for s, t in (source.split("/"), sink.split("/"))]
+    made = Job(
+        job_name=name,
+        site=site,
+        spe_address=f"http://{site}:8081",
+        source=links[0],
+        sink=links[1],
+        source_site=source.split("/")[0],
+        sink_site=sink.split("/")[0],
+        entry_class="package.ExampleJob",
+        jar=JAR,
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def deployed(*jobs: Job) -> Inventory:
+    """An inventory in which every job runs as its first attempt."""
+    incarnations = {
+        j.job_name: Deployed(j, 1, engine_job_id(INSTALLATION, "c", j.job_name, 1), confirmed=True)
+        for j in jobs
+    }
+    sessions = tuple(
+        Session(
+            source_client_id(INSTALLATION, j.job_name, j.source),
+            j.source,
+            j.source_site,
+            j.job_name,
+        )
+        for j in jobs
+    )
+    return Inventory(incarnations, sessions, {j.job_name: 1 for j in jobs})
+
+
+def running(inventory: Inventory, free: int = 8, **states: RunState) -> Observation:
+    """Every incarnation runs, or is in the state given by its name; all sites answer."""
+    sites: dict[str, dict[str, EngineJob]] = {"edge-a": {}, "edge-b": {}, "cloud": {}}
+    for name, d in inventory.jobs.items():
+        state = states.get(name, RunState.RUNNING)
+        sites[d.job.site][d.engine_job_id] = EngineJob(d.engine_job_id, name, state, 1, 1)
+    return Observation(
+        {site: EngineView("2.3.0", Slots(8, free), jobs) for site, jobs in sites.items()}
+    )
+
+
+def planned(
+    inventory: Inventory, *jobs: Job, observed: Observation | None = None, **options: bool
+) -> Plan:
+    observed = observed or running(inventory)
+    return plan(Composition("c", jobs), inventory, observed, INSTALLATION, **options)
+
+
+def text(made: Plan) -> str:
+    return "\n" + str(made) + "\n"
+
+
+A = job("A", "edge-a/T-1", "cloud/T-2")
+B = job("B", "cloud/T-2", "cloud/T-3", site="cloud")
+
+
+def test_new_jobs_start_after_the_readers_of_their_links_are_reserved() -> None:
+    assert (
+        text(planned(Inventory(), A, B))
+        == """
+[] -> #1 reserve edge-a/T-1 for A: new reader
+[] -> #2 reserve cloud/T-2 for B: new reader
+[] -> #3 upload aaaaaaaa to edge-a: needed there
+[1,2,3] -> #4 start A on edge-a: new job
+[] -> #5 upload aaaaaaaa to cloud: needed there
+[2,5] -> #6 start B on cloud: new job
+"""
+    )
+
+
+def test_nothing_to_do_when_everything_runs_as_wanted() -> None:
+    made = planned(deployed(A, B), A, B)
+    assert made.empty
+    assert made.summary() == {"add": 0, "update": 0, "move": 0, "remove": 0, "unchanged": 2}
+
+
+def test_the_order_of_jobs_in_the_composition_does_not_matter() -> None:
+    assert str(planned(Inventory(), A, B)) == str(planned(Inventory(), B, A))
+
+
+def test_new_args_update_in_place_after_main_was_tried() -> None:
+    made = planned(deployed(A, B), replace(A, args=("--x",)), B)
+    assert (
+        text(made)
+        == """
+[] -> #1 upload aaaaaaaa to edge-a: needed there
+[1] -> #2 try A on edge-a: before it stops
+[2] -> #3 stop A on edge-a: args changed
+[1,3] -> #4 start A on edge-a: args changed
+"""
+    )
+
+
+def test_a_rebuilt_jar_is_an_update() -> None:
+    made = planned(deployed(A), replace(A, jar="b" * 64))
+    assert made.jobs[0].action == "update"
+    assert made.jobs[0].reason == "jar aaaaaaaa -> bbbbbbbb"
+
+
+def test_a_move_keeps_the_session_of_an_unchanged_link() -> None:
+    made = planned(deployed(A, B), replace(A, site="edge-b", spe_address="http://edge-b:8081"), B)
+    assert (
+        text(made)
+        == """
+[] -> #1 upload aaaaaaaa to edge-b: needed there
+[1] -> #2 try A on edge-b: before it stops
+[2] -> #3 stop A on edge-a: site edge-a -> edge-b
+[1,3] -> #4 start A on edge-b: site edge-a -> edge-b
+"""
+    )
+
+
+def test_a_link_that_both_ends_leave_is_drained_between_their_stops() -> None:
+    new = (
+        replace(A, sink=Link("tcp://cloud:1883", "T-9")),
+        replace(B, source=Link("tcp://cloud:1883", "T-9")),
+    )
+    assert (
+        text(planned(deployed(A, B), *new))
+        == """
+[] -> #1 reserve cloud/T-9 for B: new reader
+[] -> #2 upload aaaaaaaa to edge-a: needed there
+[2] -> #3 try A on edge-a: before it stops
+[3] -> #4 stop A on edge-a: sink cloud/T-2 -> cloud/T-9
+[] -> #5 upload aaaaaaaa to cloud: needed there
+[5] -> #6 try B on cloud: before it stops
+[4] -> #7 drain cloud/T-2 for B: A left it
+[6,7] -> #8 stop B on cloud: source cloud/T-2 -> cloud/T-9
+[1,2,4] -> #9 start A on edge-a: sink cloud/T-2 -> cloud/T-9
+[1,5,8] -> #10 start B on cloud: source cloud/T-2 -> cloud/T-9
+[8,10] -> #11 release cloud/T-2 of B: left
+"""
+    )
+
+
+def test_a_chain_can_be_turned_round() -> None:
+    turned = (job("A", "cloud/T-2", "cloud/T-3"), job("B", "edge-a/T-1", "cloud/T-2", "cloud"))
+    assert (
+        text(planned(deployed(A, B), *turned))
+        == """
+[] -> #1 reserve cloud/T-2 for A: new reader
+[] -> #2 reserve edge-a/T-1 for B: new reader
+[] -> #3 upload aaaaaaaa to edge-a: needed there
+[3] -> #4 try A on edge-a: before it stops
+[4] -> #5 stop A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
+[] -> #6 upload aaaaaaaa to cloud: needed there
+[6] -> #7 try B on cloud: before it stops
+[5] -> #8 drain cloud/T-2 for B: A left it
+[7,8] -> #9 stop B on cloud: source cloud/T-2 -> edge-a/T-1; sink cloud/T-3 -> cloud/T-2
+[1,3,5] -> #10 start A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
+[1,2,6,9] -> #11 start B on cloud: source cloud/T-2 -> edge-a/T-1; sink cloud/T-3 -> cloud/T-2
+[5,10] -> #12 release edge-a/T-1 of A: left; abandons what is queued (number not known)
+[9,11] -> #13 release cloud/T-2 of B: left
+"""
+    )
+
+
+def test_removal_drains_from_the_beginning_to_the_end() -> None:
+    assert (
+        text(planned(deployed(A, B)))
+        == """
+[] -> #1 stop A on edge-a: no longer wanted
+[1] -> #2 drain cloud/T-2 for B: A left it
+[2] -> #3 cancel B on cloud: no longer wanted
+[1] -> #4 release edge-a/T-1 of A: left; abandons what is queued (number not known)
+[3] -> #5 release cloud/T-2 of B: left
+[1,4] -> #6 forget A: removed
+[3,5] -> #7 forget B: removed
+"""
+    )
+
+
+def test_removal_without_draining_cancels_all_at_once() -> None:
+    assert (
+        text(planned(deployed(A, B), drain=False))
+        == """
+[] -> #1 cancel A on edge-a: no longer wanted
+[] -> #2 cancel B on cloud: no longer wanted
+[1] -> #3 release edge-a/T-1 of A: left; abandons what is queued (number not known)
+[2] -> #4 release cloud/T-2 of B: left; abandons what is queued (number not known)
+[1,3] -> #5 forget A: removed
+[2,4] -> #6 forget B: removed
+"""
+    )
+
+
+def test_the_plan_says_how_many_messages_a_reader_abandons() -> None:
+    inventory = deployed(A, B)
+    sink = sink_client_id(INSTALLATION, "A", A.source)
+    brokers = {"cloud": BrokerView({}, {sink: Sent("p", 1, 5)})}
+    observed = replace(running(inventory), brokers=brokers)
+    made = planned(inventory, A, observed=observed)
+    assert "release cloud/T-2 of B: left; abandons 5 queued messages" in str(made)
+
+
+def test_a_reader_that_stays_is_not_drained() -> None:
+    assert "drain" not in str(planned(deployed(A, B), B))
+
+
+def test_a_stopped_job_keeps_its_session() -> None:
+    inventory = deployed(A)
+    made = planned(inventory, replace(A, state=DesiredState.STOPPED))
+    assert (
+        text(made)
+        == """
+[] -> #1 stop A on edge-a: state running -> stopped
+"""
+    )
+    assert made.jobs[0].action == "update"
+
+
+def test_a_stopped_job_comes_back_from_its_savepoint() -> None:
+    inventory = deployed(A)
+    ended = replace(inventory.jobs["A"], ended=True, savepoint="file:/s")
+    made = planned(replace(inventory, jobs={"A": ended}), A)
+    assert (
+        text(made)
+        == """
+[] -> #1 upload aaaaaaaa to edge-a: needed there
+[1] -> #2 start A on edge-a: state stopped -> running
+"""
+    )
+    assert made.steps[1].operation.restore is not None  # type: ignore[union-attr]
+
+
+def test_a_failed_job_is_started_again_as_a_new_attempt() -> None:
+    inventory = deployed(A)
+    made = planned(inventory, A, observed=running(inventory, A=RunState.FAILED))
+    assert "start A on edge-a: not running: failed" in str(made)
+    assert made.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
+
+
+def test_a_stateless_update_starts_from_nothing() -> None:
+    new = replace(A, args=("--x",), upgrade=Upgrade.STATELESS)
+    made = planned(deployed(A), new)
+    assert made.steps[-1].operation.restore is None  # type: ignore[union-attr]
+
+
+def test_silence_of_a_site_is_no_word_that_a_job_is_gone() -> None:
+    inventory = deployed(A)
+    made = planned(inventory, A, observed=Observation({}, unreachable={"edge-a": "no answer"}))
+    assert made.empty
+
+
+def test_a_start_waits_for_the_stop_that_frees_its_slot() -> None:
+    inventory = deployed(A, B)
+    swapped = (
+        replace(A, site="cloud", spe_address="http://cloud:8081"),
+        replace(B, site="edge-a", spe_address="http://edge-a:8081"),
+    )
+    made = planned(inventory, *swapped, observed=running(inventory, free=0))
+    assert (
+        text(made)
+        == """
+[] -> #1 upload aaaaaaaa to cloud: needed there
+[1] -> #2 try A on cloud: before it stops
+[2] -> #3 stop A on edge-a: site edge-a -> cloud
+[] -> #4 upload aaaaaaaa to edge-a: needed there
+[4] -> #5 try B on edge-a: before it stops
+[5] -> #6 stop B on cloud: site cloud -> edge-a
+[1,3,6] -> #7 start A on cloud: site edge-a -> cloud
+[3,4,6] -> #8 start B on edge-a: site cloud -> edge-a
+"""
+    )
+
+
+def test_what_another_composition_reads_counts_as_read() -> None:
+    made = plan(
+        Composition("c", (A,)),
+        Inventory(),
+        running(Inventory()),
+        INSTALLATION,
+        frozenset({A.sink}),
+    )
+    assert made.steps[-1].operation.sink_has_readers  # type: ignore[union-attr]

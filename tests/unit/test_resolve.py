@@ -1,0 +1,387 @@
+"""Descriptions become resolved jobs; everything that cannot work is told, all at once."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speck.errors import InvalidError, Problem
+from speck.jars import Jar, JarFinder
+from speck.model import (
+    Broker,
+    CompositionDescription,
+    Delivery,
+    DesiredState,
+    Engine,
+    Job,
+    JobDescription,
+    Link,
+    Port,
+    Reader,
+    Site,
+    Tier,
+    Upgrade,
+)
+from speck.resolve import resolve, resolve_job
+from speck.schema import composition_from_data, load_document
+
+FindJar = Callable[[str], Jar]
+
+
+def site(name: str, host: str, tier: Tier = Tier.EDGE) -> Site:
+    return Site(
+        name, tier, Engine("flink", f"http://{host}:8081"), Broker("mqtt", f"tcp://{host}:1883")
+    )
+
+
+SITES = {
+    "edge-a": site("edge-a", "a"),
+    "edge-b": site("edge-b", "b"),
+    "cloud": site("cloud", "c", Tier.CLOUD),
+}
+
+
+@pytest.fixture
+def find_jar(tmp_path: Path) -> FindJar:
+    with zipfile.ZipFile(tmp_path / "x.jar", "w") as archive:
+        archive.writestr("package/ExampleJob.class", b"")
+    return JarFinder([tmp_path], lambda sha256: None)
+
+
+def described(name: str = "A", **changes: Any) -> JobDescription:
+    job = JobDescription(
+        job_name=name,
+        site="edge-a",
+        source_topic=f"{name}-in",
+        sink_topic=f"{name}-out",
+        entry_class="package.ExampleJob",
+        job_path="x.jar",
+    )
+    return replace(job, **changes)
+
+
+def composed(*jobs: JobDescription, **more: Any) -> CompositionDescription:
+    return CompositionDescription("c", jobs, **more)
+
+
+def closed(*jobs: JobDescription) -> CompositionDescription:
+    """Jobs of edge-a with all their ends declared, so that they cause no warning."""
+    return composed(
+        *jobs,
+        inputs=tuple(Port(job.source_topic, site="edge-a") for job in jobs),
+        outputs=tuple(Port(job.sink_topic, site="edge-a") for job in jobs),
+    )
+
+
+def problems(find_jar: FindJar, *jobs: JobDescription, **more: Any) -> list[Problem]:
+    ports = {key: more.pop(key) for key in ("inputs", "outputs") if key in more}
+    with pytest.raises(InvalidError) as caught:
+        resolve(composed(*jobs, **ports), SITES, find_jar, **more)
+    assert caught.value.status == 422
+    return list(caught.value.problems)
+
+
+def test_a_job_of_a_site_has_that_sites_brokers(find_jar: FindJar, tmp_path: Path) -> None:
+    job = described(args=("--window", "10s"), parallelism=2, pinned=True)
+    resolved = resolve(composed(job), SITES, find_jar)
+    sha256 = hashlib.sha256((tmp_path / "x.jar").read_bytes()).hexdigest()
+    assert resolved.composition.jobs == (
+        Job(
+            job_name="A",
+            site="edge-a",
+            spe_address="http://a:8081",
+            source=Link("tcp://a:1883", "A-in"),
+            sink=Link("tcp://a:1883", "A-out"),
+            source_site="edge-a",
+            sink_site="edge-a",
+            entry_class="package.ExampleJob",
+            jar=sha256,
+            args=("--window", "10s"),
+            parallelism=2,
+            state=DesiredState.RUNNING,
+            delivery=Delivery.AT_LEAST_ONCE,
+            upgrade=Upgrade.SAVEPOINT,
+            pinned=True,
+        ),
+    )
+    assert resolved.jars == {sha256: (tmp_path / "x.jar").resolve()}
+
+
+def test_an_engine_by_its_address_has_its_sites_brokers_too(find_jar: FindJar) -> None:
+    by_address = described(site=None, spe_address="http://A:8081/")
+    assert (
+        resolve(composed(by_address), SITES, find_jar).composition
+        == resolve(composed(described()), SITES, find_jar).composition
+    )
+
+
+def test_brokers_by_site_and_by_address_mean_the_same(find_jar: FindJar) -> None:
+    by_site = described(source_site="edge-b", sink_site="cloud")
+    by_address = described(source_broker="mqtt://B/", sink_broker="tcp://c")
+    one = resolve(composed(by_site), SITES, find_jar).composition.jobs[0]
+    other = resolve(composed(by_address), SITES, find_jar).composition.jobs[0]
+    assert one == other
+    assert (one.source_site, one.sink_site) == ("edge-b", "cloud")
+    assert one.source == Link("tcp://b:1883", "A-in")
+
+
+def test_outputs_with_a_client_id_are_readers(find_jar: FindJar) -> None:
+    resolved = resolve(
+        composed(
+            described(sink_broker="tcp://c:1883"),
+            inputs=(Port("A-in", site="edge-a"),),
+            outputs=(
+                Port("A-out", site="cloud", client_id="dashboard"),
+                Port("A-out", broker="tcp://c"),
+            ),
+        ),
+        SITES,
+        find_jar,
+    )
+    link = Link("tcp://c:1883", "A-out")
+    assert resolved.composition.readers == (Reader("dashboard", link, "cloud"),)
+    assert resolved.warnings == []
+
+
+def test_unknown_places(find_jar: FindJar) -> None:
+    found = problems(
+        find_jar,
+        described("A", site="edge-c"),
+        described("B", site=None, spe_address="http://172.16.39.9:8081/"),
+        described("C", source_broker="tcp://elsewhere", sink_site="mars"),
+        described("D", sink_broker="ssl://c"),
+        described("E", source_site="mars"),
+        inputs=(Port("x", site="mars"),),
+        outputs=(Port("x", broker="tcp://elsewhere"),),
+    )
+    mend = "register it with POST /sites"
+    assert found == [
+        Problem("jobs[0].site", "no registered site is named edge-c; did you mean edge-b?"),
+        Problem(
+            "jobs[1].spe_address",
+            f"no registered site has the engine http://172.16.39.9:8081; {mend}",
+        ),
+        Problem(
+            "jobs[2].source_broker",
+            f"no registered site has the broker tcp://elsewhere:1883; {mend}",
+        ),
+        Problem("jobs[2].sink_site", f"no registered site is named mars; {mend}"),
+        Problem("jobs[3].sink_broker", f"no registered site has the broker ssl://c:8883; {mend}"),
+        Problem("jobs[4].source_site", f"no registered site is named mars; {mend}"),
+        Problem("inputs[0].site", f"no registered site is named mars; {mend}"),
+        Problem(
+            "outputs[0].broker",
+            f"no registered site has the broker tcp://elsewhere:1883; {mend}",
+        ),
+    ]
+
+
+def test_the_error_names_the_composition_and_its_first_problem(find_jar: FindJar) -> None:
+    with pytest.raises(InvalidError) as caught:
+        resolve(composed(described(site="x"), described("B", site="y")), SITES, find_jar)
+    assert str(caught.value) == (
+        "cannot accept composition c: jobs[0].site: no registered site is named x; "
+        "register it with POST /sites (and 1 more)"
+    )
+
+
+def test_doubled_names(find_jar: FindJar) -> None:
+    assert problems(find_jar, described("A"), described("A")) == [
+        Problem("jobs[1].job_name", "jobs[0] has the name 'A' already")
+    ]
+
+
+def test_a_job_that_reads_what_it_writes(find_jar: FindJar) -> None:
+    # Once by the site's name and once by its address: the same broker.
+    job = described(source_topic="x", sink_topic="x", sink_broker="tcp://a:1883")
+    assert problems(find_jar, job) == [
+        Problem("jobs[0].sink_topic", "A reads what it writes: topic 'x' on tcp://a:1883")
+    ]
+    elsewhere = described(source_topic="x", sink_topic="x", sink_site="cloud")
+    assert resolve(composed(elsewhere), SITES, find_jar).composition.jobs
+
+
+def test_a_cycle_across_sites(find_jar: FindJar) -> None:
+    assert problems(
+        find_jar,
+        described("A", source_topic="x", sink_topic="y", sink_site="cloud"),
+        described("B", site="cloud", source_topic="y", sink_topic="x", sink_broker="tcp://a"),
+    ) == [Problem("jobs[1].sink_topic", "closes the cycle A -> B -> A")]
+
+
+def test_a_cycle_is_told_beside_an_unknown_place(find_jar: FindJar) -> None:
+    found = problems(
+        find_jar,
+        described("A", site="mars", source_topic="x", sink_topic="y", sink_site="edge-a"),
+        described("B", source_topic="y", sink_topic="x", sink_site="mars"),
+    )
+    assert [problem.path for problem in found] == [
+        "jobs[0].site",
+        "jobs[1].sink_site",
+        "jobs[1].sink_topic",
+    ]
+
+
+def test_a_missing_jar_and_a_missing_class(find_jar: FindJar, tmp_path: Path) -> None:
+    found = problems(
+        find_jar,
+        described("A", job_path="y.jar"),
+        described("B", entry_class="package.Example"),
+        described("C", job_path="/etc/passwd"),
+        described("D", job_path="artifact:" + "0" * 64),
+    )
+    assert found == [
+        Problem("jobs[0].job_path", f"cannot find the jar y.jar in the jar folders ({tmp_path})"),
+        Problem(
+            "jobs[1].entry_class",
+            "the jar holds no class package.Example; the nearest are package.ExampleJob",
+        ),
+        Problem(
+            "jobs[2].job_path",
+            f"cannot use the jar /etc/passwd: it lies outside the jar folders ({tmp_path})",
+        ),
+        Problem(
+            "jobs[3].job_path",
+            f"cannot find the artifact {'0' * 64}; upload it with PUT /artifacts/{'0' * 64}",
+        ),
+    ]
+
+
+def test_a_jar_is_looked_for_once(find_jar: FindJar) -> None:
+    asked: list[str] = []
+
+    def counting(job_path: str) -> Jar:
+        asked.append(job_path)
+        return find_jar(job_path)
+
+    resolve(composed(described("A"), described("B")), SITES, counting)
+    assert asked == ["x.jar"]
+
+
+def test_arguments_that_cannot_be_passed(find_jar: FindJar) -> None:
+    found = problems(find_jar, described("A", args=("{nope}",)), described("B", args=("--epoch",)))
+    assert found == [
+        Problem(
+            "jobs[0].args[0]",
+            "unknown placeholder {nope}; known are {job_name}, {source_broker}, {source_topic}, "
+            "{sink_broker}, {sink_topic}, {client_id}, {epoch}, {delivery}, {sink_readers}; "
+            "write {{nope}} for the text {nope}",
+        ),
+        Problem("jobs[1].args[0]", "--epoch is given by speck itself; leave it out"),
+    ]
+
+
+def test_too_few_free_slots(find_jar: FindJar) -> None:
+    jobs = (described("A", parallelism=2), described("B", parallelism=2), described("C"))
+    assert problems(find_jar, *jobs, free_slots={"edge-a": 3}) == [
+        Problem(
+            "jobs[1].parallelism",
+            "too few free slots at site edge-a: its jobs need 5, "
+            "3 are free or held by this composition",
+        )
+    ]
+
+
+def test_held_slots_count_as_free_and_stopped_jobs_need_none(find_jar: FindJar) -> None:
+    jobs = (
+        described("A", parallelism=2),
+        described("B", parallelism=9, state=DesiredState.STOPPED),
+    )
+    resolved = resolve(
+        closed(*jobs), SITES, find_jar, free_slots={"edge-a": 1}, held_slots={"edge-a": 1}
+    )
+    assert resolved.warnings == []
+
+
+@pytest.mark.parametrize("free", [{}, {"edge-a": None}])
+def test_slots_that_are_not_known_are_a_warning(
+    find_jar: FindJar, free: dict[str, int | None]
+) -> None:
+    resolved = resolve(closed(described(parallelism=2)), SITES, find_jar, free_slots=free)
+    assert resolved.warnings == ["slots of site edge-a are not known; its jobs need 2"]
+
+
+def test_slots_are_not_looked_at_when_nothing_was_observed(find_jar: FindJar) -> None:
+    assert resolve(closed(described(parallelism=99)), SITES, find_jar).warnings == []
+
+
+def test_exactly_once_needs_mqtt_5(find_jar: FindJar) -> None:
+    job = described(delivery=Delivery.EXACTLY_ONCE, sink_site="cloud")
+    known = {"tcp://a:1883": False, "tcp://c:1883": True}
+    assert problems(find_jar, job, brokers_mqtt5=known) == [
+        Problem(
+            "jobs[0].delivery",
+            "exactly_once needs MQTT 5, which the broker tcp://a:1883 does not speak",
+        )
+    ]
+    at_least = described(sink_site="cloud")
+    assert resolve(composed(at_least), SITES, find_jar, brokers_mqtt5=known).composition.jobs
+
+
+def test_exactly_once_through_an_unknown_broker_is_a_warning(find_jar: FindJar) -> None:
+    job = described(delivery=Delivery.EXACTLY_ONCE)
+    resolved = resolve(closed(job), SITES, find_jar, brokers_mqtt5={"tcp://a:1883": None})
+    assert resolved.warnings == [
+        "whether the broker tcp://a:1883 speaks MQTT 5 is not known; "
+        "job A needs it for exactly_once"
+    ]
+
+
+def test_topics_that_nobody_writes_or_reads_are_warnings(find_jar: FindJar) -> None:
+    assert resolve(composed(described()), SITES, find_jar).warnings == [
+        "no job writes topic 'A-in' on tcp://a:1883, which A reads; "
+        "list it under inputs if it is fed from outside",
+        "no job reads topic 'A-out' on tcp://a:1883, which A writes; "
+        "list it under outputs if it is read from outside",
+    ]
+
+
+def test_problems_have_the_lines_of_the_document(find_jar: FindJar) -> None:
+    document = load_document(
+        b"""\
+name: c
+jobs:
+- job_name: A
+  site: edge-a
+  source_topic: x
+  sink_topic: y
+  entry_class: package.ExampleJob
+  job_path: x.jar
+- job_name: B
+  spe_address: http://nowhere
+  source_topic: y
+  sink_topic: z
+  entry_class: package.Other
+  job_path: x.jar
+""",
+        "text/yaml",
+    )
+    description = composition_from_data(document.data, document.line_of)
+    with pytest.raises(InvalidError) as caught:
+        resolve(description, SITES, find_jar, line_of=document.line_of)
+    assert [(problem.path, problem.line) for problem in caught.value.problems] == [
+        ("jobs[1].spe_address", 10),
+        ("jobs[1].entry_class", 13),
+    ]
+
+
+def test_a_job_alone(find_jar: FindJar) -> None:
+    resolved = resolve_job(described(), SITES, find_jar, free_slots={})
+    assert [job.job_name for job in resolved.composition.jobs] == ["A"]
+    assert resolved.warnings == ["slots of site edge-a are not known; its jobs need 1"]
+
+
+def test_what_is_wrong_with_a_job_alone(find_jar: FindJar) -> None:
+    with pytest.raises(InvalidError) as caught:
+        resolve_job(described(site="mars", args=("{x}",)), SITES, find_jar)
+    assert [problem.path for problem in caught.value.problems] == ["site", "args[0]"]
+    assert str(caught.value) == (
+        "cannot accept job A: site: no registered site is named mars; "
+        "register it with POST /sites (and 1 more)"
+    )

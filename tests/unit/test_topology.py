@@ -1,0 +1,308 @@
+"""The graph of a composition: edges, order, cycles, warnings, drawings."""
+
+from __future__ import annotations
+
+import pytest
+
+from speck.errors import InvalidError, Problem
+from speck.model import (
+    Composition,
+    CompositionDescription,
+    Job,
+    JobDescription,
+    Link,
+    Port,
+    Reader,
+)
+from speck.topology import Edge, End, Graph, Node, check
+
+
+def node(index: int, text: str, site: str = "s") -> Node:
+    """`A: x -> y` as a job on one broker."""
+    name, links = text.split(": ")
+    source, sink = links.split(" -> ")
+    return Node(name, site, Link("b", source), Link("b", sink), index)
+
+
+def graph(*texts: str, ends: tuple[End, ...] = ()) -> Graph:
+    return Graph(tuple(node(index, text) for index, text in enumerate(texts)), ends)
+
+
+def described(name: str, source: str, sink: str, **places: str) -> JobDescription:
+    return JobDescription(
+        job_name=name,
+        source_topic=source,
+        sink_topic=sink,
+        entry_class="E",
+        job_path="j",
+        **places,  # type: ignore[arg-type]
+    )
+
+
+def test_edges_follow_from_links() -> None:
+    found = graph("A: x -> y", "B: x -> y", "C: y -> z", "D: y -> w")
+    y = Link("b", "y")
+    assert found.edges == (
+        Edge("A", "C", y),
+        Edge("A", "D", y),
+        Edge("B", "C", y),
+        Edge("B", "D", y),
+    )
+
+
+def test_the_same_topic_on_another_broker_is_another_link() -> None:
+    one = node(0, "A: x -> y")
+    other = Node("B", "s", Link("other", "y"), Link("b", "z"), 1)
+    assert Graph((one, other)).edges == ()
+
+
+def test_the_order_puts_what_feeds_first_and_breaks_ties_by_name() -> None:
+    assert graph("D: w -> v", "C: y -> w", "B: x -> y", "A: x -> y", "E: q -> r").order() == (
+        "A",
+        "B",
+        "C",
+        "D",
+        "E",
+    )
+
+
+def test_there_is_no_order_in_a_cycle() -> None:
+    with pytest.raises(InvalidError) as caught:
+        graph("A: x -> y", "B: y -> x", "C: y -> z").order()
+    assert str(caught.value) == "cannot order jobs in a cycle: A -> B -> A"
+
+
+@pytest.mark.parametrize(
+    ("texts", "problems"),
+    [
+        (("A: x -> y", "B: y -> z"), []),
+        (
+            ("A: x -> y", "B: y -> x"),
+            [Problem("jobs[1].sink_topic", "closes the cycle A -> B -> A")],
+        ),
+        (
+            ("Z: x -> y", "B: y -> z", "A: z -> x", "In: in -> x", "Out: y -> out"),
+            [Problem("jobs[2].sink_topic", "closes the cycle Z -> B -> A -> Z")],
+        ),
+        (
+            ("A: x -> y", "B: y -> x", "C: p -> q", "D: q -> p"),
+            [
+                Problem("jobs[1].sink_topic", "closes the cycle A -> B -> A"),
+                Problem("jobs[3].sink_topic", "closes the cycle C -> D -> C"),
+            ],
+        ),
+        (
+            ("A: x -> x",),
+            [Problem("jobs[0].sink_topic", "A reads what it writes: topic 'x' on b")],
+        ),
+        (
+            ("A: x -> y", "A: y -> z"),
+            [Problem("jobs[1].job_name", "jobs[0] has the name 'A' already")],
+        ),
+    ],
+)
+def test_what_makes_a_graph_impossible(texts: tuple[str, ...], problems: list[Problem]) -> None:
+    assert graph(*texts).problems() == problems
+
+
+def test_a_long_cycle_is_told_in_short() -> None:
+    texts = [f"J{n:02}: t{n} -> t{(n + 1) % 30}" for n in range(30)]
+    (problem,) = graph(*texts).problems()
+    assert problem == Problem(
+        "jobs[29].sink_topic",
+        "closes the cycle J00 -> J01 -> J02 -> J03 -> J04 -> J05 -> ... -> "
+        "J26 -> J27 -> J28 -> J29 -> J00",
+    )
+
+
+def test_ten_thousand_jobs_on_one_topic_are_checked_without_their_edges() -> None:
+    writers = [f"W{n}: in -> x" for n in range(5_000)]
+    readers = [f"R{n}: x -> out" for n in range(5_000)]
+    many = graph(*writers, *readers)
+    assert many.problems() == []
+    assert many.order()[5_000].startswith("R")
+    assert "edges" not in vars(many)
+
+
+def test_a_session_belongs_to_one_topic() -> None:
+    ends = (
+        End("output", Link("b", "y"), 0, "me"),
+        End("output", Link("b", "x"), 1, "me"),
+        End("output", Link("c", "y"), 2, "me"),
+    )
+    assert graph("A: x -> y", ends=ends).problems() == [
+        Problem(
+            "outputs[1].client_id",
+            "outputs[0] has the client id 'me' already on b; a session belongs to one topic",
+        )
+    ]
+
+
+def test_warnings_for_topics_that_nobody_writes_or_reads() -> None:
+    assert graph("A: x -> y", "B: x -> z", "C: z -> y").warnings() == [
+        "no job writes topic 'x' on b, which A, B reads; "
+        "list it under inputs if it is fed from outside",
+        "no job reads topic 'y' on b, which A, C writes; "
+        "list it under outputs if it is read from outside",
+    ]
+
+
+def test_inputs_and_outputs_silence_the_warnings() -> None:
+    ends = (End("input", Link("b", "x"), 0), End("output", Link("b", "y"), 0))
+    assert graph("A: x -> y", ends=ends).warnings() == []
+
+
+def test_warnings_for_inputs_and_outputs_that_no_job_has() -> None:
+    ends = (
+        End("input", Link("b", "x"), 0),
+        End("input", Link("b", "p"), 1),
+        End("output", Link("b", "y"), 0),
+        End("output", Link("b", "q"), 1),
+    )
+    assert graph("A: x -> y", ends=ends).warnings() == [
+        "no job reads the input topic 'p' on b",
+        "no job writes the output topic 'q' on b",
+    ]
+
+
+def test_a_description_is_checked_without_sites() -> None:
+    description = CompositionDescription(
+        "c",
+        (
+            described("A", "x", "y", site="a"),
+            described("B", "y", "z", site="b", source_site="a"),
+            described("C", "z", "x", site="c", source_site="b", sink_site="a"),
+        ),
+    )
+    problems, warnings = check(description)
+    assert problems == [Problem("jobs[2].sink_topic", "closes the cycle A -> B -> C -> A")]
+    assert warnings == []
+
+
+def test_addresses_of_a_description_are_compared_normalised() -> None:
+    description = CompositionDescription(
+        "c",
+        (
+            described("A", "x", "y", spe_address="http://h:8081/", sink_broker="mqtt://D/"),
+            described("B", "y", "x", spe_address="http://h:8081", source_broker="tcp://d:1883"),
+        ),
+    )
+    problems, _ = check(description)
+    assert problems == [Problem("jobs[1].sink_topic", "closes the cycle A -> B -> A")]
+
+
+def test_no_warning_where_two_names_may_mean_one_broker() -> None:
+    description = CompositionDescription(
+        "c",
+        (
+            described("A", "x", "y", site="a", sink_broker="tcp://d:1883"),
+            described("B", "y", "z", site="d"),
+        ),
+        inputs=(Port("x", broker="tcp://a:1883"),),
+        outputs=(Port("z", site="d"),),
+    )
+    _, warnings = check(description)
+    assert warnings == ["no job reads the input topic 'x' on tcp://a:1883"]
+
+
+def test_json() -> None:
+    description = CompositionDescription(
+        "c",
+        (described("B", "y", "z", site="d"), described("A", "x", "y", site="a", sink_site="d")),
+        inputs=(Port("x", site="a"),),
+        outputs=(Port("z", site="d", client_id="dashboard"),),
+    )
+    assert Graph.of_description(description).to_json() == {
+        "nodes": [
+            {"id": "A", "kind": "job", "job_name": "A", "site": "a"},
+            {"id": "B", "kind": "job", "job_name": "B", "site": "d"},
+            {
+                "id": "input:a/x",
+                "kind": "input",
+                "job_name": None,
+                "topic": "x",
+                "broker": "a",
+            },
+            {
+                "id": "output:d/z@dashboard",
+                "kind": "output",
+                "job_name": None,
+                "topic": "z",
+                "broker": "d",
+                "client_id": "dashboard",
+            },
+        ],
+        "edges": [
+            {"from": "A", "to": "B", "topic": "y", "broker": "d"},
+            {"from": "input:a/x", "to": "A", "topic": "x", "broker": "a"},
+            {"from": "B", "to": "output:d/z@dashboard", "topic": "z", "broker": "d"},
+        ],
+    }
+
+
+def resolved(name: str, site: str, source: Link, sink: Link) -> Job:
+    return Job(name, site, "http://e", source, sink, site, site, "E", "0" * 64)
+
+
+def test_a_resolved_composition_has_its_readers_as_outputs() -> None:
+    x, y = Link("tcp://a:1883", "x"), Link("tcp://a:1883", "y")
+    composition = Composition("c", (resolved("A", "a", x, y),), (Reader("me", y, "a"),))
+    found = Graph.of_composition(composition).to_json()
+    assert [n["id"] for n in found["nodes"]] == ["A", "output:tcp://a:1883/y@me"]
+    assert found["edges"] == [
+        {
+            "from": "A",
+            "to": "output:tcp://a:1883/y@me",
+            "topic": "y",
+            "broker": "tcp://a:1883",
+        }
+    ]
+
+
+def test_mermaid_escapes_everything_that_could_mean_something() -> None:
+    topic = 'x"] --> evil["<b>'
+    drawn = Graph(
+        (
+            Node("A.1", "s", Link("b", "in"), Link("b", topic), 0),
+            Node("B", "s", Link("b", topic), Link("b", "é"), 1),
+        ),
+        (End("output", Link("b", "é"), 0),),
+    ).to_mermaid()
+    assert drawn == (
+        "flowchart LR\n"
+        '  n0["A.1<br/>s"]\n'
+        '  n1["B<br/>s"]\n'
+        '  n2(["output<br/>b"])\n'
+        '  n0 -->|"x#34;#93; --#62; evil#91;#34;#60;b#62;"| n1\n'
+        '  n1 -->|"é"| n2\n'
+    )
+
+
+def test_dot_escapes_quotes_and_backslashes() -> None:
+    topic = 'x"\\'
+    drawn = Graph(
+        (
+            Node("A", "s", Link("b", "in"), Link("b", topic), 0),
+            Node("B", "s", Link("b", topic), Link("b", "out"), 1),
+        ),
+        (End("input", Link("b", "in"), 0),),
+    ).to_dot()
+    assert drawn == (
+        "digraph composition {\n"
+        "  rankdir=LR;\n"
+        "  node [shape=box];\n"
+        '  "A" [label="A\\ns"];\n'
+        '  "B" [label="B\\ns"];\n'
+        '  "input:b/in" [label="input\\nb", shape=oval];\n'
+        '  "A" -> "B" [label="x\\"\\\\"];\n'
+        '  "input:b/in" -> "A" [label="in"];\n'
+        "}\n"
+    )
+
+
+def test_drawings_do_not_depend_on_the_order_of_jobs() -> None:
+    texts = ["A: x -> y", "B: y -> z", "C: y -> w"]
+    one, other = graph(*texts), graph(*reversed(texts))
+    assert one.to_json() == other.to_json()
+    assert one.to_mermaid() == other.to_mermaid()
+    assert one.to_dot() == other.to_dot()
