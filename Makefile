@@ -61,13 +61,13 @@ demo: setup ## the traffic application on a fog of four sites, with real data
 	@$(PY) -m speck.fog.demo
 
 bench-deploy: setup ## deploy, modify and delete chains of 1..100 jobs
-	@$(PY) bench/deploy.py
+	@$(PY) -m bench.deploy
 
 bench-connector: setup ## messages through source, map and sink
-	@$(PY) bench/connector.py
+	@$(PY) -m bench.connector
 
 bench-state: setup ## state of a 1000-job composition on disk
-	@$(PY) bench/state.py
+	@$(PY) -m bench.state
 
 clean: ## delete what was built
 	rm -rf edge_jobs/target edge_jobs/*/target build .mypy_cache .ruff_cache .pytest_cache \

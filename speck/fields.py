@@ -13,6 +13,7 @@ from marshmallow import ValidationError, fields
 from speck.model import is_name, normalise_address
 
 MAX_TOPIC_BYTES = 65_535
+MAX_ARGUMENTS = 1_000
 _NO_SECRETS = "must hold no user, password, query or fragment; credentials belong to the site"
 NULL = "must not be null; leave the field out"
 
@@ -144,6 +145,22 @@ class Amount(fields.Float):
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ValidationError("must be a number greater than 0")
         return float(super()._deserialize(value, attr, data, **kwargs) or value)
+
+
+class Arguments(fields.List[str]):
+    """A job's own arguments."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(Text(), **kwargs)
+
+    def _deserialize(
+        self, value: Any, attr: str | None, data: Any, **kwargs: Any
+    ) -> list[str | None]:
+        if not isinstance(value, list | tuple):
+            raise ValidationError("must be a list of text")
+        if len(value) > MAX_ARGUMENTS:
+            raise ValidationError(f"must be at most {MAX_ARGUMENTS} arguments")
+        return super()._deserialize(list(value), attr, data, **kwargs)
 
 
 class Labels(fields.Dict):

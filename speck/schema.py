@@ -30,6 +30,7 @@ from speck.errors import InvalidError, Problem
 from speck.fields import (
     NULL,
     Amount,
+    Arguments,
     BrokerAddress,
     Choice,
     ClassName,
@@ -38,7 +39,6 @@ from speck.fields import (
     JobPath,
     Labels,
     Name,
-    Text,
     Topic,
     show,
 )
@@ -88,20 +88,18 @@ class StrictSchema(Schema):
             field_obj.error_messages["null"] = NULL
 
     def handle_error(self, error: ValidationError, data: Any, *, many: bool, **kwargs: Any) -> None:
-        if not isinstance(error.messages, dict):
+        if not isinstance(error.messages, dict) or not isinstance(data, Mapping):
             return
-        for key, messages in islice(error.messages.items(), MAX_PROBLEMS):
-            if messages == ["unknown field"]:
-                error.messages[key] = [f"unknown field; {self._meant(str(key))}"]
+        unknown = [key for key in data if error.messages.get(key) == ["unknown field"]]
+        for key in unknown:  # last, and in the order in which they were written
+            del error.messages[key]
+        for key in unknown[:MAX_PROBLEMS]:
+            error.messages[key] = [f"unknown field; {self._meant(str(key))}"]
 
     def _meant(self, key: str) -> str:
         known = [name for name, found in self.fields.items() if not found.dump_only]
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
         return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-
-
-def _args() -> fields.List[str]:
-    return fields.List(Text(), error_messages={"invalid": "must be a list of text"})
 
 
 def _parallelism() -> fields.Integer:
@@ -121,7 +119,7 @@ class _Placing(StrictSchema):
     source_site = Name(allow_none=True)
     sink_broker = BrokerAddress(allow_none=True)
     sink_site = Name(allow_none=True)
-    args = _args()
+    args = Arguments()
     parallelism = _parallelism()
     state = Choice(DesiredState)
     delivery = Choice(Delivery)

@@ -52,7 +52,7 @@ def check(target: Target, credentials: Credentials, open_: Open) -> list[Finding
         pass  # ends the session, which was asked for only to be told how long it would live
     findings = [] if speaks_5 else [_no_numbers()]
     findings += connack_findings(connack) if speaks_5 else []
-    findings += _access_findings(target, credentials, open_)
+    findings += access_findings(target, credentials, open_)
     findings += _system_findings(open_)
     # Without Receive Maximum a probe could not read back all it wrote.
     findings += _queue_findings(open_) if speaks_5 else []
@@ -119,8 +119,8 @@ def connack_findings(connack: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _access_findings(target: Target, credentials: Credentials, open_: Open) -> Iterator[Finding]:
-    """Who may connect; nothing to say about a broker that only this machine can reach."""
+def access_findings(target: Target, credentials: Credentials, open_: Open) -> Iterator[Finding]:
+    """Who may connect; nothing to say about a broker at a loopback address."""
     parts = urlsplit(target.address)
     if _is_loopback(parts.hostname or ""):
         return

@@ -33,39 +33,9 @@ TEXTS = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=30,
 )
-PIECES = st.sampled_from(
-    [
-        "jobs: ",
-        "- ",
-        "\n",
-        "  ",
-        "a",
-        ": ",
-        "[",
-        "]",
-        "{",
-        "}",
-        ",",
-        "'",
-        '"',
-        "&x ",
-        "*x",
-        "!!str",
-        ">-\n",
-        "#",
-        "---\n",
-        "...\n",
-        "? ",
-        "\t",
-        "1",
-        "null",
-        "é",
-        "\\u0000",
-        "%YAML 1.1\n",
-        "\\",
-        "",
-    ]
-)
+STRUCTURE = ["jobs: ", "- ", "\n", "  ", ": ", "[", "]", "{", "}", ",", "? ", "---\n", "...\n"]
+MARKS = ["'", '"', "&x ", "*x", "!!str", ">-\n", "#", "\t", "%YAML 1.1\n", "\\", "\\u0000"]
+PIECES = st.sampled_from([*STRUCTURE, *MARKS, "a", "1", "null", "é"])
 
 
 class _NoAliases(yaml.SafeDumper):

@@ -149,6 +149,7 @@ def test_null_places_count_as_absent() -> None:
         ),
         ({"args": "--window 10s"}, "args: must be a list of text"),
         ({"args": ["--window", 10]}, "args[1]: must be text, not 10; put it in quotes"),
+        ({"args": ["x"] * 1_001}, "args: must be at most 1000 arguments"),
         ({"args": ["a\0"]}, "args[0]: must be Unicode text without the character NUL"),
         ({"args": ["\ud800"]}, "args[0]: must be Unicode text without the character NUL"),
         ({"parallelism": 0}, "parallelism: must be from 1 to 32768"),
@@ -425,6 +426,12 @@ def test_the_message_names_the_first_fault_and_counts_the_others() -> None:
         composition_from_data({"name": "x", "a": 1, "b": 2})
     assert caught.value.status == 422
     assert str(caught.value) == "cannot read the composition: jobs: missing (and 2 more)"
+
+
+def test_unknown_fields_are_told_in_the_order_in_which_they_were_written() -> None:
+    names = [f"zz{n}" for n in (3, 1, 2, 9, 7)]
+    found = faults(lambda: composition_from_data({"jobs": []} | dict.fromkeys(names)))
+    assert [fault.partition(":")[0] for fault in found] == names
 
 
 def test_no_more_faults_are_told_than_anyone_reads() -> None:

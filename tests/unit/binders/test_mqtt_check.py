@@ -1,8 +1,13 @@
-from typing import Any
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from binders.mqtt.check import connack_findings
+from binders.mqtt.check import Open, access_findings, connack_findings
+from binders.mqtt.credentials import Credentials
+from speck.binding import Target
+from speck.errors import BrokerRefusedError
 
 GOOD: dict[str, Any] = {"ReceiveMaximum": 1000, "TopicAliasMaximum": 10}
 
@@ -37,3 +42,40 @@ def test_missing_wildcards_are_an_error() -> None:
     (finding,) = connack_findings(GOOD | {"WildcardSubscriptionAvailable": 0})
 
     assert finding.severity == "error"
+
+
+def open_to_all(*_: Any, **__: Any) -> Any:
+    return nullcontext()
+
+
+def open_to_users(*_: Any, anonymous: bool = False, **__: Any) -> Any:
+    assert anonymous
+    raise BrokerRefusedError("cannot connect: not authorised")
+
+
+NAMED = Credentials("speck", "secret")
+
+
+@pytest.mark.parametrize(
+    ("address", "credentials", "open_", "settings"),
+    [
+        ("tcp://127.3.4.5:1883", Credentials(), open_to_all, []),
+        ("tcp://[::1]:1883", Credentials(), open_to_all, []),
+        ("tcp://192.0.2.1:1883", Credentials(), open_to_all, ["allow_anonymous"]),
+        ("tcp://192.0.2.1:1883", NAMED, open_to_all, ["allow_anonymous", "listener"]),
+        ("tcp://192.0.2.1:1883", NAMED, open_to_users, ["listener"]),
+        ("ssl://192.0.2.1:8883", NAMED, open_to_users, []),
+        (
+            "tcp://192.0.2.1:8883",
+            Credentials("speck", "secret", Path("ca.pem")),
+            open_to_users,
+            [],
+        ),
+    ],
+)
+def test_who_may_connect_matters_past_loopback(
+    address: str, credentials: Credentials, open_: Any, settings: list[str]
+) -> None:
+    found = access_findings(Target(address), credentials, cast(Open, open_))
+
+    assert [finding.setting for finding in found] == settings

@@ -15,8 +15,10 @@ import org.apache.flink.util.Collector;
  *
  * <p>{@code --cpu-us N}: microseconds of the task thread's CPU time for each record (0). What a
  * record costs too much is taken off the next ones, and costs under 20 microseconds are saved up to
- * that, so that the average stays right near the cost of reading the clock. {@code --selectivity S}: records out for each record in (1): of n
- * records the first floor(n S) copies are passed on, evenly spread; over 1 it repeats records.
+ * that, so that the average stays right near the cost of reading the clock.
+ *
+ * <p>{@code --selectivity S}: records out for each record in (1): of n records floor(n S) are
+ * passed on, evenly spread; over 1 it repeats records.
  */
 public final class Burn {
     private Burn() {}
@@ -54,7 +56,9 @@ public final class Burn {
         Burner(double microsPerRecord, double selectivity) {
             if (!(microsPerRecord >= 0 && microsPerRecord <= 60e6)) {
                 throw new IllegalArgumentException(
-                        "cannot use --cpu-us \"" + microsPerRecord + "\": it must be 0 to 60000000");
+                        "cannot use --cpu-us \""
+                                + microsPerRecord
+                                + "\": it must be 0 to 60000000");
             }
             if (!(selectivity >= 0 && selectivity <= 1000)) {
                 throw new IllegalArgumentException(

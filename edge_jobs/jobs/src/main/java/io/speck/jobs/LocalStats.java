@@ -20,9 +20,9 @@ import org.apache.flink.util.Collector;
  * Count, mean speed and occupancy of each sensor in each window of event time.
  *
  * <p>Arguments: {@code --site A} (the name in the results; otherwise the first letter of the first
- * stream) and those of {@link Windows}. A detection that comes after its window's result was emitted
- * gives the whole result again with the next revision; after {@code --lateness} it is dropped and
- * counted in {@code late_dropped}.
+ * stream) and those of {@link Windows}. A detection that comes after its window's result was
+ * emitted gives the whole result again with the next revision; after {@code --lateness} it is
+ * dropped and counted in {@code late_dropped}.
  */
 public final class LocalStats {
     private LocalStats() {}

@@ -18,15 +18,16 @@ import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
 import org.apache.flink.streaming.runtime.watermarkstatus.WatermarkStatus;
 
 /**
- * Event time of several streams that share one topic: the least of the declared streams' last times.
+ * Event time of several streams on one topic: the least of the declared streams' last times.
  *
  * <p>A stream that is not heard yet, or pauses because the job before it moves, holds time back
- * until it has been silent for the idle limit (processing time, counted anew after a restore). An
- * end mark takes its stream out of the minimum; when every stream has ended (or is silent past the
- * limit while others ended), time goes to the end of the last ended window, so that windows close. A detection after that begins a new round: end marks
- * and last times are forgotten, but event time itself never goes back, so detections of a round
- * that starts at earlier times are late. A detection that only trails its stream's end mark counts
- * as late too.
+ * until it has been silent for the idle limit (processing time, counted anew after a restore).
+ *
+ * <p>An end mark takes its stream out of the minimum. When every stream has ended, or is silent
+ * past the limit while others ended, time goes to the end of the last ended window, so that windows
+ * close. A detection after all have ended begins a new round: end marks and last times are
+ * forgotten, but event time itself never goes back, so detections of a round that starts at earlier
+ * times are late. So is a detection that only trails its stream's end mark.
  *
  * <p>Time is passed on in steps of one window; finer steps would cost a message each and change
  * nothing. Runs at parallelism 1. Last times, end marks and time itself are operator state; the

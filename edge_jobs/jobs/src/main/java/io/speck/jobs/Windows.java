@@ -10,8 +10,8 @@ import java.util.List;
  *
  * <p>{@code --streams A1,A2}: the streams whose least time is event time. {@code --window 60s}: the
  * length. {@code --idle-limit 120s}: how long (processing time) a silent stream holds time back; it
- * must exceed a move. {@code --lateness 10m}: how long (event time) after its end a window can still
- * be corrected.
+ * must exceed a move. {@code --lateness 10m}: how long (event time) after its end a window can
+ * still be corrected.
  */
 record Windows(List<String> streams, long lengthMs, long idleLimitMs, long latenessMs)
         implements Serializable {

@@ -67,7 +67,9 @@ final class EdgeConfig {
         File file = new File(folder, GlobalConfiguration.FLINK_CONF_FILENAME);
         if (!file.canRead()) {
             throw new IllegalArgumentException(
-                    "cannot read " + file + ": give --config-dir a folder with a Flink config.yaml");
+                    "cannot read "
+                            + file
+                            + ": give --config-dir a folder with a Flink config.yaml");
         }
         try {
             return GlobalConfiguration.loadConfiguration(folder, overrides);

@@ -172,7 +172,7 @@ public final class EdgeSite {
         long lastSeen = System.nanoTime();
         while (!stop.await(2, TimeUnit.SECONDS)) {
             if (!cluster.isRunning()) {
-                System.err.println("speck-runtime: cannot go on: the engine closed itself; see log");
+                System.err.println("speck-runtime: cannot go on: the engine closed; see log");
                 return false;
             }
             long now = System.nanoTime();

@@ -38,7 +38,8 @@ class EdgeConfigTest {
         assertEquals("localhost", configuration.get(JobManagerOptions.BIND_HOST));
         assertEquals(MemorySize.ZERO, configuration.get(TaskManagerOptions.MANAGED_MEMORY_SIZE));
         assertEquals(
-                MemorySize.ofMebiBytes(6), configuration.get(TaskManagerOptions.NETWORK_MEMORY_MAX));
+                MemorySize.ofMebiBytes(6),
+                configuration.get(TaskManagerOptions.NETWORK_MEMORY_MAX));
     }
 
     @Test

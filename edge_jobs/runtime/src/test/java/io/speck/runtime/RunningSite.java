@@ -157,7 +157,12 @@ final class RunningSite implements AutoCloseable {
 
     private static void writeJar(Path jar) throws Exception {
         Path classes =
-                Path.of(SampleJobs.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+                Path.of(
+                        SampleJobs.class
+                                .getProtectionDomain()
+                                .getCodeSource()
+                                .getLocation()
+                                .toURI());
         try (OutputStream file = Files.newOutputStream(jar);
                 JarOutputStream out = new JarOutputStream(file);
                 var files = Files.walk(classes)) {

@@ -1,0 +1,95 @@
+"""What the benchmarks share: a fog with a service, results as JSON, the machine's facts."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+
+from speck.fog.paths import edge_jar
+from speck.fog.service import serving
+from speck.fog.sites import Fog
+from speck.model import JsonObject
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def say(text: str) -> None:
+    """Talk, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def write_result(name: str, content: object) -> None:
+    """Write bench/results/<name> and print it on stdout."""
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps(content, indent=1)
+    (RESULTS / name).write_text(text + "\n")
+    print(text)
+
+
+def machine() -> JsonObject:
+    """What the figures were measured on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Seconds that `action` takes."""
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+class Api:
+    """The service over HTTP; refuses any answer that is no success."""
+
+    def __init__(self, url: str):
+        self.url = url
+        self.session = requests.Session()
+        self.session.trust_env = False
+
+    def call(self, method: str, path: str, body: object = None, **query: object) -> JsonObject:
+        answer = self.session.request(
+            method, self.url + path, json=body, params=query, timeout=900
+        )
+        if not answer.ok:
+            raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text[:2000]}")
+        return answer.json() if answer.content else {}
+
+    def apply(self, composition: JsonObject) -> JsonObject:
+        """Apply and wait until the change is done."""
+        answer = self.call("POST", "/compositions", composition, wait=800)
+        if answer.get("state") != "done":
+            raise RuntimeError(self.call("GET", f"/changes/{answer['change']}"))
+        return answer
+
+
+@contextmanager
+def fog_with_service(edges: int, clouds: int, slots: int) -> Iterator[tuple[Fog, Api]]:
+    """A fresh local fog registered with a fresh service, both gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
+        fog = Fog(Path(folder) / "fog")
+        try:
+            say(f"bringing up {edges + clouds} sites")
+            fog.up(edges=edges, clouds=clouds, slots=slots, cloud_slots=slots)
+            jars = edge_jar("speck-jobs.jar").parent
+            with serving(Path(folder) / "home", [jars]) as served:
+                api = Api(served.url)
+                for body in fog.site_bodies():
+                    api.call("POST", "/sites", body)
+                yield fog, api
+        finally:
+            fog.down()

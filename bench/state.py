@@ -1,0 +1,80 @@
+"""The state on disk of a composition of 1000 jobs; the paper reports 754 KB for its own.
+
+A real store, filled by the real service; the sites are in-memory binders, since what engines do
+does not change what is stored. `make bench-state` writes bench/results/state.json.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from pathlib import Path
+
+from bench.common import write_result
+from binders.memory import World
+from speck.config import Config
+from speck.schema import composition_from_data, site_from_data
+from speck.service import Service
+from speck.service.compositions import Request
+from speck.store import Store
+
+JOBS = 1000
+SITES = 6
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
+        home = Path(folder)
+        with zipfile.ZipFile(home / "test-1.jar", "w") as archive:
+            archive.writestr("package/ExampleJob.class", b"1")
+        World.reset(slots=JOBS)
+        service = Service(Config(home=home / "home", jar_folders=(home,)))
+        for number in range(SITES):
+            service.sites.add(site_from_data(_site(number)))
+        answer = service.compositions.apply(composition_from_data(_chain()), Request(wait_s=600))
+        assert answer.body["state"] == "done", answer
+        service.records.store.compact()
+        records = {}
+        for key, record in service.records.store.scan(""):
+            kind = key.split("/")[0]
+            records[kind] = records.get(kind, 0) + len(key) + len(str(record))
+        service.close()
+        store = Store.open(home / "home" / "store")
+        store.compact()
+        size = store.bytes_on_disk()
+        store.close()
+    write_result(
+        "state.json",
+        {"jobs": JOBS, "bytes": size, "paper_bytes": 754_000, "characters_by_kind": records},
+    )
+
+
+def _site(number: int) -> dict[str, object]:
+    return {
+        "name": f"site-{number}",
+        "tier": "edge",
+        "spe": {"kind": "memory", "address": f"http://10.0.0.{number + 1}:8081"},
+        "broker": {"kind": "memory", "address": f"tcp://10.0.0.{number + 1}:1883"},
+    }
+
+
+def _chain() -> dict[str, object]:
+    return {
+        "name": "chain",
+        "jobs": [
+            {
+                "job_name": f"job-{n:04d}",
+                "site": f"site-{n % SITES}",
+                "source_topic": f"chain/{n}",
+                "sink_topic": f"chain/{n + 1}",
+                "sink_site": f"site-{(n + 1) % SITES}",
+                "entry_class": "package.ExampleJob",
+                "job_path": "test-1.jar",
+            }
+            for n in range(JOBS)
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""A speck service as a process of its own, for the demo, benchmarks and end-to-end tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+
+from speck.errors import PermanentError
+from speck.fog.ports import pick_port
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where the service answers, its process and its log."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+@contextmanager
+def serving(
+    home: Path, jar_folders: Sequence[Path], *, timeout_s: float = 30.0
+) -> Iterator[Served]:
+    """Run `speck serve` over `home` on a free loopback port until the block ends.
+
+    Raises PermanentError with the log's end when it does not come up within `timeout_s`.
+    """
+    port = pick_port("127.0.0.1", 0)
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / "service.log"
+    env = {
+        **os.environ,
+        "SPECK_HOME": str(home),
+        "SPECK_HOST": "127.0.0.1",
+        "SPECK_PORT": str(port),
+        "SPECK_JARS": ":".join(map(str, jar_folders)),
+    }
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "speck.server"], env=env, stdout=out, stderr=out
+        )
+    served = Served(f"http://127.0.0.1:{port}", process, log)
+    try:
+        _await_ready(served, timeout_s)
+        yield served
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _await_ready(served: Served, timeout_s: float) -> None:
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until and served.process.poll() is None:
+        try:
+            if requests.get(f"{served.url}/readyz", timeout=2).ok:
+                return
+        except requests.RequestException:
+            time.sleep(0.05)
+    tail = "\n".join(served.log.read_text(errors="replace").splitlines()[-20:])
+    raise PermanentError(f"cannot start the service; its log ends:\n{tail}")

@@ -1,0 +1,198 @@
+"""Flink's JSON as plain data; the answers are shortened from real ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from binders.flink import answers
+from speck.binding import CheckpointInfo, SavepointProgress
+from speck.observed import RunState, Slots
+
+JOB = "a" * 32
+
+
+@pytest.mark.parametrize(
+    ("state", "tasks", "expected"),
+    [
+        ("INITIALIZING", (0, 0, 0), RunState.STARTING),
+        ("CREATED", (0, 0, 2), RunState.STARTING),
+        ("RUNNING", (0, 0, 0), RunState.STARTING),
+        ("RUNNING", (0, 0, 2), RunState.STARTING),
+        ("RUNNING", (1, 0, 2), RunState.STARTING),
+        ("RUNNING", (2, 0, 2), RunState.RUNNING),
+        ("RUNNING", (1, 1, 2), RunState.RUNNING),
+        ("RUNNING", (0, 2, 2), RunState.STARTING),
+        ("RESTARTING", (0, 0, 2), RunState.RESTARTING),
+        ("RECONCILING", (0, 0, 2), RunState.RESTARTING),
+        ("SUSPENDED", (0, 0, 2), RunState.RESTARTING),
+        ("FAILING", (1, 0, 2), RunState.STOPPING),
+        ("CANCELLING", (1, 0, 2), RunState.STOPPING),
+        ("FINISHED", (0, 2, 2), RunState.FINISHED),
+        ("CANCELED", (0, 0, 2), RunState.CANCELED),
+        ("FAILED", (0, 0, 0), RunState.FAILED),
+    ],
+)
+def test_running_means_that_every_task_runs(
+    state: str, tasks: tuple[int, int, int], expected: RunState
+) -> None:
+    running, finished, total = tasks
+    assert answers.run_state(state, running, finished, total) is expected
+
+
+def test_job_state_counts_tasks_not_operator_chains() -> None:
+    def vertex(width: int, running: int) -> dict[str, Any]:
+        return {"parallelism": width, "tasks": {"RUNNING": running, "FINISHED": 0}}
+
+    job = {"state": "RUNNING", "vertices": [vertex(1, 1), vertex(4, 3)]}
+    assert answers.job_state(job) is RunState.STARTING
+    job["vertices"] = [vertex(1, 1), vertex(4, 4)]
+    assert answers.job_state(job) is RunState.RUNNING
+
+
+def test_engine_view() -> None:
+    overview = {"slots-total": 8, "slots-available": 7, "flink-version": "2.3.0"}
+    tasks = {"running": 2, "finished": 0, "total": 2}
+    jobs = {"jobs": [{"jid": JOB, "name": "A", "state": "RUNNING", "tasks": tasks}]}
+    view = answers.engine_view(overview, jobs)
+    assert (view.version, view.slots) == ("2.3.0", Slots(8, 7))
+    assert view.jobs[JOB].state is RunState.RUNNING
+    assert (view.jobs[JOB].tasks_running, view.jobs[JOB].tasks_total) == (2, 2)
+
+
+def test_savepoint_progress() -> None:
+    assert answers.savepoint_progress({"status": {"id": "IN_PROGRESS"}, "operation": None}) == (
+        SavepointProgress(done=False)
+    )
+    done = {"status": {"id": "COMPLETED"}, "operation": {"location": "file:/s/1"}}
+    assert answers.savepoint_progress(done) == SavepointProgress(True, "file:/s/1")
+
+
+def failed(trace: str) -> SavepointProgress:
+    operation = {"failure-cause": {"class": "a.B", "stack-trace": trace}}
+    return answers.savepoint_progress({"status": {"id": "COMPLETED"}, "operation": operation})
+
+
+def test_completed_may_mean_failed() -> None:
+    progress = failed("a.b.CheckpointException: Not all required tasks are running.\n\tat a.B.c(1)")
+    assert progress == SavepointProgress(
+        True, None, "CheckpointException: Not all required tasks are running."
+    )
+
+
+def test_failed_while_stopping_leaves_a_good_savepoint() -> None:
+    exception = "org.apache.flink.runtime.scheduler.stopwithsavepoint.StopWithSavepointStopping"
+    progress = failed(
+        f"java.util.concurrent.CompletionException: {exception}Exception: A savepoint has been"
+        " created at: file:/s/savepoint-9-1, but the corresponding job 9 failed during stopping."
+    )
+    assert progress.location == "file:/s/savepoint-9-1"
+    assert progress.failure is not None
+
+
+def state(number: int, *, savepoint: bool = False, **other: Any) -> dict[str, Any]:
+    return {
+        "id": number,
+        "status": "COMPLETED",
+        "is_savepoint": savepoint,
+        "trigger_timestamp": 1000 + number,
+        "state_size": 10,
+        "external_path": f"file:/c/{number}",
+        "discarded": False,
+        **other,
+    }
+
+
+def checkpoints(
+    completed: dict[str, Any] | None = None,
+    savepoint: dict[str, Any] | None = None,
+    restored: dict[str, Any] | None = None,
+    history: tuple[dict[str, Any], ...] = (),
+    count: int = 1,
+) -> CheckpointInfo | None:
+    latest = {"completed": completed, "savepoint": savepoint, "restored": restored}
+    return answers.newest_state(
+        {"latest": latest, "history": list(history), "counts": {"completed": count}}
+    )
+
+
+def number(found: CheckpointInfo | None) -> int | None:
+    return found.checkpoint_id if found is not None else None
+
+
+RESTORED = {"id": 3, "restore_timestamp": 5, "is_savepoint": True, "external_path": "file:/c/3"}
+
+
+def test_the_newest_of_checkpoints_and_savepoints() -> None:
+    assert checkpoints(state(7)) == CheckpointInfo(7, "file:/c/7", 1007, 10, False)
+    assert number(checkpoints(state(7), state(8, savepoint=True))) == 8
+    assert number(checkpoints(state(9), state(8, savepoint=True))) == 9
+
+
+def test_states_that_are_gone_or_in_memory_do_not_count() -> None:
+    assert number(checkpoints(state(7, discarded=True), state(8, savepoint=True))) == 8
+    assert checkpoints(state(7, discarded=True)) is None
+    memory = "<checkpoint-not-externally-addressable>"
+    assert checkpoints(state(7, external_path=memory)) is None
+    older = (state(7, status="FAILED"), state(6), state(5, discarded=True))
+    assert number(checkpoints(history=older)) == 6
+
+
+def test_what_was_restored_counts_only_until_something_completes() -> None:
+    assert number(checkpoints(restored=RESTORED, count=0)) == 3
+    assert number(checkpoints(state(4), restored=RESTORED)) == 4
+    assert checkpoints(state(4, discarded=True), restored=RESTORED) is None
+    assert checkpoints(count=0) is None
+
+
+def test_exceptions_come_newest_first() -> None:
+    def entry(at: int) -> dict[str, Any]:
+        return {"timestamp": at, "exceptionName": "a.B", "stacktrace": "a.B: c", "taskName": "t"}
+
+    found = answers.job_exceptions({"exceptionHistory": {"entries": [entry(1), entry(2)]}})
+    assert [each.at_ms for each in found] == [2, 1]
+    assert answers.job_exceptions({"exceptionHistory": None}) == []
+
+
+def test_jar_ids_are_those_of_our_names_newest_upload_wins() -> None:
+    sha = "0" * 64
+    files = [
+        {"id": f"2_{sha}.jar", "name": f"{sha}.jar", "uploaded": 2},
+        {"id": f"1_{sha}.jar", "name": f"{sha}.jar", "uploaded": 1},
+        {"id": "3_other.jar", "name": "other.jar", "uploaded": 3},
+    ]
+    assert answers.jar_ids({"files": files}) == {sha: f"2_{sha}.jar"}
+    assert answers.jar_id({"filename": f"/tmp/u/7_{sha}.jar"}) == f"7_{sha}.jar"
+
+
+def test_counters_are_told_from_gauges_by_name() -> None:
+    counters = [
+        "0.Source__numbers.numRecordsOut",
+        "0.Sink__Writer.speck.sessionsLost",
+        "0.accumulateBusyTimeMs",
+    ]
+    others = [
+        "0.numRecordsOut",
+        "0.busyTimeMsPerSecond",
+        "0.count.numRecordsInPerSecond",
+        "0.count.currentInputWatermark",
+        "0.Source__numbers.currentEmitEventTimeLag",
+        "0.Source__numbers.split.1.watermark.accumulatedIdleTimeMs",
+        "0.Source__numbers.sourceIdleTime",
+        "0.Shuffle.Netty.Input.Buffers.inPoolUsage",
+        "0.mailboxLatencyMs_p99",
+        "numRecordsIn",
+    ]
+    assert answers.counter_names([{"id": name} for name in counters + others]) == sorted(counters)
+
+
+def test_counters_are_summed_over_subtasks_and_what_is_no_number_is_left_out() -> None:
+    values = [
+        {"id": "0.a.numRecordsOut", "value": "2"},
+        {"id": "1.a.numRecordsOut", "value": "3"},
+        {"id": "0.b.numRecordsOut", "value": "NaN"},
+        {"id": "0.c.numRecordsOut"},
+        {"id": "0.accumulateBusyTimeMs", "value": "7.5"},
+    ]
+    assert answers.summed("v1", values) == {"a.numRecordsOut": 5.0, "v1.accumulateBusyTimeMs": 7.5}

@@ -1,0 +1,180 @@
+"""Flink's settings: durations and sizes as Flink writes them, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from binders.flink.check import findings, job_finding
+from binders.flink.settings import Settings, milliseconds, size_bytes
+from speck.binding import Finding
+from speck.fog import flink_conf
+from speck.fog.flink import FlinkSettings
+from speck.observed import EngineJob, EngineView, RunState, Slots
+
+IDLE = EngineView("2.3.0", Slots(8, 8), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2000", 2000),
+        ("10 s", 10_000),
+        ("5min", 300_000),
+        ("1h", 3_600_000),
+        ("300ms", 300),
+        ("PT1M30S", 90_000),
+        ("P1D", 86_400_000),
+        ("soon", None),
+        ("5 fortnights", None),
+    ],
+)
+def test_durations(text: str, expected: float | None) -> None:
+    assert milliseconds(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("4096", 4096), ("20kb", 20480), ("1 mb", 1 << 20), ("2G", 2 << 30), ("much", None)],
+)
+def test_sizes(text: str, expected: int | None) -> None:
+    assert size_bytes(text) == expected
+
+
+def fog_settings(folder: Path, **changes: str | None) -> Settings:
+    """What `speck fog` writes, with `changes` by key ("_" for ".", None: not set)."""
+    settings = FlinkSettings(folder=folder / "engine", state=folder / "state")
+    flink_conf.write(settings, 8081)
+    written = yaml.safe_load((folder / "engine" / "conf" / "config.yaml").read_text())
+    values = {str(key): str(value) for key, value in written.items()}
+    for key, value in changes.items():
+        values.pop(key, None)
+        if value is not None:
+            values[key] = value
+    return Settings(values)
+
+
+def test_the_fogs_own_settings_are_good(tmp_path: Path) -> None:
+    assert findings(fog_settings(tmp_path), IDLE) == []
+
+
+def test_an_unconfigured_flink_has_every_fault_errors_first() -> None:
+    found = findings(Settings({}), IDLE)
+    assert [finding.setting for finding in found if finding.severity == "error"] == [
+        "cluster.intercept-user-system-exit",
+        "execution.checkpointing.dir",
+        "execution.checkpointing.savepoint-dir",
+        "execution.checkpointing.externalized-checkpoint-retention",
+        "execution.checkpointing.interval",
+    ]
+    assert [finding.setting for finding in found if finding.severity == "warning"] == [
+        "web.upload.dir",
+        "execution.checkpointing.num-retained",
+        "execution.checkpointing.data-inline-threshold",
+        "heartbeat.timeout",
+        "heartbeat.interval",
+        "metrics.fetcher.update-interval",
+        "rest.async.store-duration",
+        "rest.cache.execution-graph.timeout",
+        "rest.cache.checkpoint-statistics.timeout",
+        "rest.bind-address",
+    ]
+    assert found[0] == Finding(
+        "error",
+        "cluster.intercept-user-system-exit",
+        "not set (Flink's default: DISABLED)",
+        "a job that calls System.exit ends the JobManager and every job with it: main() runs"
+        " inside it",
+        "cluster.intercept-user-system-exit: THROW",
+    )
+
+
+def test_every_mend_mends() -> None:
+    """The lines of all findings, put into an empty configuration, leave none."""
+    mended = yaml.safe_load("\n".join(each.mend for each in findings(Settings({}), IDLE)))
+    assert findings(Settings({key: str(value) for key, value in mended.items()}), IDLE) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "severity"),
+    [
+        ("cluster.intercept-user-system-exit", "LOG", "error"),
+        ("execution.checkpointing.storage", "jobmanager", "error"),
+        (
+            "execution.checkpointing.externalized-checkpoint-retention",
+            "DELETE_ON_CANCELLATION",
+            "error",
+        ),
+        ("execution.checkpointing.interval", "0", "error"),
+        ("execution.checkpointing.mode", "AT_LEAST_ONCE", "error"),
+        ("web.submit.enable", "false", "error"),
+        ("restart-strategy.type", "none", "error"),
+        ("execution.checkpointing.num-retained", "2", "warning"),
+        ("heartbeat.interval", "10000", "warning"),
+        ("metrics.fetcher.update-interval", "0", "warning"),
+        ("rest.bind-address", "0.0.0.0", "warning"),
+        ("rest.bind-address", "10.0.0.5", "warning"),
+        ("rest.bind-address", "flink.example", "warning"),
+    ],
+)
+def test_each_bad_value_is_found(tmp_path: Path, key: str, value: str, severity: str) -> None:
+    found = findings(fog_settings(tmp_path, **{key: value}), IDLE)
+    assert [(each.setting, each.found, each.severity) for each in found] == [(key, value, severity)]
+    assert found[0].mend.startswith(f"{key}: ")
+
+
+def test_names_of_flink_1_are_understood(tmp_path: Path) -> None:
+    older = fog_settings(
+        tmp_path,
+        **{
+            "execution.checkpointing.dir": None,
+            "state.checkpoints.dir": "file:///c",
+            "execution.checkpointing.savepoint-dir": None,
+            "state.savepoints.dir": "file:///s",
+            "execution.checkpointing.num-retained": None,
+            "state.checkpoints.num-retained": "5",
+            "rest.cache.execution-graph.timeout": None,
+            "rest.cache.checkpoint-statistics.timeout": None,
+            "web.refresh-interval": "500",
+        },
+    )
+    assert findings(older, IDLE) == []
+    assert older.checkpoint_cache_ms == 500
+
+
+def test_client_certificates_make_an_open_address_safe(tmp_path: Path) -> None:
+    settings = fog_settings(
+        tmp_path,
+        **{"rest.bind-address": "0.0.0.0", "security.ssl.rest.authentication-enabled": "true"},
+    )
+    assert findings(settings, IDLE) == []
+
+
+def test_no_slots_and_waiting_jobs_are_found(tmp_path: Path) -> None:
+    settings = fog_settings(tmp_path)
+    none = findings(settings, EngineView("2.3.0", Slots(0, 0), {}))
+    assert [(each.severity, each.mend) for each in none] == [
+        ("error", "taskmanager.numberOfTaskSlots: 8")
+    ]
+    waiting = EngineJob("a" * 32, "A", RunState.STARTING, 0, 2)
+    full = findings(settings, EngineView("2.3.0", Slots(8, 0), {waiting.engine_job_id: waiting}))
+    assert [(each.severity, each.mend) for each in full] == [
+        ("warning", "taskmanager.numberOfTaskSlots: 16")
+    ]
+
+
+def test_a_running_job_without_checkpoints_is_named() -> None:
+    kept = {"enabled": True, "delete_on_cancellation": False}
+    assert job_finding("A", {"interval": 1000, "externalization": kept}) is None
+    without = job_finding("A", None)
+    assert without is not None
+    assert without.found == "job A takes no checkpoints"
+    never = job_finding("A", {"interval": 2**63 - 1, "externalization": kept})
+    assert never == without
+    deleted = job_finding(
+        "A", {"interval": 1, "externalization": {"enabled": True, "delete_on_cancellation": True}}
+    )
+    assert deleted is not None
+    assert deleted.setting.endswith("externalized-checkpoint-retention")

@@ -1,0 +1,130 @@
+"""Reasons out of Flink's stack traces; the traces are shortened from real answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from binders.flink.failures import LONGEST_REASON, Refusal, causes_of, reason_of
+from speck.errors import DuplicateJobError, EngineRefusedError, TransientError, UnreachableError
+
+REST = "org.apache.flink.runtime.rest.handler.RestHandlerException"
+INVOCATION = "org.apache.flink.client.program.ProgramInvocationException"
+FRAME = "\n\tat org.apache.flink.runtime.Some.method(Some.java:88)\n\t... 4 more\n"
+
+FAILED_MAIN = (
+    "Internal server error.\n<Exception on server side:\n"
+    f"{INVOCATION}: The main method caused an error: cannot read the table{FRAME}"
+    f"Caused by: java.lang.IllegalStateException: cannot read the table{FRAME}"
+    "\nEnd of exception on server side>"
+)
+MISSING_CLASS = (
+    "<Exception on server side:\njava.util.concurrent.CompletionException: "
+    f"{INVOCATION}: The program's entry point class 'Nope' was not found in the jar file.{FRAME}"
+    f"Caused by: {INVOCATION}: The program's entry point class 'Nope' was not found in the jar"
+    f" file.{FRAME}Caused by: java.lang.ClassNotFoundException: Nope{FRAME}"
+)
+BROKEN_JAR = (
+    f"<Exception on server side:\n{INVOCATION}: Error while opening jar file '/u/a.jar'{FRAME}"
+    f"Caused by: java.util.zip.ZipException: zip END header not found{FRAME}"
+)
+
+
+def submission_failed(cause: str) -> str:
+    return (
+        f"{REST}: Could not execute application.{FRAME}"
+        "Caused by: java.util.concurrent.CompletionException: org.apache.flink.util."
+        f"FlinkRuntimeException: Could not execute application.{FRAME}"
+        f"Caused by: {INVOCATION}: The main method caused an error: Failed to execute job"
+        f" 'trial'.{FRAME}Caused by: {cause}{FRAME}"
+    )
+
+
+DUPLICATE_1 = submission_failed(
+    "org.apache.flink.runtime.client.DuplicateJobSubmissionException: Job has already been"
+    " submitted."
+)
+DUPLICATE_2 = submission_failed(
+    "org.apache.flink.runtime.client.DuplicateApplicationSubmissionException: Application has"
+    " already been submitted."
+)
+NO_SAVEPOINT = submission_failed(
+    "java.io.FileNotFoundException: Cannot find checkpoint or savepoint file/directory '/x' on"
+    " file system 'file'."
+)
+
+
+@pytest.mark.parametrize(
+    ("trace", "reason"),
+    [
+        (
+            FAILED_MAIN,
+            "ProgramInvocationException: The main method caused an error: cannot read the table",
+        ),
+        (
+            MISSING_CLASS,
+            "ProgramInvocationException: The program's entry point class 'Nope' was not found in"
+            " the jar file.",
+        ),
+        (
+            BROKEN_JAR,
+            "ProgramInvocationException: Error while opening jar file '/u/a.jar':"
+            " ZipException: zip END header not found",
+        ),
+        (
+            NO_SAVEPOINT,
+            "FileNotFoundException: Cannot find checkpoint or savepoint file/directory '/x' on"
+            " file system 'file'.",
+        ),
+        (
+            f"{REST}: Job could not be found.{FRAME}",
+            "RestHandlerException: Job could not be found.",
+        ),
+        ("Unable to load requested file /nope.", "Unable to load requested file /nope."),
+        ("java.lang.NullPointerException\n\tat a.B.c(B.java:1)", "NullPointerException"),
+        ("", "the engine gave no reason"),
+    ],
+)
+def test_the_reason_is_the_line_that_says_most(trace: str, reason: str) -> None:
+    assert reason_of(trace) == reason
+
+
+def test_a_message_may_take_several_lines() -> None:
+    trace = f"java.lang.Error: one\n  two\nthree{FRAME}Caused by: a.Inner: deep\nand deeper{FRAME}"
+    assert causes_of(trace) == [("Error", "one two three"), ("Inner", "deep and deeper")]
+
+
+def test_a_reason_is_never_long() -> None:
+    assert len(reason_of("java.lang.Error: " + "x" * 10_000)) == LONGEST_REASON
+
+
+@pytest.mark.parametrize("text", [DUPLICATE_1, DUPLICATE_2])
+def test_a_known_id_is_a_duplicate_in_flink_1_and_2(text: str) -> None:
+    error = Refusal(400, text).error("start A")
+    assert isinstance(error, DuplicateJobError)
+    assert str(error) == "cannot start A: the engine knows this job id already"
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "kind"),
+    [
+        (500, FAILED_MAIN, EngineRefusedError),
+        (400, NO_SAVEPOINT, EngineRefusedError),
+        (503, "Service temporarily unavailable due to an ongoing leader election.", TransientError),
+        (500, "java.util.concurrent.TimeoutException: Invocation timed out", TransientError),
+        (500, "org.apache.flink.runtime.rpc.exceptions.FencingTokenException: x", TransientError),
+        (500, "java.lang.OutOfMemoryError: Metaspace", TransientError),
+        (504, "upstream timed out", UnreachableError),
+    ],
+)
+def test_status_and_text_decide_the_kind(status: int, text: str, kind: type[Exception]) -> None:
+    error = Refusal(status, text).error("start A")
+    assert type(error) is kind
+    assert str(error).startswith("cannot start A: ")
+    assert "\n" not in str(error)
+
+
+def test_only_flinks_own_words_make_a_job_unknown() -> None:
+    unknown = f"org.apache.flink.runtime.rest.NotFoundException: Job {'a' * 32} not found{FRAME}"
+    assert Refusal(404, unknown).job_unknown
+    assert not Refusal(404, "Unable to load requested file /jobs/x.").job_unknown
+    assert Refusal(500, f"{REST}: Jar file /u/1_a.jar does not exist").jar_gone

@@ -1,0 +1,240 @@
+"""The REST client against a server that misbehaves; no Flink."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binders.flink.engine import FlinkEngine
+from binders.flink.rest import FlinkRest, RefusedAnswer
+from speck.binding import Submission, Target
+from speck.errors import EngineRefusedError, TransientError, UnreachableError
+
+JOB = "a" * 32
+SHA = "0" * 64
+
+
+class Fake(ThreadingHTTPServer):
+    """Answers by path; keeps what it was asked."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: dict[str, tuple[int, str | bytes, dict[str, str]]] = {}
+        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def say(self, path: str, body: Any, status: int = 200, **headers: str) -> None:
+        text = body if isinstance(body, str | bytes) else json.dumps(body)
+        self.answers[path] = (status, text, headers)
+
+    def bodies(self, path: str) -> list[bytes]:
+        return [body for line, _, body in self.asked if line.partition(" ")[2] == path]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Fake
+    protocol_version = "HTTP/1.1"
+
+    def _answer(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(length)
+        self.server.asked.append((f"{self.command} {self.path}", dict(self.headers), body))
+        unknown = (404, "<html>never heard of it</html>", {})
+        status, text, headers = self.server.answers.get(self.path.partition("?")[0], unknown)
+        content = text.encode() if isinstance(text, str) else text
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = _answer
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    server = Fake()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def engine(fake: Fake) -> Iterator[FlinkEngine]:
+    engine = FlinkEngine(Target(fake.url, timeout_s=5.0))
+    yield engine
+    engine.close()
+
+
+@contextmanager
+def silent() -> Iterator[str]:
+    """An address that takes connections and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_silence_is_unreachable_not_for_ever() -> None:
+    with silent() as address, pytest.raises(UnreachableError) as caught:
+        FlinkEngine(Target(address, timeout_s=0.2)).view()
+    assert str(caught.value) == f"cannot reach the engine at {address}: no answer in time"
+
+
+def test_nobody_there_is_unreachable_with_the_plain_reason() -> None:
+    with pytest.raises(UnreachableError) as caught:
+        FlinkEngine(Target("http://127.0.0.1:1")).view()
+    assert str(caught.value) == (
+        "cannot reach the engine at http://127.0.0.1:1: Connection refused"
+    )
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_redirects_are_not_followed(fake: Fake, engine: FlinkEngine, status: int) -> None:
+    fake.say("/elsewhere", {"jobs": []})
+    fake.say(f"/jobs/{JOB}", "", status, Location="/elsewhere")
+    with pytest.raises(UnreachableError, match=f"HTTP {status} is no answer of Flink's"):
+        engine.status(JOB)
+    assert not fake.bodies("/elsewhere")
+
+
+def test_proxies_of_the_environment_are_not_used(
+    fake: Fake, engine: FlinkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    fake.say("/jars", {"files": []})
+    assert engine.has_jar(SHA) is False
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, "<html>no such page</html>"),
+        (404, {"errors": ["Unable to load requested file /jobs/x."]}),
+        (404, {"message": "no route"}),
+        (502, "bad gateway"),
+        (200, "<html>log in first</html>"),
+        (200, {"jobs": []}),
+        (200, []),
+    ],
+)
+def test_only_flinks_word_makes_a_job_unknown(
+    fake: Fake, engine: FlinkEngine, status: int, body: Any
+) -> None:
+    fake.say(f"/jobs/{JOB}", body, status)
+    with pytest.raises((UnreachableError, EngineRefusedError), match=r"^cannot "):
+        engine.status(JOB)
+    said = f"org.apache.flink.runtime.rest.NotFoundException: Job {JOB} not found"
+    fake.say(f"/jobs/{JOB}", {"errors": [said]}, 404)
+    assert engine.status(JOB) is None
+
+
+def test_an_answer_without_end_is_cut(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("binders.flink.rest.LARGEST_ANSWER", 1000)
+    fake.say("/overview", b'"' + b"x" * 5000 + b'"')
+    with pytest.raises(UnreachableError, match="its answer exceeds 1000 bytes"):
+        FlinkRest(fake.url).get("/overview")
+
+
+def test_flinks_own_errors_come_with_their_text(fake: Fake) -> None:
+    fake.say("/overview", {"errors": ["Internal server error.", "<Exception: why>"]}, 500)
+    with pytest.raises(RefusedAnswer) as caught:
+        FlinkRest(fake.url).get("/overview")
+    assert (caught.value.refusal.status, caught.value.refusal.text) == (500, "<Exception: why>")
+
+
+def test_an_upload_is_one_file_part_with_its_length_told(fake: Fake, tmp_path: Path) -> None:
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(bytes(range(256)) * 3000)
+    fake.say("/jars/upload", {"filename": f"/u/1_{SHA}.jar"})
+    FlinkRest(fake.url).upload("/jars/upload", jar, f"{SHA}.jar", timeout_s=5.0)
+    [(_, headers, body)] = fake.asked
+    assert "Transfer-Encoding" not in headers
+    assert int(headers["Content-Length"]) == len(body)
+    boundary = headers["Content-Type"].partition("boundary=")[2].encode()
+    nothing, part, end = body.split(b"--" + boundary)
+    head, _, content = part.partition(b"\r\n\r\n")
+    assert (nothing, end, content.removesuffix(b"\r\n")) == (b"", b"--\r\n", jar.read_bytes())
+    assert f'filename="{SHA}.jar"'.encode() in head
+
+
+def submission(jar: Path, savepoint: str | None = None) -> Submission:
+    return Submission(JOB, "A", SHA, jar, "a.B", ("--x", "y z"), 2, savepoint)
+
+
+def test_submit_sends_what_flink_reads_and_nothing_else(
+    fake: Fake, engine: FlinkEngine, tmp_path: Path
+) -> None:
+    fake.say("/jars", {"files": [{"id": f"1_{SHA}.jar", "name": f"{SHA}.jar", "uploaded": 1}]})
+    fake.say(f"/jars/1_{SHA}.jar/run", {"jobid": JOB})
+    engine.submit(submission(tmp_path / "not-needed.jar"))
+    engine.submit(submission(tmp_path / "not-needed.jar", "file:/s/1"))
+    plain, restored = (json.loads(body) for body in fake.bodies(f"/jars/1_{SHA}.jar/run"))
+    assert plain == {
+        "entryClass": "a.B",
+        "programArgsList": ["--x", "y z"],
+        "parallelism": 2,
+        "jobId": JOB,
+        "allowNonRestoredState": False,
+    }
+    assert restored == plain | {"savepointPath": "file:/s/1", "claimMode": "NO_CLAIM"}
+    assert len(fake.bodies("/jars")) == 1, "listing opens every jar: once is enough"
+
+
+def test_a_stop_never_drains(fake: Fake, engine: FlinkEngine) -> None:
+    fake.say(f"/jobs/{JOB}/stop", {"request-id": "1"}, 202)
+    engine.stop(JOB, "file:/s", "1" * 32)
+    engine.stop(JOB, None, "1" * 32)
+    first, second = (json.loads(body) for body in fake.bodies(f"/jobs/{JOB}/stop"))
+    assert second == {"triggerId": "1" * 32, "formatType": "CANONICAL", "drain": False}
+    assert first == second | {"targetDirectory": "file:/s"}
+
+
+def test_a_view_takes_two_requests(fake: Fake, engine: FlinkEngine) -> None:
+    fake.say("/overview", {"slots-total": 1, "slots-available": 1, "flink-version": "2.3.0"})
+    fake.say("/jobs/overview", {"jobs": []})
+    assert engine.view().version == "2.3.0"
+    assert [line for line, _, _ in fake.asked] == ["GET /overview", "GET /jobs/overview"]
+
+
+def test_a_cache_that_outlasts_the_time_limit_leaves_the_newest_state_open(
+    fake: Fake, engine: FlinkEngine
+) -> None:
+    fake.say(f"/jobs/{JOB}", {"now": 10_000})
+    fake.say("/jobs/overview", {"jobs": [{"jid": JOB, "end-time": 9_000}]})
+    fake.say("/jobmanager/config", [{"key": "web.refresh-interval", "value": "61 s"}])
+    with pytest.raises(TransientError, match=r"may answer from its cache for 60 s more"):
+        engine.newest_state(JOB)
+    assert not fake.bodies(f"/jobs/{JOB}/checkpoints")
+
+
+def test_a_wide_jobs_metrics_are_asked_for_in_several_requests(
+    fake: Fake, engine: FlinkEngine
+) -> None:
+    path = f"/jobs/{JOB}/vertices/v/metrics"
+    fake.say(f"/jobs/{JOB}", {"vertices": [{"id": "v"}]})
+    listed = [{"id": f"{n}.op.numRecordsOut", "value": "1"} for n in range(200)]
+    fake.say(path, listed)
+    engine.metrics(JOB)
+    asked = [line for line, _, _ in fake.asked if "?get=" in line]
+    names = [name for line in asked for name in re.split("=|%2C", line)[1:]]
+    assert sorted(names) == sorted(each["id"] for each in listed)
+    assert max(map(len, asked)) < 4096
