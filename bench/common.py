@@ -62,9 +62,7 @@ class Api:
         self.session.trust_env = False
 
     def call(self, method: str, path: str, body: object = None, **query: object) -> JsonObject:
-        answer = self.session.request(
-            method, self.url + path, json=body, params=query, timeout=900
-        )
+        answer = self.session.request(method, self.url + path, json=body, params=query, timeout=900)
         if not answer.ok:
             raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text[:2000]}")
         return answer.json() if answer.content else {}

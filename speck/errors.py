@@ -43,7 +43,11 @@ class NotFoundError(PermanentError):
 
 
 class ConflictError(PermanentError):
-    """The request contradicts what is there (HTTP 409)."""
+    """The request contradicts what is there (HTTP 409); `change` is one that is in the way."""
+
+    def __init__(self, message: str, *, change: str | None = None):
+        super().__init__(message)
+        self.change = change
 
 
 class StaleRevisionError(PermanentError):
@@ -56,6 +60,10 @@ class ForbiddenError(PermanentError):
 
 class StoreError(PermanentError):
     """The store cannot be opened, read or written."""
+
+
+class StoreHeldError(StoreError):
+    """Another process has the store open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,20 @@ class Problem:
         place = self.path or "document"
         at = f" (line {self.line})" if self.line is not None else ""
         return f"{place}{at}: {self.message}"
+
+
+def at_site(error: SpeckError, site: str) -> SpeckError:
+    """What a site's engine or broker said, with a message that names the site.
+
+    A fault that the binder could not place (PermanentError itself) is the engine's refusal.
+    """
+    kind = EngineRefusedError if type(error) is PermanentError else type(error)
+    answers = (EngineRefusedError, BrokerRefusedError, TransientError)
+    if not issubclass(kind, answers) or site in str(error).split():
+        return error
+    named = kind(f"{error} (site {site})")
+    named.__cause__ = error
+    return named
 
 
 class InvalidError(PermanentError):

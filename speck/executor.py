@@ -21,7 +21,7 @@ from functools import partial
 from speck.change import Change, ChangeState, OperationRecord, OperationState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
-from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError
+from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
 from speck.observed import EngineView
 from speck.operations import Done, Operations, Outcome, Waiting
 from speck.records import Records
@@ -273,7 +273,7 @@ class Execution:
             self._record_failure(record, [])
             return
         if isinstance(error, SpeckError):
-            self.failure = self.failure or error
+            self.failure = self.failure or at_site(error, record.step.operation.site)
         else:
             record.error = f"cannot carry out {record.step.operation}: {error!r} (a fault in speck)"
         record.state = OperationState.FAILED

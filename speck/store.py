@@ -20,7 +20,7 @@ from typing import Any
 
 import plyvel
 
-from speck.errors import StoreError
+from speck.errors import StoreError, StoreHeldError
 from speck.model import JsonObject
 
 VERSION = 1
@@ -189,7 +189,7 @@ def _open(path: Path, *, create: bool) -> Any:
         )
     except plyvel.IOError as error:
         if "lock" in str(error).lower():
-            raise StoreError(
+            raise StoreHeldError(
                 f"cannot open the store at {path}: another speck holds it; stop that one first"
             ) from error
         raise StoreError(f"cannot open the store at {path}: {error}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from speck.change import Change, ChangeState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
-from speck.errors import ConflictError, NotFoundError, SpeckError
+from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
 from speck.executor import Bounds, Execution
 from speck.model import JsonObject
 from speck.operations import Operations, Patience
@@ -55,6 +55,7 @@ class Changes:
         self._patience = patience
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
+        self._closing = False
         self.touched = float("-inf")
         """When (monotonic) a change last did something: looks from before are out of date."""
 
@@ -68,7 +69,7 @@ class Changes:
         """Store the change with `accepted` in one write, then run it in its own thread.
 
         `at_end` gives what to store together with its outcome. Raises ConflictError when the
-        scope has a change under way.
+        scope has a change under way, TransientError once the service is stopping.
         """
         scope = scope_of(change.composition, change.job_name)
         operations = Operations(
@@ -87,9 +88,13 @@ class Changes:
             scope,
         )
         with self._lock:
+            if self._closing:
+                raise TransientError("cannot start a change: the service is stopping")
             if scope in self._running:
                 busy = self._running[scope].change.id
-                raise ConflictError(f"cannot start a change: change {busy} is under way")
+                raise ConflictError(
+                    f"cannot start a change: change {busy} is under way", change=busy
+                )
             self._running[scope] = running
         try:
             self._records.write(
@@ -166,7 +171,9 @@ class Changes:
                 self._records.write({f"change/{head['id']}": head})
 
     def close(self) -> None:
-        """Cancel everything under way and wait until it is stored."""
+        """Cancel everything under way and wait until it is stored; nothing new starts."""
+        with self._lock:
+            self._closing = True
         for running in self.all_under_way():
             running.execution.cancel()
         for running in self.all_under_way():

@@ -16,7 +16,7 @@ from speck.model import CompositionDescription, JobDescription, JsonObject, Port
 from speck.records import Batch, Records, scope_of
 from speck.resolve import LineOf
 from speck.schema import composition_from_data, dump_composition
-from speck.service.changes import Changes
+from speck.service.changes import Changes, Running
 from speck.service.deployer import Deployer, Prepared
 from speck.service.jobs import Answer, Jobs
 from speck.topology import Graph
@@ -171,9 +171,14 @@ class Compositions:
             if request.dry_run:
                 revision = head["revision"] if head else None
                 return Answer(200, _accepted(None, name, revision, prepared))
-            return self._accept(description, prepared, head, request, superseded)
+            with self._owning:  # two compositions at once may name the same new job
+                self._check_owners(description, request)
+                answer, running = self._accept(description, prepared, head, request, superseded)
+        return _settled(answer, running, request.wait_s)
 
-    def delete(self, name: str, wait_s: float, *, drain: bool = True) -> Answer:
+    def delete(
+        self, name: str, wait_s: float, *, drain: bool = True, if_match: int | None = None
+    ) -> Answer:
         """Remove every job of the composition; its revisions stay known by number.
 
         Links are drained from their beginning to their end, unless `drain` is false: then all
@@ -181,6 +186,7 @@ class Compositions:
         """
         with self._locks[name]:
             head = self._head(name)
+            self._check_revision(name, head, if_match)
             self._make_way(name)
             prepared = self._deployer.prepare_removal(name, name, drain=drain)
             change = self._changes.new(prepared.plan, head["revision"])
@@ -215,7 +221,7 @@ class Compositions:
         head: JsonObject | None,
         request: Request,
         superseded: Change | None,
-    ) -> Answer:
+    ) -> tuple[JsonObject, Running]:
         name = description.name
         dumped = dump_composition(description)
         same = (
@@ -257,11 +263,7 @@ class Compositions:
                 return {}
             return {f"head/{name}": {**new_head, "deployed_revision": revision}}
 
-        running = self._changes.start(change, accepted, at_end)
-        location = f"/changes/{change.id}"
-        if request.wait_s and running.over.wait(request.wait_s):
-            return Answer(200, {**answer, "state": str(change.state)}, location)
-        return Answer(202, answer, location)
+        return answer, self._changes.start(change, accepted, at_end)
 
     def _owned(self, head: JsonObject | None, description: CompositionDescription) -> Batch:
         gone = self._job_names(head) - {job.job_name for job in description.jobs}
@@ -287,7 +289,7 @@ class Compositions:
         newest = head["revision"] if head else 0
         if if_match is not None and if_match != newest:
             raise StaleRevisionError(
-                f"cannot apply to composition {name!r}: If-Match names revision {if_match},"
+                f"cannot change composition {name!r}: If-Match names revision {if_match},"
                 f" the newest is {newest}; read it again"
             )
 
@@ -332,7 +334,8 @@ class Compositions:
             return None
         if running.change.state is not ChangeState.BLOCKED:
             raise ConflictError(
-                f"cannot change composition {name!r}: change {running.change.id} is under way"
+                f"cannot change composition {name!r}: change {running.change.id} is under way",
+                change=running.change.id,
             )
         self._changes.end_early(running)
         return running.change
@@ -390,6 +393,13 @@ def _addressed(
         inputs=tuple(map(port, description.inputs)),
         outputs=tuple(map(port, description.outputs)),
     )
+
+
+def _settled(answer: JsonObject, running: Running, wait_s: float) -> Answer:
+    location = f"/changes/{running.change.id}"
+    if wait_s and running.over.wait(wait_s):
+        return Answer(200, {**answer, "state": str(running.change.state)}, location)
+    return Answer(202, answer, location)
 
 
 def _accepted(

@@ -6,6 +6,8 @@ Each is a scope of its own and goes through the same planner and executor as a c
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ from speck.errors import (
     NotFoundError,
     PermanentError,
     SpeckError,
+    at_site,
 )
 from speck.inventory import Deployed
 from speck.model import CompositionDescription, JobDescription, JsonObject
@@ -111,37 +114,42 @@ class Jobs:
     def exceptions(self, name: str) -> list[JsonObject]:
         """The engine's own words on the job's failures, newest first."""
         deployed = self._deployed(name)
-        engine = self._connections.engine(deployed.job.site)
-        return [asdict(failure) for failure in engine.exceptions(deployed.engine_job_id)]
+        with _named(deployed.job.site):
+            engine = self._connections.engine(deployed.job.site)
+            return [asdict(failure) for failure in engine.exceptions(deployed.engine_job_id)]
 
     def metrics(self, name: str) -> JsonObject:
         """`{job_name, site, metrics}`: the engine's counters by operator-scoped name."""
         deployed = self._deployed(name)
-        engine = self._connections.engine(deployed.job.site)
-        metrics = dict(engine.metrics(deployed.engine_job_id))
+        with _named(deployed.job.site):
+            engine = self._connections.engine(deployed.job.site)
+            metrics = dict(engine.metrics(deployed.engine_job_id))
         return {"job_name": name, "site": deployed.job.site, "metrics": metrics}
 
     def savepoint(self, name: str, wait_s: float) -> Answer:
         """Take a savepoint of a running job and wait for it."""
         deployed = self._deployed(name)
         site = self._connections.site(deployed.job.site)
-        engine = self._connections.engine(deployed.job.site)
         trigger = self._clock.new_id()
         target = (
             f"{site.state_uri.rstrip('/')}/savepoints/{name}/{trigger}" if site.state_uri else None
         )
-        engine.savepoint(deployed.engine_job_id, target, trigger)
-        until = self._clock.monotonic() + wait_s
-        while True:
-            progress = engine.savepoint_progress(deployed.engine_job_id, trigger)
-            body = {"job_name": name, "id": trigger, "location": progress.location}
-            if progress.location is not None:
-                return Answer(201, {**body, "state": "done"})
-            if progress.done:
-                raise EngineRefusedError(f"cannot take a savepoint of {name}: {progress.failure}")
-            if self._clock.monotonic() > until:
-                return Answer(202, {**body, "state": "running"})
-            self._clock.wait(0.1)
+        with _named(site.name):
+            engine = self._connections.engine(site.name)
+            engine.savepoint(deployed.engine_job_id, target, trigger)
+            until = self._clock.monotonic() + wait_s
+            while True:
+                progress = engine.savepoint_progress(deployed.engine_job_id, trigger)
+                body = {"job_name": name, "id": trigger, "location": progress.location}
+                if progress.location is not None:
+                    return Answer(201, {**body, "state": "done"})
+                if progress.done:
+                    raise EngineRefusedError(
+                        f"cannot take a savepoint of {name}: {progress.failure}"
+                    )
+                if self._clock.monotonic() > until:
+                    return Answer(202, {**body, "state": "running"})
+                self._clock.wait(0.1)
 
     def _deployed(self, name: str) -> Deployed:
         scope = scope_of(self.owner(name), name)
@@ -243,8 +251,9 @@ class Jobs:
             return Answer(202, _accepted(change), f"/changes/{change.id}")
         if change.state is ChangeState.DONE:
             return Answer(201 if created else 200, self.get(name), f"/jobs/{name}")
-        error: SpeckError = running.failure or PermanentError(
-            change.error or f"cannot start {name}: the change was cancelled"
+        error: SpeckError = running.failure or ConflictError(
+            change.error or f"cannot start {name}: change {change.id} was cancelled",
+            change=change.id,
         )
         if created:
             self._clean_up(name)
@@ -275,8 +284,18 @@ class Jobs:
         busy = self._deployer.changes.under_way(scope)
         if busy is not None:
             raise ConflictError(
-                f"cannot change job {scope[1:]!r}: change {busy.change.id} is under way"
+                f"cannot change job {scope[1:]!r}: change {busy.change.id} is under way",
+                change=busy.change.id,
             )
+
+
+@contextmanager
+def _named(site: str) -> Iterator[None]:
+    """Let what the site's engine raises name the site."""
+    try:
+        yield
+    except SpeckError as error:
+        raise at_site(error, site) from error
 
 
 def _accepted(change: Change) -> JsonObject:

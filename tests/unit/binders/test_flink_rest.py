@@ -231,7 +231,7 @@ def test_a_wide_jobs_metrics_are_asked_for_in_several_requests(
 ) -> None:
     path = f"/jobs/{JOB}/vertices/v/metrics"
     fake.say(f"/jobs/{JOB}", {"vertices": [{"id": "v"}]})
-    listed = [{"id": f"{n}.op.numRecordsOut", "value": "1"} for n in range(200)]
+    listed = [{"id": f"{n}.{'op' * 40}.numRecordsOut", "value": "1"} for n in range(200)]
     fake.say(path, listed)
     engine.metrics(JOB)
     asked = [line for line, _, _ in fake.asked if "?get=" in line]

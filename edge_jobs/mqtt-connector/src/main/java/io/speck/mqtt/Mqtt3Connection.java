@@ -37,6 +37,7 @@ final class Mqtt3Connection extends MqttConnection {
         Mqtt3ClientBuilder builder =
                 ClientSettings.common(link, loops)
                         .useMqttVersion3()
+                        .addConnectedListener(context -> connectedAs())
                         .addDisconnectedListener(context -> finish(context.getCause()));
         Credentials credentials = Credentials.forBroker(link.broker());
         if (credentials.user() != null) {
@@ -54,7 +55,7 @@ final class Mqtt3Connection extends MqttConnection {
         reader = asReader;
         if (reader) {
             flows.add(
-                    client.publishes(MqttGlobalPublishFilter.ALL, qos != MqttQos.AT_MOST_ONCE)
+                    client.publishes(MqttGlobalPublishFilter.ALL)
                             .subscribe(this::onMessage, error -> {}));
         }
         Mqtt3Connect connect =
@@ -78,6 +79,10 @@ final class Mqtt3Connection extends MqttConnection {
                         .subscribe(
                                 subAck -> onReady(connAck.isSessionPresent(), UNLIMITED),
                                 refused -> disconnect()));
+    }
+
+    private void connectedAs() {
+        takeOver(client.getConfig().getConnectionConfig().orElseThrow());
     }
 
     private void finish(Throwable cause) {
@@ -127,8 +132,8 @@ final class Mqtt3Connection extends MqttConnection {
     }
 
     @Override
-    void acknowledge(Object message) {
-        ((Mqtt3Publish) message).acknowledge();
+    boolean isAcknowledged(Object message) {
+        return ((Mqtt3Publish) message).getQos() != MqttQos.AT_MOST_ONCE;
     }
 
     @Override

@@ -1,6 +1,5 @@
 package io.speck.mqtt;
 
-import com.hivemq.client.internal.mqtt.MqttClientConfig;
 import com.hivemq.client.mqtt.MqttGlobalPublishFilter;
 import com.hivemq.client.mqtt.datatypes.MqttQos;
 import com.hivemq.client.mqtt.datatypes.MqttTopic;
@@ -53,7 +52,7 @@ final class Mqtt5Connection extends MqttConnection {
         Mqtt5ClientBuilder builder =
                 ClientSettings.common(link, loops)
                         .useMqttVersion5()
-                        .addConnectedListener(context -> forgetWithConnection())
+                        .addConnectedListener(context -> connectedAs())
                         .addDisconnectedListener(context -> finish(context.getCause()));
         Credentials credentials = Credentials.forBroker(link.broker());
         if (credentials.user() != null) {
@@ -71,7 +70,7 @@ final class Mqtt5Connection extends MqttConnection {
         reader = asReader;
         if (reader) { // before connecting: a session that is present begins to send at once
             flows.add(
-                    client.publishes(MqttGlobalPublishFilter.ALL, qos != MqttQos.AT_MOST_ONCE)
+                    client.publishes(MqttGlobalPublishFilter.ALL)
                             .subscribe(this::onMessage, error -> {}));
         }
         flows.add(client.connect(connect()).subscribe(this::connected, error -> {}));
@@ -110,16 +109,8 @@ final class Mqtt5Connection extends MqttConnection {
                                 refused -> disconnect()));
     }
 
-    /**
-     * The client library keeps a session's messages for as long as the broker does: 30 days in a
-     * timer of the shared event loop. As no connection of ours is made twice, its own end is what
-     * they have to wait for. The broker is not told.
-     */
-    private void forgetWithConnection() {
-        var connection = ((MqttClientConfig) client.getConfig()).getRawConnectionConfig();
-        if (connection != null) {
-            connection.setSessionExpiryInterval(0);
-        }
+    private void connectedAs() {
+        takeOver(client.getConfig().getConnectionConfig().orElseThrow());
     }
 
     private void finish(Throwable cause) {
@@ -198,8 +189,8 @@ final class Mqtt5Connection extends MqttConnection {
     }
 
     @Override
-    void acknowledge(Object message) {
-        ((Mqtt5Publish) message).acknowledge();
+    boolean isAcknowledged(Object message) {
+        return ((Mqtt5Publish) message).getQos() != MqttQos.AT_MOST_ONCE;
     }
 
     @Override

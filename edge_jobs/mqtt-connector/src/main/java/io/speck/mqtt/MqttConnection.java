@@ -1,8 +1,11 @@
 package io.speck.mqtt;
 
+import com.hivemq.client.internal.mqtt.MqttClientConnectionConfig;
+import com.hivemq.client.internal.mqtt.handler.publish.incoming.MqttIncomingQosHandler;
+import io.netty.channel.Channel;
 import io.netty.util.concurrent.EventExecutor;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import org.jctools.queues.atomic.SpscUnboundedAtomicArrayQueue;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -34,6 +37,7 @@ abstract class MqttConnection {
 
     private static final Logger LOG = LoggerFactory.getLogger(MqttConnection.class);
     private static final int CHUNK = 256;
+    private static final int BREATH_S = 5; // well below the keep-alive time
 
     final LinkConfig link;
     final SpscUnboundedAtomicArrayQueue<Object> inbox = new SpscUnboundedAtomicArrayQueue<>(CHUNK);
@@ -44,7 +48,8 @@ abstract class MqttConnection {
     private final CompletableFuture<Void> end = new CompletableFuture<>();
 
     // of the network thread only
-    private EventExecutor loop;
+    private final AckGate gate = new AckGate();
+    private Channel channel;
     private boolean arrivedPending;
     private boolean settledPending;
     private long settledCount;
@@ -55,6 +60,8 @@ abstract class MqttConnection {
     /** How many records have an outcome; written by the network thread at the end of a batch. */
     volatile long settled;
 
+    private volatile EventExecutor loop;
+    private volatile boolean paused;
     private volatile boolean ready;
     private volatile boolean ended;
 
@@ -78,7 +85,8 @@ abstract class MqttConnection {
     /** The message's stamp, or null. */
     abstract String stampOf(Object message);
 
-    abstract void acknowledge(Object message);
+    /** Whether the broker waits for an acknowledgement: not if it was published at QoS 0. */
+    abstract boolean isAcknowledged(Object message);
 
     /** Says good-bye to the broker; what was sent before gets there before. */
     abstract void disconnect();
@@ -102,18 +110,19 @@ abstract class MqttConnection {
         transmit(record);
     }
 
-    /** Acknowledges in the order of the list, on the network thread: one wake-up for all. */
-    final void acknowledgeAll(List<Object> messages) {
+    /** Acknowledges the first messages of this connection: so many, from its beginning. */
+    final void acknowledgeUpTo(long count) {
         EventExecutor onLoop = loop;
-        if (onLoop == null || ended || messages.isEmpty()) {
-            return;
+        if (onLoop != null && !ended) {
+            onLoop.execute(() -> gate.releaseUpTo(count));
         }
-        onLoop.execute(
-                () -> {
-                    for (Object message : messages) {
-                        acknowledge(message);
-                    }
-                });
+    }
+
+    /** To be called by the inbox's reader now and then. */
+    final void resumeIfDrained() {
+        if (paused && inbox.size() <= link.window() / 2) {
+            loop.execute(this::resume);
+        }
     }
 
     /** How many messages found a full inbox since the last call; network thread only. */
@@ -131,11 +140,30 @@ abstract class MqttConnection {
         events.ready(this, sessionPresent, sendMaximum);
     }
 
+    /**
+     * Takes over what the library's public face does not show, when it is connected and has not
+     * read any message yet: the channel, and for how long it keeps a session's messages after a
+     * loss. That is as long as the broker does, in a timer of the shared event loop: 30 days. As no
+     * connection of ours is made twice, its own end is enough. The broker is not told.
+     */
+    final void takeOver(Object connectionConfig) {
+        MqttClientConnectionConfig config = (MqttClientConnectionConfig) connectionConfig;
+        config.setSessionExpiryInterval(0);
+        channel = config.getChannel();
+        if (channel.pipeline().get(MqttIncomingQosHandler.NAME) != null) {
+            channel.pipeline().addBefore(MqttIncomingQosHandler.NAME, AckGate.NAME, gate);
+        }
+    }
+
     final void onMessage(Object message) {
-        if (!link.delivery().acknowledged() && inbox.size() >= link.window()) {
-            overflow++; // at QoS 0 nothing holds the broker back
+        boolean full = inbox.size() >= link.window();
+        if (full && !link.delivery().acknowledged()) {
+            overflow++; // at QoS 0 the broker could only pile them up
         } else {
             inbox.offer(message);
+            if (full && !paused) {
+                pause();
+            }
         }
         if (!arrivedPending) {
             arrivedPending = true;
@@ -165,6 +193,28 @@ abstract class MqttConnection {
         ended = true;
         events.ended(this, cause);
         end.complete(null);
+    }
+
+    /** More than the Receive Maximum is here (see {@link AckGate}): let TCP hold the broker back. */
+    private void pause() {
+        paused = true;
+        channel.config().setAutoRead(false);
+        breathe();
+    }
+
+    /** While reading is off, answers to pings must be seen now and then. */
+    private void breathe() {
+        if (paused && !ended) {
+            channel.read();
+            currentLoop().schedule(this::breathe, BREATH_S, TimeUnit.SECONDS);
+        }
+    }
+
+    private void resume() {
+        if (paused) {
+            paused = false;
+            channel.config().setAutoRead(true);
+        }
     }
 
     private EventExecutor currentLoop() {

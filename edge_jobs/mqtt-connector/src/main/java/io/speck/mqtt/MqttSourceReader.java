@@ -19,9 +19,8 @@ import org.slf4j.LoggerFactory;
  * The reading half of a link.
  *
  * <p>Messages wait in the connection's inbox, which the Receive Maximum bounds: the broker sends no
- * more than that many unacknowledged ones. At checkpoint n the messages taken since the one before
- * become a {@link Cut}; when n (or a later one) completes, all cuts up to it are acknowledged, in
- * the order of arrival. A savepoint that is not the last is never reported as complete: the next
+ * more than about that many unacknowledged ones. Checkpoint n makes a {@link Cut}; when n (or a
+ * later one) completes, all that arrived before it is acknowledged, in the order of arrival. A savepoint that is not the last is never reported as complete: the next
  * checkpoint acknowledges for it.
  */
 final class MqttSourceReader
@@ -33,7 +32,8 @@ final class MqttSourceReader
     private static final long LAST_WORD_MS = 1000;
 
     /** What one checkpoint covers: messages to acknowledge, numbers to announce. */
-    private record Cut(long checkpoint, List<Object> messages, TakenNumbers taken) {}
+    private record Cut(
+            long checkpoint, MqttConnection connection, long arrivals, TakenNumbers taken) {}
 
     private final LinkConfig link;
     private final Counter recordsIn;
@@ -53,7 +53,8 @@ final class MqttSourceReader
     // of the task's thread only
     private MqttConnection polled;
     private TakenNumbers taken = new TakenNumbers();
-    private ArrayList<Object> unacknowledged = new ArrayList<>();
+    private long arrivals; // acknowledgeable messages taken from this connection
+    private long acknowledged; // of them
     private final ArrayList<Cut> cuts = new ArrayList<>(); // rising checkpoints
     private long announcedMessages = -1;
     private CompletableFuture<?> announcement = AVAILABLE;
@@ -99,17 +100,19 @@ final class MqttSourceReader
         for (int i = 0; i < BATCH; i++) {
             Object message = connection.inbox.poll();
             if (message == null) {
+                connection.resumeIfDrained();
                 return InputStatus.NOTHING_AVAILABLE;
             }
             take(connection, message, output);
         }
+        connection.resumeIfDrained();
         return InputStatus.MORE_AVAILABLE;
     }
 
     private void take(MqttConnection connection, Object message, ReaderOutput<byte[]> output) {
         recordsIn.inc();
-        if (link.delivery().acknowledged()) {
-            unacknowledged.add(message);
+        if (connection.isAcknowledged(message)) {
+            arrivals++;
         }
         if (taken.take(connection.stampOf(message))) {
             output.collect(connection.payloadOf(message));
@@ -122,8 +125,8 @@ final class MqttSourceReader
     private void switchTo(MqttConnection connection) {
         polled = connection;
         announcedMessages = -1; // the last announcement may have been lost with the old one
-        unacknowledged = new ArrayList<>();
-        cuts.replaceAll(cut -> new Cut(cut.checkpoint, List.of(), cut.taken));
+        arrivals = 0;
+        acknowledged = 0;
     }
 
     @Override
@@ -161,9 +164,8 @@ final class MqttSourceReader
         }
         TakenNumbers snapshot = taken.copy();
         lastSnapshot = snapshot;
-        cuts.add(new Cut(checkpoint, unacknowledged, snapshot));
-        unacknowledged = new ArrayList<>(unacknowledged.size() + 16);
-        underWay = cuts.stream().mapToLong(cut -> cut.messages.size()).sum();
+        cuts.add(new Cut(checkpoint, polled, arrivals, snapshot));
+        underWay = arrivals - acknowledged;
         return List.of(new TopicSplit(snapshot, true));
     }
 
@@ -175,13 +177,14 @@ final class MqttSourceReader
             if (cut.checkpoint > checkpoint) {
                 break;
             }
-            if (polled != null) {
-                polled.acknowledgeAll(cut.messages);
-            }
             last = cut;
             it.remove();
         }
         if (last != null) {
+            if (last.connection == polled && polled != null) {
+                acknowledged = last.arrivals;
+                polled.acknowledgeUpTo(last.arrivals);
+            } // else it is lost, and what came over it comes again
             announce(last);
         }
     }

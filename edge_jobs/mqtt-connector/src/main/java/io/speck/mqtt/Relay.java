@@ -1,16 +1,7 @@
 package io.speck.mqtt;
 
-import com.hivemq.client.mqtt.MqttClient;
-import com.hivemq.client.mqtt.MqttGlobalPublishFilter;
-import com.hivemq.client.mqtt.datatypes.MqttQos;
-import com.hivemq.client.mqtt.datatypes.MqttTopic;
-import com.hivemq.client.mqtt.mqtt5.Mqtt5RxClient;
-import com.hivemq.client.mqtt.mqtt5.message.connect.Mqtt5Connect;
-import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5Publish;
-import io.reactivex.processors.UnicastProcessor;
 import java.util.UUID;
 import java.util.concurrent.CountDownLatch;
-import org.jctools.queues.atomic.SpscUnboundedAtomicArrayQueue;
 
 /**
  * The least that can stand between two topics with the same client library: no engine, no
@@ -32,64 +23,62 @@ public final class Relay {
         relay(
                 BrokerAddress.parse(args[0]),
                 args[1],
-                MqttTopic.of(args[2]),
-                MqttQos.fromCode(Integer.parseInt(args[3])),
+                args[2],
+                Integer.parseInt(args[3]),
                 Integer.parseInt(args[4]));
         new CountDownLatch(1).await();
     }
 
-    private static void relay(BrokerAddress at, String in, MqttTopic out, MqttQos qos, int window) {
-        Mqtt5RxClient reader = client(at);
-        Mqtt5RxClient writer = client(at);
-        connect(writer, window);
-        boolean manual = qos != MqttQos.AT_MOST_ONCE;
-        UnicastProcessor<Mqtt5Publish> copies = UnicastProcessor.create();
-        SpscUnboundedAtomicArrayQueue<Mqtt5Publish> originals =
-                new SpscUnboundedAtomicArrayQueue<>(1024);
-        reader.publishes(MqttGlobalPublishFilter.ALL, manual)
-                .subscribe(
-                        message -> {
-                            if (manual) {
-                                originals.offer(message);
-                            }
-                            copies.onNext(
-                                    Mqtt5Publish.builder()
-                                            .topic(out)
-                                            .payload(message.getPayloadAsBytes())
-                                            .qos(qos)
-                                            .build());
-                        });
-        writer.publish(copies)
-                .subscribe(
-                        result -> {
-                            if (manual) {
-                                originals.poll().acknowledge();
-                            }
-                        });
-        connect(reader, window);
-        reader.toBlocking().subscribeWith().topicFilter(in).qos(qos).send();
-        System.out.println("relay ready");
+    private static void relay(BrokerAddress at, String in, String out, int qos, int window) {
+        Delivery delivery = qos == 0 ? Delivery.AT_MOST_ONCE : Delivery.AT_LEAST_ONCE;
+        String id = "relay-" + UUID.randomUUID();
+        EventLoops loops = EventLoops.lease();
+        Copier copier = new Copier();
+        copier.writer =
+                new Mqtt5Connection(
+                        new LinkConfig(at, out, id + "-out", delivery, window),
+                        loops,
+                        copier,
+                        null,
+                        false);
+        copier.reader =
+                new Mqtt5Connection(
+                        new LinkConfig(at, in, id, delivery, window), loops, copier, null, false);
+        copier.writer.open(false);
     }
 
-    private static Mqtt5RxClient client(BrokerAddress broker) {
-        return MqttClient.builder()
-                .useMqttVersion5()
-                .identifier("relay-" + UUID.randomUUID())
-                .serverHost(broker.host())
-                .serverPort(broker.port())
-                .executorConfig()
-                .applicationScheduler(DirectScheduler.INSTANCE)
-                .applyExecutorConfig()
-                .buildRx();
-    }
+    /** All on the two connections' network threads. */
+    private static final class Copier implements MqttConnection.Events {
+        private MqttConnection reader;
+        private MqttConnection writer;
 
-    private static void connect(Mqtt5RxClient client, int window) {
-        client.toBlocking()
-                .connect(
-                        Mqtt5Connect.builder()
-                                .restrictions()
-                                .receiveMaximum(window)
-                                .applyRestrictions()
-                                .build());
+        @Override
+        public void ready(MqttConnection connection, boolean sessionPresent, int sendMaximum) {
+            if (connection == writer) {
+                reader.open(true);
+            } else {
+                System.out.println("relay ready");
+            }
+        }
+
+        @Override
+        public void arrived(MqttConnection connection) {
+            Object message;
+            while ((message = reader.inbox.poll()) != null) {
+                writer.send(new OutRecord(0, reader.payloadOf(message)));
+            }
+            reader.resumeIfDrained();
+        }
+
+        @Override
+        public void settled(MqttConnection connection) {
+            reader.acknowledgeUpTo(writer.settled);
+        }
+
+        @Override
+        public void ended(MqttConnection connection, Throwable cause) {
+            System.err.println("cannot go on: " + cause);
+            System.exit(1);
+        }
     }
 }

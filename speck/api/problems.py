@@ -1,0 +1,151 @@
+"""Errors as application/problem+json (RFC 9457): one mapping, by type."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from flask import Flask, Response, g, request
+from werkzeug.exceptions import HTTPException
+
+from speck.errors import (
+    BrokerRefusedError,
+    ConflictError,
+    EngineRefusedError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    PermanentError,
+    Problem,
+    SpeckError,
+    StaleRevisionError,
+    StoreError,
+    TransientError,
+    UnreachableError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+REQUEST_ID = "X-Request-Id"
+RETRY_AFTER_S = 5
+
+_log = logging.getLogger("speck.api")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
+
+
+class UnauthorizedError(PermanentError):
+    """No token, or one that is not known (HTTP 401)."""
+
+
+class MissingLengthError(PermanentError):
+    """A body without Content-Length (HTTP 411): one that is cut would look complete."""
+
+
+_STATUS: Mapping[type[BaseException], int] = {
+    NotFoundError: 404,
+    ConflictError: 409,
+    StaleRevisionError: 412,
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    MissingLengthError: 411,
+    EngineRefusedError: 502,
+    BrokerRefusedError: 502,
+    UnreachableError: 503,
+    TransientError: 503,
+    StoreError: 500,
+    PermanentError: 500,
+}
+
+
+def status_of(error: SpeckError) -> int:
+    """The HTTP status of an error: that of the nearest class in its ancestry."""
+    if isinstance(error, InvalidError):
+        return error.status
+    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
+
+
+def request_id() -> str:
+    """The id of this request: the caller's own when it is harmless, else a fresh one."""
+    if "request_id" not in g:
+        given = request.headers.get(REQUEST_ID, "")
+        g.request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+    return str(g.request_id)
+
+
+def problem_body(
+    status: int, detail: str, identity: str, problems: Sequence[Problem] = (), **more: Any
+) -> dict[str, Any]:
+    """The members of a problem; `more` are extensions, left out when None."""
+    return {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "request_id": identity,
+        "errors": [
+            {"path": p.path, "message": p.message, **({"line": p.line} if p.line else {})}
+            for p in problems
+        ],
+        **{key: value for key, value in more.items() if value is not None},
+    }
+
+
+def problem(
+    status: int,
+    detail: str,
+    problems: Sequence[Problem] = (),
+    headers: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Response:
+    """A problem as a response."""
+    body = problem_body(status, detail, request_id(), problems, **more)
+    text = json.dumps(body, ensure_ascii=False) + "\n"
+    return Response(text, status, dict(headers or {}), content_type=MEDIA_TYPE)
+
+
+def register(app: Flask) -> None:
+    """Answer everything that goes wrong in `app` with a problem."""
+    app.register_error_handler(SpeckError, _of_speck)
+    app.register_error_handler(HTTPException, of_http)
+    app.register_error_handler(Exception, _of_fault)
+
+
+def _of_speck(error: SpeckError) -> Response:
+    status = status_of(error)
+    headers = {}
+    if status == 503:
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="speck"'
+    if status == 500:
+        _log.error("request %s: %s", request_id(), error, exc_info=error)
+    problems = error.problems if isinstance(error, InvalidError) else ()
+    change = error.change if isinstance(error, ConflictError) else None
+    return problem(status, str(error), problems, headers, change=change)
+
+
+def of_http(error: HTTPException) -> Response:
+    """What Flask itself refuses: no such route, a method that a route does not take, ..."""
+    status = error.code or 500
+    headers = {key: value for key, value in error.get_headers() if key in ("Allow", "Retry-After")}
+    asked = f"{request.method} {request.path}"
+    if status == 404:
+        detail = f"cannot find {request.path}: there is no such route; GET /docs lists them"
+    elif status == 405:
+        detail = f"cannot {asked}: this route takes {headers.get('Allow', 'other methods')}"
+    else:
+        detail = f"cannot {asked}: {error.description or error.name}"
+    return problem(status, detail, headers=headers)
+
+
+def _of_fault(error: Exception) -> Response:
+    _log.error("request %s: %s %s", request_id(), request.method, request.path, exc_info=error)
+    return problem(
+        500,
+        f"cannot {request.method} {request.path}: a fault in speck;"
+        f" its log tells more under request {request_id()}",
+    )

@@ -1,0 +1,146 @@
+"""How a route is declared: once, for Flask and for the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any
+from urllib.parse import urlencode
+
+from flask import Response, jsonify, request
+from flask_smorest import Blueprint
+from marshmallow import Schema
+
+from speck.api.requests import Param, Query, read_query
+from speck.model import JsonObject
+from speck.service.jobs import Answer
+
+View = Callable[..., Response]
+YAML_OR_JSON = ("application/yaml", "application/json")
+JSON = "application/json"
+
+Body = type[Schema] | dict[str, Any]
+Answers = Mapping[int, Body | None]
+
+
+class Routes:
+    """The routes of one noun."""
+
+    def __init__(self, noun: str, description: str, **options: Any):
+        self.blueprint = Blueprint(noun, __name__, description=description, **options)
+
+    def get(self, rule: str, **about: Any) -> Callable[[View], View]:
+        """See `_route`."""
+        return self._route("GET", rule, **about)
+
+    def post(self, rule: str, **about: Any) -> Callable[[View], View]:
+        """See `_route`."""
+        return self._route("POST", rule, **about)
+
+    def put(self, rule: str, **about: Any) -> Callable[[View], View]:
+        """See `_route`."""
+        return self._route("PUT", rule, **about)
+
+    def delete(self, rule: str, **about: Any) -> Callable[[View], View]:
+        """See `_route`."""
+        return self._route("DELETE", rule, **about)
+
+    def _route(
+        self,
+        method: str,
+        rule: str,
+        *,
+        answers: Answers,
+        query: Sequence[Param] = (),
+        headers: Mapping[str, str] | None = None,
+        body: Body | None = None,
+        body_types: Sequence[str] = YAML_OR_JSON,
+        body_required: bool = True,
+        answer_type: str = JSON,
+    ) -> Callable[[View], View]:
+        """Declare the view below as `method` of `rule`.
+
+        The view gets the parsed `query` as its keyword when parameters are declared. `answers`
+        gives the shape of each status, `headers` the request headers that matter and why.
+        """
+        docs: dict[str, Any] = {
+            "parameters": [p.to_openapi() for p in query] + _header_docs(headers or {}),
+            "responses": {str(s): _answer_doc(s, shape, answer_type) for s, shape in answers.items()},
+        }
+        if body is not None:
+            content = {media: {"schema": body} for media in body_types}
+            docs["requestBody"] = {"required": body_required, "content": content}
+
+        def declare(view: View) -> View:
+            @wraps(view)
+            def call(**arguments: Any) -> Response:
+                parsed = read_query(query)
+                return view(**arguments, query=parsed) if query else view(**arguments)
+
+            documented = Blueprint.doc(**docs)(call)
+            self.blueprint.add_url_rule(rule, view.__name__, documented, methods=[method])
+            return view
+
+        return declare
+
+
+def _header_docs(headers: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [
+        {"in": "header", "name": name, "description": why, "schema": {"type": "string"}}
+        for name, why in headers.items()
+    ]
+
+
+def _answer_doc(status: int, shape: Body | None, media: str) -> dict[str, Any]:
+    doc: dict[str, Any] = {"description": _MEANINGS[status]}
+    if shape is not None:
+        doc["content"] = {media: {"schema": shape}}
+    return doc
+
+
+_MEANINGS = {
+    200: "done",
+    201: "made",
+    202: "under way; Location tells where to look",
+    204: "gone",
+    503: "not now",
+}
+
+
+def answer(found: Answer) -> Response:
+    """A use case's answer as a response."""
+    response = Response(status=204) if found.status == 204 else jsonify(found.body)
+    response.status_code = found.status
+    if found.location is not None:
+        response.headers["Location"] = found.location
+    return response
+
+
+def listing(
+    noun: str,
+    items: Iterable[JsonObject],
+    key: str,
+    query: Query,
+    *,
+    newest_first: bool = False,
+) -> Response:
+    """`{noun: [...]}` of sorted items, behind `after` and at most `limit`.
+
+    When more follow, the header Link gives the next page.
+    """
+    after, limit = query["after"], query["limit"]
+    shown: list[JsonObject] = []
+    more = False
+    for item in items:
+        identity = str(item[key])
+        if after is not None and (identity >= after if newest_first else identity <= after):
+            continue
+        if limit is not None and len(shown) == limit:
+            more = True
+            break
+        shown.append(item)
+    response = jsonify({noun: shown})
+    if more:
+        follow = {**request.args.to_dict(), "limit": limit, "after": shown[-1][key]}
+        response.headers["Link"] = f'<{request.path}?{urlencode(follow)}>; rel="next"'
+    return response

@@ -1,0 +1,416 @@
+"""`make demo`: the paper's traffic application on a fog of four sites, with real data.
+
+Brings up the fog and a service, deploys the 17 jobs, replays the trace, compares every local
+and global statistic with a plain computation over the same trace, then replays it again (an
+hour later in event time) and applies a composition that changes three jobs while data flows,
+compares again, and takes everything down.
+
+Talk goes to stderr; the last line on stdout is one JSON object, and the exit status is 0 only
+when no detection was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from speck.binding import MessageBroker, Target, open_broker
+from speck.client import Client
+from speck.errors import PermanentError, SpeckError
+from speck.fog.flows import Flow, Flows, Reading
+from speck.fog.outputs import OutputReader
+from speck.fog.paths import checkout, default_folder, edge_jar
+from speck.fog.reference import (
+    Comparison,
+    Row,
+    compare_global,
+    compare_local,
+    compute_global,
+    compute_local,
+    count_valid,
+    read_trace,
+)
+from speck.fog.replay import Replay, ReplayOptions
+from speck.fog.service import serving
+from speck.fog.sites import Fog
+from speck.model import JsonObject
+
+SITES = {"A": "edge-a", "B": "edge-b", "C": "edge-c"}
+HOUR_MS = 3_600_000
+SETTLE_S = 60.0
+CHANGE_AT = 0.3
+"""The second composition is applied when this share of the second replay is out."""
+
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One replay and what came of it."""
+
+    published: int
+    local: Comparison
+    total: Comparison
+    seconds: float
+
+    @property
+    def lost(self) -> int:
+        return self.local.lost + self.total.lost
+
+    @property
+    def repeated(self) -> int:
+        return self.local.repeated + self.total.repeated
+
+    @property
+    def equal(self) -> bool:
+        return self.local.equal and self.total.equal
+
+
+class Demo:
+    """The fog, the service and the readers of one run, ended with it."""
+
+    def __init__(self, folder: Path, rate: float):
+        self._folder = folder
+        self._rate = rate
+        self._compositions = checkout() / "compositions" / "traffic"
+        self._rows = read_trace(self._compositions / "trace" / "trace.csv.gz")
+        self._stack = ExitStack()
+        self._fog = Fog(folder / "fog")
+
+    def __enter__(self) -> Demo:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with _step("taking everything down"):
+            self._stack.close()
+            self._fog.down()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def run(self) -> JsonObject:
+        """The whole story; the JSON object of the last line."""
+        started = time.monotonic()
+        client = self._bring_up()
+        jobs = self._apply(client, "fog.yaml", "deploying the traffic application")
+        readers = self._read_outputs()
+        first = self._round("first replay", client, self._rows, readers, None)
+        later = [_later(row) for row in self._rows]
+        change: list[int] = []
+
+        def change_three() -> None:
+            change.append(
+                self._apply(client, "fog-changed.yaml", "changing three jobs while data flows")
+            )
+
+        second = self._round("second replay", client, later, readers, change_three)
+        _show_statistics(readers)
+        for name, round_ in (("first", first), ("second", second)):
+            console.print(f"{name} replay, local statistics: {round_.local}")
+            console.print(f"{name} replay, global statistics: {round_.total}")
+        with _step("removing the application"):
+            client.request("DELETE", "/compositions/traffic", params={"wait": 60})
+        return {
+            "jobs": jobs,
+            "sites": len(self._fog.sites()),
+            "published": first.published + second.published,
+            "delivered": first.total.delivered + second.total.delivered,
+            "lost": first.lost + second.lost,
+            "repeated": first.repeated + second.repeated,
+            "changes": sum(change),
+            "seconds": round(time.monotonic() - started, 1),
+            "equal": first.equal and second.equal,
+        }
+
+    def _bring_up(self) -> Client:
+        with _step("bringing up four sites, each with its own Mosquitto and Flink"):
+            self._fog.up(edges=3, slots=8, cloud_slots=24)
+        with _step("starting the service"):
+            jars = edge_jar("speck-jobs.jar").parent
+            served = self._stack.enter_context(serving(self._folder / "home", [jars]))
+        client = Client(served.url)
+        for body in self._fog.site_bodies():
+            client.request("POST", "/sites", json=body)
+        return client
+
+    def _apply(self, client: Client, file: str, what: str) -> int:
+        """Apply and wait; the number of jobs that were touched."""
+        text = (self._compositions / file).read_bytes()
+        with _step(what):
+            answer = client.request(
+                "POST",
+                "/compositions",
+                data=text,
+                headers={"Content-Type": "application/yaml"},
+                params={"wait": 120},
+            )
+        if answer.get("state") != "done":
+            change = client.request("GET", f"/changes/{answer['change']}")
+            raise PermanentError(f"cannot apply {file}: {change['error'] or change['state']}")
+        for job in answer["plan"]["jobs"]:
+            if job["action"] not in ("unchanged", "add"):
+                console.print(f"  {job['action']} {job['job_name']}: {job['reason']}")
+        return sum(job["action"] != "unchanged" for job in answer["plan"]["jobs"])
+
+    def _read_outputs(self) -> list[OutputReader]:
+        brokers = {site.name: site.broker_address for site in self._fog.sites()}
+        wanted = [
+            (brokers[SITES[letter]], f"traffic/{letter}/local", f"demo-local-{letter.lower()}")
+            for letter in SITES
+        ]
+        wanted.append((brokers["cloud"], "traffic/global", "demo-global"))
+        return [self._stack.enter_context(OutputReader(*output)) for output in wanted]
+
+    def _round(
+        self,
+        name: str,
+        client: Client,
+        rows: Sequence[Row],
+        readers: Sequence[OutputReader],
+        midway: Callable[[], None] | None,
+    ) -> Round:
+        started = time.monotonic()
+        brokers = {site.name: site.broker_address for site in self._fog.sites()}
+        options = ReplayOptions(
+            brokers={letter: brokers[site] for letter, site in SITES.items()},
+            run=name.split()[0],
+            rate=self._rate,
+        )
+        replay = Replay(rows, options)
+        thread = _Worker(replay.run)
+        thread.start()
+        flows = Flows(self._brokers(), _readings(client))
+        with _Screen(name, sum(p.total for p in replay.progress().values())) as screen:
+            while thread.is_alive():
+                out = sum(p.acked for p in replay.progress().values())
+                screen.show(out, flows.look())
+                if midway is not None and out >= CHANGE_AT * screen.total:
+                    with screen.paused():
+                        midway()
+                    midway = None
+                thread.join(0.5)
+            thread.result()
+            local, total = self._settle(
+                rows, readers, lambda: screen.show(screen.total, flows.look())
+            )
+        return Round(count_valid(rows), local, total, time.monotonic() - started)
+
+    def _settle(
+        self, rows: Sequence[Row], readers: Sequence[OutputReader], show: Callable[[], None]
+    ) -> tuple[Comparison, Comparison]:
+        """Wait until every statistic is there and equal, or `SETTLE_S` are over."""
+        first, last = _window_range(rows)
+        expected_local, expected_total = compute_local(rows), compute_global(rows)
+        until = time.monotonic() + SETTLE_S
+        while True:
+            records = [
+                [r for r in reader.records() if first <= r["window_start_ms"] <= last]
+                for reader in readers
+            ]
+            local = compare_local(expected_local, [r for found in records[:-1] for r in found])
+            total = compare_global(expected_total, records[-1])
+            if (local.equal and total.equal) or time.monotonic() > until:
+                return local, total
+            show()
+            time.sleep(0.3)
+
+    def _brokers(self) -> dict[str, MessageBroker]:
+        return {
+            site.name: open_broker("mqtt", Target(site.broker_address))
+            for site in self._fog.sites()
+        }
+
+
+class _Worker(threading.Thread):
+    """A thread whose failure is raised where its result is asked for."""
+
+    def __init__(self, action: Callable[[], object]):
+        super().__init__(daemon=True)
+        self._action = action
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._action()
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> None:
+        self.join()
+        if self._error is not None:
+            raise self._error
+
+
+class _Screen:
+    """A bar and the flow of every link, live on a terminal; a line now and then elsewhere."""
+
+    def __init__(self, name: str, total: int):
+        self.total = total
+        self._name = name
+        self._progress = Progress(
+            TextColumn(name),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TimeElapsedColumn(),
+            console=console,
+            auto_refresh=False,
+        )
+        self._task = self._progress.add_task(name, total=total)
+        self._live: Live | None = None
+        self._told = 0.0
+
+    def __enter__(self) -> _Screen:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def show(self, out: int, flows: Sequence[Flow]) -> None:
+        self._progress.update(self._task, completed=out)
+        if self._live is not None:
+            self._live.update(_screen(self._progress, flows), refresh=True)
+        elif time.monotonic() - self._told > 5.0:
+            self._told = time.monotonic()
+            busiest = sorted(flows, key=lambda flow: -flow.per_s)[:3]
+            told = ", ".join(f"{f.reading.site}/{f.reading.topic} {f.per_s:.0f}/s" for f in busiest)
+            console.print(f"{self._name}: {out} of {self.total} out; {told}")
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the screen to others for a while."""
+        self._stop()
+        yield
+        self._start()
+
+    def _start(self) -> None:
+        if console.is_terminal:
+            self._live = Live(console=console, auto_refresh=False, transient=True)
+            self._live.start()
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def _screen(progress: Progress, flows: Sequence[Flow]) -> Table:
+    grid = Table.grid()
+    grid.add_row(progress)
+    table = Table("link", "writers", "reader", box=None, pad_edge=False)
+    for title in ("taken", "msgs/s", "behind"):
+        table.add_column(title, justify="right")
+    for flow in flows:
+        reading = flow.reading
+        table.add_row(
+            f"{reading.site}/{reading.topic}",
+            ", ".join(reading.writers) or "(outside)",
+            reading.reader,
+            str(flow.messages),
+            f"{flow.per_s:.0f}",
+            "" if flow.lag is None else str(flow.lag),
+        )
+    grid.add_row(table)
+    return grid
+
+
+def _readings(client: Client) -> list[Reading]:
+    """Every (link, reader) of the application, from its graph."""
+    jobs = client.request("GET", "/jobs")["jobs"]
+    writers: dict[tuple[str, str], list[str]] = {}
+    for job in jobs:
+        sink = (job.get("sink_site") or job["site"], job["sink_topic"])
+        writers.setdefault(sink, []).append(job["job_name"])
+    found = []
+    for job in jobs:
+        source = (job.get("source_site") or job["site"], job["source_topic"])
+        found.append(Reading(*source, job["job_name"], tuple(writers.get(source, []))))
+    return sorted(found, key=lambda reading: (reading.site, reading.topic))
+
+
+def _later(row: Row) -> Row:
+    """The same row an hour and a bit later, so that its windows are new ones."""
+    if row.detection is None:
+        return row
+    return replace(
+        row, detection=replace(row.detection, time_ms=row.detection.time_ms + 2 * HOUR_MS)
+    )
+
+
+def _window_range(rows: Sequence[Row]) -> tuple[int, int]:
+    times = [row.detection.time_ms for row in rows if row.valid and row.detection]
+    return min(times) - 60_000, max(times)
+
+
+def _show_statistics(readers: Sequence[OutputReader]) -> None:
+    """The newest few statistics of each output, as a user would read them."""
+    local = Table("site", "sensor", "window", "vehicles", "mean m/s", "occupancy", title="local")
+    for reader in readers[:-1]:
+        for record in reader.records()[-3:]:
+            local.add_row(
+                record["site"],
+                record["sensor"],
+                _clock(record["window_start_ms"]),
+                str(record["count"]),
+                f"{record['mean_speed_mps']:.1f}",
+                f"{record['occupancy']:.3f}",
+            )
+    total = Table("window", "vehicles", "mean m/s", "by site", "by type", title="global")
+    for record in readers[-1].records()[-5:]:
+        total.add_row(
+            _clock(record["window_start_ms"]),
+            str(record["count"]),
+            f"{record['mean_speed_mps']:.1f}",
+            _pairs(record["sites"]),
+            _pairs(record["types"]),
+        )
+    console.print(local)
+    console.print(total)
+
+
+def _clock(ms: int) -> str:
+    return f"{ms // 3_600_000:02d}:{ms // 60_000 % 60:02d}"
+
+
+def _pairs(counts: JsonObject) -> str:
+    return " ".join(f"{key} {value}" for key, value in sorted(counts.items()))
+
+
+@contextmanager
+def _step(what: str) -> Iterator[None]:
+    started = time.monotonic()
+    console.print(f"{what} ...")
+    yield
+    console.print(f"{what}: {time.monotonic() - started:.1f} s")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo; 0 only when no detection was lost."""
+    parser = argparse.ArgumentParser(prog="speck-demo", description=__doc__)
+    parser.add_argument("--rate", type=float, default=1000.0, help="detections a second in all")
+    parser.add_argument("--folder", type=Path, default=default_folder().parent / "demo")
+    options = parser.parse_args(arguments)
+    try:
+        with Demo(options.folder, options.rate) as demo:
+            result = demo.run()
+    except SpeckError as error:
+        console.print(f"[red]{error}[/red]")
+        return 1
+    equal = result.pop("equal")
+    print(json.dumps(result), flush=True)
+    return 0 if equal and result["lost"] == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

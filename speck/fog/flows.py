@@ -1,0 +1,84 @@
+"""What flows where: messages taken on each link, from the readers' own numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from speck.binding import MessageBroker
+from speck.errors import SpeckError
+from speck.observed import BrokerView
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One reader on one link of a composition; `taken` by producer, epoch is known from it."""
+
+    site: str
+    topic: str
+    reader: str
+    writers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A reading now: messages taken since its session began, messages/s, messages behind.
+
+    `lag` is None where the writers are not jobs, or have not told their numbers yet.
+    """
+
+    reading: Reading
+    messages: int
+    per_s: float
+    lag: int | None
+
+
+class Flows:
+    """Looks at the brokers' bookkeeping again and again.
+
+    `brokers` by site name; a broker that does not answer leaves its flows out.
+    """
+
+    def __init__(self, brokers: Mapping[str, MessageBroker], readings: Sequence[Reading]):
+        self._brokers = brokers
+        self._readings = readings
+        self._before: dict[Reading, tuple[float, int]] = {}
+
+    def look(self) -> list[Flow]:
+        """Every flow now, in the order of the readings."""
+        views: dict[str, BrokerView] = {}
+        for site, broker in self._brokers.items():
+            try:
+                views[site] = broker.view()
+            except SpeckError:
+                continue
+        now = time.monotonic()
+        return [
+            self._flow(reading, views[reading.site], now)
+            for reading in self._readings
+            if reading.site in views
+        ]
+
+    def _flow(self, reading: Reading, view: BrokerView, now: float) -> Flow:
+        mine = [
+            (client, taken)
+            for client, taken in view.taken.items()
+            if _is_of(client, reading.reader)
+        ]
+        messages = sum(taken.messages for _, taken in mine)
+        then, before = self._before.get(reading, (now, messages))
+        self._before[reading] = (now, messages)
+        rate = max(0.0, (messages - before) / (now - then)) if now > then else 0.0
+        sinks = [
+            client
+            for client in view.sent
+            if any(_is_of(client.removesuffix("-out"), w) for w in reading.writers)
+        ]
+        lag = view.lag(mine[0][0], sinks) if mine and sinks else None
+        return Flow(reading, messages, rate, lag)
+
+
+def _is_of(client_id: str, job_name: str) -> bool:
+    """Whether `speck-<installation>-<job>-<link>` names the job."""
+    return client_id.split("-", 2)[-1].rsplit("-", 1)[0] == job_name

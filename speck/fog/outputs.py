@@ -1,0 +1,80 @@
+"""Reads what an application publishes, under the session that was reserved for it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from speck.errors import UnreachableError
+from speck.model import JsonObject
+
+_EXPIRY_S = 30 * 24 * 3600
+_AT_ONCE = 1000
+
+
+class OutputReader:
+    """Collects the JSON records of one topic until it is closed; the session stays.
+
+    `broker` is `tcp://host:port`. What is no JSON object is kept in `unreadable`.
+    """
+
+    def __init__(self, broker: str, topic: str, client_id: str):
+        self.topic = topic
+        self.unreadable: list[bytes] = []
+        self._records: list[JsonObject] = []
+        self._lock = threading.Lock()
+        parts = urlsplit(broker)
+        self._client = Client(
+            CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5
+        )
+        self._client.on_connect = self._subscribe
+        self._client.on_message = self._keep
+        properties = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = _EXPIRY_S
+        properties.ReceiveMaximum = _AT_ONCE
+        try:
+            self._client.connect(
+                parts.hostname or "", parts.port or 1883, clean_start=False, properties=properties
+            )
+        except OSError as error:
+            raise UnreachableError(f"cannot read {topic} on {broker}: {error}") from error
+        self._client.loop_start()
+
+    def records(self) -> list[JsonObject]:
+        """What has come so far, in order."""
+        with self._lock:
+            return list(self._records)
+
+    def __enter__(self) -> OutputReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _subscribe(self, client: Client, *_: Any) -> None:
+        options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
+        client.subscribe(self.topic, options=options)
+
+    def _keep(self, _: Client, __: Any, message: MQTTMessage) -> None:
+        try:
+            record = json.loads(message.payload)
+        except ValueError:
+            self.unreadable.append(bytes(message.payload))
+            return
+        with self._lock:
+            self._records.append(record)
