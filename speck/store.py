@@ -13,8 +13,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
+import shutil
+import tempfile
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +37,11 @@ MIGRATIONS: dict[int, Callable[[str, JsonObject], JsonObject | None]] = {}
 _SENTINEL = "meta/store"
 _BACKUP_KIND = "speck-backup"
 
+_held: set[Path] = set()
+"""Stores that this process holds. LevelDB itself must never see a second opening from here:
+while it refuses one, it gives up the file lock that keeps other processes out."""
+_held_lock = threading.Lock()
+
 
 class Store:
     """An open store. Use `create` once and `open` ever after.
@@ -46,13 +56,30 @@ class Store:
 
     @classmethod
     def create(cls, path: Path, first: Mapping[str, JsonObject]) -> Store:
-        """Make a new store at `path` holding `first`. Raises StoreError if one is there."""
-        if (path / "CURRENT").exists():
-            raise StoreError(f"cannot create a store at {path}: one is there; open it instead")
-        path.mkdir(parents=True, exist_ok=True)
-        store = cls(_open(path, create=True), path)
-        store.write({_SENTINEL: {"version": VERSION}, **first})
-        return store
+        """Make a new store at `path` holding `first`. Raises StoreError if anything is there.
+
+        It is made beside `path` and moved there when complete, so that a kill in the middle
+        leaves no half of a store.
+        """
+        if cls.exists(path):
+            raise StoreError(
+                f"cannot create a store at {path}: that folder is not empty; open the store that"
+                " is there, or move it away first"
+            )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+            try:
+                with closing(cls(_open(unfinished, create=True), unfinished)) as store:
+                    store.write({_SENTINEL: {"version": VERSION}, **first})
+                    store._lift()
+                os.rename(unfinished, path)
+                _sync_folder(path.parent)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
+        except OSError as error:
+            raise StoreError(f"cannot create a store at {path}: {error}") from error
+        return cls.open(path)
 
     @classmethod
     def open(cls, path: Path) -> Store:
@@ -79,7 +106,7 @@ class Store:
 
     def get(self, key: str) -> JsonObject | None:
         """The record at `key`, or None."""
-        value = self._read(lambda: self._db.get(key.encode()))
+        value = self._read(lambda: self._db.get(key.encode(), verify_checksums=True))
         return None if value is None else _decode(value)
 
     def scan(self, prefix: str, *, after: str = "") -> Iterator[tuple[str, JsonObject]]:
@@ -88,7 +115,7 @@ class Store:
         `after`: begin behind this full key.
         """
         start = prefix.encode()
-        options: dict[str, Any] = {"start": start, "stop": _successor(start)}
+        options: dict[str, Any] = {"start": start, "stop": _successor(start), **_CHECKED}
         if after:
             options |= {"start": after.encode(), "include_start": False}
         rows = self._read(lambda: list(self._db.iterator(**options)))
@@ -98,11 +125,9 @@ class Store:
     def last(self, prefix: str) -> tuple[str, JsonObject] | None:
         """The (key, record) of the greatest key with `prefix`, or None."""
         start = prefix.encode()
-        stop = _successor(start)
-        rows = self._read(
-            lambda: next(iter(self._db.iterator(start=start, stop=stop, reverse=True)), None)
-        )
-        return None if rows is None else (rows[0].decode(), _decode(rows[1]))
+        options: dict[str, Any] = {"start": start, "stop": _successor(start), **_CHECKED}
+        row = self._read(lambda: next(self._db.iterator(reverse=True, **options), None))
+        return None if row is None else (row[0].decode(), _decode(row[1]))
 
     def write(self, records: Mapping[str, JsonObject | None]) -> None:
         """Put all `records` (None: delete) in one atomic batch, on disk before it returns."""
@@ -118,30 +143,31 @@ class Store:
 
     def backup(self) -> Iterator[bytes]:
         """The whole store as one gzip stream of JSON lines that ends with its own checksum."""
-        with self._db.snapshot() as snapshot:
-            digest = hashlib.sha256()
-            head = {"kind": _BACKUP_KIND, "version": VERSION}
-            yield gzip.compress(_line(head, digest))
-            for key, value in snapshot.iterator():
-                yield gzip.compress(
-                    _line({"key": key.decode(), "record": json.loads(value)}, digest)
-                )
-            yield gzip.compress(json.dumps({"sha256": digest.hexdigest()}).encode() + b"\n")
+        packer = zlib.compressobj(wbits=_GZIP)
+        digest = hashlib.sha256()
+        for line in self._lines():
+            digest.update(line)
+            yield packer.compress(line)
+        yield packer.compress(_line({"sha256": digest.hexdigest()})) + packer.flush()
+
+    def _lines(self) -> Iterator[bytes]:
+        """A head and every record, from one snapshot."""
+        yield _line({"kind": _BACKUP_KIND, "version": VERSION})
+        snapshot = self._read(self._db.snapshot)
+        with snapshot:
+            rows = snapshot.iterator(**_CHECKED)
+            while (row := self._read(lambda: next(rows, None))) is not None:
+                yield _line({"key": row[0].decode(), "record": json.loads(row[1])})
 
     @classmethod
     def restore(cls, path: Path, backup: Path) -> int:
         """Make a new store at `path` from a file that `backup` wrote; the number of records.
 
-        Raises StoreError when the file is cut or changed, or a store is at `path`; nothing
+        Raises StoreError when the file is cut or changed, or something is at `path`; nothing
         is left behind then.
         """
         records = _read_backup(backup)
-        store = cls.create(path, {})
-        try:
-            store.write(dict(records))
-            store._lift()
-        finally:
-            store.close()
+        cls.create(path, records).close()
         return len(records)
 
     def compact(self) -> None:
@@ -155,7 +181,9 @@ class Store:
     def close(self) -> None:
         """Give the store back; harmless when it is closed."""
         with self._lock:
-            self._db.close()
+            if not self._db.closed:
+                self._db.close()
+                _release(self._path)
 
     def _read(self, action: Callable[[], Any]) -> Any:
         try:
@@ -183,20 +211,39 @@ class Store:
 
 
 def _open(path: Path, *, create: bool) -> Any:
+    held = f"cannot open the store at {path}: another speck holds it; stop that one first"
+    with _held_lock:
+        if path.resolve() in _held:
+            raise StoreError(held)
+        _held.add(path.resolve())
     try:
         return plyvel.DB(
             str(path), create_if_missing=create, error_if_exists=create, paranoid_checks=True
         )
-    except plyvel.IOError as error:
-        if "lock" in str(error).lower():
-            raise StoreHeldError(
-                f"cannot open the store at {path}: another speck holds it; stop that one first"
-            ) from error
-        raise StoreError(f"cannot open the store at {path}: {error}") from error
     except plyvel.Error as error:
+        _release(path)
+        if f"lock {path}" in str(error):
+            raise StoreError(held) from error
         raise StoreError(
             f"cannot open the store at {path}: {error}; restore a backup with `speck restore`"
         ) from error
+    except BaseException:
+        _release(path)
+        raise
+
+
+def _release(path: Path) -> None:
+    with _held_lock:
+        _held.discard(path.resolve())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename within `folder` last."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def _encode(record: JsonObject) -> bytes:
@@ -215,13 +262,11 @@ def _successor(prefix: bytes) -> bytes | None:
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
 
-def _line(content: JsonObject, digest: Any) -> bytes:
-    line = json.dumps(content, separators=(",", ":")).encode() + b"\n"
-    digest.update(line)
-    return line
+def _line(content: JsonObject) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
 
 
-def _read_backup(backup: Path) -> list[tuple[str, JsonObject]]:
+def _read_backup(backup: Path) -> dict[str, JsonObject]:
     broken = f"cannot restore {backup}: it is cut or changed; take another backup"
     try:
         with gzip.open(backup, "rb") as stream:
@@ -232,7 +277,20 @@ def _read_backup(backup: Path) -> list[tuple[str, JsonObject]]:
             raise StoreError(f"cannot restore {backup}: it is no speck backup")
         if json.loads(tail)["sha256"] != hashlib.sha256(head + b"".join(body)).hexdigest():
             raise StoreError(broken)
+        if parsed["version"] > VERSION:
+            raise StoreError(
+                f"cannot restore {backup}: it has version {parsed['version']}, this speck knows"
+                f" {VERSION}; use a newer speck"
+            )
         rows = [json.loads(line) for line in body]
-    except (OSError, EOFError, ValueError, KeyError, AttributeError) as error:
+        return {row["key"]: row["record"] for row in rows}
+    except FileNotFoundError as error:
+        raise StoreError(f"cannot restore {backup}: no such file") from error
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise StoreError(broken) from error
-    return [(row["key"], row["record"]) for row in rows]
+    except zlib.error as error:
+        raise StoreError(broken) from error
+
+
+_CHECKED = {"verify_checksums": True}
+_GZIP = 16 + zlib.MAX_WBITS

@@ -20,13 +20,12 @@ import requests
 
 from speck.fog import flink as fog_flink
 from speck.fog.flink import FlinkSettings, Runtime
-from speck.fog.paths import flink_folder
+from speck.fog.paths import cache_folder, flink_folder
 from speck.fog.process import Process
 
-CHECKOUT = Path(__file__).resolve().parent.parent
 JOB_SOURCE = Path(__file__).parent / "flink_jobs" / "TrialJob.java"
 JOB_CLASS = "TrialJob"
-FLINK_1_20 = CHECKOUT / ".cache" / "flink-1.20"
+FLINK_1_20 = cache_folder() / "flink-1.20"
 
 _QUICK = {
     # views and metrics as fresh as tests want them; failures that end soon
@@ -42,7 +41,7 @@ _QUICK = {
 T = TypeVar("T")
 
 
-def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 30.0) -> T:
+def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 60.0) -> T:
     """The first truthy answer of `look`; AssertionError when there is none in `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (found := look()):

@@ -15,6 +15,9 @@ from speck.observed import EngineJob, EngineView, RunState, Slots
 
 Json = Mapping[str, Any]
 
+LONGEST_TRACE = 20_000
+"""Characters of a failure's stack trace that are kept: its reason and the frames around it."""
+
 _STATES = {
     "INITIALIZING": RunState.STARTING,
     "CREATED": RunState.STARTING,
@@ -147,7 +150,7 @@ def job_exceptions(answer: Json) -> list[JobException]:
         JobException(
             at_ms=int(entry["timestamp"]),
             name=str(entry["exceptionName"]),
-            trace=str(entry["stacktrace"]),
+            trace=str(entry["stacktrace"])[:LONGEST_TRACE],
             task=entry.get("taskName"),
         )
         for entry in entries

@@ -227,3 +227,10 @@ def _chunks(length: int) -> Iterator[bytes]:
             raise InvalidError(f"cannot take this body: it {fault}", status=400)
         left -= len(chunk)
         yield chunk
+
+
+def refuse_other_name(field: str, in_path: str, in_body: str) -> None:
+    """Raises InvalidError when the body names another thing than the path."""
+    if in_body != in_path:
+        fault = f"is {in_body!r}, but the path says {in_path!r}; a name cannot be changed"
+        raise InvalidError(f"cannot read {field}: it {fault}", [Problem(field, fault)])

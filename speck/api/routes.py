@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
+from itertools import islice
 from typing import Any
 from urllib.parse import urlencode
 
@@ -65,7 +66,9 @@ class Routes:
         """
         docs: dict[str, Any] = {
             "parameters": [p.to_openapi() for p in query] + _header_docs(headers or {}),
-            "responses": {str(s): _answer_doc(s, shape, answer_type) for s, shape in answers.items()},
+            "responses": {
+                str(s): _answer_doc(s, shape, answer_type) for s, shape in answers.items()
+            },
         }
         if body is not None:
             content = {media: {"schema": body} for media in body_types}
@@ -124,23 +127,22 @@ def listing(
     *,
     newest_first: bool = False,
 ) -> Response:
-    """`{noun: [...]}` of sorted items, behind `after` and at most `limit`.
+    """A page of items sorted by `key`: those behind `after`, at most `limit`."""
+    after = query["after"]
+    behind = (
+        item
+        for item in items
+        if after is None or (str(item[key]) < after if newest_first else str(item[key]) > after)
+    )
+    return page(noun, behind, key, query["limit"])
 
-    When more follow, the header Link gives the next page.
-    """
-    after, limit = query["after"], query["limit"]
-    shown: list[JsonObject] = []
-    more = False
-    for item in items:
-        identity = str(item[key])
-        if after is not None and (identity >= after if newest_first else identity <= after):
-            continue
-        if limit is not None and len(shown) == limit:
-            more = True
-            break
-        shown.append(item)
+
+def page(noun: str, items: Iterable[JsonObject], key: str, limit: int | None) -> Response:
+    """`{noun: [...]}` of at most `limit` items; when more follow, the header Link leads on."""
+    left = iter(items)
+    shown = list(islice(left, limit))
     response = jsonify({noun: shown})
-    if more:
+    if limit is not None and next(left, None) is not None:
         follow = {**request.args.to_dict(), "limit": limit, "after": shown[-1][key]}
         response.headers["Link"] = f'<{request.path}?{urlencode(follow)}>; rel="next"'
     return response

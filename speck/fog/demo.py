@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
 import shutil
 import sys
 import threading
@@ -51,6 +52,7 @@ from speck.model import JsonObject
 SITES = {"A": "edge-a", "B": "edge-b", "C": "edge-c"}
 HOUR_MS = 3_600_000
 SETTLE_S = 60.0
+CHANGE_S = 120.0
 CHANGE_AT = 0.3
 """The second composition is applied when this share of the second replay is out."""
 
@@ -89,6 +91,7 @@ class Demo:
         self._rows = read_trace(self._compositions / "trace" / "trace.csv.gz")
         self._stack = ExitStack()
         self._fog = Fog(folder / "fog")
+        self._revision = 0
 
     def __enter__(self) -> Demo:
         return self
@@ -120,7 +123,7 @@ class Demo:
             console.print(f"{name} replay, local statistics: {round_.local}")
             console.print(f"{name} replay, global statistics: {round_.total}")
         with _step("removing the application"):
-            client.request("DELETE", "/compositions/traffic", params={"wait": 60})
+            _ended(client, client.destroy("traffic").get("change"))
         return {
             "jobs": jobs,
             "sites": len(self._fog.sites()),
@@ -141,22 +144,19 @@ class Demo:
             served = self._stack.enter_context(serving(self._folder / "home", [jars]))
         client = Client(served.url)
         for body in self._fog.site_bodies():
-            client.request("POST", "/sites", json=body)
+            client.add_site(body)
         return client
 
     def _apply(self, client: Client, file: str, what: str) -> int:
         """Apply and wait; the number of jobs that were touched."""
         text = (self._compositions / file).read_bytes()
         with _step(what):
-            answer = client.request(
-                "POST",
-                "/compositions",
-                data=text,
-                headers={"Content-Type": "application/yaml"},
-                params={"wait": 120},
+            answer = client.apply(
+                text, "application/yaml", revision=self._revision, key=secrets.token_hex(8)
             )
-        if answer.get("state") != "done":
-            change = client.request("GET", f"/changes/{answer['change']}")
+            change = _ended(client, answer["change"])
+        self._revision = answer["revision"]
+        if change["state"] != "done":
             raise PermanentError(f"cannot apply {file}: {change['error'] or change['state']}")
         for job in answer["plan"]["jobs"]:
             if job["action"] not in ("unchanged", "add"):
@@ -230,6 +230,17 @@ class Demo:
             site.name: open_broker("mqtt", Target(site.broker_address))
             for site in self._fog.sites()
         }
+
+
+def _ended(client: Client, change_id: str | None) -> JsonObject:
+    """The change once it is over (`None`: it was over at once)."""
+    until = time.monotonic() + CHANGE_S
+    while change_id is not None:
+        change = client.change(change_id)
+        if change["state"] in ("done", "failed", "cancelled") or time.monotonic() > until:
+            return change
+        time.sleep(0.05)
+    return {"state": "done"}
 
 
 class _Worker(threading.Thread):
@@ -327,7 +338,7 @@ def _screen(progress: Progress, flows: Sequence[Flow]) -> Table:
 
 def _readings(client: Client) -> list[Reading]:
     """Every (link, reader) of the application, from its graph."""
-    jobs = client.request("GET", "/jobs")["jobs"]
+    jobs = client.jobs()
     writers: dict[tuple[str, str], list[str]] = {}
     for job in jobs:
         sink = (job.get("sink_site") or job["site"], job["sink_topic"])

@@ -38,7 +38,7 @@ class OutputReader:
         )
         self._client.on_connect = self._subscribe
         self._client.on_message = self._keep
-        properties = Properties(PacketTypes.CONNECT)
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = _EXPIRY_S
         properties.ReceiveMaximum = _AT_ONCE
         try:

@@ -83,6 +83,13 @@ class Artifacts:
             with file.open("rb") as source:
                 self.put(sha256, iter(lambda: source.read(_CHUNK), b""))
 
+    def get(self, sha256: str) -> JsonObject:
+        """`{sha256, bytes, at}` of one artifact. Raises NotFoundError."""
+        record = self._records.store.get(f"artifact/{sha256}")
+        if record is None:
+            raise NotFoundError(f"cannot find artifact {sha256!r}")
+        return record
+
     def all(self) -> list[JsonObject]:
         """`{sha256, bytes, at}` of each artifact."""
         return [record for _, record in self._records.store.scan("artifact/")]

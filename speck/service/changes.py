@@ -55,7 +55,8 @@ class Changes:
         self._patience = patience
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
-        self._closing = False
+        self.closing = False
+        """Whether the service is stopping: nothing new starts."""
         self.touched = float("-inf")
         """When (monotonic) a change last did something: looks from before are out of date."""
 
@@ -88,7 +89,7 @@ class Changes:
             scope,
         )
         with self._lock:
-            if self._closing:
+            if self.closing:
                 raise TransientError("cannot start a change: the service is stopping")
             if scope in self._running:
                 busy = self._running[scope].change.id
@@ -173,7 +174,7 @@ class Changes:
     def close(self) -> None:
         """Cancel everything under way and wait until it is stored; nothing new starts."""
         with self._lock:
-            self._closing = True
+            self.closing = True
         for running in self.all_under_way():
             running.execution.cancel()
         for running in self.all_under_way():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from speck.clock import Clock, SystemClock
 from speck.config import Config
 from speck.connections import Connections
+from speck.errors import TransientError
 from speck.executor import Bounds
 from speck.operations import Patience
 from speck.records import Records
@@ -54,6 +55,12 @@ class Service:
         )
         self.tokens = Tokens(self.records, self.clock)
         self.changes.recover()
+
+    def check_ready(self) -> None:
+        """Raises StoreError when the store does not answer, TransientError while stopping."""
+        self.records.store.get("meta/installation")
+        if self.changes.closing:
+            raise TransientError("cannot take requests: the service is stopping")
 
     def close(self) -> None:
         """Let running changes reach a safe point, then give back everything."""

@@ -1,8 +1,10 @@
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
+import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.connector.source.lib.NumberSequenceSource;
@@ -18,8 +20,11 @@ import org.apache.flink.util.Collector;
 /**
  * A job that misbehaves on request: numbers -> keyed count -> nothing. No connector, no broker.
  *
- * <p>Compiles against Flink 1.20 and 2.x. Understands the job contract's {@code --name value}
- * pairs by ignoring those it does not know; its own switches have no value: see {@link #main}.
+ * <p>Compiles against Flink 1.20 and 2.x, and ignores arguments that it does not know. Switches:
+ * {@code --fail-main}, {@code --fail-after} (in main, once the job is submitted), {@code --exit},
+ * {@code --fail-task}, {@code --fail-close}, {@code --chained} (one task, nothing keyed).
+ * With a value: {@code --job-name}, {@code --records} (then it finishes), {@code --count-uid},
+ * {@code --hold-snapshot} (a file: snapshots last as long as it exists).
  */
 public final class TrialJob {
     private TrialJob() {}
@@ -68,20 +73,18 @@ public final class TrialJob {
         return number;
     }
 
-    /** Counts by key; fails, or dawdles at snapshots, when told to. */
+    /** Counts by key; fails, or waits at snapshots, when told to. */
     private static final class Count extends KeyedProcessFunction<Long, Long, Long>
             implements CheckpointedFunction {
         private final boolean failTask;
         private final boolean failClose;
-        private final boolean failSnapshot;
-        private final long slowSnapshot;
+        private final String holdSnapshot;
         private transient ValueState<Long> count;
 
         Count(List<String> args) {
             failTask = args.contains("--fail-task");
             failClose = args.contains("--fail-close");
-            failSnapshot = args.contains("--fail-snapshot");
-            slowSnapshot = Long.parseLong(value(args, "--slow-snapshot", "0"));
+            holdSnapshot = value(args, "--hold-snapshot", "");
         }
 
         @Override
@@ -101,10 +104,9 @@ public final class TrialJob {
 
         @Override
         public void snapshotState(FunctionSnapshotContext context) throws Exception {
-            if (failSnapshot) {
-                throw new IllegalStateException("cannot snapshot the trial table");
+            while (!holdSnapshot.isEmpty() && Files.exists(Path.of(holdSnapshot))) {
+                Thread.sleep(20);
             }
-            Thread.sleep(slowSnapshot);
         }
 
         @Override

@@ -137,7 +137,7 @@ final class Mqtt3Connection extends MqttConnection {
     }
 
     @Override
-    void disconnect() {
+    void sendDisconnect() {
         flows.add(client.disconnect().subscribe(() -> {}, error -> {}));
     }
 }

@@ -194,7 +194,7 @@ final class Mqtt5Connection extends MqttConnection {
     }
 
     @Override
-    void disconnect() {
+    void sendDisconnect() {
         flows.add(client.disconnect().subscribe(() -> {}, error -> {}));
     }
 }

@@ -62,6 +62,7 @@ abstract class MqttConnection {
 
     private volatile EventExecutor loop;
     private volatile boolean paused;
+    private volatile boolean leaving;
     private volatile boolean ready;
     private volatile boolean ended;
 
@@ -89,7 +90,16 @@ abstract class MqttConnection {
     abstract boolean isAcknowledged(Object message);
 
     /** Says good-bye to the broker; what was sent before gets there before. */
-    abstract void disconnect();
+    final void disconnect() {
+        EventExecutor onLoop = loop;
+        leaving = true;
+        if (onLoop != null) {
+            onLoop.execute(this::resume); // the end of the connection must be read
+        }
+        sendDisconnect();
+    }
+
+    abstract void sendDisconnect();
 
     final boolean isReady() {
         return ready && !ended;
@@ -161,7 +171,7 @@ abstract class MqttConnection {
             overflow++; // at QoS 0 the broker could only pile them up
         } else {
             inbox.offer(message);
-            if (full && !paused) {
+            if (full && !paused && !leaving) {
                 pause();
             }
         }

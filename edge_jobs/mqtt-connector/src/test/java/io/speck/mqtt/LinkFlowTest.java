@@ -3,11 +3,21 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.hivemq.client.mqtt.MqttClient;
+import com.hivemq.client.mqtt.datatypes.MqttQos;
+import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5PublishResult;
+import com.hivemq.client.mqtt.mqtt5.message.publish.puback.Mqtt5PubAckReasonCode;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashSet;
 import java.util.List;
 import java.util.stream.IntStream;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.flink.api.common.JobStatus;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.metrics.Counter;
+import org.apache.flink.runtime.testutils.InMemoryReporter;
 import org.apache.flink.runtime.testutils.MiniClusterResourceConfiguration;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
@@ -22,12 +32,16 @@ class LinkFlowTest {
     private static final String TAKEN = "speck/taken/" + TestJob.CLIENT_ID;
     private static final String SENT = "speck/sent/" + TestJob.CLIENT_ID + "-out";
 
+    private static final InMemoryReporter METRICS = InMemoryReporter.create();
+    private static final AtomicBoolean FAILED = new AtomicBoolean();
+
     @RegisterExtension
     static final MiniClusterExtension CLUSTER =
             new MiniClusterExtension(
                     new MiniClusterResourceConfiguration.Builder()
                             .setNumberTaskManagers(1)
                             .setNumberSlotsPerTaskManager(2)
+                            .setConfiguration(METRICS.addToConfiguration(new Configuration()))
                             .build());
 
     @TempDir Path folder;
@@ -147,7 +161,7 @@ class LinkFlowTest {
         Wait.until("ten are out", () -> out.payloads().size() >= 10);
         // the eleventh cannot come before an acknowledgement; a savepoint's stop gives it
         String savepoint = job.stop(folder.toUri().toString());
-        assertEquals(10, out.payloads().size());
+        assertEquals(10, out.payloads().size(), () -> out.payloads().toString());
         job().from(savepoint).start();
         awaitRecords(40);
         assertEquals(records(1, 40), recordsOut());
@@ -165,5 +179,189 @@ class LinkFlowTest {
         assertEquals(records(1, 700), recordsOut());
         HashSet<String> stamps = new HashSet<>(out.stamps());
         assertEquals(out.payloads().size(), stamps.size(), "no number is used twice");
+    }
+
+    @Test
+    void findsItsNumbersAgainOnAnotherBrokerAndTopic() throws Exception {
+        startAndSubscribe(job());
+        client.publishNumbered("in", 1, 1, 100);
+        String savepoint = job.stop(folder.toUri().toString());
+        try (Mosquitto other = Mosquitto.started(folder);
+                TestClient there = new TestClient(other);
+                TestClient otherOut = new TestClient(other).listen("moved-out")) {
+            reserve(other, TestJob.CLIENT_ID, "moved-in");
+            there.publishNumbered("moved-in", 1, 51, 150); // the first fifty of them are repeats
+            job = new TestJob(other, "moved-in", other, "moved-out").from(savepoint).start();
+            otherOut.await(50);
+            job.stop(folder.toUri().toString());
+            assertEquals(records(101, 150), otherOut.payloads());
+        }
+    }
+
+    /** As the control plane does it before a producer starts. */
+    private static void reserve(Mosquitto at, String clientId, String topic) {
+        var reserving =
+                MqttClient.builder()
+                        .useMqttVersion5()
+                        .identifier(clientId)
+                        .serverHost("127.0.0.1")
+                        .serverPort(at.port())
+                        .buildBlocking();
+        reserving.connectWith().cleanStart(false).sessionExpiryInterval(600).send();
+        reserving.subscribeWith().topicFilter(topic).qos(MqttQos.AT_LEAST_ONCE).send();
+        reserving.disconnect();
+    }
+
+    @Test
+    void holdsRecordsWithoutReaderAndSendsThemInOrder() throws Exception {
+        job = new TestJob(broker, "in", broker, "nobody").with("sink-readers", "some").start();
+        Wait.until("records wait", () -> publishAndSee("probe"));
+        TestClient reader = new TestClient(broker).listen("nobody");
+        client.publishNumbered("in", 1, 1, 20);
+        Wait.until(
+                "all came",
+                () -> reader.payloads().containsAll(records(1, 20)),
+                reader::payloads);
+        assertEquals(
+                records(1, 20),
+                reader.payloads().stream().filter(text -> text.startsWith("r")).toList());
+        List<Integer> numbers =
+                reader.stamps().stream().map(s -> Integer.parseInt(s.split("/")[2])).toList();
+        assertEquals(numbers.stream().sorted().toList(), numbers, "in order");
+        assertEquals(1, numbers.get(0));
+        reader.close();
+    }
+
+    /** Feeds until the source is seen to have subscribed: its session then holds a message. */
+    private boolean publishAndSee(String payload) {
+        CompletableFuture<?> published = client.publish("in", payload, null);
+        published.join();
+        return ((Mqtt5PublishResult.Mqtt5Qos1Result) published.join()).getPubAck().getReasonCode()
+                == Mqtt5PubAckReasonCode.SUCCESS;
+    }
+
+    @Test
+    void withoutReadersNobodyIsWaitedFor() throws Exception {
+        TestClient books = new TestClient(broker).listen("speck/sent/#");
+        job = new TestJob(broker, "in", broker, "nobody").with("sink-readers", "none").start();
+        Wait.until("the reader is there", () -> publishAndSee("x"));
+        books.await(1);
+        books.close();
+    }
+
+    @Test
+    void waitsForABrokerThatIsAway() throws Exception {
+        Mosquitto late = Mosquitto.in(folder);
+        job = new TestJob(broker, "in", late, "out").start();
+        Wait.until("the reader is there", () -> publishAndSee("early"));
+        late.start();
+        TestClient lateOut = new TestClient(late).listen("out");
+        Wait.until(
+                "records flow",
+                () -> {
+                    client.publish("in", "again", null).join();
+                    return lateOut.payloads().contains("again");
+                });
+        assertEquals(JobStatus.RUNNING, job.status());
+        lateOut.close();
+        job.cancel();
+        late.close();
+    }
+
+    @Test
+    void aBrokerRestartInTheFlowLosesNothing() throws Exception {
+        startAndSubscribe(job());
+        CompletableFuture<Void> feeding =
+                CompletableFuture.runAsync(() -> client.publishNumbered("in", 1, 1, 20_000));
+        awaitRecords(500);
+        broker.stop();
+        broker.start();
+        feeding.get();
+        Wait.until(
+                "all came",
+                () -> new HashSet<>(recordsOut()).size() == 20_000,
+                () -> new HashSet<>(recordsOut()).size());
+        // what a numbers-aware reader would see: nothing twice
+        HashSet<String> stamps = new HashSet<>(out.stamps());
+        long hellos = out.payloads().stream().filter(text -> text.equals("hello")).count();
+        assertTrue(stamps.size() - hellos >= 20_000);
+        assertEquals(JobStatus.RUNNING, job.status());
+    }
+
+    @Test
+    void aLostSessionIsNoticed() throws Exception {
+        startAndSubscribe(job());
+        Wait.until("metrics are there", () -> counter("sessionsLost") == 0);
+        broker.stop();
+        broker.forgetEverything();
+        broker.start();
+        Wait.until("the alarm is raised", () -> counter("sessionsLost") == 1);
+    }
+
+    /** Of the running job; -1 when it is not there. */
+    private long counter(String name) {
+        return METRICS.findMetrics(job.client().getJobID(), name).values().stream()
+                .mapToLong(metric -> ((Counter) metric).getCount())
+                .max()
+                .orElse(-1);
+    }
+
+    @Test
+    void aFailedJobTakesUpWhereItsCheckpointWas() throws Exception {
+        FAILED.set(false);
+        startAndSubscribe(
+                job().mapping(
+                                payload -> {
+                                    boolean fatal = new String(payload).equals("r150");
+                                    if (fatal && FAILED.compareAndSet(false, true)) {
+                                        throw new IllegalStateException("on purpose");
+                                    }
+                                    return payload;
+                                }));
+        client.publishNumbered("in", 1, 1, 300);
+        Wait.until(
+                "all came",
+                () -> new HashSet<>(recordsOut()).size() == 300,
+                () -> new HashSet<>(recordsOut()).size());
+        assertTrue(FAILED.get());
+    }
+
+    @Test
+    void aBacklogBeyondTheReceiveMaximumComesThrough() throws Exception {
+        // Mosquitto 2.0 sends more than the Receive Maximum then
+        startAndSubscribe(job().with("receive-maximum", "50"));
+        String savepoint = job.stop(folder.toUri().toString());
+        client.publishNumbered("in", 1, 1, 5000);
+        job().with("receive-maximum", "50").from(savepoint).start();
+        awaitRecords(5000);
+        assertEquals(records(1, 5000), recordsOut());
+    }
+
+    @Test
+    void atMostOnceUsesNoAcknowledgements() throws Exception {
+        startAndSubscribe(job().with("delivery", "at_most_once"));
+        client.publishNumbered("in", 1, 1, 100);
+        awaitRecords(100);
+        assertEquals(records(1, 100), recordsOut());
+    }
+
+    @Test
+    void fallsBackToMqtt311() throws Exception {
+        try (OldBroker old = new OldBroker(broker)) {
+            job = new TestJob(broker, "in", broker, "out");
+            job.with("source-broker", old.address()).with("sink-broker", old.address());
+            startAndSubscribe(job);
+            client.publishNumbered("in", 1, 1, 100);
+            awaitRecords(100);
+            assertEquals(records(1, 100), recordsOut());
+            assertTrue(out.stamps().isEmpty());
+            String savepoint = job.stop(folder.toUri().toString());
+            client.publishNumbered("in", 1, 101, 120);
+            job = new TestJob(broker, "in", broker, "out").from(savepoint);
+            job.with("source-broker", old.address()).with("sink-broker", old.address()).start();
+            awaitRecords(120);
+            assertEquals(records(1, 120), recordsOut());
+            job.cancel();
+        }
     }
 }

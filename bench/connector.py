@@ -1,0 +1,266 @@
+"""Messages/s and latency through source -> map -> sink, one Flink job on one core.
+
+Beside it, in the same run and taking turns with it: a relay without Flink (two hops through the
+same broker, with the same client library and windows), and the bare broker (one hop). Broker and
+load generator have one core, the job or the relay has the other.
+
+Throughput: at most `WINDOW` messages are between publisher and reader, as fast as that goes.
+Latency: at half the job's own top rate, each message since it was due. Of each, the median of
+`ROUNDS` rounds. At QoS 1 it must lose nothing, or there is no result.
+
+`make bench-connector` writes bench/results/connector.json; QUICK=1 takes one short round.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+
+import requests
+
+from bench.common import machine, say, write_result
+from bench.load import JAVA_OPTIONS, Cores, JavaProgram, Measured, Order, load, pinning, relay, run
+from speck.fog import flink, mosquitto
+from speck.fog.paths import edge_jar
+from speck.model import JsonObject
+
+QUICK = os.environ.get("QUICK") == "1"
+ROUNDS = 1 if QUICK else 3
+SECONDS = 2.0 if QUICK else 4.0
+WARM_UP_S = 2.0 if QUICK else 8.0
+PAYLOADS = (100, 1000)
+DELIVERY = {0: "at_most_once", 1: "at_least_once"}
+WANTED = 0.8
+
+CHECKPOINT_S = 1.0
+# Acknowledging at checkpoints bounds the rate: this many in one checkpoint interval.
+RECEIVE_MAXIMUM = 65535
+# Of messages on their way at once: end to end, of the sink, and what the broker takes unanswered.
+WINDOW = 2000
+
+CLASS = "io.speck.jobs.PassThrough"
+VARIANTS = ("job", "relay", "broker")
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """Everything that runs while one QoS is measured. `processes`: whom each variant keeps busy."""
+
+    qos: int
+    generator: JavaProgram
+    processes: Mapping[str, Mapping[str, int]]
+
+    def measure(
+        self, variant: str, payload: int, rate: int = 0, warm_up_s: float = 1.0
+    ) -> Measured:
+        source, sink = topics(self.qos, variant)
+        order = Order(source, sink, self.qos, payload, WINDOW, rate, warm_up_s, SECONDS)
+        result = run(self.generator, order, self.processes[variant])
+        if self.qos > 0 and (result.lost or result.repeated):
+            raise RuntimeError(f"cannot trust this run: {variant}, {order}: {result}")
+        return result
+
+
+@dataclass(slots=True)
+class Figures:
+    """What the rounds gave for one QoS and payload."""
+
+    rates: dict[str, list[Measured]] = field(
+        default_factory=lambda: {variant: [] for variant in VARIANTS}
+    )
+    latencies: dict[str, list[Measured]] = field(
+        default_factory=lambda: {variant: [] for variant in ("job", "relay")}
+    )
+
+    def rate(self, variant: str) -> float:
+        return _median(self.rates[variant], lambda result: result.msgs_per_s)
+
+
+def topics(qos: int, variant: str) -> tuple[str, str]:
+    """What the load generator publishes to and reads; the bare broker's are the same topic."""
+    source = f"bench/{qos}/{variant}"
+    return source, source if variant == "broker" else f"{source}/out"
+
+
+@contextmanager
+def lab(qos: int, cores: Cores) -> Iterator[Lab]:
+    """A broker, an engine with one job, a relay and a load generator, each on its core."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="speck-bench-")))
+        broker = mosquitto.start(
+            folder / "broker",
+            settings={"max_inflight_messages": str(WINDOW)},
+            launch=pinning(cores.load),
+        )
+        stack.callback(broker.stop)
+        engine = flink.start(_engine(folder), launch=pinning(cores.measured))
+        stack.callback(engine.stop)
+        _submit(engine, broker, qos)
+        bare = relay(cores.measured, broker, *topics(qos, "relay"), qos=qos, window=RECEIVE_MAXIMUM)
+        stack.enter_context(bare)
+        generator = stack.enter_context(load(cores.load, broker))
+        common = {"broker": broker.pid, "load": generator.pid}
+        yield Lab(
+            qos,
+            generator,
+            {
+                "job": {"job": engine.processes["engine"].pid, **common},
+                "relay": {"relay": bare.pid, **common},
+                "broker": common,
+            },
+        )
+
+
+def measure(lab: Lab) -> dict[int, Figures]:
+    """All payloads; variants take turns within each round, so that what disturbs hits all."""
+    for variant in VARIANTS:
+        for payload in PAYLOADS:  # until the compilers have done their work
+            lab.measure(variant, payload, warm_up_s=WARM_UP_S)
+    figures = {payload: Figures() for payload in PAYLOADS}
+    for number in range(ROUNDS):
+        for payload, figure in figures.items():
+            for variant in VARIANTS:
+                result = lab.measure(variant, payload)
+                figure.rates[variant].append(result)
+                _tell(lab.qos, payload, number, variant, result)
+    for number in range(ROUNDS):
+        for payload, figure in figures.items():
+            for variant, results in figure.latencies.items():
+                result = lab.measure(variant, payload, rate=round(figure.rate("job") / 2))
+                results.append(result)
+                _tell(lab.qos, payload, number, variant, result)
+    return figures
+
+
+def entry(qos: int, payload: int, figures: Figures, settings: JsonObject) -> JsonObject:
+    """One element of connector.json."""
+    job, relay = figures.latencies["job"], figures.latencies["relay"]
+    return {
+        "qos": qos,
+        "bytes": payload,
+        "msgs_per_s": round(figures.rate("job")),
+        "relay_msgs_per_s": round(figures.rate("relay")),
+        "broker_msgs_per_s": round(figures.rate("broker")),
+        "ratio": round(figures.rate("job") / figures.rate("relay"), 3),
+        "p50_ms": _median(job, lambda result: result.p50_ms),
+        "p99_ms": _median(job, lambda result: result.p99_ms),
+        "relay_p50_ms": _median(relay, lambda result: result.p50_ms),
+        "relay_p99_ms": _median(relay, lambda result: result.p99_ms),
+        "latency_at_msgs_per_s": round(figures.rate("job") / 2),
+        "lost": sum(result.lost for result in figures.rates["job"] + job),
+        "rounds": {
+            variant: [round(result.msgs_per_s) for result in results]
+            for variant, results in figures.rates.items()
+        },
+        "cores_busy": {
+            variant: dict(results[-1].cores) for variant, results in figures.rates.items()
+        },
+        "settings": settings,
+    }
+
+
+def main() -> None:
+    cores = Cores.pick()
+    settings = {
+        "receive_maximum": RECEIVE_MAXIMUM,
+        "sink_window": WINDOW,
+        "end_to_end_window": WINDOW,
+        "broker_max_inflight_messages": WINDOW,
+        "checkpoint_interval_s": CHECKPOINT_S,
+        "pinning": str(cores),
+        "rounds": ROUNDS,
+        "seconds_a_round": SECONDS,
+        "machine": machine(),
+    }
+    for name, value in settings.items():
+        say(f"{name}: {value}")
+    entries = []
+    for qos in DELIVERY:
+        with lab(qos, cores) as running:
+            for payload, figures in measure(running).items():
+                entries.append(entry(qos, payload, figures, settings))
+    write_result("connector.json", entries)
+    low = [each for each in entries if each["qos"] == 1 and each["ratio"] < WANTED]
+    for each in low:
+        say(f"below {WANTED:.0%} of the relay: QoS 1, {each['bytes']} B: {each['ratio']:.0%}")
+    if low and not QUICK:
+        sys.exit(1)
+
+
+def _engine(folder: Path) -> flink.FlinkSettings:
+    return flink.FlinkSettings(
+        folder=folder / "engine",
+        state=folder / "state",
+        slots=1,
+        class_path=[edge_jar("speck-mqtt-connector.jar")],
+        checkpoint_interval_s=CHECKPOINT_S,
+        # as the relay has it; and the compiler that a site's small engine goes without
+        java_options=[*JAVA_OPTIONS, "-XX:TieredStopAtLevel=4"],
+    )
+
+
+def _submit(engine: flink.Flink, broker: mosquitto.Mosquitto, qos: int) -> None:
+    """Start the one job and wait until all its tasks run."""
+    source, sink = topics(qos, "job")
+    arguments = {
+        "job-name": "pass-through",
+        "source-broker": broker.address,
+        "source-topic": source,
+        "sink-broker": broker.address,
+        "sink-topic": sink,
+        "client-id": f"speck-bench-pass-through-{token_hex(4)}",
+        "epoch": "1",
+        "delivery": DELIVERY[qos],
+        "sink-readers": "none",
+        "receive-maximum": str(RECEIVE_MAXIMUM),
+        "sink-window": str(WINDOW),
+    }
+    words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
+    with requests.Session() as http:
+        http.trust_env = False
+        with edge_jar("speck-jobs.jar").open("rb") as jar:
+            files = {"jarfile": ("speck-jobs.jar", jar, "application/x-java-archive")}
+            answer = http.post(f"{engine.url}/jars/upload", files=files, timeout=60)
+        answer.raise_for_status()
+        jar_id = str(answer.json()["filename"]).rsplit("/", 1)[1]
+        body = {"entryClass": CLASS, "programArgsList": words}
+        answer = http.post(f"{engine.url}/jars/{jar_id}/run", json=body, timeout=60)
+        answer.raise_for_status()
+        deadline = time.monotonic() + 60
+        while not _all_running(http.get(f"{engine.url}/jobs/overview", timeout=10).json()):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"cannot start the job; see {engine.log}")
+            time.sleep(0.1)
+
+
+def _all_running(overview: JsonObject) -> bool:
+    return all(
+        job["state"] == "RUNNING" and 0 < job["tasks"]["total"] == job["tasks"]["running"]
+        for job in overview["jobs"]
+    )
+
+
+def _median(results: list[Measured], of: Callable[[Measured], float | None]) -> float:
+    values = [value for value in map(of, results) if value is not None]
+    return statistics.median(values)
+
+
+def _tell(qos: int, payload: int, number: int, variant: str, result: Measured) -> None:
+    cores = ", ".join(f"{name} {busy:.2f}" for name, busy in result.cores.items())
+    late = "" if result.p50_ms is None else f" p50 {result.p50_ms} p99 {result.p99_ms} ms"
+    say(
+        f"QoS {qos} {payload:4} B round {number + 1} {variant:6} {result.msgs_per_s:8.0f}/s"
+        f"{late} lost {result.lost} (cores: {cores})"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""/changes"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flask import Response, jsonify
+
+from speck.api import shapes
+from speck.api.context import service
+from speck.api.requests import Query, paging, text
+from speck.api.routes import Routes, answer, listing
+from speck.model import JsonObject
+from speck.service.jobs import Answer
+
+PAGE = 1000
+
+routes = Routes("changes", "Executions of plans, each with its operations' outcomes")
+
+
+@routes.get(
+    "/changes",
+    query=[
+        text("composition", "only changes of this composition"),
+        text("site", "only changes with an operation at this site"),
+        text("state", "only changes in this state", shapes.CHANGE_STATES),
+        *paging("id", PAGE),
+    ],
+    answers={200: shapes.CHANGES},
+)
+def list_changes(query: Query) -> Response:
+    """Changes without their operations, newest first."""
+    found = _chosen(query["composition"], query["state"], query["site"])
+    return listing("changes", found, "id", query, newest_first=True)
+
+
+def _chosen(composition: str | None, state: str | None, site: str | None) -> Iterator[JsonObject]:
+    for head in service().changes.all(composition=composition, state=state):
+        if site is None or _touches(head["id"], site):
+            yield head
+
+
+def _touches(change_id: str, site: str) -> bool:
+    operations = service().changes.get(change_id)["operations"]
+    return any(operation["site"] == site for operation in operations)
+
+
+@routes.get("/changes/<change_id>", answers={200: shapes.ChangeShape})
+def get_change(change_id: str) -> Response:
+    """A change with all its operations."""
+    return jsonify(service().changes.get(change_id))
+
+
+@routes.post(
+    "/changes/<change_id>/cancel",
+    answers={200: shapes.ChangeShape, 202: shapes.ChangeShape},
+)
+def cancel_change(change_id: str) -> Response:
+    """Start no further operation: 200 when it is over, 202 while one is still under way."""
+    change = service().changes.cancel(change_id)
+    status = 202 if change["state"] in ("running", "blocked") else 200
+    return answer(Answer(status, change, f"/changes/{change_id}"))

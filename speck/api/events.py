@@ -1,0 +1,81 @@
+"""/events: what happened, as pages or as a stream"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from flask import Response, request
+
+from speck.api import shapes
+from speck.api.context import Context, context, service
+from speck.api.requests import MAX_LIMIT, Query, text, whole
+from speck.api.routes import Routes, page
+from speck.errors import TransientError
+from speck.model import JsonObject
+
+PAGE = 1000
+_ABOUT = ("site", "job_name", "composition", "change", "kind")
+_LOOK_EVERY_S = 0.25
+_ALIVE_EVERY_S = 15.0
+
+routes = Routes("events", "What happened, oldest first")
+
+
+@routes.get(
+    "/events",
+    query=[
+        whole("after", "only events with a greater id", 0, 10**12, 0),
+        whole("limit", "at most so many items", 1, MAX_LIMIT, PAGE),
+        *(text(name, f"only events about this {name}") for name in _ABOUT),
+    ],
+    headers={
+        "Accept": "text/event-stream: server-sent events, which go on until you hang up",
+        "Last-Event-ID": "goes on behind this event, as `after` does",
+    },
+    answers={200: shapes.EVENTS},
+)
+def list_events(query: Query) -> Response:
+    """Events by id."""
+    if "text/event-stream" in request.headers.get("Accept", ""):
+        return _stream(query)
+    return page("events", _about(query, query["after"]), "id", query["limit"])
+
+
+def _about(query: Query, after: int) -> Iterator[JsonObject]:
+    wanted = {name: query[name] for name in _ABOUT if query[name] is not None}
+    for event in service().records.events(after):
+        if all(event.get(name) == value for name, value in wanted.items()):
+            yield event
+
+
+def _stream(query: Query) -> Response:
+    """Every stream holds a thread, so only a few are open at the same time."""
+    shared = context()
+    if not shared.streams.acquire(blocking=False):
+        raise TransientError(
+            "cannot open another event stream: too many are open; read GET /events?after= instead"
+        )
+    wanted = {name: query[name] for name in _ABOUT if query[name] is not None}
+    last = request.headers.get("Last-Event-ID", "")
+    after = int(last) if re.fullmatch(r"[0-9]{1,12}", last) else query["after"]
+    response = Response(_sent(shared, wanted, after), content_type="text/event-stream")
+    response.headers["Cache-Control"] = "no-store"
+    response.call_on_close(shared.streams.release)
+    return response
+
+
+def _sent(shared: Context, wanted: dict[str, str], after: int) -> Iterator[str]:
+    clock = shared.service.clock
+    spoke = clock.monotonic()
+    yield ": speck\n\n"
+    while not shared.stopping.wait(_LOOK_EVERY_S):
+        for event in shared.service.records.events(after):
+            after = event["id"]
+            if all(event.get(name) == value for name, value in wanted.items()):
+                spoke = clock.monotonic()
+                yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n"
+        if clock.monotonic() - spoke > _ALIVE_EVERY_S:
+            spoke = clock.monotonic()
+            yield ": still here\n\n"  # the only way to notice that the reader is gone

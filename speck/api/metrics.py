@@ -1,0 +1,107 @@
+"""GET /metrics: speck about itself, in a registry of its own for each application."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
+from prometheus_client import Counter as CounterMetric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from speck.model import JsonObject
+from speck.service import Service
+
+_OPEN = ("running", "blocked")
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """Counts requests as they end, and counts everything else when it is asked."""
+
+    def __init__(self, service: Service):
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self._registry.register(_State(service))
+        self._requests = CounterMetric(
+            "speck_http_requests",
+            "Requests that were answered",
+            ["method", "route", "status"],
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "speck_http_request_seconds",
+            "Time from a request to its answer in seconds, waiting included",
+            ["method", "route"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+
+    def note(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def text(self) -> bytes:
+        """In Prometheus' text format, version 0.0.4."""
+        return generate_latest(self._registry)
+
+
+class _State(Collector):
+    """What the store and the sites say, when it is asked."""
+
+    def __init__(self, service: Service):
+        self._service = service
+        self._lock = threading.Lock()
+        self._over: dict[str, Counter[tuple[str, str]]] = {}  # operations of changes that ended
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Nothing: or the registry would collect once merely to learn the names."""
+        return iter(())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """All gauges."""
+        sites = self._service.sites.all()
+        up = GaugeMetricFamily(
+            "speck_site_up", "Whether the site's engine answers", labels=["site"]
+        )
+        free = GaugeMetricFamily("speck_site_slots_free", "Free task slots", labels=["site"])
+        for site in sites:
+            up.add_metric([site["name"]], float(site["state"] == "up"))
+            if site["slots"]["free"] is not None:
+                free.add_metric([site["name"]], site["slots"]["free"])
+        yield up
+        yield free
+        jobs: Counter[tuple[str, ...]] = Counter(
+            (str(job["state"]),) for job in self._service.jobs.all()
+        )
+        yield _gauge("speck_jobs", "Jobs by observed state", ["state"], jobs)
+        changes = self._service.changes.all()
+        by_state: Counter[tuple[str, ...]] = Counter((str(c["state"]),) for c in changes)
+        yield _gauge("speck_changes", "Changes by state", ["state"], by_state)
+        operations = self._operations(changes)
+        yield _gauge("speck_operations", "Operations of all changes", ["kind", "state"], operations)
+
+    def _operations(self, changes: list[JsonObject]) -> Counter[tuple[str, ...]]:
+        total: Counter[tuple[str, ...]] = Counter()
+        with self._lock:
+            for change in changes:
+                counted = self._over.get(change["id"])
+                if counted is None:
+                    operations = self._service.changes.get(change["id"])["operations"]
+                    counted = Counter((str(o["kind"]), str(o["state"])) for o in operations)
+                    if change["state"] not in _OPEN:
+                        self._over[change["id"]] = counted
+                total.update(counted)
+        return total
+
+
+def _gauge(
+    name: str, about: str, labels: list[str], counts: Counter[tuple[str, ...]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, about, labels=labels)
+    for values, count in sorted(counts.items()):
+        family.add_metric(list(values), count)
+    return family

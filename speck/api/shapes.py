@@ -1,0 +1,387 @@
+"""The shapes of answers, for the OpenAPI document and for the tests that hold routes to them.
+
+Every field is always there unless it says otherwise; `null` where it allows that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marshmallow import RAISE, Schema, fields
+
+from speck.change import ChangeState, OperationState
+from speck.fields import Choice
+from speck.model import Delivery, Tier, Upgrade
+from speck.plan import Action
+from speck.service.tokens import Role
+
+SITE_STATES = ("up", "degraded", "unreachable", "unknown")
+JOB_STATES = (
+    "pending",
+    "deploying",
+    "running",
+    "stalled",
+    "updating",
+    "moving",
+    "stopping",
+    "stopped",
+    "failed",
+    "unreachable",
+    "lost",
+)
+CHANGE_STATES = tuple(map(str, ChangeState))
+
+
+class Shape(Schema):
+    """An answer that holds these fields and no others."""
+
+    class Meta:
+        unknown = RAISE
+
+
+def _text(description: str = "", **more: Any) -> fields.String:
+    return fields.String(required=True, metadata={"description": description}, **more)
+
+
+def _maybe(description: str = "") -> fields.String:
+    return _text(description, allow_none=True)
+
+
+def _optional(description: str = "") -> fields.String:
+    return fields.String(metadata={"description": description})
+
+
+def _whole(description: str = "", **more: Any) -> fields.Integer:
+    return fields.Integer(required=True, strict=True, metadata={"description": description}, **more)
+
+
+def _flag(description: str = "") -> fields.Boolean:
+    return fields.Boolean(required=True, metadata={"description": description})
+
+
+def _one_of(values: Any, description: str = "") -> fields.String:
+    about = {"description": description, "enum": [str(value) for value in values]}
+    return fields.String(required=True, metadata=about)
+
+
+def _list(inner: Any) -> fields.List[Any]:
+    return fields.List(fields.Nested(inner) if _is_shape(inner) else inner, required=True)
+
+
+def _is_shape(inner: Any) -> bool:
+    return isinstance(inner, type) and issubclass(inner, Schema)
+
+
+def _of(noun: str, inner: Any) -> Any:
+    """`{noun: [inner]}`."""
+    name = f"{noun.title().replace('_', '')}List"
+    return type(name, (Shape,), {noun: _list(inner)})
+
+
+# --- sites --------------------------------------------------------------------------------
+
+
+class SpeShape(Shape):
+    kind = _text()
+    address = _text()
+
+
+class BrokerShape(Shape):
+    kind = _text()
+    address = _text()
+    credentials = _optional("the name of a credentials file, when the broker needs one")
+
+
+class SlotsShape(Shape):
+    total = _whole(allow_none=True)
+    free = _whole(allow_none=True)
+
+
+class SiteShape(Shape):
+    name = _text()
+    tier = Choice(Tier, required=True)
+    spe = fields.Nested(SpeShape, required=True)
+    broker = fields.Nested(BrokerShape, required=True)
+    uplink_mbps = fields.Float(metadata={"description": "left out when it is not known"})
+    labels = fields.Dict(required=True, keys=fields.String(), values=fields.String())
+    state = _one_of(SITE_STATES)
+    slots = fields.Nested(SlotsShape, required=True)
+    engine_version = _maybe()
+    last_seen = _maybe("when the site's agent was heard last")
+
+
+class HeartbeatShape(Shape):
+    name = _text()
+    last_seen = _text()
+
+
+class FindingShape(Shape):
+    part = _one_of(("engine", "broker"))
+    severity = _one_of(("error", "warning"))
+    setting = _text()
+    found = _text()
+    why = _text()
+    mend = _text("the line that mends it")
+
+
+class SiteCheckShape(Shape):
+    name = _text()
+    ok = _flag("no finding is an error")
+    findings = _list(FindingShape)
+
+
+# --- jobs ---------------------------------------------------------------------------------
+
+
+class JobShape(Shape):
+    job_name = _text()
+    source_topic = _text()
+    sink_topic = _text()
+    entry_class = _text()
+    job_path = _text()
+    spe_address = _optional("as it was given")
+    site = _maybe("where it runs, or would")
+    source_broker = _optional("as it was given")
+    source_site = _optional("as it was given")
+    sink_broker = _optional("as it was given")
+    sink_site = _optional("as it was given")
+    args = _list(fields.String())
+    parallelism = _whole()
+    state = _one_of(JOB_STATES, "what is observed")
+    delivery = Choice(Delivery, required=True)
+    upgrade = Choice(Upgrade, required=True)
+    pinned = _flag()
+    composition = _maybe("null: posted alone")
+    revision = _whole(allow_none=True)
+    engine_job_id = _maybe()
+    attempt = _whole("numbers the incarnations", allow_none=True)
+    error = _maybe()
+
+
+class JobAcceptedShape(Shape):
+    change = _text()
+    revision = _whole(allow_none=True)
+    state = _one_of(CHANGE_STATES)
+
+
+class JobExceptionShape(Shape):
+    at_ms = _whole("Unix milliseconds")
+    name = _text()
+    trace = _text()
+    task = _maybe()
+
+
+class JobMetricsShape(Shape):
+    job_name = _text()
+    site = _text()
+    metrics = fields.Dict(required=True, keys=fields.String(), values=fields.Float())
+
+
+class SavepointShape(Shape):
+    job_name = _text()
+    id = _text()
+    location = _maybe("a path or URI that the engine can read")
+    state = _one_of(("running", "done"))
+
+
+# --- plans and changes ----------------------------------------------------------------------
+
+
+class SummaryShape(Shape):
+    add = _whole()
+    update = _whole()
+    move = _whole()
+    remove = _whole()
+    unchanged = _whole()
+
+
+_JOB_CHANGE: dict[str, Any] = {
+    "job_name": _text(),
+    "action": Choice(Action, required=True),
+    "reason": _text(),
+    "from": _maybe("site"),
+    "to": _maybe("site"),
+}
+JobChangeShape = type("JobChangeShape", (Shape,), _JOB_CHANGE)  # `from` is a word of Python
+
+
+class OperationShape(Shape):
+    id = _whole()
+    kind = _text()
+    job_name = _maybe()
+    site = _maybe()
+    after = _list(fields.Integer())
+    reason = _text()
+
+
+class OperationOutcomeShape(OperationShape):
+    state = Choice(OperationState, required=True)
+    started = _maybe()
+    ended = _maybe()
+    attempts = _whole("calls, retries included")
+    error = _maybe()
+
+
+class PlanShape(Shape):
+    summary = fields.Nested(SummaryShape, required=True)
+    jobs = _list(JobChangeShape)
+    operations = _list(OperationShape)
+    text = _text("one line for each operation")
+
+
+class ChangeHeadShape(Shape):
+    id = _text()
+    composition = _maybe("null: a job posted alone")
+    job_name = _maybe("set for a job posted alone")
+    revision = _whole(allow_none=True)
+    state = _one_of(CHANGE_STATES)
+    started = _text()
+    ended = _maybe()
+    error = _maybe()
+    superseded_by = _maybe("the change that took its place")
+
+
+class ChangeShape(ChangeHeadShape):
+    operations = _list(OperationOutcomeShape)
+
+
+class AcceptedShape(Shape):
+    change = _maybe("null: a plan only")
+    composition = _text()
+    revision = _whole(allow_none=True)
+    plan = fields.Nested(PlanShape, required=True)
+    warnings = _list(fields.String())
+    state = fields.String(metadata={"enum": list(CHANGE_STATES), "description": "after a wait"})
+
+
+# --- compositions ---------------------------------------------------------------------------
+
+
+class CompositionHeadShape(Shape):
+    name = _text()
+    revision = _whole()
+    deployed_revision = _whole(allow_none=True)
+    jobs = _whole("how many")
+    at = _text()
+
+
+class DesiredShape(Shape):
+    revision = _whole()
+    jobs = _list(fields.Dict())
+
+
+class DeployedJobShape(Shape):
+    job_name = _text()
+    site = _text()
+    engine_job_id = _text()
+    attempt = _whole()
+    jar = _text()
+    ended = _flag()
+
+
+class DeployedShape(Shape):
+    revision = _whole(allow_none=True)
+    jobs = _list(DeployedJobShape)
+
+
+class CompositionShape(Shape):
+    name = _text()
+    desired = fields.Nested(DesiredShape, required=True)
+    deployed = fields.Nested(DeployedShape, required=True)
+    jobs = _list(JobShape)
+
+
+class DriftEntryShape(Shape):
+    job_name = _text()
+    kind = _text()
+    expected = _text()
+    observed = _text()
+
+
+class RevisionShape(Shape):
+    revision = _whole()
+    at = _text()
+    by = _maybe("the token's name")
+
+
+class RollbackShape(Shape):
+    revision = _whole("an earlier revision")
+
+
+class GraphShape(Shape):
+    nodes = _list(fields.Dict())
+    edges = _list(fields.Dict())
+
+
+# --- the rest -------------------------------------------------------------------------------
+
+
+class ArtifactShape(Shape):
+    sha256 = _text()
+    bytes = _whole()
+    at = _text()
+
+
+class EventShape(Shape):
+    id = _whole()
+    at = _text()
+    kind = _text()
+    message = _text()
+    site = _optional()
+    job_name = _optional()
+    composition = _optional()
+    change = _optional()
+
+
+class NewTokenShape(Shape):
+    name = _text()
+    role = Choice(Role, required=True)
+    site = fields.String(metadata={"description": "with role site: the one it is bound to"})
+
+
+class TokenShape(Shape):
+    name = _text()
+    role = Choice(Role, required=True)
+    site = _maybe()
+    at = _text()
+
+
+class TokenMadeShape(Shape):
+    name = _text()
+    role = Choice(Role, required=True)
+    site = _maybe()
+    token = _text("shown this once")
+
+
+class HealthShape(Shape):
+    status = _one_of(("ok", "ready"))
+
+
+class FaultShape(Shape):
+    path = _text("like jobs[2].sink_topic")
+    message = _text()
+    line = fields.Integer(metadata={"description": "1-based; for YAML"})
+
+
+class ProblemShape(Shape):
+    """RFC 9457."""
+
+    type = _text()
+    title = _text()
+    status = _whole()
+    detail = _text()
+    request_id = _text("as in the header X-Request-Id and in the log")
+    errors = _list(FaultShape)
+    change = _optional("409: the change that is in the way")
+
+
+SITES = _of("sites", SiteShape)
+JOBS = _of("jobs", JobShape)
+COMPOSITIONS = _of("compositions", CompositionHeadShape)
+CHANGES = _of("changes", ChangeHeadShape)
+ARTIFACTS = _of("artifacts", ArtifactShape)
+TOKENS = _of("tokens", TokenShape)
+EVENTS = _of("events", EventShape)
+EXCEPTIONS = _of("exceptions", JobExceptionShape)
+DRIFT = _of("drift", DriftEntryShape)
+REVISIONS = _of("revisions", RevisionShape)

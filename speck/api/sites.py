@@ -1,0 +1,93 @@
+"""/sites"""
+
+from __future__ import annotations
+
+from flask import Response, jsonify
+
+from speck.api import shapes
+from speck.api.access import refuse_foreign_site
+from speck.api.context import service
+from speck.api.requests import Query, document, optional_object, paging, refuse_other_name, text
+from speck.api.routes import Routes, answer, listing
+from speck.model import Site
+from speck.schema import SiteSchema, site_from_data
+from speck.service.jobs import Answer
+
+routes = Routes("sites", "Places with one engine and one broker")
+
+
+@routes.get(
+    "/sites",
+    query=[
+        text("site", "only the site of this name"),
+        text("state", "only sites in this state", shapes.SITE_STATES),
+        *paging("name"),
+    ],
+    answers={200: shapes.SITES},
+)
+def list_sites(query: Query) -> Response:
+    """All sites by name."""
+    found = service().sites.all(state=query["state"])
+    wanted = query["site"]
+    chosen = [site for site in found if wanted is None or site["name"] == wanted]
+    return listing("sites", chosen, "name", query)
+
+
+@routes.post("/sites", body=SiteSchema, answers={201: shapes.SiteShape, 200: shapes.SiteShape})
+def add_site() -> Response:
+    """Register a site; 200 when the very same is there."""
+    site = _site(None)
+    shown, created = service().sites.add(site)
+    return answer(Answer(201 if created else 200, shown, f"/sites/{site.name}"))
+
+
+@routes.get("/sites/<name>", answers={200: shapes.SiteShape})
+def get_site(name: str) -> Response:
+    """A site with what its engine says now."""
+    return jsonify(service().sites.get(name))
+
+
+@routes.put(
+    "/sites/<name>", body=SiteSchema, answers={200: shapes.SiteShape, 201: shapes.SiteShape}
+)
+def put_site(name: str) -> Response:
+    """Register or change a site; its addresses only while nothing of it is in use."""
+    site = _site(name)
+    shown, created = service().sites.put(site)
+    return answer(Answer(201 if created else 200, shown, f"/sites/{name}"))
+
+
+@routes.delete("/sites/<name>", answers={204: None})
+def delete_site(name: str) -> Response:
+    """Forget a site that serves no job; 409 while it does."""
+    service().sites.delete(name)
+    return Response(status=204)
+
+
+@routes.post(
+    "/sites/<name>/heartbeat",
+    body={"type": "object"},
+    body_required=False,
+    answers={200: shapes.HeartbeatShape},
+)
+def beat(name: str) -> Response:
+    """Note that the site's agent is alive; the body is the agent's own."""
+    return jsonify(service().sites.heartbeat(name, optional_object("heartbeat")))
+
+
+@routes.get("/sites/<name>/check", answers={200: shapes.SiteCheckShape})
+def check_site(name: str) -> Response:
+    """Settings of its engine and broker that would lose data or starve jobs."""
+    return jsonify(service().sites.check(name))
+
+
+def _site(name: str | None) -> Site:
+    read = document()
+    data = read.data
+    if name is not None and isinstance(data, dict):
+        data = {"name": name, **data}
+    site = site_from_data(data, read.line_of)
+    if name is not None:
+        refuse_other_name("name", name, site.name)
+    refuse_foreign_site(site.name)
+    return site

@@ -1,0 +1,115 @@
+"""Health, metrics and the API's description of itself"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from flask import Response, current_app, jsonify, render_template
+
+from speck.api import shapes
+from speck.api.access import ACCESS
+from speck.api.context import context, service
+from speck.api.problems import MEDIA_TYPE
+from speck.api.routes import Routes
+
+OPENAPI = "speck-openapi"
+_METHODS = ("get", "post", "put", "delete")
+
+routes = Routes("system", "Health, metrics and this description", template_folder="templates")
+
+
+@routes.get("/livez", answers={200: shapes.HealthShape})
+def livez() -> Response:
+    """The process answers."""
+    return jsonify({"status": "ok"})
+
+
+@routes.get("/readyz", answers={200: shapes.HealthShape, 503: shapes.ProblemShape})
+def readyz() -> Response:
+    """The store answers too, and the service is not about to stop."""
+    service().check_ready()
+    return jsonify({"status": "ready"})
+
+
+@routes.get("/metrics", answers={200: {"type": "string"}}, answer_type="text/plain")
+def metrics() -> Response:
+    """For Prometheus."""
+    text = context().metrics.text()
+    return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@routes.get("/openapi.json", answers={200: {"type": "object"}})
+def openapi() -> Response:
+    """This API as an OpenAPI 3.1 document."""
+    return jsonify(document())
+
+
+@routes.get("/docs", answers={200: {"type": "string"}}, answer_type="text/html")
+def docs() -> Response:
+    """This API as a page; it needs no other host and no script."""
+    described = document()
+    response = Response(
+        render_template("docs.html", api=described, groups=_groups(described), shown=_shown)
+    )
+    response.headers["Content-Security-Policy"] = (
+        "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+    )
+    return response
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document of the application that answers now."""
+    return cast(dict[str, Any], current_app.extensions[OPENAPI])
+
+
+def finished(spec: dict[str, Any]) -> dict[str, Any]:
+    """What flask-smorest made, with errors as problems and each operation's role."""
+    for response in spec["components"]["responses"].values():
+        response["content"] = {MEDIA_TYPE: next(iter(response["content"].values()))}
+    spec["components"]["schemas"].pop("PaginationMetadata", None)
+    spec["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, operations in spec["paths"].items():
+        rule = path.replace("{", "<").replace("}", ">")
+        for method in _METHODS:
+            if method not in operations:
+                continue
+            access = ACCESS.get((method.upper(), rule))
+            if access is not None and access.role is not None:
+                operations[method]["security"] = [{"token": []}]
+                operations[method]["x-role"] = str(access.role)
+    return spec
+
+
+def _groups(described: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[str, str, Any]]]]:
+    """Each tag with its (method, path, operation)."""
+    return [
+        (
+            tag,
+            [
+                (
+                    method.upper(),
+                    path,
+                    {**operations[method], "path_parameters": operations.get("parameters", [])},
+                )
+                for path, operations in described["paths"].items()
+                for method in _METHODS
+                if tag["name"] in operations.get(method, {}).get("tags", ())
+            ],
+        )
+        for tag in described["tags"]
+    ]
+
+
+def _shown(schema: dict[str, Any]) -> str:
+    """A schema in a few words: a name, or a type."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rsplit("/", 1)[1]
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"[{_shown(schema.get('items', {}))}]"
+    for several in ("anyOf", "oneOf", "allOf"):
+        if several in schema:
+            return " | ".join(_shown(one) for one in schema[several])
+    kind = schema.get("type", "any")
+    return " | ".join(kind) if isinstance(kind, list) else str(kind)

@@ -1,0 +1,108 @@
+"""The Flask application over an open service."""
+
+from __future__ import annotations
+
+import logging
+import time
+from importlib.metadata import version
+from typing import Any
+
+from apispec.ext.marshmallow import MarshmallowPlugin
+from apispec.ext.marshmallow.common import resolve_schema_cls
+from flask import Flask, Response, g, request
+from flask_smorest import Api
+
+from speck.api import (
+    access,
+    artifacts,
+    changes,
+    compositions,
+    events,
+    jobs,
+    problems,
+    sites,
+    system,
+    tokens,
+)
+from speck.api.context import EXTENSION, Context, context
+from speck.api.metrics import Metrics
+from speck.api.shapes import ProblemShape
+from speck.service import Service
+
+ROUTES = (sites, jobs, compositions, changes, artifacts, events, tokens, system)
+
+_access_log = logging.getLogger("speck.access")
+_QUIET = ("/livez", "/readyz", "/metrics")
+
+
+class _Api(Api):  # type: ignore[misc]
+    """flask-smorest, with problems as errors."""
+
+    ERROR_SCHEMA = ProblemShape
+
+    def _register_error_handlers(self) -> None:
+        """speck.api.problems does that."""
+
+
+def create_app(service: Service) -> Flask:
+    """The application; it neither opens nor closes `service`."""
+    app = Flask(__name__, static_folder=None)
+    app.config.update(
+        API_TITLE="speck",
+        API_VERSION=version("speck"),
+        OPENAPI_VERSION="3.1.0",
+        PROVIDE_AUTOMATIC_OPTIONS=False,
+    )
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    app.url_map.merge_slashes = False
+    app.extensions[EXTENSION] = Context(service, Metrics(service))
+    about = "Deploys and adapts stream applications whose jobs run on the engines of many sites."
+    named = MarshmallowPlugin(schema_name_resolver=_name_of)
+    api = _Api(app, spec_kwargs={"info": {"description": about}, "marshmallow_plugin": named})
+    for module in ROUTES:
+        api.register_blueprint(module.routes.blueprint)
+    app.extensions[system.OPENAPI] = system.finished(api.spec.to_dict())
+    app.before_request(_begin)
+    app.before_request(access.guard)
+    app.after_request(_end)
+    problems.register(app)
+    return app
+
+
+def _name_of(schema: Any) -> str:
+    """`Job` for what is answered (JobShape), `JobDescription` for what is sent (JobSchema)."""
+    name = str(resolve_schema_cls(schema).__name__)  # type: ignore[union-attr]
+    return name.removesuffix("Shape").replace("Schema", "Description")
+
+
+def _begin() -> None:
+    g.began = time.perf_counter()
+    problems.request_id()
+
+
+def _end(response: Response) -> Response:
+    response.headers[problems.REQUEST_ID] = problems.request_id()
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers.setdefault("Cache-Control", "no-cache")
+    seconds = time.perf_counter() - g.began
+    route = request.url_rule.rule if request.url_rule else "none"
+    method = request.method if request.url_rule else "any"
+    context().metrics.note(method, route, response.status_code, seconds)
+    quiet = route in _QUIET and response.status_code < 400
+    caller = g.get("caller")
+    _access_log.log(
+        logging.DEBUG if quiet else logging.INFO,
+        "%s %s %d %.0f ms %s %s",
+        request.method,
+        _printable(request.full_path.rstrip("?")),
+        response.status_code,
+        seconds * 1000,
+        (caller.name if caller else None) or "-",
+        problems.request_id(),
+    )
+    return response
+
+
+def _printable(path: str) -> str:
+    """A path for the log: no control characters, not endless."""
+    return path.encode("unicode_escape").decode()[:200]

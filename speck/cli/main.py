@@ -1,0 +1,92 @@
+"""`speck`: the root of all commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from speck.cli.lazy import LazyGroup
+from speck.cli.options import connected, formatted
+from speck.cli.talk import complain, confess
+from speck.errors import SpeckError
+
+INTERRUPTED = 130
+"""What a shell expects of a program that Ctrl-C ended."""
+
+
+class Root(LazyGroup):
+    """Turns every error into a message on stderr and exit status 1.
+
+    Wrong usage is 1 as well, not click's 2: 2 means "there are changes" (--detailed-exitcode).
+    """
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        kwargs["standalone_mode"] = False
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # a terminal without UTF-8 shows ? for the arrow
+                stream.reconfigure(errors="replace")
+        try:
+            status = super().main(*args, **kwargs)
+        except click.ClickException as error:
+            error.show()
+            status = 1
+        except click.Abort:
+            status = INTERRUPTED
+        except SpeckError as error:
+            _debug(error)
+            complain(error)
+            status = 1
+        except Exception as error:
+            _debug(error)
+            confess(error)
+            status = 1
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _debug(error: Exception) -> None:
+    if os.environ.get("SPECK_DEBUG", "") not in ("", "0"):
+        raise error
+
+
+_COMMANDS = "speck.cli.commands"
+_LAZY = {
+    "serve": f"{_COMMANDS}.serve:serve",
+    "fog": f"{_COMMANDS}.fog:fog",
+    "site": f"{_COMMANDS}.site:site",
+    "validate": f"{_COMMANDS}.validate:validate",
+    "plan": f"{_COMMANDS}.plan:plan",
+    "apply": f"{_COMMANDS}.apply:apply",
+    "status": f"{_COMMANDS}.status:status",
+    "jobs": f"{_COMMANDS}.jobs:jobs",
+    "job": f"{_COMMANDS}.jobs:job",
+    "logs": f"{_COMMANDS}.logs:logs",
+    "history": f"{_COMMANDS}.history:history",
+    "rollback": f"{_COMMANDS}.rollback:rollback",
+    "cancel": f"{_COMMANDS}.cancel:cancel",
+    "destroy": f"{_COMMANDS}.destroy:destroy",
+    "artifacts": f"{_COMMANDS}.artifacts:artifacts",
+    "token": f"{_COMMANDS}.token:token",
+    "replay": f"{_COMMANDS}.replay:replay",
+    "backup": f"{_COMMANDS}.backup:backup",
+    "restore": f"{_COMMANDS}.backup:restore",
+    "completion": f"{_COMMANDS}.completion:completion",
+}
+
+
+@click.group(cls=Root, lazy=_LAZY, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="speck", message="speck %(version)s")
+@connected
+@formatted
+def root() -> None:
+    """Deploy and adapt stream applications made of many jobs on many sites.
+
+    Data goes to stdout, talk to stderr; the exit status is 0, or 1 on an error.
+    """
+
+
+def main() -> NoReturn:
+    """The console script."""
+    root.main(prog_name="speck")

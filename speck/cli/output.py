@@ -1,0 +1,125 @@
+"""What goes to stdout: data, as a table, JSON or YAML."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from speck.cli.talk import clean, style
+from speck.model import JsonObject
+
+_WIDE = 100_000
+_COLOURS = {
+    "up": "green",
+    "running": "green",
+    "done": "green",
+    "deploying": "cyan",
+    "updating": "cyan",
+    "moving": "cyan",
+    "stopping": "cyan",
+    "pending": "cyan",
+    "stalled": "yellow",
+    "degraded": "yellow",
+    "unreachable": "yellow",
+    "blocked": "yellow",
+    "warning": "yellow",
+    "failed": "red",
+    "lost": "red",
+    "down": "red",
+    "error": "red",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table: a title (or none), a heading for each column, and rows of values."""
+
+    headings: Sequence[str]
+    rows: Iterable[Sequence[object]]
+    title: str | None = None
+    empty: str = "none"
+
+    def __str__(self) -> str:
+        rows = [tuple(map(_cell, row)) for row in self.rows]
+        head = f"{style(self.title, bold=True)}\n" if self.title else ""
+        return head + (_drawn(self.headings, rows) if rows else self.empty)
+
+
+class Output:
+    """Prints a command's data in the form that the user asked for."""
+
+    def __init__(self, form: str):
+        self.form = form
+
+    @property
+    def table(self) -> bool:
+        """Whether a person reads it."""
+        return self.form == "table"
+
+    def show(self, data: JsonObject, *blocks: object) -> None:
+        """Print `data` for a program, or `blocks` (grids and lines) for a person."""
+        if self.form == "json":
+            click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        elif self.form == "yaml":
+            import yaml
+
+            click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+        else:
+            for block in blocks:
+                click.echo(str(block))
+
+
+def fields(pairs: Iterable[tuple[str, object]]) -> str:
+    """`name  value` lines; values that are None are left out."""
+    return _drawn(None, [(name, _cell(value)) for name, value in pairs if value is not None])
+
+
+def moment(text: object) -> str:
+    """An RFC 3339 time without its fraction."""
+    return f"{text[:19]}Z" if isinstance(text, str) and len(text) >= 20 else _cell(text)
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return clean(value)
+
+
+def _drawn(headings: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns: folded to a terminal's width, and never cut where no terminal is."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    tty = sys.stdout.isatty()
+    table = Table(
+        box=None, pad_edge=False, show_header=headings is not None, header_style="bold"
+    )
+    for heading in headings or [""] * len(rows[0]):
+        table.add_column(heading.upper(), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=_colour(cell)) for cell in row))
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        force_terminal=tty,
+        width=shutil.get_terminal_size().columns if tty else _WIDE,
+        no_color=bool(os.environ.get("NO_COLOR")),
+        highlight=False,
+    )
+    console.print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _colour(cell: str) -> Any:
+    return _COLOURS.get(cell, "")

@@ -1,0 +1,55 @@
+"""A plan as a person reads it: what happens to each job and why, and one line that sums it up."""
+
+from __future__ import annotations
+
+from speck.cli.talk import clean, style
+from speck.model import JsonObject
+
+SIGNS = {"add": "+", "update": "~", "move": "→", "remove": "-"}
+_COLOURS = {"add": "green", "update": "yellow", "move": "cyan", "remove": "red"}
+
+
+def changes_anything(plan: JsonObject) -> bool:
+    """Whether carrying it out does something."""
+    return bool(plan["operations"]) or any(plan["summary"].get(action) for action in SIGNS)
+
+
+def render(plan: JsonObject, *, operations: bool = False) -> str:
+    """One line for each job that changes, then the summary; on demand the operations between."""
+    jobs = [job for job in plan["jobs"] if job["action"] in SIGNS]
+    name_width = max((len(job["job_name"]) for job in jobs), default=0)
+    places = [_place(job) for job in jobs]
+    place_width = max(map(len, places), default=0)
+    lines = [
+        _line(job, f"{job['job_name']:{name_width}}  {place:{place_width}}")
+        for job, place in zip(jobs, places, strict=True)
+    ]
+    if operations and plan["text"]:
+        lines += [*([""] if lines else []), clean(plan["text"]), ""]
+    return "\n".join([*lines, summary(plan)])
+
+
+def summary(plan: JsonObject) -> str:
+    """The summary line."""
+    counts = plan["summary"]
+    unchanged = counts.get("unchanged", 0)
+    if not changes_anything(plan):
+        return f"no changes: {unchanged} job{'' if unchanged == 1 else 's'} as wanted"
+    parts = [f"{counts.get(action, 0)} to {action}" for action in SIGNS]
+    steps = len(plan["operations"])
+    return (
+        f"plan: {', '.join(parts)}, {unchanged} unchanged"
+        f" ({steps} operation{'' if steps == 1 else 's'})"
+    )
+
+
+def _line(job: JsonObject, middle: str) -> str:
+    action = job["action"]
+    mark = style(f"{SIGNS[action]} {action:6}", fg=_COLOURS[action])
+    return f"{mark}  {clean(middle)}  {clean(job['reason'])}".rstrip()
+
+
+def _place(job: JsonObject) -> str:
+    if job["action"] == "move":
+        return f"{job['from']} → {job['to']}"
+    return str(job["to"] or job["from"] or "")

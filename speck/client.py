@@ -1,0 +1,393 @@
+"""The service's API as Python calls; all that the CLI knows of the service.
+
+Every call has a time limit, follows no redirect (a token must not travel to another host) and
+ignores proxies of the environment. What the service refuses comes back as a ClientError with
+its problems; a service that does not answer is a NoServerError.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote, urlsplit
+
+import requests
+
+from speck.errors import InvalidError, PermanentError, Problem, TransientError
+from speck.model import JsonObject
+
+DEFAULT_SERVER = "http://127.0.0.1:8080"
+CONNECT_S = 5.0
+ANSWER_S = 60.0
+"""How long an answer may take beyond what the call itself asks the service to wait."""
+
+PAGE = 500
+"""So many items of a list are asked for at once."""
+
+_CHUNK = 1 << 20
+_RETRIES_S = (0.2, 0.5, 1.0, 2.0)
+
+
+class NoServerError(TransientError):
+    """No service answers at the address."""
+
+
+class ClientError(PermanentError):
+    """The service refused; `problems` says where and why as far as it told."""
+
+    def __init__(self, message: str, status: int, problems: tuple[Problem, ...] = ()):
+        super().__init__(message)
+        self.status = status
+        self.problems = problems
+
+
+class Client:
+    """Calls to one service. Close it, or use it in a `with` block."""
+
+    def __init__(
+        self, server: str = DEFAULT_SERVER, token: str | None = None, answer_s: float = ANSWER_S
+    ):
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidError(
+                f"cannot use {server!r} as the service's address: write http://host:port"
+            )
+        self.server = server.rstrip("/")
+        self._answer_s = answer_s
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.headers["Accept"] = "application/json, application/problem+json"
+        if token:
+            if not token.isascii() or not token.isprintable() or " " in token:
+                raise InvalidError("cannot use the token: it must be one line of plain characters")
+            self._session.headers["Authorization"] = f"Bearer {token}"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the connections."""
+        self._session.close()
+
+    # -- sites ----------------------------------------------------------------------------
+
+    def sites(self, state: str | None = None) -> list[JsonObject]:
+        """All sites."""
+        return self._list("/sites", "sites", "name", state=state)
+
+    def site(self, name: str) -> JsonObject:
+        """One site."""
+        return self._json("GET", f"/sites/{_part(name)}")
+
+    def add_site(self, body: JsonObject) -> tuple[JsonObject, bool]:
+        """Register a site; true when it is new."""
+        answer = self._call("POST", "/sites", json=body)
+        return _body(answer), answer.status_code == 201
+
+    def put_site(self, name: str, body: JsonObject) -> tuple[JsonObject, bool]:
+        """Register or change a site; true when it is new."""
+        answer = self._call("PUT", f"/sites/{_part(name)}", json=body)
+        return _body(answer), answer.status_code == 201
+
+    def remove_site(self, name: str) -> None:
+        """Forget a site."""
+        self._call("DELETE", f"/sites/{_part(name)}")
+
+    def check_site(self, name: str) -> JsonObject:
+        """`{name, ok, findings}`."""
+        return self._json("GET", f"/sites/{_part(name)}/check")
+
+    # -- jobs -----------------------------------------------------------------------------
+
+    def jobs(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
+        """All jobs; filtered."""
+        return self._list("/jobs", "jobs", "job_name", site=site, state=state)
+
+    def job(self, name: str) -> JsonObject:
+        """One job."""
+        return self._json("GET", f"/jobs/{_part(name)}")
+
+    def exceptions(self, name: str) -> list[JsonObject]:
+        """What the engine says of the job's failures, newest first."""
+        answer = self._json("GET", f"/jobs/{_part(name)}/exceptions")
+        found: list[JsonObject] = answer.get("exceptions", [])
+        return found
+
+    # -- compositions ---------------------------------------------------------------------
+
+    def compositions(self) -> list[JsonObject]:
+        """All compositions."""
+        return self._list("/compositions", "compositions", "name")
+
+    def composition(self, name: str) -> JsonObject:
+        """`{name, desired, deployed, jobs}`."""
+        return self._json("GET", f"/compositions/{_part(name)}")
+
+    def plan(self, name: str) -> JsonObject:
+        """The plan from what is there to the newest revision."""
+        return self._json("GET", f"/compositions/{_part(name)}/plan")
+
+    def revisions(self, name: str) -> list[JsonObject]:
+        """`{revision, at, by}` of each revision, oldest first."""
+        return self._list(f"/compositions/{_part(name)}/revisions", "revisions", "revision")
+
+    def preview(self, text: bytes, content_type: str, *, adopt: bool = False) -> JsonObject:
+        """What applying the document would do: `{revision, plan, warnings}`."""
+        return self._json(
+            "POST",
+            "/compositions",
+            query={"dry_run": True, "adopt": adopt},
+            data=text,
+            headers={"Content-Type": content_type},
+        )
+
+    def apply(
+        self,
+        text: bytes,
+        content_type: str,
+        *,
+        revision: int,
+        key: str,
+        adopt: bool = False,
+    ) -> JsonObject:
+        """Make the document the desired state; `{change, composition, revision, plan}`.
+
+        `revision` is the one that the user has seen (0: none yet); `key` makes it safe to send
+        again after a lost answer, which is done here.
+        """
+        headers = {
+            "Content-Type": content_type,
+            "If-Match": f'"{revision}"',
+            "Idempotency-Key": key,
+        }
+        return self._json(
+            "POST",
+            "/compositions",
+            query={"adopt": adopt},
+            data=text,
+            headers=headers,
+            again=True,
+        )
+
+    def rollback(
+        self, name: str, to: int, *, dry_run: bool = False, revision: int = 0, key: str = ""
+    ) -> JsonObject:
+        """Apply revision `to` as a new one; see `apply`."""
+        headers = {} if dry_run else {"If-Match": f'"{revision}"', "Idempotency-Key": key}
+        return self._json(
+            "POST",
+            f"/compositions/{_part(name)}/rollback",
+            query={"dry_run": dry_run},
+            json={"revision": to},
+            headers=headers,
+            again=not dry_run,
+        )
+
+    def destroy(self, name: str, *, drain: bool = True) -> JsonObject:
+        """Remove every job of the composition; `{}` when that is done already."""
+        query = {} if drain else {"drain": False}
+        return self._json("DELETE", f"/compositions/{_part(name)}", query=query)
+
+    # -- changes, events ------------------------------------------------------------------
+
+    def changes(self, composition: str | None = None) -> list[JsonObject]:
+        """Changes, newest first."""
+        return self._list("/changes", "changes", "id", composition=composition)
+
+    def change(self, change_id: str) -> JsonObject:
+        """One change with its operations."""
+        return self._json("GET", f"/changes/{_part(change_id)}")
+
+    def cancel(self, change_id: str) -> JsonObject:
+        """Start no further operation of a change."""
+        return self._json("POST", f"/changes/{_part(change_id)}/cancel")
+
+    def events(self, after: int = 0) -> list[JsonObject]:
+        """Events with a number above `after`, oldest first."""
+        return self._list("/events", "events", "id", after=after)
+
+    # -- artifacts, tokens, backup --------------------------------------------------------
+
+    def artifacts(self) -> list[JsonObject]:
+        """`{sha256, bytes, at}` of each artifact."""
+        return self._list("/artifacts", "artifacts", "sha256")
+
+    def push(self, sha256: str, jar: Path, sent: Callable[[int], object] | None = None) -> bool:
+        """Send a jar; true when it is new. `sent` is told the bytes of each piece."""
+        with jar.open("rb") as stream:
+            length = os.fstat(stream.fileno()).st_size
+            answer = self._call(
+                "PUT",
+                f"/artifacts/{_part(sha256)}",
+                data=_Upload(stream, length, sent),
+                headers={"Content-Type": "application/java-archive"},
+            )
+        return answer.status_code == 201
+
+    def tokens(self) -> list[JsonObject]:
+        """`{name, role, site, at}` of each token."""
+        return self._list("/tokens", "tokens", "name")
+
+    def add_token(self, name: str, role: str, site: str | None = None) -> JsonObject:
+        """A new token: `{name, role, token}`; its secret is shown this once."""
+        body = {"name": name, "role": role, **({"site": site} if site else {})}
+        return self._json("POST", "/tokens", json=body)
+
+    def remove_token(self, name: str) -> None:
+        """Refuse a token from now on."""
+        self._call("DELETE", f"/tokens/{_part(name)}")
+
+    def backup(self) -> Iterator[bytes]:
+        """The whole store, as `speck restore` reads it."""
+        answer = self._call("GET", "/backup", stream=True, headers={"Accept": "*/*"})
+        try:
+            yield from answer.iter_content(_CHUNK)
+        except requests.RequestException as error:
+            raise TransientError(f"cannot read the whole backup: {error}; try again") from error
+
+    # -- how ------------------------------------------------------------------------------
+
+    def _list(
+        self, path: str, noun: str, key: str, *, after: Any = None, **query: Any
+    ) -> list[JsonObject]:
+        """Every item, page by page: `after` is the last item's key."""
+        found: list[JsonObject] = []
+        while True:
+            answer = self._json("GET", path, query={**query, "limit": PAGE, "after": after})
+            page: list[JsonObject] = answer[noun]
+            if found and page[:1] == found[:1]:  # a list that knows no pages
+                return found
+            found += page
+            if len(page) < PAGE:
+                return found
+            after = page[-1][key]
+
+    def _json(self, method: str, path: str, **call: Any) -> JsonObject:
+        return _body(self._call(method, path, **call))
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        again: bool = False,
+        **call: Any,
+    ) -> requests.Response:
+        """One request; with `again`, repeated for a while when no answer comes."""
+        params = {k: _word(v) for k, v in (query or {}).items() if v is not None}
+        for pause in (*_RETRIES_S, None) if again else (None,):
+            try:
+                answer = self._session.request(
+                    method,
+                    self.server + path,
+                    params=params,
+                    timeout=(CONNECT_S, self._answer_s),
+                    allow_redirects=False,
+                    **call,
+                )
+            except requests.RequestException as error:
+                if pause is None:
+                    raise self._silent(error) from error
+                time.sleep(pause)
+                continue
+            if not 200 <= answer.status_code < 300:
+                raise self._refused(answer)
+            return answer
+        raise AssertionError("the last try returns or raises")
+
+    def _silent(self, error: requests.RequestException) -> NoServerError:
+        if isinstance(error, requests.exceptions.ReadTimeout):
+            return NoServerError(
+                f"cannot get an answer from speck at {self.server}:"
+                f" none came within {self._answer_s:g} s; look at its log"
+            )
+        return NoServerError(
+            f"cannot reach speck at {self.server}: {_cause(error)}; start it with `speck serve`"
+        )
+
+    def _refused(self, answer: requests.Response) -> ClientError:
+        status = answer.status_code
+        try:
+            body = answer.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict) or not ({"title", "detail"} & body.keys()):
+            return ClientError(
+                f"cannot understand the answer of {self.server} (HTTP {status}):"
+                " is it a speck service? Give its address with --server",
+                status,
+            )
+        message = str(body.get("detail") or body["title"])
+        if status == 401:
+            message += "; give a token by SPECK_TOKEN or --token-file"
+        if status >= 500 and body.get("request_id"):
+            message += f" (request {body['request_id']})"
+        return ClientError(message, status, tuple(map(_problem, body.get("errors") or ())))
+
+
+class _Upload:
+    """A file as a request's body of known length, telling how much of it was sent."""
+
+    def __init__(self, stream: BinaryIO, length: int, sent: Callable[[int], object] | None):
+        self._stream = stream
+        self._left = length
+        self._sent = sent or (lambda _: None)
+
+    def __len__(self) -> int:
+        return self._left
+
+    def read(self, size: int = -1) -> bytes:
+        chunk = self._stream.read(_CHUNK if size < 0 else size)
+        self._sent(len(chunk))
+        return chunk
+
+
+def _body(answer: requests.Response) -> JsonObject:
+    if answer.status_code == 204 or not answer.content:
+        return {}
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise ClientError(
+            f"cannot understand the answer to {answer.request.method} {answer.url}:"
+            " is it a speck service? Give its address with --server",
+            answer.status_code,
+        )
+    return body
+
+
+def _part(name: str) -> str:
+    """A name as one part of a path; dots alone would be taken for folders."""
+    if name in ("", ".", ".."):
+        raise InvalidError(f"cannot use {name!r} as a name")
+    return quote(name, safe="")
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _problem(told: Mapping[str, Any]) -> Problem:
+    return Problem(str(told.get("path", "")), str(told.get("message", "")), told.get("line"))
+
+
+def _cause(error: BaseException) -> str:
+    """The operating system's own words, which requests hides under several wrappers."""
+    seen: BaseException | None = error
+    for _ in range(10):
+        if seen is None:
+            break
+        if isinstance(seen, OSError) and not isinstance(seen, requests.RequestException):
+            return seen.strerror or str(seen)
+        reason = getattr(seen, "reason", None) or (seen.args[0] if seen.args else None)
+        seen = reason if isinstance(reason, BaseException) else seen.__cause__ or seen.__context__
+    return str(error)

@@ -1,0 +1,336 @@
+"""The store on a real LevelDB."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from speck import store as store_module
+from speck.errors import StoreError
+from speck.store import Store
+
+WRITER = """
+import sys
+from pathlib import Path
+from speck.store import Store
+
+store = Store.open(Path(sys.argv[1]))
+number = int(sys.argv[2])
+while True:
+    number += 1
+    store.write({f"n/{number:09d}": {"n": number}, "newest": {"n": number}})
+    print(number, flush=True)
+"""
+HOLDER = """
+import sys
+from pathlib import Path
+from speck.store import Store
+
+store = Store.open(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    opened = Store.create(path, {"meta/installation": {"uuid": "u"}})
+    yield opened
+    opened.close()
+
+
+def everything(store: Store) -> dict[str, object]:
+    return dict(store.scan(""))
+
+
+def python(program: str, *args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def flip_a_byte_of(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 10] ^= 1
+    file.write_bytes(content)
+
+
+def test_what_was_written_is_there_after_it_was_closed(store: Store, path: Path) -> None:
+    store.write({"a": {"x": 1}, "b": {"ü": [True, None]}})
+    store.write({"a": None, "c": {}})
+    store.close()
+    again = Store.open(path)
+    assert again.get("a") is None
+    assert again.get("b") == {"ü": [True, None]}
+    assert again.get("c") == {}
+    again.close()
+
+
+def test_a_batch_that_cannot_be_written_leaves_nothing_of_it(store: Store) -> None:
+    before = everything(store)
+    with pytest.raises(TypeError):
+        store.write({"a": {"x": 1}, "b": {"x": object()}})
+    assert everything(store) == before
+
+
+def test_scan_gives_the_keys_of_a_prefix_in_order_and_goes_on_after_one(store: Store) -> None:
+    store.write({key: {"k": key} for key in ("p/2", "p/1", "p/3", "q/1", "o/9")})
+    assert [key for key, _ in store.scan("p/")] == ["p/1", "p/2", "p/3"]
+    assert [key for key, _ in store.scan("p/", after="p/1")] == ["p/2", "p/3"]
+    assert store.last("p/") == ("p/3", {"k": "p/3"})
+    assert store.last("r/") is None
+
+
+def test_a_scan_is_not_disturbed_by_writes(store: Store) -> None:
+    store.write({"p/1": {}, "p/2": {}})
+    rows = store.scan("p/")
+    next(rows)
+    store.write({"p/2": None, "p/3": {}})
+    assert [key for key, _ in rows] == ["p/2"]
+
+
+def test_kill_9_of_a_writing_process_loses_no_synced_write(store: Store, path: Path) -> None:
+    store.close()
+    newest = 0
+    chance = random.Random(1)
+    for _ in range(20):
+        writer = python(WRITER, str(path), str(newest))
+        assert writer.stdout is not None
+        for _ in range(chance.randint(1, 60)):
+            newest = int(writer.stdout.readline())
+        writer.kill()
+        rest, said = writer.communicate()
+        assert said == ""
+        newest = int(rest.split()[-1]) if rest.endswith("\n") else newest
+        opened = Store.open(path)
+        numbers = [record["n"] for _, record in opened.scan("n/")]
+        last = opened.get("newest")
+        opened.close()
+        assert numbers[: len(numbers)] == list(range(1, len(numbers) + 1))
+        assert len(numbers) >= newest
+        assert last == {"n": len(numbers)}, "half of a batch was written"
+        newest = len(numbers)
+
+
+def test_a_second_process_is_refused_with_the_reason(store: Store, path: Path) -> None:
+    store.close()
+    holder = python(HOLDER, str(path))
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    with pytest.raises(StoreError) as refused:
+        Store.open(path)
+    assert str(refused.value) == (
+        f"cannot open the store at {path}: another speck holds it; stop that one first"
+    )
+    holder.communicate("")
+    Store.open(path).close()
+
+
+def test_a_second_opening_in_this_process_does_not_let_others_in(store: Store, path: Path) -> None:
+    with pytest.raises(StoreError, match="another speck holds it"):
+        Store.open(path)
+    other = python(HOLDER, str(path))
+    _, said = other.communicate("")
+    assert "another speck holds it" in said
+
+
+def test_a_missing_current_file_is_refused_and_never_an_empty_store(
+    store: Store, path: Path
+) -> None:
+    store.close()
+    (path / "CURRENT").unlink()
+    with pytest.raises(StoreError) as refused:
+        Store.open(path)
+    assert str(refused.value) == (
+        f"cannot open the store at {path}: no CURRENT file there; restore a backup with"
+        " `speck restore`, or name an empty folder to begin anew"
+    )
+    assert Store.exists(path)
+    with pytest.raises(StoreError, match="that folder is not empty"):
+        Store.create(path, {})
+
+
+def test_a_database_without_the_first_record_is_refused(store: Store, path: Path) -> None:
+    store.write({"meta/store": None})
+    store.close()
+    with pytest.raises(StoreError, match=r"its first record is missing; restore a backup"):
+        Store.open(path)
+
+
+def test_a_flipped_byte_in_the_log_is_an_error(store: Store, path: Path) -> None:
+    for number in range(200):
+        store.write({f"n/{number}": {"text": "x" * 50}})
+    store.close()
+    flip_a_byte_of(next(path.glob("*.log")))
+    with pytest.raises(StoreError, match=r"^cannot open the store at .*Corruption.*restore a b"):
+        Store.open(path)
+
+
+def test_a_flipped_byte_in_a_table_is_an_error_not_another_value(store: Store, path: Path) -> None:
+    chance = random.Random(1)
+    keys = [f"n/{number:04d}" for number in range(500)]
+    store.write({key: {"text": chance.randbytes(50).hex()} for key in keys})
+    store.compact()
+    store.close()
+    flip_a_byte_of(next(path.glob("*.ldb")))
+    damaged = Store.open(path)
+    with pytest.raises(StoreError, match="cannot read the store at .*checksum"):
+        list(damaged.scan("n/"))
+    with pytest.raises(StoreError, match="cannot read the store at .*checksum"):
+        for key in keys:
+            damaged.get(key)
+    with pytest.raises(StoreError, match="cannot read the store at .*checksum"):
+        list(damaged.backup())
+    damaged.close()
+
+
+def test_a_closed_store_says_so(store: Store) -> None:
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="cannot read the store"):
+        store.get("a")
+    with pytest.raises(StoreError, match="cannot write to the store"):
+        store.write({"a": {}})
+
+
+def test_a_store_of_a_newer_speck_is_refused(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write({"meta/store": {"version": 7}})
+    store.close()
+    with pytest.raises(StoreError) as refused:
+        Store.open(path)
+    assert str(refused.value) == (
+        f"cannot use the store at {path}: it has version 7, this speck knows 1; use a newer speck"
+    )
+    monkeypatch.setattr(store_module, "VERSION", 7)
+    Store.open(path).close()
+
+
+def test_an_older_store_is_lifted_step_by_step(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write({"site/a": {"colour": "red"}, "old/thing": {}})
+    store.close()
+    monkeypatch.setattr(store_module, "VERSION", 3)
+    monkeypatch.setitem(
+        store_module.MIGRATIONS, 1, lambda key, r: None if key.startswith("old/") else r
+    )
+    monkeypatch.setitem(
+        store_module.MIGRATIONS,
+        2,
+        lambda key, r: {"color": r["colour"]} if key.startswith("site/") else r,
+    )
+    lifted = Store.open(path)
+    assert lifted.get("site/a") == {"color": "red"}
+    assert lifted.get("old/thing") is None
+    assert lifted.get("meta/installation") == {"uuid": "u"}
+    assert lifted.get("meta/store") == {"version": 3}
+    lifted.close()
+
+
+def test_a_lift_that_fails_leaves_the_store_as_it_was(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write({"site/a": {"colour": "red"}})
+    store.close()
+    with monkeypatch.context() as newer:
+        newer.setattr(store_module, "VERSION", 2)
+        newer.setitem(store_module.MIGRATIONS, 1, lambda key, r: {"color": r["colour"]})
+        with pytest.raises(KeyError):
+            Store.open(path)
+    opened = Store.open(path)
+    assert opened.get("site/a") == {"colour": "red"}
+    opened.close()
+
+
+def test_a_backup_of_a_store_in_use_can_be_restored_elsewhere(store: Store, path: Path) -> None:
+    store.write({f"n/{number}": {"text": "ü\n", "n": number} for number in range(300)})
+    backup = path.with_name("backup.gz")
+    backup.write_bytes(b"".join(store.backup()))
+    restored = path.with_name("restored")
+    assert Store.restore(restored, backup) == 302
+    copy = Store.open(restored)
+    assert everything(copy) == everything(store)
+    copy.close()
+
+
+def test_a_backup_of_an_older_speck_is_lifted(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write({"site/a": {"colour": "red"}})
+    backup = path.with_name("backup.gz")
+    backup.write_bytes(b"".join(store.backup()))
+    monkeypatch.setattr(store_module, "VERSION", 2)
+    monkeypatch.setitem(store_module.MIGRATIONS, 1, lambda key, r: {**r, "lifted": True})
+    restored = path.with_name("restored")
+    Store.restore(restored, backup)
+    copy = Store.open(restored)
+    assert copy.get("site/a") == {"colour": "red", "lifted": True}
+    copy.close()
+
+
+def test_a_backup_that_is_cut_or_changed_is_refused_and_leaves_nothing(
+    store: Store, path: Path
+) -> None:
+    store.write({f"n/{number}": {"n": number} for number in range(50)})
+    whole = b"".join(store.backup())
+    text = gzip.decompress(whole)
+    bad = [whole[: len(whole) * part // 10] for part in range(10)]
+    bad += [b"no gzip", gzip.compress(b"7\n7\n"), gzip.compress(b"[]\n7\n")]
+    bad += [whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :] for at in (20, 90, 200, -3)]
+    bad.append(gzip.compress(text.replace(b'"n":17', b'"n":18')))
+    bad.append(gzip.compress(b"".join(text.splitlines(keepends=True)[:-1])))
+    backup, restored = path.with_name("backup.gz"), path.with_name("restored")
+    before = {backup, path}
+    for content in bad:
+        backup.write_bytes(content)
+        with pytest.raises(StoreError, match="it is cut or changed; take another backup"):
+            Store.restore(restored, backup)
+        assert set(path.parent.iterdir()) == before
+
+
+def test_a_backup_of_a_newer_speck_is_refused_and_leaves_nothing(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup, restored = path.with_name("backup.gz"), path.with_name("restored")
+    with monkeypatch.context() as newer:
+        newer.setattr(store_module, "VERSION", 2)
+        backup.write_bytes(b"".join(store.backup()))
+    with pytest.raises(StoreError, match="it has version 2, this speck knows 1; use a newer"):
+        Store.restore(restored, backup)
+    assert set(path.parent.iterdir()) == {backup, path}
+
+
+def test_a_missing_backup_is_named(path: Path) -> None:
+    with pytest.raises(StoreError, match=f"cannot restore {path}.gz: no such file"):
+        Store.restore(path, path.with_name("store.gz"))
+
+
+def test_a_backup_is_not_restored_over_a_store(store: Store, path: Path) -> None:
+    backup = path.with_name("backup.gz")
+    backup.write_bytes(b"".join(store.backup()))
+    before = everything(store)
+    with pytest.raises(StoreError, match="that folder is not empty"):
+        Store.restore(path, backup)
+    assert everything(store) == before
+
+
+def test_a_creation_that_fails_leaves_nothing(path: Path) -> None:
+    with pytest.raises(TypeError):
+        Store.create(path, {"a": {"x": object()}})
+    assert list(path.parent.iterdir()) == []
