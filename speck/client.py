@@ -24,15 +24,16 @@ CONNECT_S = 5.0
 ANSWER_S = 60.0
 """How long an answer may take beyond what the call itself asks the service to wait."""
 
-PAGE = 500
-"""So many items of a list are asked for at once."""
-
 _CHUNK = 1 << 20
 _RETRIES_S = (0.2, 0.5, 1.0, 2.0)
 
 
 class NoServerError(TransientError):
-    """No service answers at the address."""
+    """No service answers at the address; `refused`: because nobody listens there."""
+
+    def __init__(self, message: str, *, refused: bool = False):
+        super().__init__(message)
+        self.refused = refused
 
 
 class ClientError(PermanentError):
@@ -56,6 +57,8 @@ class Client:
                 f"cannot use {server!r} as the service's address: write http://host:port"
             )
         self.server = server.rstrip("/")
+        host = parts.hostname
+        self.local = host in ("localhost", "::1") or host.startswith("127.")
         self._answer_s = answer_s
         self._session = requests.Session()
         self._session.trust_env = False
@@ -135,7 +138,9 @@ class Client:
 
     def revisions(self, name: str) -> list[JsonObject]:
         """`{revision, at, by}` of each revision, oldest first."""
-        return self._list(f"/compositions/{_part(name)}/revisions", "revisions", "revision")
+        answer = self._json("GET", f"/compositions/{_part(name)}/revisions")
+        found: list[JsonObject] = answer["revisions"]
+        return found
 
     def preview(self, text: bytes, content_type: str, *, adopt: bool = False) -> JsonObject:
         """What applying the document would do: `{revision, plan, warnings}`."""
@@ -189,10 +194,17 @@ class Client:
             again=not dry_run,
         )
 
-    def destroy(self, name: str, *, drain: bool = True) -> JsonObject:
-        """Remove every job of the composition; `{}` when that is done already."""
-        query = {} if drain else {"drain": False}
-        return self._json("DELETE", f"/compositions/{_part(name)}", query=query)
+    def destroy(self, name: str, *, revision: int, drain: bool = True) -> JsonObject:
+        """Remove every job of the composition, of which the user has seen `revision`.
+
+        Without `drain` what is queued between the jobs is abandoned.
+        """
+        return self._json(
+            "DELETE",
+            f"/compositions/{_part(name)}",
+            query={"drain": drain},
+            headers={"If-Match": f'"{revision}"'},
+        )
 
     # -- changes, events ------------------------------------------------------------------
 
@@ -208,9 +220,10 @@ class Client:
         """Start no further operation of a change."""
         return self._json("POST", f"/changes/{_part(change_id)}/cancel")
 
-    def events(self, after: int = 0) -> list[JsonObject]:
-        """Events with a number above `after`, oldest first."""
-        return self._list("/events", "events", "id", after=after)
+    def events(self, after: int = 0, **about: str | None) -> list[JsonObject]:
+        """Events with a number above `after`, oldest first; `about` holds site, job_name,
+        composition, change, kind."""
+        return self._list("/events", "events", "id", after=after, **about)
 
     # -- artifacts, tokens, backup --------------------------------------------------------
 
@@ -253,20 +266,16 @@ class Client:
 
     # -- how ------------------------------------------------------------------------------
 
-    def _list(
-        self, path: str, noun: str, key: str, *, after: Any = None, **query: Any
-    ) -> list[JsonObject]:
+    def _list(self, path: str, noun: str, key: str, **query: Any) -> list[JsonObject]:
         """Every item, page by page: `after` is the last item's key."""
         found: list[JsonObject] = []
         while True:
-            answer = self._json("GET", path, query={**query, "limit": PAGE, "after": after})
-            page: list[JsonObject] = answer[noun]
-            if found and page[:1] == found[:1]:  # a list that knows no pages
-                return found
+            answer = self._call("GET", path, query=query)
+            page: list[JsonObject] = _body(answer)[noun]
             found += page
-            if len(page) < PAGE:
+            if not page or "next" not in answer.links:
                 return found
-            after = page[-1][key]
+            query["after"] = page[-1][key]
 
     def _json(self, method: str, path: str, **call: Any) -> JsonObject:
         return _body(self._call(method, path, **call))
@@ -308,8 +317,12 @@ class Client:
                 f"cannot get an answer from speck at {self.server}:"
                 f" none came within {self._answer_s:g} s; look at its log"
             )
+        cause = _cause(error)
+        refused = isinstance(cause, ConnectionRefusedError)
+        told = getattr(cause, "strerror", None) or str(cause)
+        mend = "start it with `speck serve`" if self.local else "is the address right?"
         return NoServerError(
-            f"cannot reach speck at {self.server}: {_cause(error)}; start it with `speck serve`"
+            f"cannot reach speck at {self.server}: {told}; {mend}", refused=refused
         )
 
     def _refused(self, answer: requests.Response) -> ClientError:
@@ -380,14 +393,14 @@ def _problem(told: Mapping[str, Any]) -> Problem:
     return Problem(str(told.get("path", "")), str(told.get("message", "")), told.get("line"))
 
 
-def _cause(error: BaseException) -> str:
-    """The operating system's own words, which requests hides under several wrappers."""
-    seen: BaseException | None = error
+def _cause(error: BaseException) -> BaseException:
+    """The operating system's own error, which requests hides under several wrappers."""
+    seen: object = error
     for _ in range(10):
-        if seen is None:
+        if not isinstance(seen, BaseException):
             break
         if isinstance(seen, OSError) and not isinstance(seen, requests.RequestException):
-            return seen.strerror or str(seen)
-        reason = getattr(seen, "reason", None) or (seen.args[0] if seen.args else None)
-        seen = reason if isinstance(reason, BaseException) else seen.__cause__ or seen.__context__
-    return str(error)
+            return seen
+        inner = [seen.__cause__, seen.__context__, getattr(seen, "reason", None), *seen.args]
+        seen = next((one for one in inner if isinstance(one, BaseException)), None)
+    return error

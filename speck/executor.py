@@ -24,14 +24,15 @@ from speck.connections import Connections
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
 from speck.observed import EngineView
 from speck.operations import Done, Operations, Outcome, Waiting
-from speck.records import Records
+from speck.plan import Operation
+from speck.records import Batch, Records
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How much at once, and how patient. Times in seconds."""
 
-    workers: int = 48
+    workers: int = 256
     per_site: int = 16
     poll_s: float = 0.05
     retry_first_s: float = 0.2
@@ -50,7 +51,15 @@ class _Result:
 class _Look:
     site: str
     view: EngineView | None
-    error: SpeckError | None
+    error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A call to make for a step: its operation, or what ends the wait that this began."""
+
+    step_id: int
+    finish: Callable[[], Outcome] | None = None
 
 
 @dataclass(slots=True)
@@ -75,7 +84,7 @@ class Execution:
     _by_id: dict[int, OperationRecord] = field(default_factory=dict)
     _missing: dict[int, int] = field(default_factory=dict)
     _dependents: dict[int, list[int]] = field(default_factory=dict)
-    _ready: dict[str, deque[int]] = field(default_factory=dict)
+    _ready: dict[str, deque[_Task]] = field(default_factory=dict)
     _busy: Counter[str] = field(default_factory=Counter)
     _active: int = 0
     _waits: dict[int, _Wait] = field(default_factory=dict)
@@ -85,6 +94,8 @@ class Execution:
     _tick: itertools.count[int] = field(default_factory=itertools.count)
     _first_failure: dict[int, float] = field(default_factory=dict)
     _tries: Counter[int] = field(default_factory=Counter)
+    _states: Counter[OperationState] = field(default_factory=Counter)
+    _succeeded: list[tuple[OperationRecord, Done]] = field(default_factory=list)
     failure: SpeckError | None = None
     """The first error that stopped a step for good; decides the HTTP status of a job's call."""
 
@@ -98,12 +109,15 @@ class Execution:
         for record in self.change.operations:
             step = record.step
             self._by_id[step.id] = record
+            self._states[record.state] += 1
             self._missing[step.id] = len(step.after)
             for before in step.after:
                 self._dependents.setdefault(before, []).append(step.id)
             if not step.after:
                 self._enqueue(step.id)
-        workers = min(self.bounds.workers, max(4, len(self.change.operations)))
+        sites = {record.step.operation.site for record in self.change.operations}
+        most = min(len(self.change.operations), self.bounds.per_site * len(sites)) + len(sites)
+        workers = max(1, min(self.bounds.workers, most))
         with ThreadPoolExecutor(workers, thread_name_prefix="operation") as pool:
             while self._step(pool):
                 pass
@@ -126,11 +140,12 @@ class Execution:
         except queue.Empty:
             return True
         while message is not None:
-            self._receive(pool, message)
+            self._receive(message)
             try:
                 message = self._inbox.get_nowait()
             except queue.Empty:
                 break
+        self._store_successes()
         return True
 
     def _pause(self, now: float) -> float:
@@ -143,155 +158,200 @@ class Execution:
 
     def _enqueue(self, step_id: int) -> None:
         site = self._by_id[step_id].step.operation.site
-        self._ready.setdefault(site, deque()).append(step_id)
+        self._ready.setdefault(site, deque()).append(_Task(step_id))
+
+    def _set(self, record: OperationRecord, state: OperationState) -> None:
+        self._states[record.state] -= 1
+        self._states[state] += 1
+        record.state = state
 
     def _wake(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
             self._enqueue(heapq.heappop(self._timers)[2])
         for step_id, wait in list(self._waits.items()):
-            if now > wait.until:
+            blocked = self._by_id[step_id].state is OperationState.BLOCKED
+            if now > wait.until and not blocked:  # time spent without an answer does not count
                 del self._waits[step_id]
                 self._fail(step_id, PermanentError(_overdue(wait.waiting)))
+            elif wait.waiting.site is None and wait.waiting.ready(_NO_VIEW):
+                self._end_wait(step_id, wait)
 
     def _launch(self, pool: ThreadPoolExecutor) -> None:
+        tasks: list[_Task] = []
         for site, ready in self._ready.items():
             while ready and self._busy[site] < self.bounds.per_site:
-                step_id = ready.popleft()
-                self._begin(step_id)
-                operation = self._by_id[step_id].step.operation
-                self._submit(pool, step_id, partial(self.operations.carry_out, operation))
+                tasks.append(ready.popleft())
+                self._busy[site] += 1
+        begun = [self._begin(self._by_id[task.step_id]) for task in tasks if task.finish is None]
+        if begun:
+            self.records.write(self.records.put_operations(self.change.id, begun))
+            self.on_progress()
+        for task in tasks:
+            self._submit(pool, task)
 
-    def _begin(self, step_id: int) -> None:
-        record = self._by_id[step_id]
+    def _begin(self, record: OperationRecord) -> OperationRecord:
         record.attempts += 1
         if record.started is None:
             record.started = rfc3339(self.clock.now())
         if record.state is not OperationState.BLOCKED:
-            record.state = OperationState.RUNNING
-        self.records.write(self.records.put_operations(self.change.id, [record]))
-        self.on_progress()
+            self._set(record, OperationState.RUNNING)
+        return record
 
-    def _submit(
-        self, pool: ThreadPoolExecutor, step_id: int, action: Callable[[], Outcome]
-    ) -> None:
-        self._busy[self._by_id[step_id].step.operation.site] += 1
+    def _submit(self, pool: ThreadPoolExecutor, task: _Task) -> None:
+        operation = self._by_id[task.step_id].step.operation
+        action = task.finish or partial(self.operations.carry_out, operation)
         self._active += 1
 
         def work() -> None:
             try:
-                self._inbox.put(_Result(step_id, action(), None))
+                self._inbox.put(_Result(task.step_id, action(), None))
             except BaseException as error:  # the loop decides by type
-                self._inbox.put(_Result(step_id, None, error))
+                self._inbox.put(_Result(task.step_id, None, error))
 
         pool.submit(work)
 
     def _look(self, pool: ThreadPoolExecutor, now: float) -> None:
         """Ask each engine that something waits for, one question at a time."""
         for site in {wait.waiting.site for wait in self._waits.values()} - self._looking:
-            if now - self._looked.get(site, 0.0) < self.bounds.poll_s:
+            if site is None or now - self._looked.get(site, float("-inf")) < self.bounds.poll_s:
                 continue
             self._looking.add(site)
 
             def work(site: str = site) -> None:
                 try:
                     self._inbox.put(_Look(site, self.connections.engine(site).view(), None))
-                except SpeckError as error:
+                except BaseException as error:  # the loop decides by type
                     self._inbox.put(_Look(site, None, error))
 
             pool.submit(work)
 
     # -- what comes back ------------------------------------------------------------------
 
-    def _receive(self, pool: ThreadPoolExecutor, message: _Result | _Look) -> None:
+    def _receive(self, message: _Result | _Look) -> None:
         if isinstance(message, _Look):
-            self._receive_look(pool, message)
+            self._receive_look(message)
             return
+        step_id = message.step_id
         self._active -= 1
-        self._busy[self._by_id[message.step_id].step.operation.site] -= 1
+        self._busy[self._by_id[step_id].step.operation.site] -= 1
         if message.error is not None:
-            self._fail(message.step_id, message.error)
-        elif isinstance(message.outcome, Waiting):
+            self._fail(step_id, message.error)
+            return
+        self._first_failure.pop(step_id, None)
+        self._tries.pop(step_id, None)
+        if isinstance(message.outcome, Waiting):
             limit = self.clock.monotonic() + message.outcome.limit_s
-            self._waits[message.step_id] = _Wait(message.outcome, limit)
+            self._waits[step_id] = _Wait(message.outcome, limit)
+            self._unblock(step_id)
         elif message.outcome is not None:
-            self._succeed(message.step_id, message.outcome)
+            self._succeed(step_id, message.outcome)
 
-    def _receive_look(self, pool: ThreadPoolExecutor, look: _Look) -> None:
+    def _receive_look(self, look: _Look) -> None:
         self._looking.discard(look.site)
-        self._looked[look.site] = self.clock.monotonic()
+        now = self._looked[look.site] = self.clock.monotonic()
         waiting = [(i, w) for i, w in self._waits.items() if w.waiting.site == look.site]
         for step_id, wait in waiting:
             if look.view is None:
-                self._by_id[step_id].error = str(look.error)
-                self._mark_blocked(step_id)
-            elif wait.waiting.ready(look.view):
-                del self._waits[step_id]
-                self._submit(pool, step_id, wait.waiting.finish)
-            elif self._by_id[step_id].state is OperationState.BLOCKED:
-                self._by_id[step_id].state = OperationState.RUNNING
+                if isinstance(look.error, SpeckError):  # no word about the job: go on waiting
+                    self._by_id[step_id].error = str(look.error)
+                    self._mark_blocked(step_id)
+                elif look.error is not None:
+                    del self._waits[step_id]
+                    self._fail(step_id, look.error)
+                continue
+            if self._unblock(step_id):
+                wait.until = now + wait.waiting.limit_s
+            if wait.waiting.ready(look.view):
+                self._end_wait(step_id, wait)
+
+    def _end_wait(self, step_id: int, wait: _Wait) -> None:
+        del self._waits[step_id]
+        ready = self._ready.setdefault(self._by_id[step_id].step.operation.site, deque())
+        ready.appendleft(_Task(step_id, wait.waiting.finish))
+
+    def _unblock(self, step_id: int) -> bool:
+        record = self._by_id[step_id]
+        if record.state is not OperationState.BLOCKED:
+            return False
+        self._set(record, OperationState.RUNNING)
+        record.error = None
+        return True
 
     def _succeed(self, step_id: int, done: Done) -> None:
         record = self._by_id[step_id]
-        record.state = OperationState.DONE
+        self._set(record, OperationState.DONE)
         record.ended = rfc3339(self.clock.now())
         record.error = None
-        operation = record.step.operation
+        self._succeeded.append((record, done))
+
+    def _store_successes(self) -> None:
+        """Store what has succeeded since the last time in one write, then let dependents go."""
+        if not self._succeeded:
+            return
+        succeeded, self._succeeded = self._succeeded, []
         self.records.write(
-            done.store,
-            self.records.put_operations(self.change.id, [record]),
-            self.records.event(
-                "operation",
-                f"{operation}: done",
-                change=self.change.id,
-                site=operation.site,
-                job_name=operation.job_name,
-            ),
+            *(done.store for _, done in succeeded),
+            self.records.put_operations(self.change.id, [record for record, _ in succeeded]),
+            *(self._event(record.step.operation, "done") for record, _ in succeeded),
         )
-        for dependent in self._dependents.get(step_id, []):
-            self._missing[dependent] -= 1
-            if self._missing[dependent] == 0:
-                self._enqueue(dependent)
+        for record, _ in succeeded:
+            for dependent in self._dependents.get(record.step.id, []):
+                self._missing[dependent] -= 1
+                if self._missing[dependent] == 0:
+                    self._enqueue(dependent)
         self.on_progress()
+
+    def _event(self, operation: Operation, what: str | None) -> Batch:
+        return self.records.event(
+            "operation",
+            f"{operation}: {what}",
+            change=self.change.id,
+            site=operation.site,
+            job_name=operation.job_name,
+        )
 
     def _fail(self, step_id: int, error: BaseException) -> None:
         record = self._by_id[step_id]
         record.error = str(error)
-        now = self.clock.monotonic()
-        since = self._first_failure.setdefault(step_id, now)
-        unreachable = isinstance(error, UnreachableError)
-        patient = isinstance(error, TransientError) and now - since < self.bounds.retry_for_s
-        if (unreachable or patient) and not self._cancel.is_set():
-            if unreachable:
-                self._mark_blocked(step_id)
-            pause = self.bounds.retry_first_s * 2.0 ** min(self._tries[step_id], 10)
-            self._tries[step_id] += 1
-            until = now + min(pause, self.bounds.retry_most_s)
-            heapq.heappush(self._timers, (until, next(self._tick), step_id))
-            return
         if isinstance(error, TransientError) and self._cancel.is_set():
-            record.state = OperationState.CANCELLED
-            self._record_failure(record, [])
-            return
-        if isinstance(error, SpeckError):
-            self.failure = self.failure or at_site(error, record.step.operation.site)
+            self._end(record, OperationState.CANCELLED)
+        elif isinstance(error, TransientError) and self._may_retry(step_id, error):
+            if isinstance(error, UnreachableError):
+                self._mark_blocked(step_id)
+            else:
+                self._unblock(step_id)
+                record.error = str(error)
+            self._retry(step_id)
         else:
-            record.error = f"cannot carry out {record.step.operation}: {error!r} (a fault in speck)"
-        record.state = OperationState.FAILED
-        record.ended = rfc3339(self.clock.now())
-        skipped = self._skip_dependents(step_id)
-        self._record_failure(record, skipped)
+            if isinstance(error, SpeckError):
+                self.failure = self.failure or at_site(error, record.step.operation.site)
+            else:
+                what = record.step.operation
+                record.error = f"cannot carry out {what}: {error!r} (a fault in speck)"
+            self._end(record, OperationState.FAILED)
 
-    def _record_failure(self, record: OperationRecord, skipped: list[OperationRecord]) -> None:
-        operation = record.step.operation
+    def _may_retry(self, step_id: int, error: TransientError) -> bool:
+        """Silence is waited out; a site that answers has `retry_for_s` to do better."""
+        if isinstance(error, UnreachableError):
+            self._first_failure.pop(step_id, None)
+            return True
+        now = self.clock.monotonic()
+        return now - self._first_failure.setdefault(step_id, now) < self.bounds.retry_for_s
+
+    def _retry(self, step_id: int) -> None:
+        pause = self.bounds.retry_first_s * 2.0 ** min(self._tries[step_id], 10)
+        self._tries[step_id] += 1
+        until = self.clock.monotonic() + min(pause, self.bounds.retry_most_s)
+        heapq.heappush(self._timers, (until, next(self._tick), step_id))
+
+    def _end(self, record: OperationRecord, state: OperationState) -> None:
+        """End a step without success; what depends on it is skipped."""
+        self._set(record, state)
+        record.ended = rfc3339(self.clock.now())
+        skipped = self._skip_dependents(record.step.id) if state is OperationState.FAILED else []
         self.records.write(
             self.records.put_operations(self.change.id, [record, *skipped]),
-            self.records.event(
-                "operation",
-                f"{operation}: {record.error}",
-                change=self.change.id,
-                site=operation.site,
-                job_name=operation.job_name,
-            ),
+            self._event(record.step.operation, record.error),
         )
         self.on_progress()
 
@@ -301,7 +361,7 @@ class Execution:
         while todo:
             record = self._by_id[todo.pop()]
             if record.state is OperationState.PENDING:
-                record.state = OperationState.SKIPPED
+                self._set(record, OperationState.SKIPPED)
                 record.error = f"step {step_id} failed"
                 skipped.append(record)
                 todo.extend(self._dependents.get(record.step.id, []))
@@ -310,13 +370,12 @@ class Execution:
     def _mark_blocked(self, step_id: int) -> None:
         record = self._by_id[step_id]
         if record.state is not OperationState.BLOCKED:
-            record.state = OperationState.BLOCKED
+            self._set(record, OperationState.BLOCKED)
             self.records.write(self.records.put_operations(self.change.id, [record]))
 
     def _note_blocked(self) -> None:
         """The change is `blocked` while nothing but unreachable sites keeps it from its end."""
-        states = {record.state for record in self._by_id.values()}
-        stuck = OperationState.BLOCKED in states and OperationState.RUNNING not in states
+        stuck = self._states[OperationState.BLOCKED] and not self._states[OperationState.RUNNING]
         state = ChangeState.BLOCKED if stuck else ChangeState.RUNNING
         if state is not self.change.state:
             self.change.state = state
@@ -324,34 +383,43 @@ class Execution:
             self.on_progress()
 
     def _drop_pending(self) -> None:
-        self._ready.clear()
+        """Give up what has not begun, awaits another try, or may be left at any time."""
+        given_up = {step_id for _, _, step_id in self._timers}
         self._timers.clear()
-        for step_id in [i for i in self._waits if self._by_id[i].state is OperationState.BLOCKED]:
-            del self._waits[step_id]
+        for site, ready in self._ready.items():
+            given_up |= {task.step_id for task in ready if task.finish is None}
+            self._ready[site] = deque(task for task in ready if task.finish is not None)
+        for step_id, wait in list(self._waits.items()):
+            if self._by_id[step_id].state is OperationState.BLOCKED or wait.waiting.may_be_left:
+                del self._waits[step_id]
+                given_up.add(step_id)
         dropped = [
-            r
-            for r in self._by_id.values()
-            if r.state in (OperationState.PENDING, OperationState.BLOCKED)
-            and r.step.id not in self._waits
+            record
+            for record in self._by_id.values()
+            if record.state is OperationState.PENDING
+            or (record.step.id in given_up and not record.state.over)
         ]
         for record in dropped:
-            record.state = OperationState.CANCELLED
+            self._set(record, OperationState.CANCELLED)
+            record.ended = rfc3339(self.clock.now())
         if dropped:
             self.records.write(self.records.put_operations(self.change.id, dropped))
 
     def _finish(self) -> ChangeState:
-        states = {record.state for record in self._by_id.values()}
-        if OperationState.FAILED in states:
+        if self._states[OperationState.FAILED]:
             self.change.state = ChangeState.FAILED
             self.change.error = next(
                 r.error for r in self._by_id.values() if r.state is OperationState.FAILED
             )
-        elif OperationState.CANCELLED in states:
+        elif self._states[OperationState.CANCELLED]:
             self.change.state = ChangeState.CANCELLED
         else:
             self.change.state = ChangeState.DONE
         self.change.ended = rfc3339(self.clock.now())
         return self.change.state
+
+
+_NO_VIEW = EngineView("", None, {})
 
 
 def _overdue(waiting: Waiting) -> str:

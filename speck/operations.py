@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -44,14 +45,17 @@ class Done:
 class Waiting:
     """The engine is at work. Once `ready(view)` holds for the site's view, `finish` ends it.
 
+    Without a `site` no engine is asked, and `ready` sees an empty view at each poll.
     `finish` may return Waiting again. After `limit_s` seconds `overdue` says why it failed.
+    One that `may_be_left` has begun nothing: a change that is cancelled does not wait for it.
     """
 
-    site: str
+    site: str | None
     ready: Callable[[EngineView], bool]
     finish: Callable[[], Done | Waiting]
     limit_s: float
     overdue: Callable[[], str]
+    may_be_left: bool = False
 
 
 Outcome = Done | Waiting
@@ -141,20 +145,35 @@ class Operations:
         """Wait while the lag shrinks; give up when it stands still for `drain_idle_s`."""
         broker = self._connections.broker(operation.site)
         best: int | None = None
-        since = self._clock.monotonic()
-        while True:
-            lag = broker.view().lag(operation.client_id, list(operation.sinks))
-            if lag == 0 or lag is None:
-                return Done()  # no number was ever sent: nothing to wait for
+        since = looked = self._clock.monotonic()
+
+        def look() -> Outcome:
+            nonlocal best, since, looked
+            view = broker.view()
+            looked = self._clock.monotonic()
+            # A sink without a number never sent anything: there is nothing of it to wait for.
+            lag = sum(view.lag(operation.client_id, [sink]) or 0 for sink in operation.sinks)
+            if lag == 0:
+                return Done()
             if best is None or lag < best:
-                best, since = lag, self._clock.monotonic()
-            if self._clock.monotonic() - since > self._patience.drain_idle_s:
+                best, since = lag, looked
+            if looked - since > self._patience.drain_idle_s:
                 raise TransientError(
                     f"cannot drain {operation.site}/{operation.link.topic}: {operation.job_name}"
                     f" has not taken {lag} messages and takes no more;"
                     f" see `speck job {operation.job_name}`"
                 )
-            self._clock.wait(self._patience.drain_poll_s)
+            return waiting
+
+        waiting = Waiting(
+            None,
+            lambda view: self._clock.monotonic() - looked >= self._patience.drain_poll_s,
+            look,
+            float("inf"),
+            lambda: "",
+            may_be_left=True,
+        )
+        return look()
 
     def _stop(self, operation: Stop) -> Outcome:
         trigger = hashlib.sha256(f"stop|{operation.engine_job_id}".encode()).hexdigest()[:32]
@@ -220,16 +239,13 @@ class Operations:
         old = self._records.deployed(self._scope, operation.job_name)
         if old is not None and old.engine_job_id == operation.engine_job_id:
             old = old.base  # a second try of this very start
-        base = old if operation.restore is not None else None
-        savepoint = self._newest_state(base) if base is not None else None
+        base, savepoint = self._newest_state(old if operation.restore is not None else None)
         deployed = Deployed(operation.job, operation.attempt, operation.engine_job_id, base=base)
         self._records.write(self._records.put_deployed(self._scope, deployed))
         submission = self._submission(operation, operation.sink_has_readers, savepoint)
         engine = self._connections.engine(operation.site)
-        try:
+        with suppress(DuplicateJobError):  # an earlier try of this start arrived: adopt it
             engine.submit(submission)
-        except DuplicateJobError:
-            pass  # an earlier try of this start arrived after all: adopt it
         job_id, name = operation.engine_job_id, operation.job_name
 
         def settled(view: EngineView) -> bool:
@@ -259,18 +275,18 @@ class Operations:
             return f"it is {state}: {failures[0].name}"
         return f"it is {state}; see the engine's log at {operation.site}"
 
-    def _newest_state(self, deployed: Deployed) -> str | None:
-        """Where the newest state lies that this incarnation or its base left behind.
+    def _newest_state(self, deployed: Deployed | None) -> tuple[Deployed | None, str | None]:
+        """The incarnation (this one or its base) that left the newest state, and where.
 
         Raises PermanentError when an incarnation that ran has left none that can be found.
         """
-        if deployed.savepoint is not None:
-            return deployed.savepoint
+        if deployed is None or deployed.savepoint is not None:
+            return deployed, deployed.savepoint if deployed else None
         found = self._connections.engine(deployed.job.site).newest_state(deployed.engine_job_id)
         if found is not None:
-            return found.path
-        if not deployed.confirmed:
-            return self._newest_state(deployed.base) if deployed.base else None
+            return deployed, found.path
+        if not deployed.confirmed:  # it never ran: what it was to continue is the newest
+            return self._newest_state(deployed.base)
         raise PermanentError(
             f"cannot start {deployed.job.job_name} from its newest state: {deployed.job.site} knows"
             f" no checkpoint of its attempt {deployed.attempt};"

@@ -127,7 +127,10 @@ class Store:
         start = prefix.encode()
         options: dict[str, Any] = {"start": start, "stop": _successor(start), **_CHECKED}
         row = self._read(lambda: next(self._db.iterator(reverse=True, **options), None))
-        return None if row is None else (row[0].decode(), _decode(row[1]))
+        if row is not None:
+            return row[0].decode(), _decode(row[1])
+        record = self.get(prefix)  # plyvel overlooks a sole key that equals the start
+        return None if record is None else (prefix, record)
 
     def write(self, records: Mapping[str, JsonObject | None]) -> None:
         """Put all `records` (None: delete) in one atomic batch, on disk before it returns."""
@@ -214,7 +217,7 @@ def _open(path: Path, *, create: bool) -> Any:
     held = f"cannot open the store at {path}: another speck holds it; stop that one first"
     with _held_lock:
         if path.resolve() in _held:
-            raise StoreError(held)
+            raise StoreHeldError(held)
         _held.add(path.resolve())
     try:
         return plyvel.DB(
@@ -223,7 +226,7 @@ def _open(path: Path, *, create: bool) -> Any:
     except plyvel.Error as error:
         _release(path)
         if f"lock {path}" in str(error):
-            raise StoreError(held) from error
+            raise StoreHeldError(held) from error
         raise StoreError(
             f"cannot open the store at {path}: {error}; restore a backup with `speck restore`"
         ) from error

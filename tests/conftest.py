@@ -15,8 +15,8 @@ __all__ = ["flink", "fog", "mosquitto_server", "trial_jar"]
 
 @pytest.fixture(scope="session")
 def fog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fog]:
-    """edge-a, edge-b (8 slots each) and cloud (16), for tests that leave them as they were."""
+    """edge-a to edge-c (8 slots each) and cloud (24), for tests that leave them as they were."""
     fog = Fog(tmp_path_factory.mktemp("fog"))
-    fog.up(edges=2, slots=8, cloud_slots=16)
+    fog.up(edges=3, slots=8, cloud_slots=24)
     yield fog
     fog.down(keep=True)

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 
 from flask import Flask, Response, g, request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from speck.errors import (
     BrokerRefusedError,
@@ -131,7 +131,9 @@ def _of_speck(error: SpeckError) -> Response:
 def of_http(error: HTTPException) -> Response:
     """What Flask itself refuses: no such route, a method that a route does not take, ..."""
     status = error.code or 500
-    headers = {key: value for key, value in error.get_headers() if key in ("Allow", "Retry-After")}
+    headers = {}
+    if isinstance(error, MethodNotAllowed) and error.valid_methods:
+        headers["Allow"] = ", ".join(sorted(error.valid_methods))
     asked = f"{request.method} {request.path}"
     if status == 404:
         detail = f"cannot find {request.path}: there is no such route; GET /docs lists them"

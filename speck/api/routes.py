@@ -112,10 +112,17 @@ _MEANINGS = {
 
 def answer(found: Answer) -> Response:
     """A use case's answer as a response."""
-    response = Response(status=204) if found.status == 204 else jsonify(found.body)
+    response = gone() if found.status == 204 else jsonify(found.body)
     response.status_code = found.status
     if found.location is not None:
         response.headers["Location"] = found.location
+    return response
+
+
+def gone() -> Response:
+    """204, without a body."""
+    response = Response(status=204)
+    del response.headers["Content-Type"]
     return response
 
 

@@ -8,7 +8,7 @@ from speck.api import shapes
 from speck.api.access import refuse_foreign_site
 from speck.api.context import service
 from speck.api.requests import Query, document, optional_object, paging, refuse_other_name, text
-from speck.api.routes import Routes, answer, listing
+from speck.api.routes import Routes, answer, gone, listing
 from speck.model import Site
 from speck.schema import SiteSchema, site_from_data
 from speck.service.jobs import Answer
@@ -61,7 +61,7 @@ def put_site(name: str) -> Response:
 def delete_site(name: str) -> Response:
     """Forget a site that serves no job; 409 while it does."""
     service().sites.delete(name)
-    return Response(status=204)
+    return gone()
 
 
 @routes.post(

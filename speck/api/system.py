@@ -66,7 +66,7 @@ def finished(spec: dict[str, Any]) -> dict[str, Any]:
     """What flask-smorest made, with errors as problems and each operation's role."""
     for response in spec["components"]["responses"].values():
         response["content"] = {MEDIA_TYPE: next(iter(response["content"].values()))}
-    spec["components"]["schemas"].pop("PaginationMetadata", None)
+    spec["components"]["schemas"].pop("PaginationMetadataDescription", None)
     spec["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for path, operations in spec["paths"].items():
         rule = path.replace("{", "<").replace("}", ">")

@@ -7,7 +7,7 @@ from flask import Response
 from speck.api import shapes
 from speck.api.context import service
 from speck.api.requests import Query, document, mapping, paging
-from speck.api.routes import Routes, answer, listing
+from speck.api.routes import Routes, answer, gone, listing
 from speck.clock import rfc3339
 from speck.errors import InvalidError, Problem
 from speck.service.jobs import Answer
@@ -47,7 +47,7 @@ def add_token() -> Response:
 def delete_token(name: str) -> Response:
     """Refuse the token from now on."""
     service().tokens.remove(name)
-    return Response(status=204)
+    return gone()
 
 
 @routes.get(

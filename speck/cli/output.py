@@ -102,9 +102,7 @@ def _drawn(headings: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str
     from rich.text import Text
 
     tty = sys.stdout.isatty()
-    table = Table(
-        box=None, pad_edge=False, show_header=headings is not None, header_style="bold"
-    )
+    table = Table(box=None, pad_edge=False, show_header=headings is not None, header_style="bold")
     for heading in headings or [""] * len(rows[0]):
         table.add_column(heading.upper(), overflow="fold")
     for row in rows:

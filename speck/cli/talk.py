@@ -17,7 +17,9 @@ class CommandFailed(PermanentError):
 
 def clean(text: object) -> str:
     """`text` without control characters: what a job or site says must not steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in str(text))
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in str(text)
+    )
 
 
 def style(text: str, **how: Any) -> str:

@@ -56,7 +56,7 @@ CHANGE_S = 120.0
 CHANGE_AT = 0.3
 """The second composition is applied when this share of the second replay is out."""
 
-console = Console(stderr=True)
+console = Console(stderr=True, soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Demo:
             console.print(f"{name} replay, local statistics: {round_.local}")
             console.print(f"{name} replay, global statistics: {round_.total}")
         with _step("removing the application"):
-            _ended(client, client.destroy("traffic").get("change"))
+            _ended(client, client.destroy("traffic", revision=self._revision).get("change"))
         return {
             "jobs": jobs,
             "sites": len(self._fog.sites()),

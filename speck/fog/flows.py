@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from speck.binding import MessageBroker
 from speck.errors import SpeckError
 from speck.observed import BrokerView
+
+_SPAN_S = 5.0
+"""Rates are taken over so long: readers tell their numbers once for each checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Flows:
     def __init__(self, brokers: Mapping[str, MessageBroker], readings: Sequence[Reading]):
         self._brokers = brokers
         self._readings = readings
-        self._before: dict[Reading, tuple[float, int]] = {}
+        self._looks: dict[Reading, deque[tuple[float, int]]] = defaultdict(deque)
 
     def look(self) -> list[Flow]:
         """Every flow now, in the order of the readings."""
@@ -67,8 +71,11 @@ class Flows:
             if _is_of(client, reading.reader)
         ]
         messages = sum(taken.messages for _, taken in mine)
-        then, before = self._before.get(reading, (now, messages))
-        self._before[reading] = (now, messages)
+        looks = self._looks[reading]
+        looks.append((now, messages))
+        while now - looks[0][0] > _SPAN_S and len(looks) > 2:
+            looks.popleft()
+        then, before = looks[0]
         rate = max(0.0, (messages - before) / (now - then)) if now > then else 0.0
         sinks = [
             client

@@ -60,13 +60,14 @@ def test_every_site_is_up(fog: Fog) -> None:
     assert [(site.name, site.tier) for site in status] == [
         ("edge-a", "edge"),
         ("edge-b", "edge"),
+        ("edge-c", "edge"),
         ("cloud", "cloud"),
     ]
     assert all(site.up for site in status)
-    assert [site.slots_total for site in status] == [8, 8, 16]
+    assert [site.slots_total for site in status] == [8, 8, 8, 24]
     assert all(entry.rss_mb > 1 for site in status for entry in site.processes)
     hosts = {site.host for site in fog.sites()}
-    assert len(hosts) == 3
+    assert len(hosts) == 4
     assert "127.0.0.1" not in hosts
 
 
@@ -81,7 +82,7 @@ def test_sites_share_the_folder_of_states(fog: Fog) -> None:
 def test_up_again_changes_nothing_and_registers_again(fog: Fog) -> None:
     before = fog.status()
     bodies: list[object] = []
-    Fog(fog.folder).up(edges=2, slots=8, cloud_slots=16, register=bodies.append)
+    Fog(fog.folder).up(edges=3, slots=8, cloud_slots=24, register=bodies.append)
     assert bodies == fog.site_bodies()
     pids = [[entry.pid for entry in site.processes] for site in before]
     assert [[entry.pid for entry in site.processes] for site in fog.status()] == pids

@@ -188,12 +188,12 @@ def test_a_flipped_byte_in_a_table_is_an_error_not_another_value(store: Store, p
     store.close()
     flip_a_byte_of(next(path.glob("*.ldb")))
     damaged = Store.open(path)
-    with pytest.raises(StoreError, match="cannot read the store at .*checksum"):
+    with pytest.raises(StoreError, match=r"cannot read the store at .*checksum"):
         list(damaged.scan("n/"))
-    with pytest.raises(StoreError, match="cannot read the store at .*checksum"):
+    with pytest.raises(StoreError, match=r"cannot read the store at .*checksum"):
         for key in keys:
             damaged.get(key)
-    with pytest.raises(StoreError, match="cannot read the store at .*checksum"):
+    with pytest.raises(StoreError, match=r"cannot read the store at .*checksum"):
         list(damaged.backup())
     damaged.close()
 

@@ -1,9 +1,9 @@
 package io.speck.mqtt;
 
-import java.io.DataInputStream;
-import java.io.DataOutputStream;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
 import java.io.IOException;
 import java.util.Collection;
 import java.util.List;
@@ -21,15 +21,19 @@ final class MqttSink implements Sink<byte[]>, SupportsWriterState<byte[], MqttSi
     private final LinkConfig link;
     private final long attempt;
     private final boolean hasReaders;
+    private final int mostBytes;
 
     /**
      * @param attempt of the incarnation; newer ones have higher numbers
      * @param hasReaders hold records that nobody has subscribed to, instead of letting them go
+     * @param mostBytes larger records are left out and counted: a broker would close the connection
+     *     at each of them, again and again
      */
-    MqttSink(LinkConfig link, long attempt, boolean hasReaders) {
+    MqttSink(LinkConfig link, long attempt, boolean hasReaders, int mostBytes) {
         this.link = link;
         this.attempt = attempt;
         this.hasReaders = hasReaders;
+        this.mostBytes = mostBytes;
     }
 
     /** The epoch that a writer had at a checkpoint, and its last number in it. */
@@ -49,7 +53,12 @@ final class MqttSink implements Sink<byte[]>, SupportsWriterState<byte[], MqttSi
                         context.getTaskInfo().getAttemptNumber(),
                         restored);
         return new MqttSinkWriter(
-                link, epoch, hasReaders, context.getMailboxExecutor(), context.metricGroup());
+                link,
+                epoch,
+                hasReaders,
+                mostBytes,
+                context.getMailboxExecutor(),
+                context.metricGroup());
     }
 
     /**

@@ -37,6 +37,7 @@ final class MqttSinkWriter
     private final LinkConfig link;
     private final long epoch;
     private final String producer;
+    private final int mostBytes;
     private final MailboxExecutor mailbox;
     private final Supervisor supervisor;
     private final Counter recordsSent;
@@ -68,11 +69,13 @@ final class MqttSinkWriter
             LinkConfig link,
             long epoch,
             boolean hasReaders,
+            int mostBytes,
             MailboxExecutor mailbox,
             SinkWriterMetricGroup metrics) {
         this.link = link;
         this.epoch = epoch;
         this.producer = Stamp.producerOf(link.clientId().replaceFirst("-out$", ""));
+        this.mostBytes = mostBytes;
         this.mailbox = mailbox;
         this.window = link.window();
         this.recordsSent = metrics.getNumRecordsSendCounter();
@@ -92,6 +95,10 @@ final class MqttSinkWriter
     @Override
     public void write(byte[] payload, Context context) throws InterruptedException, IOException {
         progress();
+        if (payload.length > mostBytes) {
+            giveUp(payload.length, "it is larger than --max-record-bytes");
+            return;
+        }
         while (pending() >= window) {
             await(Math.max(1, sent.size() / 4));
             progress();
@@ -172,7 +179,7 @@ final class MqttSinkWriter
                     return; // and so are all behind it
                 }
                 case OutRecord.REFUSED -> refuse(record);
-                case OutRecord.UNDELIVERABLE -> giveUp(record);
+                case OutRecord.UNDELIVERABLE -> giveUp(record.payload.length, record.problem);
                 default -> accepted();
             }
             sent.poll();
@@ -197,13 +204,9 @@ final class MqttSinkWriter
         refused.add(record);
     }
 
-    private void giveUp(OutRecord record) {
-        LOG.error(
-                "cannot publish record {} of {} bytes to {}: {}; it is left out",
-                record.number,
-                record.payload.length,
-                link,
-                record.problem);
+    /** Without this one record would hold all behind it for ever. */
+    private void giveUp(int bytes, String problem) {
+        LOG.error("cannot publish a record of {} bytes to {}: {}; it is left out", bytes, link, problem);
         undeliverable.inc();
         failures.inc();
     }

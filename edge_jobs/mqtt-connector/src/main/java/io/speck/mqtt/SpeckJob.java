@@ -1,8 +1,8 @@
 package io.speck.mqtt;
 
+import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.configuration.CheckpointingOptions;
 import org.apache.flink.configuration.ReadableConfig;
-import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
@@ -20,6 +20,7 @@ import org.slf4j.LoggerFactory;
  * --sink-readers none|some                             (none)
  * --receive-maximum N   most messages unacknowledged at once, to 65535 (10000)
  * --sink-window N       most messages under way at once, to 65535 (2000)
+ * --max-record-bytes N  the sink broker's message_size_limit (1048576); larger ones are left out
  * </pre>
  *
  * and then the job's own. Until committables are there, {@code exactly_once} gets what {@link
@@ -39,12 +40,14 @@ public final class SpeckJob {
     private static final long CHECKPOINT_INTERVAL_MS = 1000;
     private static final int RECEIVE_MAXIMUM = 10_000;
     private static final int SINK_WINDOW = 2000;
+    private static final int MOST_BYTES = 1_048_576;
 
     private final Parameters parameters;
     private final LinkConfig source;
     private final LinkConfig sink;
     private final long attempt;
     private final boolean sinkHasReaders;
+    private final int mostBytes;
     private final String name;
     private final StreamExecutionEnvironment environment;
 
@@ -55,6 +58,7 @@ public final class SpeckJob {
         String clientId = parameters.get("client-id");
         Delivery delivery = Delivery.parse(parameters.get("delivery", "at_least_once"));
         this.attempt = parameters.getLong("epoch", 0);
+        this.mostBytes = parameters.getInt("max-record-bytes", MOST_BYTES);
         this.sinkHasReaders = readers(parameters.get("sink-readers", "none"));
         this.source =
                 new LinkConfig(
@@ -109,7 +113,7 @@ public final class SpeckJob {
 
     /** Publishes each record as a message of the sink topic. Call once. */
     public void sink(DataStream<byte[]> records) {
-        records.sinkTo(new MqttSink(sink, attempt, sinkHasReaders))
+        records.sinkTo(new MqttSink(sink, attempt, sinkHasReaders, mostBytes))
                 .uid("sink")
                 .name("mqtt-sink")
                 .setParallelism(1);

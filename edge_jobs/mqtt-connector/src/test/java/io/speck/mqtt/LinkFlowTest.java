@@ -16,12 +16,15 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.flink.api.common.JobStatus;
 import org.apache.flink.configuration.Configuration;
+import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.metrics.Counter;
+import org.apache.flink.metrics.Gauge;
 import org.apache.flink.runtime.testutils.InMemoryReporter;
 import org.apache.flink.runtime.testutils.MiniClusterResourceConfiguration;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.api.io.TempDir;
@@ -80,17 +83,29 @@ class LinkFlowTest {
         return job;
     }
 
-    /** A job is RUNNING before its reader has subscribed. */
+    /**
+     * A job is RUNNING before its reader has subscribed; and Flink makes a first checkpoint at once,
+     * however long the interval is.
+     */
     private void startAndSubscribe(TestJob started) throws Exception {
         started.start();
-        TestClient probe = new TestClient(broker).listen(TAKEN);
+        Wait.until("the first checkpoint is complete", () -> completedCheckpoints() > 0);
         Wait.until(
                 "the reader takes a message",
                 () -> {
                     client.publish("in", "hello", null).join();
                     return out.payloads().contains("hello");
                 });
-        probe.close();
+    }
+
+    private long completedCheckpoints() {
+        return METRICS
+                .findMetrics(job.client().getJobID(), "numberOfCompletedCheckpoints")
+                .values()
+                .stream()
+                .mapToLong(metric -> ((Number) ((Gauge<?>) metric).getValue()).longValue())
+                .max()
+                .orElse(0);
     }
 
     private static List<String> records(int from, int to) {
@@ -215,7 +230,8 @@ class LinkFlowTest {
     @Test
     void holdsRecordsWithoutReaderAndSendsThemInOrder() throws Exception {
         job = new TestJob(broker, "in", broker, "nobody").with("sink-readers", "some").start();
-        Wait.until("records wait", () -> publishAndSee("probe"));
+        Wait.until("the reader is there", () -> publishAndSee("probe"));
+        Wait.until("a record is refused", () -> counter("recordsRefused") > 0);
         TestClient reader = new TestClient(broker).listen("nobody");
         client.publishNumbered("in", 1, 1, 20);
         Wait.until(
@@ -363,5 +379,53 @@ class LinkFlowTest {
             assertEquals(records(1, 120), recordsOut());
             job.cancel();
         }
+    }
+
+    @Test
+    void anIntermediateSavepointDelaysAcknowledgementsOnly() throws Exception {
+        startAndSubscribe(job().every(NEVER));
+        client.publishNumbered("in", 1, 1, 50);
+        awaitRecords(50);
+        job.client()
+                .triggerSavepoint(folder.toUri().toString(), SavepointFormatType.CANONICAL)
+                .get();
+        client.publishNumbered("in", 1, 51, 60);
+        String savepoint = job.stop(folder.toUri().toString());
+        job().from(savepoint).start();
+        client.publishNumbered("in", 1, 61, 70);
+        awaitRecords(70);
+        assertEquals(records(1, 70), recordsOut());
+        assertEquals(0, counter("repeatsDropped"), "nothing came again");
+    }
+
+    @Test
+    void aRecordTooLargeForTheBrokerIsLeftOut() throws Exception {
+        startAndSubscribe(job().mapping(LinkFlowTest::enlarged).with("max-record-bytes", "1000"));
+        client.publishNumbered("in", 1, 1, 3);
+        awaitRecords(2);
+        assertEquals(List.of("r1", "r3"), recordsOut());
+        Wait.until("it is counted", () -> counter("recordsUndeliverable") == 1);
+    }
+
+    private static byte[] enlarged(byte[] payload) {
+        return new String(payload).equals("r2") ? new byte[1001] : payload;
+    }
+
+    @Test
+    @Tag("long")
+    void twoHundredJobsLeaveNothingBehind() throws Exception {
+        for (int i = 0; i < 20; i++) {
+            job().start();
+            job.cancel();
+        }
+        int threads = Thread.activeCount();
+        for (int i = 0; i < 200; i++) {
+            job().start();
+            job.cancel();
+        }
+        Wait.until(
+                "threads are as many as before",
+                () -> ourThreads().isEmpty() && Thread.activeCount() <= threads + 5,
+                () -> Thread.getAllStackTraces().keySet());
     }
 }

@@ -36,6 +36,7 @@ final class Run implements AutoCloseable {
 
     private static final long TICK_NS = 1_000_000; // with a rate: due each millisecond
     private static final long NAP_NS = 100_000; // with a rate: how exactly arrivals are timed
+    private static final long LONG_NAP_NS = 400_000; // without: lets work for a batch come together
     private static final long SILENCE_NS = TimeUnit.SECONDS.toNanos(2);
     private static final long START_LIMIT_NS = TimeUnit.SECONDS.toNanos(30);
     private static final int STAMP_DIGITS = 12;
@@ -165,6 +166,7 @@ final class Run implements AutoCloseable {
                 publish(now);
             }
             turn(100);
+            LockSupport.parkNanos(LONG_NAP_NS);
         }
     }
 

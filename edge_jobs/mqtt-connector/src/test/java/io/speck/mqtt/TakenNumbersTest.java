@@ -1,0 +1,76 @@
+package io.speck.mqtt;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import org.junit.jupiter.api.Test;
+
+class TakenNumbersTest {
+    private final TakenNumbers taken = new TakenNumbers();
+
+    @Test
+    void dropsRepeatsOfEachProducerAndEpochByItself() {
+        assertTrue(taken.take("a/1/1"));
+        assertTrue(taken.take("a/2/1"));
+        assertTrue(taken.take("b/1/1"));
+        assertFalse(taken.take("a/1/1"));
+        assertFalse(taken.take("b/1/1"));
+        assertEquals(3, taken.messages());
+    }
+
+    @Test
+    void foreignAndMalformedStampsPass() {
+        for (String stamp : new String[] {null, "", "x", "a/b", "a/1/", "a/1/-1", "a/1/0", "/1/1"}) {
+            assertTrue(taken.take(stamp), stamp);
+            assertTrue(taken.take(stamp), stamp);
+        }
+        assertEquals("{\"v\":1,\"at\":5,\"checkpoint\":7,\"taken\":{},\"missing\":{},\"messages\":16}",
+                taken.toJson(5, 7));
+    }
+
+    @Test
+    void saysWhatItHasAndWhatItMisses() {
+        taken.take("a/1/1");
+        taken.take("a/1/2");
+        taken.take("a/1/5");
+        taken.take("a/9/2"); // a later epoch of a known producer begins at 1
+        assertEquals(
+                "{\"v\":1,\"at\":1,\"checkpoint\":2,\"taken\":{\"a\":{\"1\":2,\"9\":0}},"
+                        + "\"missing\":{\"a\":{\"1\":2,\"9\":1}},\"messages\":4}",
+                taken.toJson(1, 2));
+        assertEquals(3, taken.missing());
+    }
+
+    @Test
+    void keepsTheLastFourEpochs() {
+        for (int epoch = 1; epoch <= 6; epoch++) {
+            taken.take("a/" + epoch + "/1");
+        }
+        assertTrue(taken.toJson(0, 0).contains("{\"a\":{\"3\":1,\"4\":1,\"5\":1,\"6\":1}}"));
+    }
+
+    @Test
+    void survivesSerialisationAndCopies() throws Exception {
+        taken.take("a/1/1");
+        taken.take("a/1/3");
+        taken.take(null);
+        TopicSplit.Serializer serializer = new TopicSplit.Serializer();
+        byte[] bytes = serializer.serialize(new TopicSplit(taken.copy(), true));
+        TopicSplit split = serializer.deserialize(serializer.getVersion(), bytes);
+        assertEquals(taken.toJson(0, 0), split.taken().toJson(0, 0));
+        assertTrue(split.restored());
+        TakenNumbers copy = taken.copy();
+        copy.take("a/1/2");
+        assertFalse(taken.toJson(0, 0).equals(copy.toJson(0, 0)));
+        assertFalse(split.taken().take("a/1/3"));
+    }
+
+    @Test
+    void theStateHoldsNoAddress() throws Exception {
+        taken.take("a/1/1");
+        byte[] bytes = new TopicSplit.Serializer().serialize(new TopicSplit(taken, true));
+        assertFalse(new String(bytes, java.nio.charset.StandardCharsets.ISO_8859_1).contains("tcp"));
+        assertEquals("link", new TopicSplit(taken, true).splitId());
+    }
+}

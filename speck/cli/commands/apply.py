@@ -1,0 +1,46 @@
+"""`speck apply`"""
+
+from __future__ import annotations
+
+import click
+
+from speck.cli.options import client, confirmed, connected, followed, formatted, output
+
+
+@click.command()
+@click.argument("file")
+@click.option("--adopt", is_flag=True, help="Take in jobs that were posted alone.")
+@confirmed
+@followed
+@connected
+@formatted
+def apply(file: str, adopt: bool, yes: bool, wait: bool, timeout: float | None) -> None:
+    """Make a composition the desired state.
+
+    Shows the plan of FILE (`-`: stdin) and asks first. Jobs that do not differ keep
+    running untouched.
+    """
+    import secrets
+
+    from speck.cli import documents
+    from speck.cli.carry_out import carry_out
+
+    text = documents.read(file)
+    service = client()
+    preview = service.preview(text.content, text.content_type, adopt=adopt)
+    key = secrets.token_hex(16)
+    carry_out(
+        service,
+        output(),
+        preview,
+        lambda: service.apply(
+            text.content,
+            text.content_type,
+            revision=preview["revision"] or 0,
+            key=key,
+            adopt=adopt,
+        ),
+        yes=yes,
+        wait=wait,
+        timeout_s=timeout,
+    )

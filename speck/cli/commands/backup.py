@@ -1,0 +1,89 @@
+"""`speck backup` and `speck restore`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from speck.cli.options import client, connected
+
+
+@click.command()
+@click.argument("file")
+@connected
+def backup(file: str) -> None:
+    """Save the state of a running service.
+
+    FILE is written whole or not at all (`-`: stdout). Jars are not in it: keep the
+    folder `artifacts` of the service's home, too.
+    """
+    from speck.cli.bars import bytes_bar
+    from speck.cli.documents import STDIN
+    from speck.cli.talk import say
+
+    pieces = client().backup()
+    with bytes_bar("saving", None) as got:
+        if file == STDIN:
+            size = _write(click.get_binary_stream("stdout"), pieces, got)
+        else:
+            size = _save(Path(file), pieces, got)
+    say(f"saved {size} bytes to {file}")
+
+
+def _save(file: Path, pieces: Iterable[bytes], got: Callable[[int], None]) -> int:
+    """Whole or not at all, and for the owner's eyes only: it holds hashes of tokens."""
+    import os
+    import tempfile
+
+    from speck.errors import PermanentError
+
+    name = None
+    try:
+        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        with os.fdopen(descriptor, "wb") as out:
+            size = _write(out, pieces, got)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(name, file)
+    except OSError as error:
+        raise PermanentError(f"cannot write {file}: {error.strerror or error}") from error
+    finally:
+        if name is not None:
+            Path(name).unlink(missing_ok=True)
+    return size
+
+
+def _write(out: BinaryIO, pieces: Iterable[bytes], got: Callable[[int], None]) -> int:
+    size = 0
+    for piece in pieces:
+        out.write(piece)
+        got(len(piece))
+        size += len(piece)
+    return size
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--home",
+    type=click.Path(file_okay=False),
+    help="The new home of the service, without a store (else SPECK_HOME, else .speck).",
+)
+def restore(file: Path, home: str | None) -> None:
+    """Make a store from a backup.
+
+    FILE is what `speck backup` saved. No service may run at the home.
+    """
+    from speck.cli.offline import config_at
+    from speck.cli.talk import say
+    from speck.errors import NotFoundError
+    from speck.store import Store
+
+    if not file.is_file():
+        raise NotFoundError(f"cannot restore {file}: no such file")
+    config = config_at(home)
+    records = Store.restore(config.store, file)
+    say(f"restored {records} records to {config.store}")

@@ -1,0 +1,21 @@
+"""`speck cancel`"""
+
+from __future__ import annotations
+
+import click
+
+from speck.cli.options import client, connected, formatted, output
+
+
+@click.command()
+@click.argument("change")
+@connected
+@formatted
+def cancel(change: str) -> None:
+    """End a change early.
+
+    No further operation of CHANGE starts (`speck history` lists changes). What runs
+    keeps running; the next plan starts from what is there then.
+    """
+    found = client().cancel(change)
+    output().show(found, f"change {change} is {found['state']}")

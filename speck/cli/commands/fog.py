@@ -1,0 +1,174 @@
+"""`speck fog`: real sites on this machine, for trying and testing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from speck.cli.options import client, connected, formatted, output
+
+if TYPE_CHECKING:
+    from speck.fog.sites import Fog, SiteStatus
+
+_folder = click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The fog's files (else $SPECK_HOME/fog, else .speck/fog).",
+)
+
+
+@click.group()
+def fog() -> None:
+    """Run a fog of sites on this machine.
+
+    Each site is a real Mosquitto and a real Flink.
+    """
+
+
+@fog.command()
+@click.option("--edges", type=click.IntRange(0, 200), default=3, show_default=True)
+@click.option("--slots", type=click.IntRange(1), default=8, show_default=True, help="Of an edge.")
+@click.option(
+    "--cloud-slots", type=click.IntRange(1), default=24, show_default=True, help="Of a cloud."
+)
+@click.option("--clouds", type=click.IntRange(0, 50), default=1, show_default=True)
+@click.option(
+    "--runtime",
+    type=click.Choice(["single", "cluster"]),
+    default="single",
+    show_default=True,
+    help="One JVM for each engine, or a Flink cluster of two.",
+)
+@click.option(
+    "--register/--no-register", default=True, help="Whether to register the sites at the service."
+)
+@_folder
+@connected
+@formatted
+def up(
+    edges: int,
+    slots: int,
+    cloud_slots: int,
+    clouds: int,
+    runtime: Literal["single", "cluster"],
+    register: bool,
+    folder: Path | None,
+) -> None:
+    """Bring up sites edge-a, edge-b, ... and cloud, and register them.
+
+    They outlive this command; `speck fog down` ends them.
+    """
+    import time
+
+    from speck.cli.bars import count_bar
+    from speck.cli.talk import say
+    from speck.fog.sites import Fog
+
+    made = Fog(folder)
+    started = time.monotonic()
+    ready: list[str] = []
+    with count_bar("bringing up sites", edges + clouds) as done:
+
+        def progress(name: str) -> None:
+            ready.append(name)
+            done(len(ready))
+
+        made.up(edges, slots, cloud_slots, clouds, runtime, progress=progress)
+    say(f"{edges + clouds} sites are up after {time.monotonic() - started:.1f} s")
+    _show(made)
+    if register:
+        _register(made, must=False)
+
+
+@fog.command()
+@_folder
+@connected
+def register(folder: Path | None) -> None:
+    """Register the fog's sites at the service."""
+    from speck.errors import NotFoundError
+    from speck.fog.sites import Fog
+
+    made = Fog(folder)
+    if not made.sites():
+        raise NotFoundError(f"cannot find a fog in {made.folder}: bring one up (speck fog up)")
+    _register(made, must=True)
+
+
+@fog.command()
+@_folder
+@formatted
+def status(folder: Path | None) -> None:
+    """Show the fog's sites, their processes and memory."""
+    from speck.fog.sites import Fog
+
+    _show(Fog(folder))
+
+
+@fog.command()
+@click.option("--keep", is_flag=True, help="Keep the files: queues, checkpoints, logs.")
+@_folder
+def down(keep: bool, folder: Path | None) -> None:
+    """End every process of the fog, also after a crash, and delete its files."""
+    from speck.cli.talk import say
+    from speck.fog.sites import Fog
+
+    ended = Fog(folder).down(keep=keep)
+    say(f"{ended} processes ended")
+
+
+def _register(made: Fog, *, must: bool) -> None:
+    """Register, or change what an earlier fog registered; without a service say how, later."""
+    from speck.cli.talk import say
+    from speck.client import NoServerError
+
+    service = client()
+    try:
+        for body in made.site_bodies():
+            service.put_site(body["name"], body)
+    except NoServerError as error:
+        if must:
+            raise
+        say(f"{error}; then register the sites with `speck fog register`")
+        return
+    say(f"{len(made.sites())} sites are registered at {service.server}")
+
+
+def _show(made: Fog) -> None:
+    from speck.cli.output import Grid
+
+    found = made.status()
+    total = sum(site.rss_mb for site in found)
+    headings = ("name", "tier", "state", "free", "slots", "memory MB", "engine", "broker", "pids")
+    output().show(
+        {"folder": str(made.folder), "sites": list(map(_data, found)), "rss_mb": round(total, 1)},
+        Grid(headings, list(map(_row, found)), None, "the fog is down"),
+        *([f"memory in all: {total:.0f} MB"] if found else []),
+    )
+
+
+def _state(site: SiteStatus) -> str:
+    if site.up:
+        return "up"
+    return "degraded" if any(process.running for process in site.processes) else "down"
+
+
+def _row(site: SiteStatus) -> tuple[object, ...]:
+    return (
+        site.name,
+        site.tier,
+        _state(site),
+        site.slots_free,
+        site.slots_total,
+        f"{site.rss_mb:.0f}",
+        site.engine,
+        site.broker,
+        " ".join(f"{p.what}:{p.pid}" for p in site.processes if p.running),
+    )
+
+
+def _data(site: SiteStatus) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(site), "state": _state(site), "rss_mb": round(site.rss_mb, 1)}

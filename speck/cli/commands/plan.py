@@ -1,0 +1,53 @@
+"""`speck plan`"""
+
+from __future__ import annotations
+
+import click
+
+from speck.cli.options import client, connected, formatted, names_of, output
+
+CHANGES = 2
+"""The exit status that says "there are changes"."""
+
+
+@click.command()
+@click.argument("file", required=False)
+@click.option(
+    "--composition",
+    metavar="NAME",
+    shell_complete=names_of("compositions"),
+    help="Plan from what is there to the newest revision instead of a FILE.",
+)
+@click.option("--operations", is_flag=True, help="Print every operation and its order, too.")
+@click.option("--adopt", is_flag=True, help="Take in jobs that were posted alone.")
+@click.option(
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 when there are changes, 0 when not."
+)
+@connected
+@formatted
+def plan(
+    file: str | None,
+    composition: str | None,
+    operations: bool,
+    adopt: bool,
+    detailed_exitcode: bool,
+) -> None:
+    """Show what apply would do, and do nothing.
+
+    FILE is a composition (`-`: stdin).
+    """
+    from speck.cli import documents, plans
+    from speck.cli.follow import note_warnings
+
+    if (file is None) == (composition is None):
+        raise click.UsageError("give a FILE or --composition NAME")
+    if file is not None:
+        text = documents.read(file)
+        answer = client().preview(text.content, text.content_type, adopt=adopt)
+        found = answer["plan"]
+        note_warnings(answer)
+    else:
+        answer = found = client().plan(composition or "")
+    output().show(answer, plans.render(found, operations=operations))
+    if detailed_exitcode and plans.changes_anything(found):
+        click.get_current_context().exit(CHANGES)

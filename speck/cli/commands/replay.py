@@ -1,0 +1,180 @@
+"""`speck replay`: publishes a trace of detections to the sites' brokers."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from speck.cli.options import client, connected, formatted, output
+from speck.model import JsonObject
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from speck.fog.reference import Row
+    from speck.fog.replay import Login, ReplayOptions, StreamProgress, Summary
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--rate", type=float, help="Messages a second over all streams.")
+@click.option("--speed", type=float, help="So many times the trace's own speed.")
+@click.option("--copies", type=int, default=1, show_default=True, help="Copies with other ids.")
+@click.option(
+    "--broker",
+    "brokers",
+    metavar="SITE=URL",
+    multiple=True,
+    help="The broker of the streams that begin with SITE, by address or by a registered site's"
+    " name; may be repeated. Else A goes to the registered site edge-a, and so on.",
+)
+@click.option(
+    "--stream",
+    "streams",
+    metavar="PREFIX=STREAM",
+    multiple=True,
+    help="For a trace without a column `stream`: the stream of sensors that begin with PREFIX.",
+)
+@click.option("--topic", default="traffic/{stream}", show_default=True)
+@click.option("--run", metavar="NAME", help="Names this replay; its time by default.")
+@click.option(
+    "--readers",
+    type=click.Choice(["some", "none"]),
+    default="some",
+    show_default=True,
+    help="Whether a message that nobody reads is held until somebody does, or counts as sent.",
+)
+@click.option("--window", type=int, default=1000, show_default=True, help="Unacknowledged at most.")
+@connected
+@formatted
+def replay(
+    file: Path,
+    rate: float | None,
+    speed: float | None,
+    copies: int,
+    brokers: tuple[str, ...],
+    streams: tuple[str, ...],
+    topic: str,
+    run: str | None,
+    readers: Literal["some", "none"],
+    window: int,
+) -> None:
+    """Publish a trace to the sites' brokers.
+
+    FILE holds detections (CSV, may be gzip). As fast as it goes, unless --rate or
+    --speed is given. Every message is numbered, so that jobs drop repeats; each stream ends with
+    a marker that closes its windows. Ctrl-C ends it early.
+    """
+    import time
+
+    from speck.fog.reference import read_trace, site_of
+    from speck.fog.replay import ReplayOptions
+
+    rows = read_trace(file, _pairs(streams, "--stream"))
+    addresses, logins = _brokers(_pairs(brokers, "--broker"), {site_of(r.stream) for r in rows})
+    options = ReplayOptions(
+        brokers=addresses,
+        run=run or f"{int(time.time())}",
+        rate=rate,
+        speed=speed,
+        copies=copies,
+        topic=topic,
+        readers=readers,
+        window=window,
+        logins=logins,
+    )
+    with _cancelled_by_ctrl_c() as cancel:
+        summary = _run(rows, options, cancel)
+    _show(summary)
+
+
+def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    found = [text.partition("=") for text in given]
+    for key, equals, value in found:
+        if not equals or not value:
+            raise click.UsageError(f"write {option} as NAME=VALUE, not {key!r}")
+    return {key: value for key, _, value in found}
+
+
+def _brokers(given: Mapping[str, str], wanted: set[str]) -> tuple[dict[str, str], dict[str, Login]]:
+    """Address and login of each site's broker; the service is asked for what is not given."""
+    if wanted <= given.keys() and all("://" in address for address in given.values()):
+        return dict(given), {}
+    known = {site["name"]: site for site in client().sites()}
+    addresses: dict[str, str] = {}
+    logins: dict[str, Login] = {}
+    for letter in sorted(wanted):
+        named = given.get(letter, f"edge-{letter.lower()}")
+        if "://" in named:
+            addresses[letter] = named
+        elif named in known:
+            broker = known[named]["broker"]
+            addresses[letter] = broker["address"]
+            if broker.get("credentials"):
+                logins[letter] = _login(broker["credentials"])
+        else:
+            raise click.UsageError(
+                f"no site {named!r} is registered for the streams of {letter};"
+                f" give --broker {letter}=tcp://host:port"
+            )
+    return addresses, logins
+
+
+def _login(name: str) -> Login:
+    """What the credentials file of that name in the service's home says."""
+    from speck.cli.offline import config_at
+    from speck.errors import NotFoundError
+    from speck.fog.replay import Login
+
+    file = config_at(None).credentials / name
+    try:
+        lines = file.read_text().splitlines()
+    except OSError as error:
+        raise NotFoundError(f"cannot read the credentials {file}: {error.strerror}") from error
+    told = {k.strip(): v.strip() for k, _, v in (line.partition("=") for line in lines)}
+    ca = told.get("ca")
+    return Login(told.get("user"), told.get("password"), Path(ca) if ca else None)
+
+
+@contextmanager
+def _cancelled_by_ctrl_c() -> Iterator[Event]:
+    from threading import Event, current_thread, main_thread
+
+    cancel = Event()
+    if current_thread() is not main_thread():
+        yield cancel
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: cancel.set())
+    try:
+        yield cancel
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _run(rows: Sequence[Row], options: ReplayOptions, cancel: Event) -> Summary:
+    from speck.cli.bars import count_bar
+    from speck.fog.replay import Replay
+
+    with count_bar("publishing", 0) as done:
+
+        def progress(streams: Mapping[str, StreamProgress]) -> None:
+            done(sum(s.acked for s in streams.values()), sum(s.total for s in streams.values()))
+
+        return Replay(rows, options, cancel=cancel, on_progress=progress).run()
+
+
+def _show(summary: Summary) -> None:
+    from dataclasses import asdict
+
+    from speck.cli.output import fields
+    from speck.cli.talk import CommandFailed
+
+    data: JsonObject = {**asdict(summary), "seconds": round(summary.seconds, 3)}
+    output().show(data, fields(data.items()))
+    if summary.cancelled:
+        raise CommandFailed("cannot say that everything was published: it was ended early")

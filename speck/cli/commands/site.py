@@ -1,0 +1,195 @@
+"""`speck site`"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from speck.cli.options import client, confirmed, connected, formatted, names_of, output
+from speck.model import JsonObject
+
+_name = click.argument("name", shell_complete=names_of("sites"))
+
+
+@click.group()
+def site() -> None:
+    """Register, show and check sites."""
+
+
+@site.command()
+@click.argument("name", required=False)
+@click.option("-f", "--file", help="Body of a site, or a list of them (`-`: stdin).")
+@click.option("--tier", type=click.Choice(["edge", "cloud"]), default="edge", show_default=True)
+@click.option("--engine", metavar="URL", help="The engine's REST API, e.g. http://10.0.0.7:8081.")
+@click.option("--engine-kind", default="flink", show_default=True)
+@click.option("--broker", metavar="URL", help="The broker, e.g. tcp://10.0.0.7:1883.")
+@click.option("--broker-kind", default="mqtt", show_default=True)
+@click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
+@click.option("--uplink-mbps", type=float, help="Bandwidth towards the other sites.")
+@click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="May be repeated.")
+@click.option("--replace", is_flag=True, help="Change a site of that name.")
+@connected
+@formatted
+def add(name: str | None, file: str | None, replace: bool, **given: Any) -> None:
+    """Register a site NAME by its addresses, or all sites of a file."""
+    from speck.cli import tables
+    from speck.cli.talk import say
+
+    if (name is None) == (file is None):
+        raise click.UsageError("give a NAME with --engine and --broker, or --file")
+    bodies = [_described(name, **given)] if name is not None else _read(file or "")
+    service = client()
+    shown = []
+    for body in bodies:
+        if replace:
+            found, new = service.put_site(str(body.get("name", "")), body)
+        else:
+            found, new = service.add_site(body)
+        say(f"site {found['name']} {'registered' if new else 'changed' if replace else 'is there'}")
+        shown.append(found)
+    output().show({"sites": shown}, tables.sites(shown))
+
+
+def _described(
+    name: str,
+    tier: str,
+    engine: str | None,
+    engine_kind: str,
+    broker: str | None,
+    broker_kind: str,
+    credentials: str | None,
+    uplink_mbps: float | None,
+    labels: tuple[str, ...],
+) -> JsonObject:
+    if engine is None or broker is None:
+        raise click.UsageError("give --engine and --broker")
+    pairs = [label.partition("=") for label in labels]
+    if not all(key and equals for key, equals, _ in pairs):
+        raise click.UsageError("write a --label as KEY=VALUE")
+    body: JsonObject = {
+        "name": name,
+        "tier": tier,
+        "spe": {"kind": engine_kind, "address": engine},
+        "broker": {"kind": broker_kind, "address": broker},
+        "labels": {key: value for key, _, value in pairs},
+    }
+    if credentials is not None:
+        body["broker"]["credentials"] = credentials
+    if uplink_mbps is not None:
+        body["uplink_mbps"] = uplink_mbps
+    return body
+
+
+def _read(file: str) -> list[JsonObject]:
+    """The bodies in a file: one mapping, a list of them, or `sites: [...]`."""
+    from speck.cli import documents
+    from speck.errors import InvalidError
+    from speck.schema import load_document
+
+    text = documents.read(file)
+    data = load_document(text.content, text.content_type).data
+    if isinstance(data, dict) and isinstance(data.get("sites"), list):
+        data = data["sites"]
+    bodies = data if isinstance(data, list) else [data]
+    if not bodies or not all(isinstance(body, dict) for body in bodies):
+        raise InvalidError(f"cannot read sites from {text.name}: write a site or a list of sites")
+    return bodies
+
+
+@site.command("list")
+@click.option("--state", help="Only sites in this state, e.g. up or unreachable.")
+@connected
+@formatted
+def list_sites(state: str | None) -> None:
+    """List sites."""
+    from speck.cli import tables
+
+    found = client().sites(state=state)
+    output().show({"sites": found}, tables.sites(found))
+
+
+@site.command()
+@_name
+@connected
+@formatted
+def show(name: str) -> None:
+    """Show a site."""
+    from speck.cli.output import fields
+
+    found = client().site(name)
+    slots = found["slots"]
+    output().show(
+        found,
+        fields(
+            (
+                ("name", found["name"]),
+                ("tier", found["tier"]),
+                ("state", found["state"]),
+                ("engine", f"{found['spe']['kind']} {found['spe']['address']}"),
+                ("engine version", found["engine_version"]),
+                ("broker", f"{found['broker']['kind']} {found['broker']['address']}"),
+                ("credentials", found["broker"].get("credentials")),
+                (
+                    "slots",
+                    None if slots["total"] is None else f"{slots['free']} of {slots['total']} free",
+                ),
+                ("uplink Mbit/s", found.get("uplink_mbps")),
+                ("last seen", found["last_seen"]),
+                *((f"label {key}", value) for key, value in found.get("labels", {}).items()),
+            )
+        ),
+    )
+
+
+@site.command()
+@_name
+@confirmed
+@connected
+def remove(name: str, yes: bool) -> None:
+    """Forget a site; refused while jobs run there."""
+    from speck.cli.talk import ask, say
+
+    service = client()
+    service.site(name)
+    ask(f"Forget site {name}?", yes)
+    service.remove_site(name)
+    say(f"site {name} is removed")
+
+
+@site.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=names_of("sites"))
+@connected
+@formatted
+def check(names: tuple[str, ...]) -> None:
+    """Look for settings that would lose data or starve jobs, of all sites by default.
+
+    Exits with 1 when one of them is an error; a warning is none.
+    """
+    from speck.cli.talk import CommandFailed
+
+    service = client()
+    chosen = names or [found["name"] for found in service.sites()]
+    checks = [service.check_site(name) for name in chosen]
+    output().show({"checks": checks}, *map(_findings, checks))
+    bad = [found["name"] for found in checks if any(map(_is_error, found["findings"]))]
+    if bad:
+        raise CommandFailed(f"cannot call {', '.join(bad)} safe: see the errors above")
+
+
+def _is_error(finding: JsonObject) -> bool:
+    return bool(finding["severity"] == "error")
+
+
+def _findings(found: JsonObject) -> str:
+    from speck.cli.talk import clean, style
+
+    if not found["findings"]:
+        return f"{found['name']}: fine"
+    lines = [f"{found['name']}:"]
+    for finding in sorted(found["findings"], key=lambda f: not _is_error(f)):
+        mark = style(finding["severity"], fg="red" if _is_error(finding) else "yellow")
+        what = f"{finding['part']} {finding['setting']} is {finding['found']}: {finding['why']}"
+        mend = clean(finding["mend"]).replace("\n", "\n          ")
+        lines += [f"  {mark}: {clean(what)}", f"    mend: {mend}"]
+    return "\n".join(lines)

@@ -1,0 +1,76 @@
+"""`speck validate`: what shows without a service."""
+
+from __future__ import annotations
+
+import click
+
+from speck.cli.options import formatted, output
+from speck.model import JsonObject
+
+
+@click.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@formatted
+def validate(files: tuple[str, ...]) -> None:
+    """Check compositions without a service.
+
+    Looks at the syntax and the graph of each FILE (`-`: stdin). Whether sites, jars and slots
+    are there shows in `speck plan`.
+    """
+    from speck.cli.talk import CommandFailed
+
+    found = [_checked(file) for file in files]
+    output().show({"files": found}, *(_lines(entry) for entry in found))
+    bad = [str(entry["file"]) for entry in found if not entry["ok"]]
+    if bad:
+        count = sum(len(entry["problems"]) for entry in found)
+        raise CommandFailed(
+            f"cannot accept {', '.join(bad)}: {count} problem{'' if count == 1 else 's'}"
+        )
+
+
+def _checked(file: str) -> JsonObject:
+    from speck.cli.documents import read
+    from speck.errors import InvalidError
+    from speck.schema import composition_from_data, load_document
+    from speck.topology import check
+
+    text = read(file)
+    name, jobs, warnings = None, 0, list[str]()
+    try:
+        document = load_document(text.content, text.content_type)
+        description = composition_from_data(document.data, document.line_of)
+        name, jobs = description.name, len(description.jobs)
+        problems, warnings = check(description)
+        told = [(p.path, p.message, p.line or document.line_of(p.path)) for p in problems]
+    except InvalidError as error:
+        told = [(p.path, p.message, p.line) for p in error.problems] or [("", str(error), None)]
+    return {
+        "file": text.name,
+        "ok": not told,
+        "composition": name,
+        "jobs": jobs,
+        "problems": [
+            {"path": path, "message": message, **({"line": line} if line else {})}
+            for path, message, line in told
+        ],
+        "warnings": warnings,
+    }
+
+
+def _lines(entry: JsonObject) -> str:
+    from speck.cli.talk import clean, style
+
+    lines = []
+    for problem in entry["problems"]:
+        line = f":{problem['line']}" if "line" in problem else ""
+        path = f"{problem['path']}: " if problem["path"] else ""
+        mark = style("error:", fg="red")
+        lines.append(f"{clean(entry['file'])}{line}: {mark} {clean(path + problem['message'])}")
+    for warning in entry["warnings"]:
+        lines.append(f"{clean(entry['file'])}: {style('warning:', fg='yellow')} {clean(warning)}")
+    if entry["ok"]:
+        count = entry["jobs"]
+        jobs = f"{count} job{'' if count == 1 else 's'}"
+        lines.append(f"{clean(entry['file'])}: composition {entry['composition']}, {jobs}: fine")
+    return "\n".join(lines)

@@ -1,0 +1,44 @@
+"""A service's home, opened without its service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from speck.errors import InvalidError
+
+if TYPE_CHECKING:
+    from speck.config import Config
+    from speck.service.tokens import Tokens
+
+
+def config_at(home: str | None) -> Config:
+    """The settings of the environment, with `home` when it is given."""
+    from speck.config import Config
+
+    try:
+        return Config.from_env({**os.environ, **({"SPECK_HOME": home} if home else {})})
+    except ValueError as error:
+        raise InvalidError(str(error)) from error
+
+
+@contextmanager
+def stored_tokens(home: str | None) -> Iterator[Tokens]:
+    """The tokens in a store that no service holds; a new store when there is none.
+
+    Raises StoreError when a service holds it.
+    """
+    from speck.clock import SystemClock
+    from speck.records import Records
+    from speck.service.tokens import Tokens
+
+    config = config_at(home)
+    config.home.mkdir(parents=True, exist_ok=True)
+    clock = SystemClock()
+    records = Records.at(config.store, clock)
+    try:
+        yield Tokens(records, clock)
+    finally:
+        records.store.close()

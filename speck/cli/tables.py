@@ -1,0 +1,70 @@
+"""Tables that more than one command prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from speck.cli.output import Grid
+from speck.model import JsonObject
+
+
+def sites(found: list[JsonObject], title: str | None = None) -> Grid:
+    """Sites with their state, slots and addresses."""
+    return Grid(
+        ("name", "tier", "state", "free", "slots", "engine", "broker", "version"),
+        [
+            (
+                site["name"],
+                site["tier"],
+                site["state"],
+                site["slots"]["free"],
+                site["slots"]["total"],
+                site["spe"]["address"],
+                site["broker"]["address"],
+                site["engine_version"],
+            )
+            for site in found
+        ],
+        title,
+        "no sites; register one with `speck site add`, or try `speck fog up`",
+    )
+
+
+def compositions(found: list[JsonObject], states: Mapping[str, str]) -> Grid:
+    """Compositions with what is desired and what is deployed."""
+    return Grid(
+        ("name", "revision", "deployed", "jobs", "states"),
+        [
+            (
+                head["name"],
+                head["revision"],
+                head["deployed_revision"],
+                head["jobs"],
+                states.get(head["name"]),
+            )
+            for head in found
+        ],
+        "Compositions",
+        "no compositions; apply one with `speck apply FILE`",
+    )
+
+
+def jobs(found: list[JsonObject], title: str | None = None) -> Grid:
+    """Jobs with where they run and what they are joined to."""
+    rows = [
+        (
+            job["job_name"],
+            job["composition"],
+            job["site"],
+            job["state"],
+            job["attempt"],
+            job["source_topic"],
+            job["sink_topic"],
+            job["error"],
+        )
+        for job in found
+    ]
+    headings = ["name", "composition", "site", "state", "attempt", "source", "sink"]
+    if any(row[-1] for row in rows):
+        return Grid((*headings, "error"), rows, title)
+    return Grid(headings, [row[:-1] for row in rows], title, "no jobs")

@@ -1,0 +1,54 @@
+"""One fog and one served speck for all end-to-end tests; each test leaves them empty."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import requests
+
+from speck.config import Config
+from speck.fog.paths import edge_jar
+from speck.fog.service import serving
+from speck.fog.sites import Fog
+from speck.service import Service
+from tests.e2e.harness import Speck
+
+
+@pytest.fixture(scope="session")
+def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The service's jar folder: a copy, since a build may replace the jar meanwhile."""
+    folder = tmp_path_factory.mktemp("jars")
+    shutil.copy(edge_jar("speck-jobs.jar"), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def served(fog: Fog, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Speck]:
+    """A speck that knows the fog's sites, in a process of its own."""
+    home = tmp_path_factory.mktemp("speck") / "home"
+    once = Service(Config(home=home))
+    installation = once.records.installation
+    once.close()
+    with serving(home, [jars]) as service:
+        for body in fog.site_bodies():
+            answer = requests.post(f"{service.url}/sites", json=body, timeout=30)
+            assert answer.status_code == 201, answer.text
+        yield Speck(service.url, fog, jars, installation)
+
+
+@pytest.fixture
+def speck(served: Speck) -> Iterator[Speck]:
+    """The served speck; what the test makes through it is removed in the end."""
+    speck = replace(
+        served,
+        stack=type(served.stack)(),
+        compositions={},
+        jobs_alone={},
+        sessions=set(),
+    )
+    yield speck
+    speck.clean_up()

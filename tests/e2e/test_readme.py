@@ -1,0 +1,128 @@
+"""The README's walk-through, block by block, as a reader would paste it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from speck.fog.ports import pick_port
+from speck.fog.process import wait_until
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"<!-- test: (\w+) -->\n```sh\n(.*?)```", re.DOTALL)
+
+
+class Reader:
+    """Somebody in a copy of what the checkout has, with the service on a free port."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.port = pick_port("127.0.0.1", 0)
+        self.blocks = dict(BLOCK.findall((ROOT / "README.md").read_text()))
+        for name in ("compositions", "edge_jobs"):
+            (folder / name).symlink_to(ROOT / name)
+        self.env = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "SPECK_HOME": str(folder / "home"),
+            "SPECK_PORT": str(self.port),
+            "SPECK_SERVER": f"http://127.0.0.1:{self.port}",
+            "NO_COLOR": "1",
+        }
+        self.service: subprocess.Popen[bytes] | None = None
+
+    def text(self, name: str) -> str:
+        return self.blocks[name].replace("localhost:8080", f"127.0.0.1:{self.port}")
+
+    def paste(self, name: str) -> str:
+        """Run a block; its output. Every command must succeed."""
+        return self._run(self.text(name))
+
+    def start(self) -> str:
+        """The first block: its first line is the service, left running."""
+        first, rest = self.text("start").split("&\n", 1)
+        log = (self.folder / "service.log").open("wb")
+        self.service = subprocess.Popen(
+            first.split(), cwd=self.folder, env=self.env, stdout=log, stderr=log
+        )
+        wait_until(lambda: self._ready(), 30.0, "the service")
+        return self._run(rest)
+
+    def end(self) -> None:
+        subprocess.run(["speck", "fog", "down"], cwd=self.folder, env=self.env, check=False)
+        if self.service is not None:
+            self.service.terminate()
+            self.service.wait(60)
+
+    def _ready(self) -> bool:
+        done = subprocess.run(
+            ["curl", "-sf", f"http://127.0.0.1:{self.port}/readyz"],
+            capture_output=True,
+            check=False,
+        )
+        return done.returncode == 0
+
+    def _run(self, script: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    if shutil.which("curl") is None:
+        pytest.fail("cannot run the README's commands: install curl")
+    reader = Reader(tmp_path_factory.mktemp("reader"))
+    try:
+        yield reader
+    finally:
+        reader.end()
+
+
+def objects(text: str) -> list[dict]:
+    """The JSON objects that stand one after another in `text`."""
+    decoder, found, at = json.JSONDecoder(), [], 0
+    while (at := text.find("{", at)) != -1:
+        found.append(None)
+        found[-1], at = decoder.raw_decode(text, at)
+    return found
+
+
+def test_the_walk_through_does_what_it_says(reader: Reader) -> None:
+    assert "edge-a" in reader.start()
+
+    posted, listed, shown = objects(reader.paste("jobs"))
+    assert posted["state"] == shown["state"] == "running"
+    assert [job["job_name"] for job in listed["jobs"]] == ["copy"]
+
+    (moved,) = objects(reader.paste("move"))
+    assert (moved["site"], moved["state"]) == ("cloud", "running")
+
+    text = reader.paste("composition")
+    planned, applied, composition, *_ = objects(text)
+    assert planned["plan"]["summary"]["add"] == 2
+    assert applied["state"] == "done"
+    assert {job["state"] for job in composition["jobs"]} == {"running"}
+    assert "flowchart" in text
+
+    told = reader.paste("cli")
+    assert "clean" in told
+    assert "running" in told
+
+    reader.paste("end")

@@ -1,0 +1,141 @@
+"""Who may do what: the table covers every route, and every route holds to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+
+from speck.api.access import ACCESS
+from speck.service.tokens import Role
+from tests.unit.api.conftest import Bench, site
+
+RANKS = [Role.VIEWER, Role.DEPLOYER, Role.ADMIN]
+
+
+def _routes(client: FlaskClient) -> set[tuple[str, str]]:
+    return {
+        (method, rule.rule)
+        for rule in client.application.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD"}
+    }
+
+
+def _ask(client: FlaskClient, method: str, rule: str, token: str | None, **values: str) -> Any:
+    names = {"name": "edge-a", "job_name": "j", "change_id": "c", "sha256": "x", **values}
+    path = rule.replace("<", "{").replace(">", "}").format(**names)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return client.open(path, method=method, headers=headers)
+
+
+@pytest.fixture
+def tokens(bench: Bench) -> Iterator[dict[Role, str]]:
+    add = bench.service.tokens.add
+    yield {role: add(role, role, "edge-a" if role is Role.SITE else None) for role in Role}
+
+
+def test_the_table_names_exactly_the_routes_there_are(bench: Bench) -> None:
+    assert _routes(bench.client) == set(ACCESS)
+
+
+@pytest.mark.parametrize(("method", "rule"), sorted(ACCESS), ids=" ".join)
+def test_each_route_takes_its_roles_and_no_other(
+    method: str, rule: str, bench: Bench, tokens: dict[Role, str]
+) -> None:
+    access = ACCESS[method, rule]
+    for role, token in tokens.items():
+        if role is Role.ADMIN and rule == "/tokens/<name>":
+            continue  # it would remove itself
+        status = _ask(bench.client, method, rule, token).status_code
+        if access.role is None:
+            allowed = True
+        elif role is Role.SITE:
+            allowed = access.own_site
+        else:
+            allowed = RANKS.index(role) >= RANKS.index(access.role)
+        assert (status not in (401, 403)) == allowed, f"{role}: {status}"
+    for stranger in (None, "speck_wrong"):
+        answer = _ask(bench.client, method, rule, stranger)
+        assert (answer.status_code == 401) == (access.role is not None)
+        if answer.status_code == 401:
+            assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("PUT", "/sites/edge-b"), ("POST", "/sites"), ("POST", "/sites/edge-b/heartbeat")],
+)
+def test_a_sites_token_is_bound_to_its_site(
+    method: str, path: str, bench: Bench, tokens: dict[Role, str]
+) -> None:
+    headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
+
+    answer = bench.client.open(path, method=method, json=site("edge-b"), headers=headers)
+
+    assert answer.status_code == 403
+    assert "is bound to site 'edge-a'" in answer.json["detail"]
+
+
+def test_a_site_registers_itself(bench: Bench, tokens: dict[Role, str]) -> None:
+    headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
+    client = bench.client
+    assert client.put("/sites/edge-a", json=site("edge-a"), headers=headers).status_code == 201
+    assert client.post("/sites", json=site("edge-a"), headers=headers).status_code == 200
+    assert client.post("/sites/edge-a/heartbeat", headers=headers).status_code == 200
+
+
+def test_head_needs_the_role_of_get(bench: Bench, tokens: dict[Role, str]) -> None:
+    assert _ask(bench.client, "HEAD", "/tokens", tokens[Role.VIEWER]).status_code == 403
+    assert _ask(bench.client, "HEAD", "/tokens", tokens[Role.ADMIN]).status_code == 200
+
+
+def test_no_token_is_needed_on_loopback_until_one_exists(bench: Bench) -> None:
+    assert bench.client.get("/sites").status_code == 200
+    bench.service.tokens.add("root", "admin")
+    assert bench.client.get("/sites").status_code == 401
+
+
+def test_past_loopback_nothing_is_answered_without_tokens(bench: Bench) -> None:
+    client = bench.open(replace(bench.service.config, host="0.0.0.0"))
+    assert client.get("/sites").status_code == 401
+    assert client.get("/livez").status_code == 200
+
+
+def test_a_removed_token_is_refused(bench: Bench, tokens: dict[Role, str]) -> None:
+    bench.service.tokens.remove("viewer")
+    answer = _ask(bench.client, "GET", "/sites", tokens[Role.VIEWER])
+    assert answer.status_code == 401
+    assert "this token is not known" in answer.json["detail"]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8080", 200),
+        ("127.0.0.1", 200),
+        ("127.1.2.3:80", 200),
+        ("[::1]:8080", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("10.0.0.1", 403),
+        ("[", 403),
+        ("", 403),
+    ],
+)
+def test_without_tokens_only_this_machines_names_are_answered(
+    host: str, status: int, bench: Bench
+) -> None:
+    assert bench.client.get("/sites", headers={"Host": host}).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [("http://localhost", 404), ("http://evil.example", 403), ("null", 403)],
+)
+def test_pages_of_others_change_nothing(origin: str, status: int, bench: Bench) -> None:
+    headers = {"Origin": origin}
+    assert bench.client.post("/changes/x/cancel", headers=headers).status_code == status
+    assert bench.client.get("/sites", headers=headers).status_code == 200

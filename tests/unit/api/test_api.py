@@ -1,0 +1,313 @@
+"""What the table of routes does not show: headers, paging, streams, faults, bounds."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+from typing import Any
+
+import pytest
+
+from speck.api.context import EXTENSION, Context
+from speck.api.problems import status_of
+from speck.errors import (
+    BrokerRefusedError,
+    ConflictError,
+    DuplicateJobError,
+    EngineRefusedError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    PermanentError,
+    SpeckError,
+    StaleRevisionError,
+    StoreError,
+    StoreHeldError,
+    TransientError,
+    UnreachableError,
+)
+from tests.unit.api.conftest import Bench, composition, job, site
+
+
+@pytest.fixture
+def deployed(bench: Bench) -> Bench:
+    bench.add_sites()
+    answer = bench.client.post("/compositions?wait=30", json=composition(job("A"), job("B")))
+    assert answer.json["state"] == "done"
+    return bench
+
+
+def test_each_kind_of_error_has_its_status() -> None:
+    expected = {
+        NotFoundError("x"): 404,
+        ConflictError("x"): 409,
+        StaleRevisionError("x"): 412,
+        ForbiddenError("x"): 403,
+        EngineRefusedError("x"): 502,
+        DuplicateJobError("x"): 502,
+        BrokerRefusedError("x"): 502,
+        UnreachableError("x"): 503,
+        TransientError("x"): 503,
+        StoreError("x"): 500,
+        StoreHeldError("x"): 500,
+        PermanentError("x"): 500,
+        SpeckError("x"): 500,
+        InvalidError("x"): 422,
+        InvalidError("x", status=400): 400,
+    }
+    assert {error: status_of(error) for error in expected} == expected
+
+
+def test_a_fault_is_told_by_its_request_id_only(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(**_: Any) -> Any:
+        raise RuntimeError("secret words")
+
+    monkeypatch.setattr(bench.service.sites, "all", broken)
+    answer = bench.client.get("/sites", headers={"X-Request-Id": "my-request-1"})
+
+    assert answer.status_code == 500
+    assert answer.mimetype == "application/problem+json"
+    assert answer.json["request_id"] == answer.headers["X-Request-Id"] == "my-request-1"
+    assert "secret words" not in answer.text and "Traceback" not in answer.text
+    assert "request my-request-1: GET /sites" in caplog.text and "secret words" in caplog.text
+
+
+def test_a_request_id_that_could_forge_log_lines_is_replaced(bench: Bench) -> None:
+    answer = bench.client.get("/livez", headers={"X-Request-Id": "a b; rm"})
+    assert re.fullmatch(r"[0-9a-f]{16}", answer.headers["X-Request-Id"])
+
+
+def test_a_busy_composition_names_the_change_in_the_way(deployed: Bench) -> None:
+    deployed.world.engine("http://edge-a:8081").hold_starts = True
+    client = deployed.client
+    first = client.post("/compositions", json=composition(job("A", args=["x"]), job("B")))
+    second = client.post("/compositions", json=composition(job("A"), job("B")))
+    assert second.status_code == 409
+    assert second.json["change"] == first.json["change"]
+    assert first.json["change"] in second.json["detail"]
+
+
+def test_a_blocked_change_is_superseded(deployed: Bench) -> None:
+    deployed.world.broker("tcp://edge-b:1883").unreachable = True
+    client = deployed.client
+    jobs = (job("A"), job("B"), job("X", site="edge-b"))
+    first = client.post("/compositions", json=composition(*jobs)).json["change"]
+    deployed.wait_for_operation("reserve", "blocked")
+    second = client.post("/compositions?wait=30", json=composition(job("A"), job("B")))
+    assert (second.status_code, second.json["state"]) == (200, "done")
+    old = client.get(f"/changes/{first}").json
+    assert (old["state"], old["superseded_by"]) == ("cancelled", second.json["change"])
+
+
+def test_etag_is_the_revision_that_if_match_takes(deployed: Bench) -> None:
+    etag = deployed.client.get("/compositions/demo").headers["ETag"]
+    assert etag == '"1"'
+    changed = composition(job("A"))
+    headers = {"If-Match": etag}
+    assert (
+        deployed.client.post("/compositions?wait=30", json=changed, headers=headers).json[
+            "revision"
+        ]
+        == 2
+    )
+    assert deployed.client.post("/compositions", json=changed, headers=headers).status_code == 412
+    assert deployed.client.get("/compositions/demo").headers["ETag"] == '"2"'
+
+
+def test_an_idempotency_key_gives_the_first_answer_again(bench: Bench) -> None:
+    bench.add_sites()
+    headers = {"Idempotency-Key": "k1"}
+    body = composition(job("A"))
+    first = bench.client.post("/compositions?wait=30", json=body, headers=headers)
+    again = bench.client.post("/compositions", json=body, headers=headers)
+    other = bench.client.post("/compositions", json=composition(job("B")), headers=headers)
+    assert again.json["change"] == first.json["change"]
+    assert other.status_code == 409
+    assert len(bench.client.get("/changes").json["changes"]) == 1
+
+
+def test_a_revision_tells_who_made_it(bench: Bench) -> None:
+    bench.add_sites()
+    secret = bench.service.tokens.add("ana", "deployer")
+    headers = {"Authorization": f"Bearer {secret}"}
+    bench.client.post("/compositions?wait=30", json=composition(job("A")), headers=headers)
+    found = bench.client.get("/compositions/demo/revisions", headers=headers).json["revisions"]
+    assert [revision["by"] for revision in found] == ["ana"]
+
+
+def test_a_dry_run_changes_nothing(bench: Bench) -> None:
+    bench.add_sites()
+    answer = bench.client.post("/compositions?dry_run=true", json=composition(job("A"))).json
+    assert answer["change"] is None
+    assert answer["plan"]["summary"]["add"] == 1
+    assert bench.client.get("/compositions").json == {"compositions": []}
+
+
+def test_a_job_that_the_engine_refuses_leaves_nothing_behind(bench: Bench) -> None:
+    bench.add_sites()
+    engine = bench.world.engine("http://edge-a:8081")
+    engine.refuse("submit", 1, EngineRefusedError("cannot start new: main fails"))
+    refused = bench.client.post("/jobs", json=job("new"))
+    assert refused.status_code == 502
+    assert refused.json["detail"] == "cannot start new: main fails (site edge-a)"
+    assert bench.client.get("/jobs/new").status_code == 404
+    assert bench.client.post("/jobs", json=job("new")).status_code == 201
+
+
+def test_pages_follow_each_other_by_the_header_link(bench: Bench) -> None:
+    bench.add_sites()
+    seen = []
+    path: str | None = "/sites?limit=2"
+    while path:
+        answer = bench.client.get(path)
+        seen.append([found["name"] for found in answer.json["sites"]])
+        link = answer.headers.get("Link")
+        path = link.split(">")[0].lstrip("<") if link else None
+    assert seen == [["cloud", "edge-a"], ["edge-b"]]
+
+
+def test_changes_come_newest_first_and_after_goes_back(deployed: Bench) -> None:
+    deployed.client.post("/compositions?wait=30", json=composition(job("A")))
+    newest, oldest = (c["id"] for c in deployed.client.get("/changes").json["changes"])
+    assert newest > oldest
+    left = deployed.client.get(f"/changes?after={newest}").json["changes"]
+    assert [change["id"] for change in left] == [oldest]
+
+
+def test_lists_are_filtered(deployed: Bench) -> None:
+    client = deployed.client
+    assert client.get("/jobs?site=cloud").json == {"jobs": []}
+    assert len(client.get("/jobs?site=edge-a&state=running").json["jobs"]) == 2
+    assert client.get("/compositions?site=cloud").json == {"compositions": []}
+    assert len(client.get("/compositions?state=running").json["compositions"]) == 1
+    assert client.get("/changes?site=cloud").json == {"changes": []}
+    assert len(client.get("/changes?site=edge-a").json["changes"]) == 1
+    events = client.get("/events?kind=site&site=cloud").json["events"]
+    assert [event["message"] for event in events] == ["site cloud registered"]
+
+
+def test_events_go_on_behind_a_number(bench: Bench) -> None:
+    bench.add_sites()
+    first = bench.client.get("/events?limit=1")
+    assert first.headers["Link"] == '</events?limit=1&after=1>; rel="next"'
+    rest = bench.client.get("/events?after=1").json["events"]
+    assert [event["id"] for event in rest] == [2, 3]
+
+
+def test_events_stream_and_end_when_the_service_stops(bench: Bench) -> None:
+    bench.client.post("/sites", json=site("edge-a"))
+    bench.client.post("/sites", json=site("cloud"))
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": "1"}
+    answer = bench.client.get("/events", headers=headers)
+    assert answer.mimetype == "text/event-stream"
+    parts = answer.iter_encoded()
+    assert next(parts) == b": speck\n\n"
+    told = next(parts).decode()
+    assert told.startswith("id: 2\nevent: site\ndata: {")
+    assert json.loads(told.partition("data: ")[2])["site"] == "cloud"
+    _context(bench).stopping.set()
+    assert list(parts) == []
+    answer.close()
+
+
+def test_streams_never_take_all_threads(bench: Bench) -> None:
+    headers = {"Accept": "text/event-stream"}
+    open_streams = [bench.client.get("/events", headers=headers) for _ in range(2)]
+    refused = bench.client.get("/events", headers=headers)
+    assert refused.status_code == 503
+    assert refused.headers["Retry-After"]
+    open_streams[0].close()
+    again = bench.client.get("/events", headers=headers)
+    assert again.status_code == 200
+    for stream in (*open_streams[1:], again):
+        stream.close()
+
+
+def test_waiting_requests_never_take_all_threads(bench: Bench) -> None:
+    bench.add_sites()
+    bench.world.engine("http://edge-a:8081").hold_starts = True
+    waits = _context(bench).waits
+    taken = 0
+    while waits.acquire(blocking=False):
+        taken += 1
+    assert taken == 4  # of 8 threads: 2 for streams, 2 always free
+    answer = bench.client.post("/jobs?wait=3000", json=job("new"))
+    assert answer.status_code == 202
+    for _ in range(taken):
+        waits.release()
+
+
+def test_an_artifact_that_is_cut_short_leaves_nothing(bench: Bench) -> None:
+    sha256 = "5" * 64
+    answer = bench.client.put(f"/artifacts/{sha256}", data=b"abc", headers={"Content-Length": "10"})
+    assert answer.status_code in (400, 422)
+    assert list(bench.service.config.artifacts.iterdir()) == []
+
+
+def test_an_artifact_is_used_by_its_hash(bench: Bench) -> None:
+    bench.add_sites()
+    content = bench.jar.read_bytes()
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert bench.client.put(f"/artifacts/{sha256}", data=content).status_code == 201
+    answer = bench.client.post("/jobs", json=job("new", job_path=f"artifact:{sha256}"))
+    assert answer.status_code == 201
+
+
+def test_backup_is_the_whole_store(deployed: Bench) -> None:
+    lines = gzip.decompress(deployed.client.get("/backup").data).splitlines()
+    keys = {json.loads(line).get("key") for line in lines}
+    assert {"site/edge-a", "head/demo", "inv/demo/A", "inv/demo/B"} <= keys
+
+
+def test_a_token_is_shown_once(bench: Bench) -> None:
+    made = bench.client.post("/tokens", json={"name": "root", "role": "admin"})
+    secret = made.json["token"]
+    assert made.headers["Cache-Control"] == "no-store"
+    listed = bench.client.get("/tokens", headers={"Authorization": f"Bearer {secret}"})
+    assert secret not in listed.text and "sha256" not in listed.text
+
+
+def test_metrics_tell_of_sites_jobs_changes_and_requests(deployed: Bench) -> None:
+    deployed.world.engine("http://edge-b:8081").unreachable = True
+    deployed.client.get("/nothing")
+    until_fresh = deployed.service.views
+    until_fresh._looks.clear()
+    text = deployed.client.get("/metrics").text
+    for line in (
+        'speck_site_up{site="edge-a"} 1.0',
+        'speck_site_up{site="edge-b"} 0.0',
+        'speck_jobs{state="running"} 2.0',
+        'speck_changes{state="done"} 1.0',
+        'speck_operations{kind="start",state="done"} 2.0',
+        'speck_http_requests_total{method="POST",route="/sites",status="201"} 3.0',
+        'speck_http_requests_total{method="any",route="none",status="404"} 1.0',
+    ):
+        assert line in text.splitlines()
+
+
+def test_the_docs_need_no_other_host(bench: Bench) -> None:
+    page = bench.client.get("/docs")
+    assert not re.search(r"(src|href)=\"?(https?:)?//", page.text)
+    assert "<script" not in page.text
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    for path in bench.client.get("/openapi.json").json["paths"]:
+        assert path in page.text
+    linked = set(re.findall(r'href="#([^"]+)"', page.text))
+    assert linked <= set(re.findall(r'id="([^"]+)"', page.text))
+
+
+def test_every_reference_in_the_openapi_document_leads_somewhere(bench: Bench) -> None:
+    answer = bench.client.get("/openapi.json")
+    for reference in set(re.findall(r'"\$ref":\s*"#/([^"]+)"', answer.text)):
+        found: Any = answer.json
+        for step in reference.split("/"):
+            found = found[step]
+
+
+def _context(bench: Bench) -> Context:
+    found: Context = bench.client.application.extensions[EXTENSION]
+    return found

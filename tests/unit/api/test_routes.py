@@ -1,0 +1,326 @@
+"""Every route with each of its answers: status, media type and exact shape."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from flask import Flask
+from marshmallow import Schema
+
+from speck.api import shapes
+from speck.api.access import ACCESS
+from speck.api.routes import Routes
+from speck.app import ROUTES
+from speck.errors import EngineRefusedError
+from tests.unit.api.conftest import Bench, composition, job, site
+
+DEMO = composition(
+    job("A", sink_topic="AB"),
+    job("B", source_site="edge-a", site="cloud", source_topic="AB"),
+)
+JAR = b"some jar"
+SHA256 = hashlib.sha256(JAR).hexdigest()
+ZEROS = "0" * 64
+
+
+def _engine(bench: Bench, name: str = "edge-a") -> Any:
+    return bench.world.engine(f"http://{name}:8081")
+
+
+def _hold(bench: Bench) -> None:
+    _engine(bench).hold_starts = True
+
+
+def _hold_savepoints(bench: Bench) -> None:
+    _engine(bench).hold_savepoints = True
+
+
+def _held_change(bench: Bench) -> None:
+    """A change of composition `demo` that waits for a start."""
+    _hold(bench)
+    changed = composition(job("A", args=["x"], sink_topic="AB"), *DEMO["jobs"][1:])
+    bench.client.post("/compositions", json=changed)
+    bench.wait_for_operation("start", "running")
+
+
+def _blocked_change(bench: Bench) -> None:
+    """A change of composition `other` whose broker does not answer."""
+    bench.world.broker("tcp://edge-b:1883").unreachable = True
+    bench.client.post("/compositions", json=composition(job("X", site="edge-b"), name="other"))
+    bench.wait_for_operation("reserve", "blocked")
+
+
+def _refusing(bench: Bench) -> None:
+    _engine(bench).refuse("submit", 1, EngineRefusedError("cannot start: the main has a fault"))
+
+
+def _away(bench: Bench) -> None:
+    _engine(bench).unreachable = True
+
+
+def _artifact(bench: Bench) -> None:
+    bench.client.put(f"/artifacts/{SHA256}", data=JAR)
+
+
+def _token(bench: Bench) -> None:
+    bench.client.environ_base["HTTP_AUTHORIZATION"] = (
+        f"Bearer {bench.service.tokens.add('root', 'admin')}"
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A request to an application that has sites, composition `demo` and the job `alone`."""
+
+    method: str
+    path: str
+    status: int
+    shape: type[Schema] | None = None
+    json: Any = None
+    data: bytes | str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    before: Callable[[Bench], None] = lambda bench: None
+    says: str = ""
+    media: str = "application/json"
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path} {self.status} {self.says}".strip()
+
+
+S, J, C = shapes.SiteShape, shapes.JobShape, shapes.AcceptedShape
+PROBLEM = shapes.ProblemShape
+YAML = {"Content-Type": "application/yaml"}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+CASES = [
+    # -- sites
+    Case("GET", "/sites", 200, shapes.SITES),
+    Case("GET", "/sites?state=up&site=cloud&limit=1&after=a", 200, shapes.SITES),
+    Case("GET", "/sites?state=broken", 400, says="?state: is none of up, degraded"),
+    Case("POST", "/sites", 201, S, json=site("new")),
+    Case("POST", "/sites", 200, S, json=site("cloud")),
+    Case("POST", "/sites", 409, json=site("cloud", tier="edge"), says="PUT /sites/cloud"),
+    Case("POST", "/sites", 409, json=site("x", spe=site("cloud")["spe"]), says="belongs to cloud"),
+    Case("POST", "/sites", 422, json={}, says="cannot read the site: name: missing (and 3 more)"),
+    Case("GET", "/sites/cloud", 200, S),
+    Case("GET", "/sites/nowhere", 404, says="cannot find site 'nowhere'"),
+    Case("PUT", "/sites/new", 201, S, json=site("new")),
+    Case("PUT", "/sites/edge-b", 200, S, json=site("edge-b", uplink_mbps=10)),
+    Case("PUT", "/sites/edge-b", 422, json=site("edge-c"), says="the path says 'edge-b'"),
+    Case("PUT", "/sites/edge-a", 409, json=site("edge-a", spe=site("x")["spe"]), says="A, alone"),
+    Case("DELETE", "/sites/edge-b", 204),
+    Case("DELETE", "/sites/edge-a", 409, says="it serves A, alone"),
+    Case("DELETE", "/sites/nowhere", 404),
+    Case("POST", "/sites/edge-a/heartbeat", 200, shapes.HeartbeatShape),
+    Case("POST", "/sites/edge-a/heartbeat", 200, shapes.HeartbeatShape, json={"load": 0.5}),
+    Case("POST", "/sites/edge-a/heartbeat", 422, json=[1], says="must be a mapping"),
+    Case("GET", "/sites/edge-a/check", 200, shapes.SiteCheckShape),
+    Case("GET", "/sites/edge-a/check", 200, shapes.SiteCheckShape, before=_away),
+    # -- jobs
+    Case("GET", "/jobs", 200, shapes.JOBS),
+    Case("GET", "/jobs?site=cloud&state=running&limit=5&after=A", 200, shapes.JOBS),
+    Case("POST", "/jobs", 201, J, json=job("new")),
+    Case("POST", "/jobs", 200, J, json=job("alone")),
+    Case("POST", "/jobs?wait=0", 202, shapes.JobAcceptedShape, json=job("new"), before=_hold),
+    Case("POST", "/jobs", 409, json=job("alone", args=["x"]), says="PUT /jobs/alone"),
+    Case("POST", "/jobs", 409, json=job("A"), says="composition 'demo' owns it"),
+    Case("POST", "/jobs", 422, json=job("new", site="nowhere"), says="no registered site"),
+    Case("POST", "/jobs", 422, json=job("new", source_topic="a/#"), says="source_topic"),
+    Case("POST", "/jobs", 502, json=job("new"), before=_refusing, says="(site edge-a)"),
+    Case("POST", "/jobs?wait=soon", 400, json=job("new"), says="?wait: must be seconds"),
+    Case("GET", "/jobs/alone", 200, J),
+    Case("GET", "/jobs/A", 200, J),
+    Case("GET", "/jobs/nothing", 404, says="cannot find job 'nothing'"),
+    Case("PUT", "/jobs/alone", 200, J, json=job("alone", args=["x"])),
+    Case("PUT", "/jobs/alone", 200, J, json=job("alone", site="cloud", upgrade="stateless")),
+    Case("PUT", "/jobs/alone?wait=0", 202, shapes.JobAcceptedShape, json=job("alone", args=["x"]),
+         before=_hold),
+    Case("PUT", "/jobs/nothing", 404, json=job("nothing")),
+    Case("PUT", "/jobs/alone", 422, json=job("other"), says="a name cannot be changed"),
+    Case("PUT", "/jobs/A", 409, json=job("A"), says="composition 'demo' owns it"),
+    Case("DELETE", "/jobs/alone", 204),
+    Case("DELETE", "/jobs/alone?wait=0", 202, shapes.JobAcceptedShape, before=_hold_savepoints),
+    Case("DELETE", "/jobs/A", 409, says="composition 'demo' owns it"),
+    Case("DELETE", "/jobs/nothing", 404),
+    Case("GET", "/jobs/A/exceptions", 200, shapes.EXCEPTIONS),
+    Case("GET", "/jobs/nothing/exceptions", 404),
+    Case("GET", "/jobs/A/metrics", 200, shapes.JobMetricsShape),
+    Case("GET", "/jobs/A/metrics", 503, before=_away, says="(site edge-a)"),
+    Case("POST", "/jobs/A/savepoints", 201, shapes.SavepointShape),
+    Case("POST", "/jobs/A/savepoints?wait=0", 202, shapes.SavepointShape, before=_hold_savepoints),
+    Case("POST", "/jobs/nothing/savepoints", 404),
+    # -- compositions
+    Case("GET", "/compositions", 200, shapes.COMPOSITIONS),
+    Case("GET", "/compositions?site=cloud&state=running&limit=1", 200, shapes.COMPOSITIONS),
+    Case("POST", "/compositions", 202, C, json=composition(job("X"), name="other")),
+    Case("POST", "/compositions?wait=30", 200, C, json=composition(job("X"), name="other")),
+    Case("POST", "/compositions?dry_run=true", 200, C, json=composition(job("X"), name="other")),
+    Case("POST", "/compositions?adopt=true", 202, C, json=composition(job("alone"), name="other")),
+    Case("POST", "/compositions", 409, json=composition(job("alone"), name="other"),
+         says="apply with ?adopt=true"),
+    Case("POST", "/compositions", 409, json=composition(job("A"), name="other"),
+         says="composition 'demo' owns job 'A'"),
+    Case("POST", "/compositions", 409, json=DEMO, before=_held_change, says="is under way"),
+    Case("POST", "/compositions", 412, json=DEMO, headers={"If-Match": '"7"'},
+         says="the newest is 1"),
+    Case("POST", "/compositions", 202, C, json=DEMO, headers={"If-Match": '"1"'}),
+    Case("POST", "/compositions", 400, json=DEMO, headers={"If-Match": "one"}, says="If-Match"),
+    Case("POST", "/compositions?dry-run=true", 400, json=DEMO, says="did you mean dry_run?"),
+    Case("POST", "/compositions", 400, data="jobs: [\n", headers=YAML, says="(line 2)"),
+    Case("POST", "/compositions", 400, data="{", headers={"Content-Type": "application/json"}),
+    Case("POST", "/compositions", 422, data="jobs:\n- job_name: A\n", headers=YAML,
+         says="jobs[0].source_topic (line 2): missing"),
+    Case("POST", "/compositions", 415, data="name: x", headers=FORM,
+         says="`Content-Type: application/yaml`"),
+    Case("POST", "/compositions", 411, headers=YAML, says="without Content-Length"),
+    Case("POST", "/compositions", 411, data="jobs: []", says="cannot take a chunked body",
+         headers={**YAML, "Transfer-Encoding": "chunked"}),
+    Case("POST", "/compositions", 413, data=b" " * (8 << 20) + b" ", headers=YAML,
+         says="at most 8388608 are taken"),
+    Case("GET", "/compositions/demo", 200, shapes.CompositionShape),
+    Case("GET", "/compositions/nothing", 404, says="cannot find composition 'nothing'"),
+    Case("DELETE", "/compositions/demo", 202, C),
+    Case("DELETE", "/compositions/demo?wait=30", 204),
+    Case("DELETE", "/compositions/demo?wait=30&drain=false", 204),
+    Case("DELETE", "/compositions/demo?drain=perhaps", 400, says="must be true or false"),
+    Case("DELETE", "/compositions/demo", 412, headers={"If-Match": '"2"'}),
+    Case("DELETE", "/compositions/nothing", 404),
+    Case("GET", "/compositions/demo/plan", 200, shapes.PlanShape),
+    Case("GET", "/compositions/nothing/plan", 404),
+    Case("GET", "/compositions/demo/graph", 200, shapes.GraphShape),
+    Case("GET", "/compositions/demo/graph?format=json", 200, shapes.GraphShape),
+    Case("GET", "/compositions/demo/graph?format=mermaid", 200, media="text/plain"),
+    Case("GET", "/compositions/demo/graph?format=dot", 200, media="text/vnd.graphviz"),
+    Case("GET", "/compositions/demo/graph?format=png", 400, says="json, mermaid, dot"),
+    Case("GET", "/compositions/nothing/graph", 404),
+    Case("GET", "/compositions/demo/drift", 200, shapes.DRIFT),
+    Case("GET", "/compositions/demo/drift", 200, shapes.DRIFT, before=_away),
+    Case("GET", "/compositions/nothing/drift", 404),
+    Case("GET", "/compositions/demo/revisions", 200, shapes.REVISIONS),
+    Case("GET", "/compositions/nothing/revisions", 404),
+    Case("POST", "/compositions/demo/rollback", 202, C, json={"revision": 1}),
+    Case("POST", "/compositions/demo/rollback?wait=30", 200, C, json={"revision": 1}),
+    Case("POST", "/compositions/demo/rollback?dry_run=true", 200, C, json={"revision": 1}),
+    Case("POST", "/compositions/demo/rollback", 404, json={"revision": 9}),
+    Case("POST", "/compositions/demo/rollback", 422, json={"revision": "one"}),
+    Case("POST", "/compositions/demo/rollback", 422, json={"to": 1}, says="to: unknown field"),
+    Case("POST", "/compositions/nothing/rollback", 404, json={"revision": 1}),
+    # -- changes
+    Case("GET", "/changes", 200, shapes.CHANGES),
+    Case("GET", "/changes?state=done&composition=demo&site=cloud&limit=1", 200, shapes.CHANGES),
+    Case("GET", "/changes/{change}", 200, shapes.ChangeShape),
+    Case("GET", "/changes/nothing", 404, says="cannot find change 'nothing'"),
+    Case("POST", "/changes/{change}/cancel", 409, says="it is done"),
+    Case("POST", "/changes/{running}/cancel", 202, shapes.ChangeShape, before=_held_change),
+    Case("POST", "/changes/{running}/cancel", 200, shapes.ChangeShape, before=_blocked_change),
+    Case("POST", "/changes/nothing/cancel", 404),
+    # -- artifacts
+    Case("GET", "/artifacts", 200, shapes.ARTIFACTS, before=_artifact),
+    Case("PUT", f"/artifacts/{SHA256}", 201, shapes.ArtifactShape, data=JAR),
+    Case("PUT", f"/artifacts/{SHA256}", 200, shapes.ArtifactShape, data=JAR, before=_artifact),
+    Case("PUT", f"/artifacts/{ZEROS}", 422, data=JAR),
+    Case("PUT", "/artifacts/jar", 422, data=JAR),
+    Case("PUT", f"/artifacts/{SHA256}", 411),
+    Case("PUT", f"/artifacts/{SHA256}", 413, data=JAR,
+         headers={"Content-Length": str(1 << 40)}),
+    # -- the rest
+    Case("GET", "/events", 200, shapes.EVENTS),
+    Case("GET", "/events?after=2&limit=2&site=cloud", 200, shapes.EVENTS),
+    Case("GET", "/events?after=x", 400, says="must be a whole number"),
+    Case("GET", "/tokens", 200, shapes.TOKENS, before=_token),
+    Case("POST", "/tokens", 201, shapes.TokenMadeShape, json={"name": "v", "role": "viewer"}),
+    Case("POST", "/tokens", 409, json={"name": "root", "role": "viewer"}, before=_token),
+    Case("POST", "/tokens", 422, json={"name": "v", "role": "king"}),
+    Case("POST", "/tokens", 422, json={"name": "v"}, says="role: missing"),
+    Case("DELETE", "/tokens/root", 204, before=_token),
+    Case("DELETE", "/tokens/nothing", 404),
+    Case("GET", "/backup", 200, media="application/gzip"),
+    Case("GET", "/livez", 200, shapes.HealthShape),
+    Case("GET", "/readyz", 200, shapes.HealthShape),
+    Case("GET", "/readyz", 503, before=lambda bench: bench.service.changes.close()),
+    Case("GET", "/metrics", 200, media="text/plain"),
+    Case("GET", "/openapi.json", 200),
+    Case("GET", "/docs", 200, media="text/html"),
+    # -- no route at all
+    Case("GET", "/nothing", 404, says="cannot find /nothing"),
+    Case("GET", "/sites/", 404),
+    Case("PATCH", "/sites", 405, says="cannot PATCH /sites: this route takes GET, HEAD, POST"),
+    Case("OPTIONS", "/jobs", 405),
+]  # fmt: skip
+
+
+@pytest.fixture
+def prepared(bench: Bench) -> Bench:
+    bench.add_sites()
+    deployed = bench.client.post("/compositions?wait=30", json=DEMO)
+    assert deployed.json["state"] == "done"
+    assert bench.client.post("/jobs", json=job("alone")).status_code == 201
+    return bench
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_each_answer_has_its_status_and_shape(case: Case, prepared: Bench) -> None:
+    done = prepared.client.get("/changes?composition=demo").json["changes"][0]["id"]
+    case.before(prepared)
+    under_way = [running.change.id for running in prepared.service.changes.all_under_way()]
+    path = case.path.format(change=done, running=(under_way or ["none"])[0])
+
+    answer = prepared.client.open(
+        path, method=case.method, json=case.json, data=case.data, headers=case.headers
+    )
+
+    assert answer.status_code == case.status, answer.text
+    assert answer.headers["X-Request-Id"]
+    if case.status >= 400:
+        _assert_problem(answer, case.says)
+    elif case.status == 204:
+        assert answer.data == b"" and "Content-Type" not in answer.headers
+    else:
+        assert answer.mimetype == case.media
+        if case.shape is not None:
+            assert case.shape().validate(answer.json) == {}, answer.json
+    if case.status == 202:
+        assert answer.json.get("location", "") is None or answer.headers["Location"] == (
+            f"/changes/{answer.json.get('change') or answer.json['id']}"
+        )
+
+
+def _assert_problem(answer: Any, says: str) -> None:
+    assert answer.mimetype == "application/problem+json"
+    assert PROBLEM().validate(answer.json) == {}, answer.json
+    assert answer.json["status"] == answer.status_code
+    assert answer.json["request_id"] == answer.headers["X-Request-Id"]
+    assert answer.json["detail"].startswith("cannot ")
+    assert says in answer.json["detail"] + str(answer.json["errors"])
+
+
+def test_no_answer_of_any_route_is_left_out(bench: Bench) -> None:
+    with bench.client.application.test_request_context():
+        documented = {
+            (method.upper(), path.replace("{", "<").replace("}", ">"), int(status))
+            for path, operations in bench.client.get("/openapi.json").json["paths"].items()
+            for method, operation in operations.items()
+            if method != "parameters"
+            for status in operation["responses"]
+            if status != "default"
+        }
+    tried = set(_tried(bench.client.application))
+    assert documented - tried == set()
+    assert {(method, rule) for method, rule, _ in documented} == set(ACCESS)
+
+
+def _tried(app: Flask) -> Iterator[tuple[str, str, int]]:
+    adapter = app.url_map.bind("localhost")
+    for case in CASES:
+        if case.status not in (404, 405):
+            path = case.path.partition("?")[0].format(change="x", running="x")
+            rule, _ = adapter.match(path, case.method, return_rule=True)
+            yield case.method, rule.rule, case.status
+
+
+def test_every_noun_is_declared_the_same_way() -> None:
+    assert all(isinstance(module.routes, Routes) for module in ROUTES)
