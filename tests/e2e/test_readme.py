@@ -8,13 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from speck.fog.ports import pick_port
-from speck.fog.process import wait_until
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"<!-- test: (\w+) -->\n```sh\n(.*?)```", re.DOTALL)
@@ -53,7 +53,10 @@ class Reader:
         self.service = subprocess.Popen(
             first.split(), cwd=self.folder, env=self.env, stdout=log, stderr=log
         )
-        wait_until(lambda: self._ready(), 30.0, "the service")
+        until = time.monotonic() + 30
+        while not self._ready():
+            assert self.service.poll() is None and time.monotonic() < until, log.name
+            time.sleep(0.1)
         return self._run(rest)
 
     def end(self) -> None:

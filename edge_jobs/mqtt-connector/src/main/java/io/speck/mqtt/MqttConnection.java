@@ -43,6 +43,7 @@ abstract class MqttConnection {
     final SpscUnboundedAtomicArrayQueue<Object> inbox = new SpscUnboundedAtomicArrayQueue<>(CHUNK);
     private final SpscUnboundedAtomicArrayQueue<OutRecord> inFlight =
             new SpscUnboundedAtomicArrayQueue<>(CHUNK);
+    private final int inboxLimit;
     private final Events events;
     private final EventLoops loops;
     private final CompletableFuture<Void> end = new CompletableFuture<>();
@@ -68,6 +69,8 @@ abstract class MqttConnection {
 
     MqttConnection(LinkConfig link, EventLoops loops, Events events) {
         this.link = link;
+        this.inboxLimit =
+                link.delivery().acknowledged() ? link.window() : LinkConfig.MOST_WINDOW;
         this.loops = loops;
         this.events = events;
     }
@@ -130,7 +133,7 @@ abstract class MqttConnection {
 
     /** To be called by the inbox's reader now and then. */
     final void resumeIfDrained() {
-        if (paused && inbox.size() <= link.window() / 2) {
+        if (paused && inbox.size() <= inboxLimit / 2) {
             loop.execute(this::resume);
         }
     }
@@ -166,7 +169,7 @@ abstract class MqttConnection {
     }
 
     final void onMessage(Object message) {
-        boolean full = inbox.size() >= link.window();
+        boolean full = inbox.size() >= inboxLimit;
         if (full && !link.delivery().acknowledged()) {
             overflow++; // at QoS 0 the broker could only pile them up
         } else {
