@@ -92,7 +92,7 @@ class Execution:
     _looked: dict[str, float] = field(default_factory=dict)
     _timers: list[tuple[float, int, int]] = field(default_factory=list)
     _tick: itertools.count[int] = field(default_factory=itertools.count)
-    _first_failure: dict[int, float] = field(default_factory=dict)
+    _failing: dict[int, tuple[float, float]] = field(default_factory=dict)
     _tries: Counter[int] = field(default_factory=Counter)
     _states: Counter[OperationState] = field(default_factory=Counter)
     _succeeded: list[tuple[OperationRecord, Done]] = field(default_factory=list)
@@ -237,8 +237,6 @@ class Execution:
         if message.error is not None:
             self._fail(step_id, message.error)
             return
-        self._first_failure.pop(step_id, None)
-        self._tries.pop(step_id, None)
         if isinstance(message.outcome, Waiting):
             limit = self.clock.monotonic() + message.outcome.limit_s
             self._waits[step_id] = _Wait(message.outcome, limit)
@@ -333,10 +331,15 @@ class Execution:
     def _may_retry(self, step_id: int, error: TransientError) -> bool:
         """Silence is waited out; a site that answers has `retry_for_s` to do better."""
         if isinstance(error, UnreachableError):
-            self._first_failure.pop(step_id, None)
+            self._failing.pop(step_id, None)
             return True
         now = self.clock.monotonic()
-        return now - self._first_failure.setdefault(step_id, now) < self.bounds.retry_for_s
+        first, last = self._failing.get(step_id, (now, now))
+        if now - last > self.bounds.retry_for_s:  # it went well in between
+            first = now
+            self._tries.pop(step_id, None)
+        self._failing[step_id] = (first, now)
+        return now - first < self.bounds.retry_for_s
 
     def _retry(self, step_id: int) -> None:
         pause = self.bounds.retry_first_s * 2.0 ** min(self._tries[step_id], 10)
@@ -362,7 +365,7 @@ class Execution:
             record = self._by_id[todo.pop()]
             if record.state is OperationState.PENDING:
                 self._set(record, OperationState.SKIPPED)
-                record.error = f"step {step_id} failed"
+                record.error = f"step {step_id} failed: {self._by_id[step_id].error}"
                 skipped.append(record)
                 todo.extend(self._dependents.get(record.step.id, []))
         return skipped

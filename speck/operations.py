@@ -16,11 +16,12 @@ from speck.binding import Submission
 from speck.clock import Clock
 from speck.connections import Connections
 from speck.contract import render_args
-from speck.errors import DuplicateJobError, PermanentError, TransientError
+from speck.errors import DuplicateJobError, PermanentError
 from speck.inventory import Deployed, Session
 from speck.observed import EngineView, RunState
 from speck.plan import (
     Cancel,
+    Clear,
     Drain,
     Forget,
     Operation,
@@ -111,6 +112,8 @@ class Operations:
                 return self._release(operation)
             case Forget():
                 return self._forget(operation)
+            case Clear():
+                return self._clear(operation)
 
     def _upload(self, operation: Upload) -> Outcome:
         engine = self._connections.engine(operation.site)
@@ -141,6 +144,14 @@ class Operations:
         self._connections.broker(operation.sink_site).forget(operation.sink_client_id)
         return Done(self._records.drop_deployed(self._scope, operation.job_name))
 
+    def _clear(self, operation: Clear) -> Outcome:
+        """Unless a later attempt has spoken already: an epoch begins with its attempt."""
+        broker = self._connections.broker(operation.site)
+        sent = broker.view().sent.get(operation.sink_client_id)
+        if sent is not None and sent.epoch >> 32 <= operation.attempt:
+            broker.forget(operation.sink_client_id)
+        return Done()
+
     def _drain(self, operation: Drain) -> Outcome:
         """Wait while the lag shrinks; give up when it stands still for `drain_idle_s`."""
         broker = self._connections.broker(operation.site)
@@ -158,7 +169,7 @@ class Operations:
             if best is None or lag < best:
                 best, since = lag, looked
             if looked - since > self._patience.drain_idle_s:
-                raise TransientError(
+                raise PermanentError(
                     f"cannot drain {operation.site}/{operation.link.topic}: {operation.job_name}"
                     f" has not taken {lag} messages and takes no more;"
                     f" see `speck job {operation.job_name}`"

@@ -8,7 +8,8 @@ docs/architecture.md and no others:
     has taken their last number;
 (c) a session is released after its reader's stop, and after the start of the job's next
     incarnation: until that runs, the old session is the way back;
-(d) within one job: the jar is there and `main` was tried before it stops, it stops before it
+(d) a sink's last number is dropped after the drains that go by it;
+(e) within one job: the jar is there and `main` was tried before it stops, it stops before it
     starts; a start that needs a slot waits for stops that free one.
 
 Stops never wait for starts, so every plan is acyclic by construction.
@@ -16,7 +17,7 @@ Stops never wait for starts, so every plan is acyclic by construction.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
@@ -37,6 +38,7 @@ from speck.observed import Observation, RunState
 from speck.plan import (
     Action,
     Cancel,
+    Clear,
     Drain,
     Forget,
     JobChange,
@@ -105,10 +107,16 @@ class _Planner:
     uploads: dict[tuple[str, str], int] = field(default_factory=dict)
     reserves: dict[Link, list[int]] = field(default_factory=lambda: defaultdict(list))
     reserve_of: dict[str, int] = field(default_factory=dict)
+    producers: dict[Link, list[Deployed]] = field(default_factory=lambda: defaultdict(list))
+    slot_waits: dict[str, list[int]] = field(default_factory=dict)
+    drains_of: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Steps that need the last number of a sink, by its client id."""
 
     def plan(self) -> Plan:
         self.wanted = {job.job_name: job for job in self.desired.jobs}
         self.sessions = self._wanted_sessions()
+        for deployed in self.inventory.jobs.values():
+            self.producers[deployed.job.sink].append(deployed)
         self.read = self.outside_readers | {session.link for session in self.sessions}
         names = sorted(self.wanted.keys() | self.inventory.jobs.keys())
         decisions = [self._decide(name) for name in names]
@@ -117,13 +125,16 @@ class _Planner:
         self._note_leaving(stopping)
         for decision in self._upstream_first(stopping):
             self._stop(decision)
+        self._note_slot_waits(decisions)
         for decision in decisions:
             if decision.starts:
-                self._start(decision, decisions)
+                self._start(decision)
         releases = self._release_sessions(decisions)
         for decision in decisions:
             if decision.action is Action.REMOVE:
                 self._forget(decision, releases)
+            elif decision.starts:
+                self._clear(decision)
         changes = tuple(
             JobChange(
                 d.job_name,
@@ -252,16 +263,12 @@ class _Planner:
         view = self.observed.brokers.get(session.site)
         if view is None:
             return None
-        sinks = [
-            sink_client_id(self.installation, deployed.job.job_name, deployed.job.source)
-            for deployed in self.inventory.jobs.values()
-            if deployed.job.sink == session.link
-        ]
+        sinks = [self._sink_of(deployed) for deployed in self.producers.get(session.link, ())]
         return view.lag(session.client_id, sinks)
 
     def _still_fed(self, link: Link) -> bool:
         """Whether a producer of the link, ours or anybody's, goes on when its reader leaves."""
-        producers = {name for name, d in self.inventory.jobs.items() if d.job.sink == link}
+        producers = {deployed.job.job_name for deployed in self.producers.get(link, ())}
         return not producers or not producers <= {d.job_name for d in self.left_by[link]}
 
     # -- steps of one job -----------------------------------------------------------------
@@ -314,9 +321,10 @@ class _Planner:
                 tuple(sorted(self._sink_of(d.old) for d in producers if d.old)),
             )
             names = ", ".join(sorted(d.job_name for d in producers))
-            after.append(
-                self._add(operation, _ids(d.stop_id for d in producers), f"{names} left it")
-            )
+            step = self._add(operation, _ids(d.stop_id for d in producers), f"{names} left it")
+            for sink in operation.sinks:
+                self.drains_of[sink].append(step)
+            after.append(step)
         kind = Cancel if self._nothing_depends_on(decision) else Stop
         operation_stop = kind(old.job.site, decision.job_name, old.attempt, old.engine_job_id)
         decision.stop_id = self._add(operation_stop, tuple(after), decision.reason)
@@ -348,7 +356,7 @@ class _Planner:
         attempt = self.inventory.attempts.get(name, 0) + 1
         return attempt, engine_job_id(self.installation, self.desired.name, name, attempt)
 
-    def _start(self, decision: _Decision, decisions: list[_Decision]) -> None:
+    def _start(self, decision: _Decision) -> None:
         job = decision.new
         assert job is not None
         attempt, job_id = self._next(decision.job_name)
@@ -357,7 +365,7 @@ class _Planner:
             self._upload(job),
             *self.reserves.get(job.sink, []),
             *_ids([self.reserve_of.get(own), decision.stop_id]),
-            *self._slot_waits(decision, decisions),
+            *self.slot_waits.get(decision.job_name, []),
         ]
         restore = None
         if decision.old is not None and decision.keeps_state:
@@ -367,43 +375,51 @@ class _Planner:
         reason = "new job" if decision.old is None else decision.reason
         decision.start_id = self._add(operation, tuple(after), reason)
 
-    def _slot_waits(self, decision: _Decision, decisions: list[_Decision]) -> list[int]:
-        """Stops at the site that must come first because no slot is free for this start.
+    def _note_slot_waits(self, decisions: list[_Decision]) -> None:
+        """Stops at a site that must come before a start there because no slot is free for it.
 
         Starts take free slots in order of name; a start whose own stop frees its slots at the
         same site needs no others.
         """
-        assert decision.new is not None
-        site = decision.new.site
-        view = self.observed.engines.get(site)
-        if view is None or view.slots is None:
-            return []
-        budget = view.slots.free
-        freeing = [
-            d
-            for d in decisions
-            if d.stop_id is not None and d.old and d.old.job.site == site and not _in_place(d)
-        ]
-        for other in decisions:
-            if not other.starts or other.new is None or other.new.site != site:
+        freeing: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
+        for decision in decisions:
+            if decision.stop_id is not None and decision.old and not _in_place(decision):
+                old = decision.old.job
+                freeing[old.site].append((decision.stop_id, old.parallelism))
+        budgets = {
+            site: view.slots.free for site, view in self.observed.engines.items() if view.slots
+        }
+        for decision in decisions:
+            if not decision.starts or decision.new is None or decision.new.site not in budgets:
                 continue
-            budget -= other.new.parallelism - _freed_in_place(other)
-            waits: list[int] = []
-            while budget < 0 and freeing:
-                first = freeing.pop(0)
-                assert first.old is not None and first.stop_id is not None
-                budget += first.old.job.parallelism
-                waits.append(first.stop_id)
-            if other is decision:
-                return waits
-        return []
+            site = decision.new.site
+            budgets[site] -= decision.new.parallelism - _freed_in_place(decision)
+            while budgets[site] < 0 and freeing[site]:
+                stop_id, slots = freeing[site].popleft()
+                budgets[site] += slots
+                self.slot_waits.setdefault(decision.job_name, []).append(stop_id)
 
     def _forget(self, decision: _Decision, releases: dict[str, list[int]]) -> None:
         old = decision.old
         assert old is not None
-        after = (*_ids([decision.stop_id]), *releases.get(decision.job_name, []))
-        operation = Forget(old.job.site, decision.job_name, old.job.sink_site, self._sink_of(old))
+        sink = self._sink_of(old)
+        after = (
+            *_ids([decision.stop_id]),
+            *releases.get(decision.job_name, []),
+            *self.drains_of[sink],
+        )
+        operation = Forget(old.job.site, decision.job_name, old.job.sink_site, sink)
         decision.forget_id = self._add(operation, after, "removed")
+
+    def _clear(self, decision: _Decision) -> None:
+        """Sent numbers stand under the id of the source link, at the sink's broker."""
+        old, new = decision.old, decision.new
+        if old is None or new is None or (old.job.source, old.job.sink) == (new.source, new.sink):
+            return
+        sink = self._sink_of(old)
+        after = (*_ids([decision.stop_id]), *self.drains_of[sink])
+        operation = Clear(old.job.sink_site, decision.job_name, sink, old.attempt)
+        self._add(operation, after, "its links changed")
 
     def _add(self, operation: Operation, after: Iterable[int], reason: str) -> int:
         step = Step(len(self.steps) + 1, operation, tuple(sorted(set(after))), reason)

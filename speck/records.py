@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from speck.change import Change, OperationRecord
@@ -37,6 +37,9 @@ Batch = dict[str, JsonObject | None]
 """What one atomic write holds; None deletes."""
 
 
+_UNNUMBERED = "event?"
+
+
 def scope_of(composition: str | None, job_name: str | None) -> str:
     """The scope of a plan: a composition's name, or `~job` for a job posted alone."""
     return composition if composition is not None else f"~{job_name}"
@@ -54,6 +57,7 @@ class Records:
         last = store.last("event/")
         self._events = itertools.count(int(last[0].split("/")[1]) + 1 if last else 1)
         self._event_lock = threading.Lock()
+        self._marks = itertools.count()
 
     @classmethod
     def at(cls, path: Path, clock: Clock) -> Records:
@@ -64,8 +68,19 @@ class Records:
         return cls(Store.create(path, first), clock)
 
     def write(self, *batches: Batch) -> None:
-        """Write all batches as one."""
-        self.store.write({key: value for batch in batches for key, value in batch.items()})
+        """Write all batches as one; events in them get their numbers now."""
+        joined = {key: value for batch in batches for key, value in batch.items()}
+        unnumbered = [key for key in joined if key.startswith(_UNNUMBERED)]
+        if not unnumbered:
+            self.store.write(joined)
+            return
+        with self._event_lock:  # whoever has read event n never meets a lower one later
+            for key in unnumbered:
+                event = joined.pop(key)
+                assert event is not None
+                number = next(self._events)
+                joined[f"event/{number:012d}"] = {"id": number, **event}
+            self.store.write(joined)
 
     # -- sites ----------------------------------------------------------------------------
 
@@ -95,6 +110,11 @@ class Records:
         }
         return Inventory(jobs, sessions, attempts)
 
+    def attempts(self, scope: str, job_name: str) -> int:
+        """The highest attempt ever used; 0 when there was none."""
+        record = self.store.get(f"att/{scope}/{job_name}")
+        return int(record["n"]) if record else 0
+
     def deployed(self, scope: str, job_name: str) -> Deployed | None:
         record = self.store.get(f"inv/{scope}/{job_name}")
         return deployed_from_json(record) if record else None
@@ -107,20 +127,23 @@ class Records:
             found[scope, job_name] = deployed_from_json(record)
         return found
 
-    def links_read_outside(self, scope: str) -> frozenset[Link]:
-        """Links on which another scope holds a session."""
+    def links_read_outside(self, scopes: Collection[str]) -> frozenset[Link]:
+        """Links on which a session is held by a scope that is none of `scopes`."""
         return frozenset(
             session_from_json(record).link
             for key, record in self.store.scan("ses/")
-            if key.split("/")[1] != scope
+            if key.split("/")[1] not in scopes
         )
 
     def put_deployed(self, scope: str, deployed: Deployed) -> Batch:
         name = deployed.job.job_name
         return {
             f"inv/{scope}/{name}": deployed_to_json(deployed),
-            f"att/{scope}/{name}": {"n": deployed.attempt},
+            **self.put_attempts(scope, name, deployed.attempt),
         }
+
+    def put_attempts(self, scope: str, job_name: str, highest: int) -> Batch:
+        return {f"att/{scope}/{job_name}": {"n": highest}}
 
     def drop_deployed(self, scope: str, job_name: str) -> Batch:
         return {f"inv/{scope}/{job_name}": None}
@@ -143,8 +166,11 @@ class Records:
         head = self.store.get(f"change/{change_id}")
         if head is None:
             return None
-        operations = [record for _, record in self.store.scan(f"op/{change_id}/")]
-        return {**head, "operations": operations}
+        return {**head, "operations": self.operations(change_id)}
+
+    def operations(self, change_id: str) -> list[JsonObject]:
+        """A change's operations with their outcomes, in the order of the plan."""
+        return [record for _, record in self.store.scan(f"op/{change_id}/")]
 
     def changes(self) -> Iterator[JsonObject]:
         """Heads of all changes, oldest first (ids begin with their time)."""
@@ -154,16 +180,13 @@ class Records:
 
     def event(self, kind: str, message: str, **about: object) -> Batch:
         """An event to write with what it tells about; `about` holds site, job_name, change..."""
-        with self._event_lock:
-            number = next(self._events)
         record: JsonObject = {
-            "id": number,
             "at": rfc3339(self._clock.now()),
             "kind": kind,
             "message": message,
             **{key: value for key, value in about.items() if value is not None},
         }
-        return {f"event/{number:012d}": record}
+        return {f"{_UNNUMBERED}{next(self._marks)}": record}
 
     def events(self, after: int = 0) -> Iterator[JsonObject]:
         """Events with a number above `after`, oldest first."""

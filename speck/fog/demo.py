@@ -34,6 +34,7 @@ from speck.errors import PermanentError, SpeckError
 from speck.fog.flows import Flow, Flows, Reading
 from speck.fog.outputs import OutputReader
 from speck.fog.paths import checkout, default_folder, edge_jar
+from speck.fog.publisher import ReplayOptions
 from speck.fog.reference import (
     Comparison,
     Row,
@@ -44,7 +45,7 @@ from speck.fog.reference import (
     count_valid,
     read_trace,
 )
-from speck.fog.replay import Replay, ReplayOptions
+from speck.fog.replay import Replay
 from speck.fog.service import serving
 from speck.fog.sites import Fog
 from speck.model import JsonObject

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from speck.change import Change, ChangeState
+from speck.change import Change, ChangeState, OperationState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
 from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
@@ -106,6 +106,7 @@ class Changes:
             )
         except BaseException:
             self._forget(scope)
+            running.over.set()
             raise
         threading.Thread(
             target=self._run, args=(running, at_end), name=f"change-{change.id}", daemon=True
@@ -169,7 +170,20 @@ class Changes:
                     "ended": rfc3339(self._clock.now()),
                     "error": "cannot say how it ended: the service stopped; apply again to go on",
                 }
-                self._records.write({f"change/{head['id']}": head})
+                self._records.write({f"change/{head['id']}": head, **self._cut_short(head["id"])})
+
+    def _cut_short(self, change_id: str) -> Batch:
+        """Its operations that had not ended: nobody knows of one under way, the rest is off."""
+        ends = {
+            OperationState.PENDING: OperationState.CANCELLED,
+            OperationState.BLOCKED: OperationState.CANCELLED,
+            OperationState.RUNNING: OperationState.FAILED,
+        }
+        return {
+            key: {**record, "state": str(ends[record["state"]]), "error": "the service stopped"}
+            for key, record in self._records.store.scan(f"op/{change_id}/")
+            if record["state"] in ends
+        }
 
     def close(self) -> None:
         """Cancel everything under way and wait until it is stored; nothing new starts."""

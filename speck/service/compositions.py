@@ -51,7 +51,6 @@ class Compositions:
         self._jobs = jobs
         self._changes = changes
         self._clock = clock
-        self._owning = threading.RLock()
         self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
 
     # -- reading --------------------------------------------------------------------------
@@ -162,18 +161,26 @@ class Compositions:
             head = self._records.store.get(f"head/{name}")
             self._check_revision(name, head, request.if_match)
             self._check_owners(description, request)
-            superseded = None
+            adopted = self._adopted(description)
             if not request.dry_run:
-                superseded = self._make_way(name)
-                if request.adopt:
-                    self._adopt(description)
-            prepared = self._deployer.prepare(name, description, request.line_of)
+                self._refuse_busy(name)
+            prepared = self._deployer.prepare(name, description, request.line_of, adopted)
             if request.dry_run:
                 revision = head["revision"] if head else None
                 return Answer(200, _accepted(None, name, revision, prepared))
-            with self._owning:  # two compositions at once may name the same new job
+            superseded = self._make_way(name)
+            if superseded is not None:  # what it did until its end counts
+                prepared = self._deployer.prepare(name, description, request.line_of, adopted)
+            with self._jobs.owning:  # another request may name the same new job
                 self._check_owners(description, request)
-                answer, running = self._accept(description, prepared, head, request, superseded)
+                if self._adopted(description) != adopted:
+                    raise ConflictError(
+                        f"cannot apply composition {name!r}: a job that was posted alone came or"
+                        " went meanwhile; apply again"
+                    )
+                answer, running = self._accept(
+                    description, prepared, head, request, superseded, self._adopt(name, adopted)
+                )
         return _settled(answer, running, request.wait_s)
 
     def delete(
@@ -187,17 +194,18 @@ class Compositions:
         with self._locks[name]:
             head = self._head(name)
             self._check_revision(name, head, if_match)
-            self._make_way(name)
+            superseded = self._make_way(name)
             prepared = self._deployer.prepare_removal(name, name, drain=drain)
             change = self._changes.new(prepared.plan, head["revision"])
-            owned = {f"own/{job}": None for job in self._job_names(head)}
 
             def at_end(ended: Change) -> Batch:
                 if ended.state is not ChangeState.DONE:
                     return {f"head/{name}": {**head, "last_change": change.id}}
-                return {f"head/{name}": {**head, "deleted": True, "jobs": 0}, **owned}
+                gone: JsonObject = {"deleted": True, "deployed_revision": None, "jobs": 0}
+                return {f"head/{name}": {**head, **gone}, **self._disowned(name, set())}
 
-            running = self._changes.start(change, {}, at_end)
+            accepted = self._superseded(superseded, change)
+            running = self._changes.start(change, accepted, at_end)
         if running.over.wait(wait_s) and change.state is ChangeState.DONE:
             return Answer(204, {})
         return Answer(
@@ -221,6 +229,7 @@ class Compositions:
         head: JsonObject | None,
         request: Request,
         superseded: Change | None,
+        adopted: Batch,
     ) -> tuple[JsonObject, Running]:
         name = description.name
         dumped = dump_composition(description)
@@ -240,17 +249,16 @@ class Compositions:
             "at": now,
             "last_change": change.id,
         }
-        accepted: Batch = {f"head/{name}": new_head}
-        if superseded is not None:
-            superseded.superseded_by = change.id
-            accepted |= self._records.put_change(superseded)
+        accepted: Batch = {f"head/{name}": new_head, **adopted}
+        accepted |= self._superseded(superseded, change)
         if not same:
             accepted[f"rev/{name}/{revision:08d}"] = {
                 "description": dumped,
                 "at": now,
                 "by": request.by,
             }
-            accepted |= self._owned(head, description)
+        names = {job.job_name for job in description.jobs}
+        accepted |= {f"own/{job_name}": {"composition": name} for job_name in names}
         answer = _accepted(change, name, revision, prepared)
         if request.idempotency_key:
             accepted[_idem(request.idempotency_key)] = {
@@ -261,16 +269,25 @@ class Compositions:
         def at_end(ended: Change) -> Batch:
             if ended.state is not ChangeState.DONE:
                 return {}
-            return {f"head/{name}": {**new_head, "deployed_revision": revision}}
+            deployed_head = {**new_head, "deployed_revision": revision}
+            return {f"head/{name}": deployed_head, **self._disowned(name, names)}
 
         return answer, self._changes.start(change, accepted, at_end)
 
-    def _owned(self, head: JsonObject | None, description: CompositionDescription) -> Batch:
-        gone = self._job_names(head) - {job.job_name for job in description.jobs}
-        owned: Batch = {f"own/{job}": None for job in gone}
-        for job in description.jobs:
-            owned[f"own/{job.job_name}"] = {"composition": description.name}
-        return owned
+    def _superseded(self, superseded: Change | None, by: Change) -> Batch:
+        if superseded is None:
+            return {}
+        superseded.superseded_by = by.id
+        return self._records.put_change(superseded)
+
+    def _disowned(self, name: str, kept: set[str]) -> Batch:
+        """Gives up the names of jobs that are gone for good. Not earlier: while an old
+        incarnation runs, another of that name would take its session."""
+        return {
+            key: None
+            for key, record in self._records.store.scan("own/")
+            if record["composition"] == name and key.removeprefix("own/") not in kept
+        }
 
     def _replayed(self, description: CompositionDescription, request: Request) -> Answer | None:
         if not request.idempotency_key or request.dry_run:
@@ -308,35 +325,52 @@ class Compositions:
                     " posted alone; apply with ?adopt=true to take it in"
                 )
 
-    def _adopt(self, description: CompositionDescription) -> None:
-        """Take jobs posted alone into the composition's scope as they run."""
+    def _adopted(self, description: CompositionDescription) -> list[str]:
+        """Jobs of the description that were posted alone (`_check_owners` let them pass)."""
+        found = []
         for job in description.jobs:
-            scope = scope_of(None, job.job_name)
             if self._records.store.get(f"job/{job.job_name}") is None:
                 continue
-            if self._changes.under_way(scope) is not None:
-                raise ConflictError(f"cannot adopt job {job.job_name!r}: it is being changed")
+            busy = self._changes.under_way(scope_of(None, job.job_name))
+            if busy is not None:
+                raise ConflictError(
+                    f"cannot adopt job {job.job_name!r}: it is being changed", change=busy.change.id
+                )
+            found.append(job.job_name)
+        return found
+
+    def _adopt(self, name: str, adopted: list[str]) -> Batch:
+        """Takes jobs posted alone into the composition's scope as they run."""
+        batch: Batch = {}
+        for job_name in adopted:
+            scope = scope_of(None, job_name)
             inventory = self._records.inventory(scope)
-            batch: Batch = {f"job/{job.job_name}": None}
+            batch[f"job/{job_name}"] = None
             for deployed in inventory.jobs.values():
-                batch |= self._records.drop_deployed(scope, job.job_name)
-                batch |= self._records.put_deployed(description.name, deployed)
+                batch |= self._records.drop_deployed(scope, job_name)
+                batch |= self._records.put_deployed(name, deployed)
+            used = max(self._records.attempts(s, job_name) for s in (scope, name))
+            batch |= self._records.put_attempts(name, job_name, used)
             for session in inventory.sessions:
                 batch |= self._records.drop_session(scope, session.client_id)
-                batch |= self._records.put_session(description.name, session)
-            batch[f"own/{job.job_name}"] = {"composition": description.name}
-            self._records.write(batch)
+                batch |= self._records.put_session(name, session)
+        return batch
 
-    def _make_way(self, name: str) -> Change | None:
-        """Refuse while a change runs; bring one that is blocked to its end and return it."""
+    def _refuse_busy(self, name: str) -> Running | None:
+        """The composition's change when that is blocked. Raises ConflictError when it runs."""
         running = self._changes.under_way(name)
-        if running is None:
-            return None
-        if running.change.state is not ChangeState.BLOCKED:
+        if running is not None and running.change.state is not ChangeState.BLOCKED:
             raise ConflictError(
                 f"cannot change composition {name!r}: change {running.change.id} is under way",
                 change=running.change.id,
             )
+        return running
+
+    def _make_way(self, name: str) -> Change | None:
+        """Refuse while a change runs; bring one that is blocked to its end and return it."""
+        running = self._refuse_busy(name)
+        if running is None:
+            return None
         self._changes.end_early(running)
         return running.change
 
@@ -356,12 +390,6 @@ class Compositions:
     def _newest(self, name: str) -> CompositionDescription:
         return composition_from_data(self._description(name, self._head(name)["revision"]))
 
-    def _job_names(self, head: JsonObject | None) -> set[str]:
-        if head is None or head.get("deleted"):
-            return set()
-        description = self._description(head["name"], head["revision"])
-        return {job["job_name"] for job in description["jobs"]}
-
 
 def _addressed(
     description: CompositionDescription, sites: Mapping[str, Site]
@@ -370,7 +398,7 @@ def _addressed(
     engines = {site.spe.address: site for site in sites.values()}
 
     def address(broker: str | None, site: str | None, job: JobDescription) -> str | None:
-        named = sites.get(site or job.site or "") or engines.get(job.spe_address or "")
+        named = sites.get(site or job.site or "") or engines.get(job.engine_address or "")
         return broker or (named.broker.address if named else None)
 
     def port(end: Port) -> Port:

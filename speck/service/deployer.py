@@ -17,7 +17,7 @@ from speck.observed import Observation
 from speck.observer import observe
 from speck.plan import Plan
 from speck.planner import plan
-from speck.records import Records
+from speck.records import Records, scope_of
 from speck.resolve import JarFinder, LineOf, resolve, resolve_job
 from speck.service.artifacts import Artifacts
 from speck.service.changes import Changes
@@ -55,13 +55,15 @@ class Deployer:
         scope: str,
         description: CompositionDescription,
         line_of: LineOf | None = None,
+        adopted: Sequence[str] = (),
     ) -> Prepared:
         """Resolve and plan. Raises InvalidError with every fault found; `line_of` gives the
-        line of a fault's path in what the user sent."""
+        line of a fault's path in what the user sent. Jobs posted alone that are `adopted`
+        count as the scope's own."""
         sites = self._records.sites()
-        inventory = self._records.inventory(scope)
+        inventory = self._inventory(scope, adopted)
         observed = self._observe(sites, inventory, _sites_named(description, sites))
-        inventory = self._confirm(scope, inventory, observed)
+        inventory = self._confirm(scope, inventory, observed, adopted)
         known: dict[str, Any] = {
             "free_slots": {
                 name: view.slots.free if view.slots else None
@@ -80,7 +82,9 @@ class Deployer:
         _refuse_state_that_cannot_travel(composition, inventory, sites)
         for sha256, file in resolved.jars.items():
             self._artifacts.adopt(sha256, file)
-        return self._planned(scope, composition, inventory, observed, resolved.warnings)
+        return self._planned(
+            scope, composition, inventory, observed, resolved.warnings, adopted=adopted
+        )
 
     def prepare_removal(self, scope: str, name: str | None, *, drain: bool = True) -> Prepared:
         """The plan that removes everything of the scope; see `speck.planner.plan` for `drain`."""
@@ -96,14 +100,16 @@ class Deployer:
         observed: Observation,
         warnings: Sequence[str],
         *,
+        adopted: Sequence[str] = (),
         drain: bool = True,
     ) -> Prepared:
+        scopes = {scope, *(scope_of(None, job_name) for job_name in adopted)}
         made = plan(
             composition,
             inventory,
             observed,
             self._records.installation,
-            self._records.links_read_outside(scope),
+            self._records.links_read_outside(scopes),
             drain=drain,
         )
         return Prepared(scope, composition, made, tuple(warnings))
@@ -115,14 +121,30 @@ class Deployer:
         brokers = {session.site for session in inventory.sessions}
         return observe(self._connections, engines & sites.keys(), brokers & sites.keys())
 
-    def _confirm(self, scope: str, inventory: Inventory, observed: Observation) -> Inventory:
+    def _inventory(self, scope: str, adopted: Sequence[str]) -> Inventory:
+        own = self._records.inventory(scope)
+        for job_name in adopted:
+            alone = self._records.inventory(scope_of(None, job_name))
+            used = [i.attempts[job_name] for i in (own, alone) if job_name in i.attempts]
+            attempts = {job_name: max(used)} if used else {}
+            own = Inventory(
+                {**own.jobs, **alone.jobs},
+                (*own.sessions, *alone.sessions),
+                {**own.attempts, **attempts},
+            )
+        return own
+
+    def _confirm(
+        self, scope: str, inventory: Inventory, observed: Observation, adopted: Sequence[str]
+    ) -> Inventory:
         """Adopt incarnations that were asked for, and turn out to run."""
         jobs: dict[str, Deployed] = dict(inventory.jobs)
         for name, deployed in inventory.jobs.items():
             seen = observed.job(deployed.job.site, deployed.engine_job_id)
             if seen is not None and not deployed.confirmed and not seen.state.terminal:
                 jobs[name] = replace(deployed, confirmed=True, base=None)
-                self._records.write(self._records.put_deployed(scope, jobs[name]))
+                home = scope_of(None, name) if name in adopted else scope
+                self._records.write(self._records.put_deployed(home, jobs[name]))
         return replace(inventory, jobs=jobs)
 
     def _brokers_mqtt5(
@@ -144,7 +166,7 @@ class Deployer:
 
 def _sites_named(description: CompositionDescription, sites: Mapping[str, Site]) -> set[str]:
     by_engine = {site.spe.address: name for name, site in sites.items()}
-    named = {job.site or by_engine.get(job.spe_address or "") for job in description.jobs}
+    named = {job.site or by_engine.get(job.engine_address or "") for job in description.jobs}
     return {name for name in named if name is not None}
 
 

@@ -6,8 +6,9 @@ Each is a scope of its own and goes through the same planner and executor as a c
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -56,7 +57,9 @@ class Jobs:
         self._deployer = deployer
         self._views = views
         self._clock = clock
-        self._lock = threading.RLock()
+        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self.owning = threading.RLock()
+        """Held while a name is checked to be free and taken, by a job or a composition."""
 
     # -- reading --------------------------------------------------------------------------
 
@@ -166,7 +169,7 @@ class Jobs:
     ) -> Answer:
         """201 running, 202 under way, 200 the same is there. Raises ConflictError."""
         name = description.job_name
-        with self._lock:
+        with self._locks[name]:
             self._refuse_owned(name)
             record = self._records.store.get(f"job/{name}")
             if record is not None:
@@ -187,7 +190,7 @@ class Jobs:
         line_of: LineOf | None = None,
     ) -> Answer:
         """Update or move. Raises NotFoundError, ConflictError for a composition's job."""
-        with self._lock:
+        with self._locks[name]:
             self._refuse_owned(name)
             record = self._records.store.get(f"job/{name}")
             if record is None:
@@ -197,7 +200,7 @@ class Jobs:
 
     def delete(self, name: str, wait_s: float) -> Answer:
         """204 when it is gone, 202 while that is under way."""
-        with self._lock:
+        with self._locks[name]:
             self._refuse_owned(name)
             if self._records.store.get(f"job/{name}") is None:
                 raise NotFoundError(f"cannot find job {name!r}")
@@ -228,7 +231,9 @@ class Jobs:
             },
             f"jobrev/{name}": {"revision": revision},
         }
-        return self._deployer.changes.start(change, accepted, lambda _: {})
+        with self.owning:
+            self._refuse_owned(name)
+            return self._deployer.changes.start(change, accepted, lambda _: {})
 
     def _last_revision(self, name: str) -> int:
         record = self._records.store.get(f"jobrev/{name}")
@@ -261,9 +266,9 @@ class Jobs:
 
     def _clean_up(self, name: str) -> None:
         """Leave nothing of a job that could not be started."""
-        with self._lock:
+        with self._locks[name], suppress(ConflictError):  # or another request changes it by now
             running = self._remove(name)
-        running.over.wait(10.0)
+            running.over.wait(10.0)
 
     def _shown(
         self, name: str, description: JobDescription, record: JsonObject

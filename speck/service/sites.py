@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict
 
 from speck.binding import BROKERS, ENGINES, kinds
@@ -21,30 +22,33 @@ class Sites:
         self._connections = connections
         self._views = views
         self._clock = clock
+        self._lock = threading.Lock()
 
     def add(self, site: Site) -> tuple[JsonObject, bool]:
         """Register; false when the same site is there. Raises ConflictError, InvalidError."""
         self._check(site)
-        known = self._records.sites().get(site.name)
-        if known is not None and known != site:
-            raise ConflictError(
-                f"cannot register site {site.name!r}: it is there with another body;"
-                f" change it with PUT /sites/{site.name}"
-            )
-        if known is None:
-            self._refuse_foreign_addresses(site)
-            self._write(site, f"site {site.name} registered")
+        with self._lock:
+            known = self._records.sites().get(site.name)
+            if known is not None and known != site:
+                raise ConflictError(
+                    f"cannot register site {site.name!r}: it is there with another body;"
+                    f" change it with PUT /sites/{site.name}"
+                )
+            if known is None:
+                self._refuse_foreign_addresses(site)
+                self._write(site, f"site {site.name} registered")
         return self.get(site.name), known is None
 
     def put(self, site: Site) -> tuple[JsonObject, bool]:
         """Register or change; true when it is new. Raises ConflictError while jobs run there
         and an address changes."""
         self._check(site)
-        known = self._records.sites().get(site.name)
-        self._refuse_foreign_addresses(site)
-        if known is not None and (known.spe != site.spe or known.broker != site.broker):
-            self._refuse_busy(site.name, "change the addresses of")
-        self._write(site, f"site {site.name} {'changed' if known else 'registered'}")
+        with self._lock:
+            known = self._records.sites().get(site.name)
+            self._refuse_foreign_addresses(site)
+            if known is not None and (known.spe != site.spe or known.broker != site.broker):
+                self._refuse_busy(site.name, "change the addresses of")
+            self._write(site, f"site {site.name} {'changed' if known else 'registered'}")
         return self.get(site.name), known is None
 
     def get(self, name: str) -> JsonObject:
@@ -134,7 +138,8 @@ class Sites:
         jobs = sorted(
             job_name
             for (_, job_name), deployed in self._records.all_deployed().items()
-            if not deployed.ended and deployed.job.site == name
+            if not deployed.ended
+            and name in (deployed.job.site, deployed.job.source_site, deployed.job.sink_site)
         )
         uses = sorted(
             record["job_name"] or record["client_id"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from speck.change import OperationState
 from speck.clock import Clock
@@ -18,7 +20,6 @@ from speck.schema import dump_job, dump_site
 from speck.service.changes import Changes, Running
 
 _FRESH_S = 1.0
-_NEVER = (float("-inf"), Observation({}))
 _UNDER_CHANGE = {
     Action.ADD: "deploying",
     Action.UPDATE: "updating",
@@ -36,6 +37,13 @@ _ENGINE_WORDS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    begun: float
+    ended: float
+    seen: Observation
+
+
 class Views:
     """Renders jobs and sites. Engines are asked at most once a second, whoever looks."""
 
@@ -45,19 +53,25 @@ class Views:
         self._changes = changes
         self._clock = clock
         self._lock = threading.Lock()
-        self._looks: dict[str, tuple[float, Observation]] = {}
+        self._looks: dict[str, _Look] = {}
 
     def observation(self, sites: set[str]) -> Observation:
         """Engines of `sites`, each at most a second old."""
-        now = self._clock.monotonic()
         with self._lock:
-            fresh = max(now - _FRESH_S, self._changes.touched)
-            stale = {site for site in sites if self._looks.get(site, _NEVER)[0] <= fresh}
+            now = self._clock.monotonic()
+            touched = self._changes.touched
+            stale = {
+                site
+                for site in sites
+                if (look := self._looks.get(site)) is None
+                or look.begun <= touched
+                or look.ended <= now - _FRESH_S
+            }
             if stale:
                 seen = observe(self._connections, stale)
-                for site in stale:
-                    self._looks[site] = (now, seen)
-            looks = {site: self._looks[site][1] for site in sites}
+                look = _Look(now, self._clock.monotonic(), seen)
+                self._looks |= dict.fromkeys(stale, look)
+            looks = {site: self._looks[site].seen for site in sites}
         return Observation(
             engines={s: o.engines[s] for s, o in looks.items() if s in o.engines},
             unreachable={s: o.unreachable[s] for s, o in looks.items() if s in o.unreachable},
@@ -78,20 +92,23 @@ class Views:
         inventory = self._records.inventory(scope)
         running = self._changes.under_way(scope)
         errors = self._errors(running, last_change)
+        changing = _states_under_change(running) if running else {}
+        known_sites = self._records.sites()
         sites = {deployed.job.site for deployed in inventory.jobs.values()}
-        observed = self.observation(sites & self._records.sites().keys())
-        engine_sites = {s.spe.address: s.name for s in self._records.sites().values()}
+        observed = self.observation(sites & known_sites.keys())
+        engine_sites = {s.spe.address: s.name for s in known_sites.values()}
         shown = []
         for name, description in descriptions.items():
             deployed = inventory.jobs.get(name)
-            site = description.site or engine_sites.get(description.spe_address or "")
+            site = description.site or engine_sites.get(description.engine_address or "")
             shown.append(
                 {
                     **dump_job(description),
                     "composition": composition,
                     "revision": revision,
                     "site": deployed.job.site if deployed else site,
-                    "state": self._state(name, description, deployed, running, observed, errors),
+                    "state": changing.get(name)
+                    or _state(name, description, deployed, observed, errors),
                     "engine_job_id": deployed.engine_job_id if deployed else None,
                     "attempt": deployed.attempt if deployed else None,
                     "error": errors.get(name),
@@ -118,56 +135,76 @@ class Views:
     def _errors(self, running: Running | None, last_change: str | None) -> dict[str, str]:
         """Job name -> the error of the newest change that concerns it."""
         if running is not None:
-            operations = [o.to_json() for o in running.change.operations]
+            operations = [o.to_json() for o in running.change.operations if o.error]
         elif last_change is not None:
-            operations = (self._records.change(last_change) or {}).get("operations", [])
+            operations = [o for o in self._records.operations(last_change) if o["error"]]
         else:
             operations = []
-        return {
-            str(o["job_name"]): str(o["error"])
-            for o in operations
-            if o["error"] and o["state"] in ("failed", "blocked") and o["job_name"]
-        }
-
-    def _state(
-        self,
-        name: str,
-        description: JobDescription,
-        deployed: Deployed | None,
-        running: Running | None,
-        observed: Observation,
-        errors: Mapping[str, str],
-    ) -> str:
-        changing = _under_change(name, running)
-        if changing is not None:
-            return changing
-        if deployed is None or (not deployed.confirmed and deployed.base is None):
-            if name in errors:
-                return "failed"
-            if deployed is None:
-                return "stopped" if description.state is DesiredState.STOPPED else "pending"
-        if deployed.ended:
-            return "failed" if name in errors else "stopped"
-        if deployed.job.site not in observed.engines:
-            return "unreachable"
-        seen = observed.job(deployed.job.site, deployed.engine_job_id)
-        return _ENGINE_WORDS[seen.state] if seen else "lost"
+        silent = {o["id"]: o["error"] for o in operations if o["state"] == "blocked"}
+        found: dict[str, str] = {}
+        for state in ("skipped", "failed", "blocked"):  # the later the nearer to the cause
+            found |= {
+                str(o["job_name"]): str(o["error"])
+                for o in operations
+                if o["state"] == state and o["job_name"]
+            }
+        if running is not None and silent:
+            for o in running.change.operations:
+                waits_for = [silent[step] for step in o.step.after if step in silent]
+                if waits_for and o.step.operation.job_name:
+                    found.setdefault(o.step.operation.job_name, str(waits_for[0]))
+        return found
 
 
-def _under_change(name: str, running: Running | None) -> str | None:
-    if running is None:
-        return None
-    operations = [o for o in running.change.operations if o.step.operation.job_name == name]
-    if all(o.state.over for o in operations):
-        return None
-    if any(o.state is OperationState.BLOCKED for o in operations):
+def _state(
+    name: str,
+    description: JobDescription,
+    deployed: Deployed | None,
+    observed: Observation,
+    errors: Mapping[str, str],
+) -> str:
+    """The state of a job that no change is at work on."""
+    if deployed is None or (not deployed.confirmed and deployed.base is None):
+        if name in errors:
+            return "failed"
+        if deployed is None:
+            return "stopped" if description.state is DesiredState.STOPPED else "pending"
+    if deployed.ended:
+        return "failed" if name in errors else "stopped"
+    if deployed.job.site not in observed.engines:
         return "unreachable"
-    if all(o.state is OperationState.PENDING for o in operations):
-        return "pending" if _action(name, running) is Action.ADD else None
-    return _UNDER_CHANGE.get(_action(name, running))
+    seen = observed.job(deployed.job.site, deployed.engine_job_id)
+    return _ENGINE_WORDS[seen.state] if seen else "lost"
 
 
-def _action(name: str, running: Running) -> Action:
-    return next(
-        (c.action for c in running.change.plan.jobs if c.job_name == name), Action.UNCHANGED
-    )
+def _states_under_change(running: Running) -> dict[str, str]:
+    """The states of the jobs that a change is at work on."""
+    operations: dict[str, set[OperationState]] = defaultdict(set)
+    silent = {
+        record.step.id
+        for record in running.change.operations
+        if record.state is OperationState.BLOCKED
+    }
+    for record in running.change.operations:
+        if record.step.operation.job_name:
+            states = operations[record.step.operation.job_name]
+            states.add(record.state)
+            if silent.intersection(record.step.after):  # a jar for all jobs cannot be sent
+                states.add(OperationState.BLOCKED)
+    actions = {change.job_name: change.action for change in running.change.plan.jobs}
+    found = {}
+    for name, states in operations.items():
+        state = _under_change(states, actions.get(name, Action.UNCHANGED))
+        if state is not None:
+            found[name] = state
+    return found
+
+
+def _under_change(states: set[OperationState], action: Action) -> str | None:
+    if all(state.over for state in states):
+        return None
+    if OperationState.BLOCKED in states:
+        return "unreachable"
+    if states == {OperationState.PENDING}:
+        return "pending" if action is Action.ADD else None
+    return _UNDER_CHANGE.get(action)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -270,7 +271,7 @@ def test_a_transient_error_is_tried_again_with_growing_pauses(bench: Bench) -> N
     assert states(change) == [DONE]
     assert change.operations[0].attempts == 5
     assert change.operations[0].error is None
-    pauses = [later - earlier for earlier, later in zip(tries, tries[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
     least = (0.002, 0.004, 0.008, 0.008)
     assert all(pause >= wanted for pause, wanted in zip(pauses, least, strict=True))
 
@@ -302,8 +303,8 @@ def test_a_permanent_error_stops_its_dependents_only(bench: Bench) -> None:
     assert change.operations[0].attempts == 1
     assert [o.error for o in change.operations[:3]] == [
         "cannot upload: no space",
-        "step 1 failed",
-        "step 1 failed",
+        "step 1 failed: cannot upload: no space",
+        "step 1 failed: cannot upload: no space",
     ]
     assert isinstance(execution.failure, EngineRefusedError)
     assert "edge-a" in str(execution.failure)

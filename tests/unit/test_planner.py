@@ -159,6 +159,8 @@ def test_a_link_that_both_ends_leave_is_drained_between_their_stops() -> None:
 [1,2,4] -> #9 start A on edge-a: sink cloud/T-2 -> cloud/T-9
 [1,5,8] -> #10 start B on cloud: source cloud/T-2 -> cloud/T-9
 [8,10] -> #11 release cloud/T-2 of B: left
+[4,7] -> #12 clear A's numbers at cloud: its links changed
+[8] -> #13 clear B's numbers at cloud: its links changed
 """
     )
 
@@ -181,6 +183,8 @@ def test_a_chain_can_be_turned_round() -> None:
 [1,2,6,9] -> #11 start B on cloud: source cloud/T-2 -> edge-a/T-1; sink cloud/T-3 -> cloud/T-2
 [5,10] -> #12 release edge-a/T-1 of A: left; abandons what is queued (number not known)
 [9,11] -> #13 release cloud/T-2 of B: left
+[5,8] -> #14 clear A's numbers at cloud: its links changed
+[9] -> #15 clear B's numbers at cloud: its links changed
 """
     )
 
@@ -194,7 +198,7 @@ def test_removal_drains_from_the_beginning_to_the_end() -> None:
 [2] -> #3 cancel B on cloud: no longer wanted
 [1] -> #4 release edge-a/T-1 of A: left; abandons what is queued (number not known)
 [3] -> #5 release cloud/T-2 of B: left
-[1,4] -> #6 forget A: removed
+[1,2,4] -> #6 forget A: removed
 [3,5] -> #7 forget B: removed
 """
     )

@@ -16,8 +16,9 @@ from speck.model import JsonObject
 if TYPE_CHECKING:
     from threading import Event
 
+    from speck.fog.publisher import Login, ReplayOptions
     from speck.fog.reference import Row
-    from speck.fog.replay import Login, ReplayOptions, StreamProgress, Summary
+    from speck.fog.replay import StreamProgress, Summary
 
 
 @click.command()
@@ -72,8 +73,8 @@ def replay(
     """
     import time
 
+    from speck.fog.publisher import ReplayOptions
     from speck.fog.reference import read_trace, site_of
-    from speck.fog.replay import ReplayOptions
 
     rows = read_trace(file, _pairs(streams, "--stream"))
     addresses, logins = _brokers(_pairs(brokers, "--broker"), {site_of(r.stream) for r in rows})
@@ -129,7 +130,7 @@ def _login(name: str) -> Login:
     """What the credentials file of that name in the service's home says."""
     from speck.cli.offline import config_at
     from speck.errors import NotFoundError
-    from speck.fog.replay import Login
+    from speck.fog.publisher import Login
 
     file = config_at(None).credentials / name
     try:

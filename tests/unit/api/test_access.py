@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +31,9 @@ def _ask(client: FlaskClient, method: str, rule: str, token: str | None, **value
 
 
 @pytest.fixture
-def tokens(bench: Bench) -> Iterator[dict[Role, str]]:
+def tokens(bench: Bench) -> dict[Role, str]:
     add = bench.service.tokens.add
-    yield {role: add(role, role, "edge-a" if role is Role.SITE else None) for role in Role}
+    return {role: add(role, role, "edge-a" if role is Role.SITE else None) for role in Role}
 
 
 def test_the_table_names_exactly_the_routes_there_are(bench: Bench) -> None:

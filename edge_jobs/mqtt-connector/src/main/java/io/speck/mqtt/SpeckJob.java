@@ -18,8 +18,8 @@ import org.slf4j.LoggerFactory;
  * --sink-broker tcp://HOST:PORT    --sink-topic TOPIC
  * --delivery at_most_once|at_least_once|exactly_once   (at_least_once)
  * --sink-readers none|some                             (none)
- * --receive-maximum N   most messages unacknowledged at once, to 65535 (10000)
- * --sink-window N       most messages under way at once, to 65535 (2000)
+ * --receive-maximum N   most messages unacknowledged at once, to 65534 (10000)
+ * --sink-window N       most messages under way at once, to 65534 (2000)
  * --max-record-bytes N  the sink broker's message_size_limit (1048576); larger ones are left out
  * </pre>
  *
