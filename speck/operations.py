@@ -145,11 +145,7 @@ class Operations:
         return Done(self._records.drop_deployed(self._scope, operation.job_name))
 
     def _clear(self, operation: Clear) -> Outcome:
-        """Unless a later attempt has spoken already: an epoch begins with its attempt."""
-        broker = self._connections.broker(operation.site)
-        sent = broker.view().sent.get(operation.sink_client_id)
-        if sent is not None and sent.epoch >> 32 <= operation.attempt:
-            broker.forget(operation.sink_client_id)
+        self._connections.broker(operation.site).forget(operation.sink_client_id)
         return Done()
 
     def _drain(self, operation: Drain) -> Outcome:

@@ -194,13 +194,12 @@ class Forget:
 @dataclass(frozen=True, slots=True)
 class Clear:
     """Drop what a sink said of a link that its job has left: nobody drains it any more, and it
-    must not pass for the sink's word on its new link. `attempt` is the last that wrote there."""
+    must not pass for the sink's word on its new link."""
 
     kind: ClassVar[str] = "clear"
     site: str
     job_name: str
     sink_client_id: str
-    attempt: int
 
     def __str__(self) -> str:
         return f"clear {self.job_name}'s numbers at {self.site}"

@@ -8,7 +8,8 @@ docs/architecture.md and no others:
     has taken their last number;
 (c) a session is released after its reader's stop, and after the start of the job's next
     incarnation: until that runs, the old session is the way back;
-(d) a sink's last number is dropped after the drains that go by it;
+(d) a sink's last number is dropped after the drains that go by it, and before the job's next
+    incarnation speaks at the same place of another link;
 (e) within one job: the jar is there and `main` was tried before it stops, it stops before it
     starts; a start that needs a slot waits for stops that free one.
 
@@ -86,6 +87,7 @@ class _Decision:
     keeps_state: bool = False
     starts: bool = False
     stop_id: int | None = None
+    clear_id: int | None = None
     start_id: int | None = None
     forget_id: int | None = None
 
@@ -128,13 +130,12 @@ class _Planner:
         self._note_slot_waits(decisions)
         for decision in decisions:
             if decision.starts:
+                self._clear(decision)
                 self._start(decision)
         releases = self._release_sessions(decisions)
         for decision in decisions:
             if decision.action is Action.REMOVE:
                 self._forget(decision, releases)
-            elif decision.starts:
-                self._clear(decision)
         changes = tuple(
             JobChange(
                 d.job_name,
@@ -364,7 +365,7 @@ class _Planner:
         after = [
             self._upload(job),
             *self.reserves.get(job.sink, []),
-            *_ids([self.reserve_of.get(own), decision.stop_id]),
+            *_ids([self.reserve_of.get(own), decision.stop_id, decision.clear_id]),
             *self.slot_waits.get(decision.job_name, []),
         ]
         restore = None
@@ -412,14 +413,20 @@ class _Planner:
         decision.forget_id = self._add(operation, after, "removed")
 
     def _clear(self, decision: _Decision) -> None:
-        """Sent numbers stand under the id of the source link, at the sink's broker."""
+        """Drop what the sink said of the link that it leaves, once nobody drains by it.
+
+        It stands at the sink's broker under the id of the source link. Where the next
+        incarnation speaks at the same place it starts after that, or the two would be mixed up.
+        """
         old, new = decision.old, decision.new
         if old is None or new is None or (old.job.source, old.job.sink) == (new.source, new.sink):
             return
         sink = self._sink_of(old)
         after = (*_ids([decision.stop_id]), *self.drains_of[sink])
-        operation = Clear(old.job.sink_site, decision.job_name, sink, old.attempt)
-        self._add(operation, after, "its links changed")
+        operation = Clear(old.job.sink_site, decision.job_name, sink)
+        step = self._add(operation, after, "its links changed")
+        if (old.job.source, old.job.sink.broker) == (new.source, new.sink.broker):
+            decision.clear_id = step
 
     def _add(self, operation: Operation, after: Iterable[int], reason: str) -> int:
         step = Step(len(self.steps) + 1, operation, tuple(sorted(set(after))), reason)

@@ -58,6 +58,7 @@ class Records:
         self._events = itertools.count(int(last[0].split("/")[1]) + 1 if last else 1)
         self._event_lock = threading.Lock()
         self._marks = itertools.count()
+        self._sessions = {key: session_from_json(r).link for key, r in store.scan("ses/")}
 
     @classmethod
     def at(cls, path: Path, clock: Clock) -> Records:
@@ -72,7 +73,7 @@ class Records:
         joined = {key: value for batch in batches for key, value in batch.items()}
         unnumbered = [key for key in joined if key.startswith(_UNNUMBERED)]
         if not unnumbered:
-            self.store.write(joined)
+            self._write(joined)
             return
         with self._event_lock:  # whoever has read event n never meets a lower one later
             for key in unnumbered:
@@ -80,7 +81,16 @@ class Records:
                 assert event is not None
                 number = next(self._events)
                 joined[f"event/{number:012d}"] = {"id": number, **event}
-            self.store.write(joined)
+            self._write(joined)
+
+    def _write(self, joined: Batch) -> None:
+        self.store.write(joined)
+        for key, record in joined.items():
+            if key.startswith("ses/"):
+                if record is None:
+                    self._sessions.pop(key, None)
+                else:
+                    self._sessions[key] = session_from_json(record).link
 
     # -- sites ----------------------------------------------------------------------------
 
@@ -130,9 +140,7 @@ class Records:
     def links_read_outside(self, scopes: Collection[str]) -> frozenset[Link]:
         """Links on which a session is held by a scope that is none of `scopes`."""
         return frozenset(
-            session_from_json(record).link
-            for key, record in self.store.scan("ses/")
-            if key.split("/")[1] not in scopes
+            link for key, link in list(self._sessions.items()) if key.split("/")[1] not in scopes
         )
 
     def put_deployed(self, scope: str, deployed: Deployed) -> Batch:

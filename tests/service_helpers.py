@@ -60,6 +60,11 @@ def everything(service: Service) -> dict[str, JsonObject]:
     return {k: r for k, r in service.records.store.scan("") if not k.startswith(trail)}
 
 
+def look_anew(service: Service) -> None:
+    """Let what was seen of the engines so far be out of date, as it is a second later."""
+    service.changes.touched = service.clock.monotonic()
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     until = time.monotonic() + LIMIT_S
     while not holds():

@@ -351,12 +351,11 @@ def test_a_site_that_does_not_answer_blocks_its_steps_until_it_does(bench: Bench
     )
     change = execution.change
     wait_until(lambda: change.state is ChangeState.BLOCKED)
-    assert states(change) == [BLOCKED, OperationState.PENDING, DONE]
+    wait_until(lambda: states(change) == [BLOCKED, OperationState.PENDING, DONE])
     assert change.operations[0].error == (
         "cannot reach http://edge-a.test:8081: made unreachable by a test"
     )
-    stored = bench.records.change("1")
-    assert stored is not None and stored["state"] == "blocked"
+    wait_until(lambda: (bench.records.change("1") or {}).get("state") == "blocked")
     engine("edge-a").unreachable = False
     join(thread)
     assert states(change) == [DONE, DONE, DONE]

@@ -132,6 +132,7 @@ def test_an_idempotency_key_gives_the_first_answer_again(bench: Bench) -> None:
 
 def test_a_revision_tells_who_made_it(bench: Bench) -> None:
     bench.add_sites()
+    bench.service.tokens.add("root", "admin")
     secret = bench.service.tokens.add("ana", "deployer")
     headers = {"Authorization": f"Bearer {secret}"}
     bench.client.post("/compositions?wait=30", json=composition(job("A")), headers=headers)

@@ -28,6 +28,7 @@ from tests.service_helpers import (
     everything,
     job,
     job_body,
+    look_anew,
     reopened,
     wait_until,
 )
@@ -316,7 +317,7 @@ def test_drift_is_what_differs_though_nobody_asked(service: Service) -> None:
     World.current().pump()  # a first checkpoint: without any, speck would not start it again
     (incarnation,) = engine("cloud").running()
     engine("cloud").fail(incarnation.id, "division by zero")
-    wait_until(lambda: service.compositions.drift("c")["drift"] != [])
+    look_anew(service)
     assert service.compositions.drift("c") == {
         "drift": [{"job_name": "B", "kind": "failed", "expected": "running", "observed": "failed"}]
     }

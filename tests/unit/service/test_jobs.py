@@ -25,6 +25,7 @@ from tests.service_helpers import (
     everything,
     job,
     job_body,
+    look_anew,
     reopened,
     wait_until,
 )
@@ -223,10 +224,12 @@ def test_a_job_survives_a_restart_of_the_service(service: Service) -> None:
 def test_a_lost_job_is_told_from_one_whose_site_is_silent(service: Service) -> None:
     service.jobs.post(job("A"), LIMIT_S)
     engine("edge-a").unreachable = True
-    wait_until(lambda: service.jobs.get("A")["state"] == "unreachable")
+    look_anew(service)
+    assert service.jobs.get("A")["state"] == "unreachable"
     engine("edge-a").unreachable = False
     engine("edge-a").forget_jobs()
-    wait_until(lambda: service.jobs.get("A")["state"] == "lost")
+    look_anew(service)
+    assert service.jobs.get("A")["state"] == "lost"
 
 
 def test_lists_can_be_narrowed(service: Service) -> None:
