@@ -158,6 +158,8 @@ def entry(qos: int, payload: int, figures: Figures, settings: JsonObject) -> Jso
         "relay_p50_ms": _median(relay, lambda result: result.p50_ms),
         "relay_p99_ms": _median(relay, lambda result: result.p99_ms),
         "latency_at_msgs_per_s": round(figures.rate("job") / 2),
+        # less than that only when the machine was too busy: the latencies then mean nothing
+        "latency_reached_msgs_per_s": round(_median(job, lambda result: result.msgs_per_s)),
         "lost": sum(result.lost for result in figures.rates["job"] + job),
         "rounds": {
             variant: [round(result.msgs_per_s) for result in results]

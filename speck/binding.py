@@ -147,7 +147,11 @@ class StreamEngine(Protocol):
         """Cancel at once; harmless when the job is gone already."""
 
     def newest_state(self, engine_job_id: str) -> CheckpointInfo | None:
-        """The newest complete checkpoint or savepoint the engine knows of this incarnation."""
+        """The newest complete state of this incarnation that can be restored.
+
+        None only when it never completed any and began without: it has acknowledged nothing.
+        EngineRefusedError when the engine does not know the job, or its states are gone.
+        """
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
         """Failures of the incarnation, newest first."""

@@ -16,7 +16,7 @@ from speck.binding import Submission
 from speck.clock import Clock
 from speck.connections import Connections
 from speck.contract import render_args
-from speck.errors import DuplicateJobError, PermanentError
+from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError
 from speck.inventory import Deployed, Session
 from speck.observed import EngineView, RunState
 from speck.plan import (
@@ -289,16 +289,18 @@ class Operations:
         """
         if deployed is None or deployed.savepoint is not None:
             return deployed, deployed.savepoint if deployed else None
-        found = self._connections.engine(deployed.job.site).newest_state(deployed.engine_job_id)
-        if found is not None:
-            return deployed, found.path
-        if not deployed.confirmed:  # it never ran: what it was to continue is the newest
-            return self._newest_state(deployed.base)
-        raise PermanentError(
-            f"cannot start {deployed.job.job_name} from its newest state: {deployed.job.site} knows"
-            f" no checkpoint of its attempt {deployed.attempt};"
-            " set `upgrade: stateless` to start it without state"
-        )
+        engine = self._connections.engine(deployed.job.site)
+        if not deployed.confirmed and engine.status(deployed.engine_job_id) is None:
+            return self._newest_state(deployed.base)  # its start never arrived
+        try:
+            found = engine.newest_state(deployed.engine_job_id)
+        except EngineRefusedError as error:
+            raise PermanentError(
+                f"cannot start {deployed.job.job_name} from its newest state: {deployed.job.site}"
+                f" knows none of its attempt {deployed.attempt} ({error});"
+                " set `upgrade: stateless` to start it without state"
+            ) from error
+        return deployed, found.path if found else None
 
     def _submission(
         self, operation: Start | TryMain, sink_has_readers: bool, savepoint: str | None

@@ -144,13 +144,14 @@ class FlinkEngine:
 
         Of an ended job it is exact: Flink answers from a cache, so just after the end this
         waits until the cache must have forgotten the job as it was before (3 s at most, unless
-        configured higher). None: no state, or no such job. Raises TransientError when that
-        wait would exceed the time limit.
+        configured higher). Raises TransientError when that wait would exceed the time limit.
         """
         with self._translated(f"look at checkpoints of job {engine_job_id}"):
             job = self._job(engine_job_id)
             if job is None:
-                return None
+                raise EngineRefusedError(
+                    f"cannot look at checkpoints of job {engine_job_id}: it is not known"
+                )
             # the job itself may come from a cache too, and say RUNNING still; this list does not
             ended_ms = answers.ended_ms(self._rest.get("/jobs/overview"), engine_job_id)
             if ended_ms is not None:

@@ -132,7 +132,9 @@ class MemoryEngine:
         """The newest checkpoint or savepoint of a job that the engine knows."""
         with self._call("newest_state", engine_job_id):
             job = self._engine.jobs.get(engine_job_id)
-            return job.newest if job else None
+            if job is None:
+                raise EngineRefusedError(f"cannot find the state of {engine_job_id}: no such job")
+            return job.newest
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
         """What `SlotPool.fail` noted."""

@@ -259,9 +259,8 @@ def test_the_id_of_an_ended_job_is_refused(bench: Bench, engine: StreamEngine) -
 def test_an_unknown_job_is_unknown_and_nothing_else(bench: Bench, engine: StreamEngine) -> None:
     nobody = uuid4().hex
     assert engine.status(nobody) is None
-    assert engine.newest_state(nobody) is None
     assert engine.exceptions(nobody) == []
-    for ask in (engine.job_plan, engine.metrics):
+    for ask in (engine.newest_state, engine.job_plan, engine.metrics):
         with pytest.raises(EngineRefusedError, match=rf"^cannot .*{nobody}"):
             ask(nobody)
 

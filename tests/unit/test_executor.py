@@ -458,10 +458,20 @@ def test_a_start_without_any_state_to_be_found_is_refused(bench: Bench) -> None:
     restore = Restore("edge-a", 1, first.engine_job_id)
     change = bench.run((start("A", attempt=2, restore=restore), ()))
     assert change.error == (
-        "cannot start A from its newest state: edge-a knows no checkpoint of its attempt 1;"
+        "cannot start A from its newest state: edge-a knows none of its attempt 1"
+        f" (cannot find the state of {first.engine_job_id}: no such job);"
         " set `upgrade: stateless` to start it without state"
     )
     assert engine("edge-a").count("submit") == 1
+
+
+def test_a_job_that_failed_before_its_first_checkpoint_starts_anew(bench: Bench) -> None:
+    first = start("A")
+    bench.run((first, ()))
+    engine("edge-a").fail(first.engine_job_id, "no memory")
+    restore = Restore("edge-a", 1, first.engine_job_id)
+    change = bench.run((start("A", attempt=2, restore=restore), ()))
+    assert change.state is ChangeState.DONE, change.error
 
 
 def test_a_stop_that_cannot_take_its_savepoint_fails_and_nothing_follows(bench: Bench) -> None:

@@ -156,11 +156,11 @@ def test_a_link_that_both_ends_leave_is_drained_between_their_stops() -> None:
 [5] -> #6 try B on cloud: before it stops
 [4] -> #7 drain cloud/T-2 for B: A left it
 [6,7] -> #8 stop B on cloud: source cloud/T-2 -> cloud/T-9
-[1,2,4] -> #9 start A on edge-a: sink cloud/T-2 -> cloud/T-9
-[1,5,8] -> #10 start B on cloud: source cloud/T-2 -> cloud/T-9
-[8,10] -> #11 release cloud/T-2 of B: left
-[4,7] -> #12 clear A's numbers at cloud: its links changed
-[8] -> #13 clear B's numbers at cloud: its links changed
+[4,7] -> #9 clear A's numbers at cloud: its links changed
+[1,2,4,9] -> #10 start A on edge-a: sink cloud/T-2 -> cloud/T-9
+[8] -> #11 clear B's numbers at cloud: its links changed
+[1,5,8] -> #12 start B on cloud: source cloud/T-2 -> cloud/T-9
+[8,12] -> #13 release cloud/T-2 of B: left
 """
     )
 
@@ -179,12 +179,12 @@ def test_a_chain_can_be_turned_round() -> None:
 [6] -> #7 try B on cloud: before it stops
 [5] -> #8 drain cloud/T-2 for B: A left it
 [7,8] -> #9 stop B on cloud: source cloud/T-2 -> edge-a/T-1; sink cloud/T-3 -> cloud/T-2
-[1,3,5] -> #10 start A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
-[1,2,6,9] -> #11 start B on cloud: source cloud/T-2 -> edge-a/T-1; sink cloud/T-3 -> cloud/T-2
-[5,10] -> #12 release edge-a/T-1 of A: left; abandons what is queued (number not known)
-[9,11] -> #13 release cloud/T-2 of B: left
-[5,8] -> #14 clear A's numbers at cloud: its links changed
-[9] -> #15 clear B's numbers at cloud: its links changed
+[5,8] -> #10 clear A's numbers at cloud: its links changed
+[1,3,5] -> #11 start A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
+[9] -> #12 clear B's numbers at cloud: its links changed
+[1,2,6,9] -> #13 start B on cloud: source cloud/T-2 -> edge-a/T-1; sink cloud/T-3 -> cloud/T-2
+[5,11] -> #14 release edge-a/T-1 of A: left; abandons what is queued (number not known)
+[9,13] -> #15 release cloud/T-2 of B: left
 """
     )
 
