@@ -15,6 +15,7 @@ import argparse
 import json
 import secrets
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -138,6 +139,8 @@ class Demo:
         }
 
     def _bring_up(self) -> Client:
+        self._fog.down()  # what an interrupted run may have left
+        shutil.rmtree(self._folder / "home", ignore_errors=True)
         with _step("bringing up four sites, each with its own Mosquitto and Flink"):
             self._fog.up(edges=3, slots=8, cloud_slots=24)
         with _step("starting the service"):
@@ -413,6 +416,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=1000.0, help="detections a second in all")
     parser.add_argument("--folder", type=Path, default=default_folder().parent / "demo")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down
     try:
         with Demo(options.folder, options.rate) as demo:
             result = demo.run()

@@ -152,6 +152,31 @@ def test_a_rewired_job_with_nothing_to_say_does_not_hold_up_its_reader(speck: Sp
     assert speck.running() == []
 
 
+@pytest.mark.xfail(
+    strict=True, reason="a sink's numbers stand under the id of its source: drains miss the old id"
+)
+def test_what_a_producer_sent_before_its_source_changed_is_drained_too(speck: Speck) -> None:
+    last = job("g-last", "cloud", "g/end", "g/out")
+
+    def fed_by(topic: str) -> JsonObject:
+        return composition(
+            "source",
+            job("g-1", "edge-a", topic, "g/mid"),
+            job("g-slow", "edge-a", "g/mid", "g/end", sink_site="cloud", **SLOW),
+            last,
+            inputs=[("edge-a", "g/in"), ("edge-a", "g/other")],
+            outputs=[("cloud", "g/out", "e2e-source")],
+        )
+
+    speck.apply(fed_by("g/in"))
+    out = speck.reader("cloud", "g/out", "e2e-source")
+    speck.publisher("edge-a", "g/in").count(range(1, 1501))
+    await_taken(speck, 1500, "g-1", "g/in")
+    speck.apply(fed_by("g/other"))
+    speck.apply({**fed_by("g/other"), "jobs": [last]})
+    await_each_once(1500, out, timeout_s=5)
+
+
 def test_two_compositions_at_once_do_not_disturb_each_other(speck: Speck) -> None:
     def chain(name: str, site: str) -> JsonObject:
         return composition(
