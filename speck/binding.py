@@ -23,7 +23,6 @@ class EngineCapability(StrEnum):
     """What an engine can do beyond starting and cancelling jobs."""
 
     SAVEPOINTS = "savepoints"
-    CHOSEN_JOB_ID = "chosen_job_id"
     TRY_MAIN = "try_main"
 
 
@@ -130,6 +129,10 @@ class StreamEngine(Protocol):
     def submit(self, submission: Submission) -> None:
         """Start the incarnation. A job id that the engine already knows is an
         EngineRefusedError whose message names the duplicate."""
+
+    def burn(self, submission: Submission) -> None:
+        """See to it that `submission`, which may still be on its way, never runs: afterwards
+        its id is refused. DuplicateJobError when the engine knows the id, so it has arrived."""
 
     def status(self, engine_job_id: str) -> RunState | None:
         """The incarnation's state; None only when the engine says it knows no such job."""

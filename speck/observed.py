@@ -80,16 +80,24 @@ class BrokerView:
     sent: Mapping[str, Sent]
 
     def lag(self, reader: str, sinks: list[str]) -> int | None:
-        """Messages sent by `sinks` that `reader` has not taken; None when it is not known."""
+        """Messages sent by `sinks` that `reader` has not taken; None when it is not known.
+
+        At most so many: see `untaken`.
+        """
         if not sinks or any(sink not in self.sent for sink in sinks):
             return None
+        told = [self.sent[sink] for sink in sinks]
+        return sum(self.untaken(reader, {(s.producer, s.epoch): s.number}) for s in told)
+
+    def untaken(self, reader: str, last: Mapping[tuple[str, int], int]) -> int:
+        """Of the messages up to `last` ((producer, epoch) -> number), those `reader` has not told
+        to have taken: more than wait for it, when it came after some of them were sent, or
+        has lost its memory."""
         seen = self.taken.get(reader)
-        total = 0
-        for sink in sinks:
-            sent = self.sent[sink]
-            done = seen.taken.get(sent.producer, {}).get(sent.epoch, 0) if seen else 0
-            total += max(0, sent.number - done)
-        return total
+        return sum(
+            max(0, number - (seen.taken.get(producer, {}).get(epoch, 0) if seen else 0))
+            for (producer, epoch), number in last.items()
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,11 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Wait until a reader has taken the last number of the producers that left its link."""
+    """Wait until a reader has taken the last number of the producers that left its link.
+
+    The reader runs at `reader_site` as `engine_job_id`. `silent` are those of the `sinks` of
+    which it is not known that they tell numbers.
+    """
 
     kind: ClassVar[str] = "drain"
     site: str
@@ -96,6 +100,9 @@ class Drain:
     client_id: str
     job_name: str
     sinks: tuple[str, ...]
+    reader_site: str
+    engine_job_id: str
+    silent: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"drain {self.site}/{self.link.topic} for {self.job_name}"
@@ -127,6 +134,21 @@ class Cancel:
 
     def __str__(self) -> str:
         return f"cancel {self.job_name} on {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """See to it that an incarnation whose start may still be on its way never runs: end it if
+    it has arrived, make its id useless if not."""
+
+    kind: ClassVar[str] = "settle"
+    site: str
+    job_name: str
+    attempt: int
+    engine_job_id: str
+
+    def __str__(self) -> str:
+        return f"settle {self.job_name} on {self.site}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +227,23 @@ class Clear:
         return f"clear {self.job_name}'s numbers at {self.site}"
 
 
-Operation = Upload | TryMain | Reserve | Drain | Stop | Cancel | Start | Release | Forget | Clear
+Operation = (
+    Upload | TryMain | Reserve | Drain | Stop | Cancel | Settle | Start | Release | Forget | Clear
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operation, the steps that must have succeeded before it, and its reason."""
+    """An operation, the steps that must have succeeded before it, and its reason.
+
+    Those of `after` that are in `whatever` must only be over, however they ended.
+    """
 
     id: int
     operation: Operation
     after: tuple[int, ...]
     reason: str
+    whatever: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         before = ",".join(map(str, self.after))

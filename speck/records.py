@@ -6,7 +6,7 @@ head/<composition>             newest and deployed revision, time, who
 rev/<composition>/<revision>   a description as it was accepted
 inv/<scope>/<job>              the newest incarnation      (scope: composition, or ~<job>)
 att/<scope>/<job>              the highest attempt ever used
-ses/<scope>/<client id>        a reader's session
+ses/<scope>/<client id>/<site> a reader's session; the site is that of the broker
 change/<id>, op/<id>/<step>    a change and its operations
 event/<number>                 what happened, oldest first
 artifact/<sha256>, token/<name>, idem/<key>
@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from speck.change import Change, OperationRecord
@@ -31,6 +32,7 @@ from speck.codec import (
 )
 from speck.inventory import Deployed, Inventory, Session
 from speck.model import JsonObject, Link, Site
+from speck.retention import Retention
 from speck.store import Store
 
 Batch = dict[str, JsonObject | None]
@@ -38,6 +40,13 @@ Batch = dict[str, JsonObject | None]
 
 
 _UNNUMBERED = "event?"
+
+
+@dataclass(slots=True)
+class _Write:
+    batch: Batch
+    over: bool = False
+    error: BaseException | None = None
 
 
 def scope_of(composition: str | None, job_name: str | None) -> str:
@@ -55,10 +64,13 @@ class Records:
         assert meta is not None
         self.installation: str = meta["uuid"]
         last = store.last("event/")
-        self._events = itertools.count(int(last[0].split("/")[1]) + 1 if last else 1)
-        self._event_lock = threading.Lock()
+        self._next_event = int(last[0].split("/")[1]) + 1 if last else 1
+        self._queue: list[_Write] = []
+        self._queueing = threading.Lock()
+        self._committing = threading.Lock()
+        self._retention = Retention(store, clock)
         self._marks = itertools.count()
-        self._sessions = {key: session_from_json(r).link for key, r in store.scan("ses/")}
+        self._sessions = {key: session_from_json(r) for key, r in store.scan("ses/")}
 
     @classmethod
     def at(cls, path: Path, clock: Clock) -> Records:
@@ -69,28 +81,60 @@ class Records:
         return cls(Store.create(path, first), clock)
 
     def write(self, *batches: Batch) -> None:
-        """Write all batches as one; events in them get their numbers now."""
-        joined = {key: value for batch in batches for key, value in batch.items()}
-        unnumbered = [key for key in joined if key.startswith(_UNNUMBERED)]
-        if not unnumbered:
-            self._write(joined)
-            return
-        with self._event_lock:  # whoever has read event n never meets a lower one later
-            for key in unnumbered:
-                event = joined.pop(key)
-                assert event is not None
-                number = next(self._events)
-                joined[f"event/{number:012d}"] = {"id": number, **event}
-            self._write(joined)
+        """Write all batches as one; events in them get their numbers now.
 
-    def _write(self, joined: Batch) -> None:
-        self.store.write(joined)
+        Who writes while another write is being synced shares the next one. Each still fails
+        or succeeds for itself.
+        """
+        mine = _Write({key: value for batch in batches for key, value in batch.items()})
+        with self._queueing:
+            self._queue.append(mine)
+        with self._committing:
+            if not mine.over:
+                with self._queueing:
+                    writes, self._queue = self._queue, []
+                self._commit(writes)
+        if mine.error is not None:
+            raise mine.error
+
+    @property
+    def queued(self) -> int:
+        """How many writes wait for the one that is being synced."""
+        with self._queueing:
+            return len(self._queue)
+
+    def _commit(self, writes: list[_Write]) -> None:
+        try:
+            self._write([write.batch for write in writes])
+        except BaseException as error:
+            if len(writes) > 1:  # one of them is at fault: find out which
+                for write in writes:
+                    self._commit([write])
+                return
+            writes[0].error = error
+        for write in writes:
+            write.over = True
+
+    def _write(self, batches: list[Batch]) -> None:
+        """One synced write. Events are numbered here, in the order in which they can be read:
+        whoever has read event n never meets a lower one later."""
+        joined: Batch = {}
+        number = self._next_event
+        for batch in batches:
+            for key, record in batch.items():
+                if key.startswith(_UNNUMBERED) and record is not None:
+                    joined[f"event/{number:012d}"] = {"id": number, **record}
+                    number += 1
+                else:
+                    joined[key] = record
+        self.store.write({**joined, **self._retention.superfluous(joined)})
+        self._next_event = number
         for key, record in joined.items():
             if key.startswith("ses/"):
                 if record is None:
                     self._sessions.pop(key, None)
                 else:
-                    self._sessions[key] = session_from_json(record).link
+                    self._sessions[key] = session_from_json(record)
 
     # -- sites ----------------------------------------------------------------------------
 
@@ -139,9 +183,18 @@ class Records:
 
     def links_read_outside(self, scopes: Collection[str]) -> frozenset[Link]:
         """Links on which a session is held by a scope that is none of `scopes`."""
-        return frozenset(
-            link for key, link in list(self._sessions.items()) if key.split("/")[1] not in scopes
-        )
+        return frozenset(session.link for scope, session in self._sessions_outside(scopes))
+
+    def readers_outside(self, scopes: Collection[str]) -> dict[tuple[str, str], str]:
+        """(broker, client id) -> scope, of sessions that are held by none of `scopes`."""
+        return {
+            (session.link.broker, session.client_id): scope
+            for scope, session in self._sessions_outside(scopes)
+        }
+
+    def _sessions_outside(self, scopes: Collection[str]) -> list[tuple[str, Session]]:
+        held = [(key.split("/")[1], session) for key, session in list(self._sessions.items())]
+        return [(scope, session) for scope, session in held if scope not in scopes]
 
     def put_deployed(self, scope: str, deployed: Deployed) -> Batch:
         name = deployed.job.job_name
@@ -156,11 +209,16 @@ class Records:
     def drop_deployed(self, scope: str, job_name: str) -> Batch:
         return {f"inv/{scope}/{job_name}": None}
 
-    def put_session(self, scope: str, session: Session) -> Batch:
-        return {f"ses/{scope}/{session.client_id}": session_to_json(session)}
+    def session(self, scope: str, client_id: str, site: str) -> Session | None:
+        record = self.store.get(f"ses/{scope}/{client_id}/{site}")
+        return session_from_json(record) if record else None
 
-    def drop_session(self, scope: str, client_id: str) -> Batch:
-        return {f"ses/{scope}/{client_id}": None}
+    def put_session(self, scope: str, session: Session) -> Batch:
+        key = f"ses/{scope}/{session.client_id}/{session.site}"
+        return {key: session_to_json(session)}
+
+    def drop_session(self, scope: str, client_id: str, site: str) -> Batch:
+        return {f"ses/{scope}/{client_id}/{site}": None}
 
     # -- changes --------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -102,6 +103,20 @@ class FlinkEngine:
                 raise
             name = submission.job_name
             LOG.warning("%s runs though its main failed after starting it: %s", name, refused)
+
+    def burn(self, submission: Submission) -> None:
+        """Use the id up: Flink lists a job whose savepoint cannot be read as failed, and takes
+        no other of that id. Raises DuplicateJobError when it knows the id already."""
+        job_id = submission.engine_job_id
+        try:
+            self.submit(replace(submission, savepoint=f"file:///speck/burnt/{job_id}"))
+        except DuplicateJobError:
+            raise
+        except EngineRefusedError:
+            if self.status(job_id) is None:
+                raise
+            return
+        raise DuplicateJobError(f"cannot burn {job_id}: the job runs")
 
     def status(self, engine_job_id: str) -> RunState | None:
         """The incarnation's state; None only on Flink's own word that it knows no such job."""

@@ -86,8 +86,18 @@ class MemoryEngine:
                     )
                 saved = self._world.saved[submission.savepoint]
                 job.ledger, job.epoch = deepcopy(saved.ledger), saved.epoch
+                job.newest = CheckpointInfo(0, submission.savepoint, 0, 0, True)
             self._engine.jobs[job_id] = job
             self._engine.schedule()
+
+    def burn(self, submission: Submission) -> None:
+        """List the id as failed; nothing was started."""
+        job_id = submission.engine_job_id
+        with self._call("burn", job_id):
+            if job_id in self._engine.jobs:
+                raise DuplicateJobError(f"cannot burn {job_id}: the id is in use")
+            burnt = Incarnation(self._engine, submission, None, state=RunState.FAILED)
+            self._engine.jobs[job_id] = burnt
 
     def status(self, engine_job_id: str) -> RunState | None:
         """None when the engine does not know the id."""

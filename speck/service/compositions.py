@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,10 +13,12 @@ from speck.errors import ConflictError, NotFoundError, StaleRevisionError
 from speck.model import CompositionDescription, JobDescription, JsonObject, Port, Site
 from speck.records import Batch, Records, scope_of
 from speck.resolve import LineOf
+from speck.retention import expired
 from speck.schema import composition_from_data, dump_composition
 from speck.service.changes import Changes, Running
 from speck.service.deployer import Deployer, Prepared
 from speck.service.jobs import Answer, Jobs
+from speck.service.locks import NamedLocks
 from speck.topology import Graph
 
 
@@ -51,7 +51,7 @@ class Compositions:
         self._jobs = jobs
         self._changes = changes
         self._clock = clock
-        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._locks = NamedLocks()
 
     # -- reading --------------------------------------------------------------------------
 
@@ -100,8 +100,10 @@ class Compositions:
 
     def plan(self, name: str) -> JsonObject:
         """The plan from what is there to the newest revision."""
-        description = self._newest(name)
-        return plan_to_json(self._deployer.prepare(scope_of(name, None), description).plan)
+        newest = self._revision(name, self._head(name)["revision"])
+        description = composition_from_data(newest["description"])
+        prepared = self._deployer.prepare(name, description, jars=newest.get("jars"))
+        return plan_to_json(prepared.plan)
 
     def graph(self, name: str) -> Graph:
         """The graph of the newest revision."""
@@ -118,13 +120,13 @@ class Compositions:
         }
         found = []
         for job in self._jobs.of_composition(head):
-            expected = wanted[job["job_name"]]
+            expected = wanted.get(job["job_name"])
             if job["state"] != expected:
                 found.append(
                     {
                         "job_name": job["job_name"],
-                        "kind": str(job["state"]),
-                        "expected": expected,
+                        "kind": str(job["state"]) if expected else "leftover",
+                        "expected": expected or "removed",
                         "observed": job["error"] or job["state"],
                     }
                 )
@@ -147,41 +149,59 @@ class Compositions:
 
     # -- changing -------------------------------------------------------------------------
 
-    def apply(self, description: CompositionDescription, request: Request) -> Answer:
-        """Make `description` the desired state.
+    def apply(
+        self,
+        description: CompositionDescription,
+        request: Request,
+        jars: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Make `description` the desired state; `jars` as with `Deployer.prepare`.
 
         200 for a plan only, or when the change is done within `wait_s`; 202 otherwise.
         Raises InvalidError, ConflictError, StaleRevisionError.
         """
         name = description.name
         with self._locks[name]:
-            replayed = self._replayed(description, request)
-            if replayed is not None:
-                return replayed
-            head = self._records.store.get(f"head/{name}")
-            self._check_revision(name, head, request.if_match)
-            self._check_owners(description, request)
-            adopted = self._adopted(description)
-            if not request.dry_run:
-                self._refuse_busy(name)
-            prepared = self._deployer.prepare(name, description, request.line_of, adopted)
-            if request.dry_run:
-                revision = head["revision"] if head else None
-                return Answer(200, _accepted(None, name, revision, prepared))
-            superseded = self._make_way(name)
-            if superseded is not None:  # what it did until its end counts
-                prepared = self._deployer.prepare(name, description, request.line_of, adopted)
-            with self._jobs.owning:  # another request may name the same new job
-                self._check_owners(description, request)
-                if self._adopted(description) != adopted:
-                    raise ConflictError(
-                        f"cannot apply composition {name!r}: a job that was posted alone came or"
-                        " went meanwhile; apply again"
-                    )
-                answer, running = self._accept(
-                    description, prepared, head, request, superseded, self._adopt(name, adopted)
-                )
+            first = self._replayed(description, request)
+            made = self._apply(description, request, jars) if first is None else None
+        if made is None:
+            assert first is not None
+            return self._again(first, request.wait_s)
+        answer, running = made
+        if running is None:
+            return Answer(200, answer)
         return _settled(answer, running, request.wait_s)
+
+    def _apply(
+        self,
+        description: CompositionDescription,
+        request: Request,
+        jars: Mapping[str, str] | None,
+    ) -> tuple[JsonObject, Running | None]:
+        """What was accepted, and its change; none for a dry run."""
+        name = description.name
+        head = self._records.store.get(f"head/{name}")
+        self._check_revision(name, head, request.if_match)
+        self._check_owners(description, request)
+        adopted = self._adopted(description)
+        if not request.dry_run:
+            self._changes.in_the_way(name, _what(name))
+        prepared = self._deployer.prepare(name, description, request.line_of, adopted, jars)
+        if request.dry_run:
+            return _accepted(None, name, head["revision"] if head else None, prepared), None
+        superseded = self._changes.make_way(name, _what(name))
+        if superseded is not None:  # what it did until its end counts
+            prepared = self._deployer.prepare(name, description, request.line_of, adopted, jars)
+        with self._jobs.owning:  # another request may name the same new job
+            self._check_owners(description, request)
+            if self._adopted(description) != adopted:
+                raise ConflictError(
+                    f"cannot apply composition {name!r}: a job that was posted alone came or"
+                    " went meanwhile; apply again"
+                )
+            return self._accept(
+                description, prepared, head, request, superseded, self._adopt(name, adopted)
+            )
 
     def delete(
         self, name: str, wait_s: float, *, drain: bool = True, if_match: int | None = None
@@ -194,7 +214,7 @@ class Compositions:
         with self._locks[name]:
             head = self._head(name)
             self._check_revision(name, head, if_match)
-            superseded = self._make_way(name)
+            superseded = self._changes.make_way(name, _what(name))
             prepared = self._deployer.prepare_removal(name, name, drain=drain)
             change = self._changes.new(prepared.plan, head["revision"])
 
@@ -204,8 +224,8 @@ class Compositions:
                 gone: JsonObject = {"deleted": True, "deployed_revision": None, "jobs": 0}
                 return {f"head/{name}": {**head, **gone}, **self._disowned(name, set())}
 
-            accepted = self._superseded(superseded, change)
-            running = self._changes.start(change, accepted, at_end)
+            accepted = self._changes.superseded(superseded, change)
+            running = self._changes.start(change, accepted, at_end, prepared.sites)
         if running.over.wait(wait_s) and change.state is ChangeState.DONE:
             return Answer(204, {})
         return Answer(
@@ -218,7 +238,8 @@ class Compositions:
         self._head(name)
         if record is None:
             raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
-        return self.apply(composition_from_data(record["description"]), request)
+        description = composition_from_data(record["description"])
+        return self.apply(description, request, record.get("jars"))
 
     # -- parts of an apply ----------------------------------------------------------------
 
@@ -236,7 +257,7 @@ class Compositions:
         same = (
             head is not None
             and not head.get("deleted")
-            and self._description(name, head["revision"]) == dumped
+            and self._accepted_before(name, head["revision"], dumped, prepared.jars)
         )
         revision = head["revision"] if same and head else (head["revision"] if head else 0) + 1
         change = self._changes.new(prepared.plan, revision)
@@ -250,10 +271,11 @@ class Compositions:
             "last_change": change.id,
         }
         accepted: Batch = {f"head/{name}": new_head, **adopted}
-        accepted |= self._superseded(superseded, change)
+        accepted |= self._changes.superseded(superseded, change)
         if not same:
             accepted[f"rev/{name}/{revision:08d}"] = {
                 "description": dumped,
+                "jars": dict(prepared.jars),
                 "at": now,
                 "by": request.by,
             }
@@ -263,6 +285,7 @@ class Compositions:
         if request.idempotency_key:
             accepted[_idem(request.idempotency_key)] = {
                 "digest": _digest(dumped),
+                "at": now,
                 "answer": answer,
             }
 
@@ -272,13 +295,14 @@ class Compositions:
             deployed_head = {**new_head, "deployed_revision": revision}
             return {f"head/{name}": deployed_head, **self._disowned(name, names)}
 
-        return answer, self._changes.start(change, accepted, at_end)
+        return answer, self._changes.start(change, accepted, at_end, prepared.sites)
 
-    def _superseded(self, superseded: Change | None, by: Change) -> Batch:
-        if superseded is None:
-            return {}
-        superseded.superseded_by = by.id
-        return self._records.put_change(superseded)
+    def _accepted_before(
+        self, name: str, revision: int, dumped: JsonObject, jars: Mapping[str, str]
+    ) -> bool:
+        """Whether a revision is this very description with these very jars."""
+        record = self._revision(name, revision)
+        return bool(record["description"] == dumped and record.get("jars", jars) == jars)
 
     def _disowned(self, name: str, kept: set[str]) -> Batch:
         """Gives up the names of jobs that are gone for good. Not earlier: while an old
@@ -289,18 +313,31 @@ class Compositions:
             if record["composition"] == name and key.removeprefix("own/") not in kept
         }
 
-    def _replayed(self, description: CompositionDescription, request: Request) -> Answer | None:
+    def _again(self, first: JsonObject, wait_s: float) -> Answer:
+        """The first answer to an Idempotency-Key again; it waits for the change that it names."""
+        location = f"/changes/{first['change']}"
+        if not wait_s:
+            return Answer(202, first, location)
+        try:
+            change = self._changes.over(first["change"], wait_s)
+        except NotFoundError:  # over for so long that it was dropped
+            return Answer(200, first, location)
+        if change is None:
+            return Answer(202, first, location)
+        return Answer(200, {**first, "state": change["state"]}, location)
+
+    def _replayed(self, description: CompositionDescription, request: Request) -> JsonObject | None:
         if not request.idempotency_key or request.dry_run:
             return None
         record = self._records.store.get(_idem(request.idempotency_key))
-        if record is None:
+        if record is None or expired(record, self._clock.now()):
             return None
         if record["digest"] != _digest(dump_composition(description)):
             raise ConflictError(
                 f"cannot use Idempotency-Key {request.idempotency_key!r}: it came with another body"
             )
-        answer = record["answer"]
-        return Answer(202, answer, f"/changes/{answer['change']}")
+        answer: JsonObject = record["answer"]
+        return answer
 
     def _check_revision(self, name: str, head: JsonObject | None, if_match: int | None) -> None:
         newest = head["revision"] if head else 0
@@ -352,27 +389,9 @@ class Compositions:
             used = max(self._records.attempts(s, job_name) for s in (scope, name))
             batch |= self._records.put_attempts(name, job_name, used)
             for session in inventory.sessions:
-                batch |= self._records.drop_session(scope, session.client_id)
+                batch |= self._records.drop_session(scope, session.client_id, session.site)
                 batch |= self._records.put_session(name, session)
         return batch
-
-    def _refuse_busy(self, name: str) -> Running | None:
-        """The composition's change when that is blocked. Raises ConflictError when it runs."""
-        running = self._changes.under_way(name)
-        if running is not None and running.change.state is not ChangeState.BLOCKED:
-            raise ConflictError(
-                f"cannot change composition {name!r}: change {running.change.id} is under way",
-                change=running.change.id,
-            )
-        return running
-
-    def _make_way(self, name: str) -> Change | None:
-        """Refuse while a change runs; bring one that is blocked to its end and return it."""
-        running = self._refuse_busy(name)
-        if running is None:
-            return None
-        self._changes.end_early(running)
-        return running.change
 
     def _head(self, name: str) -> JsonObject:
         head = self._records.store.get(f"head/{name}")
@@ -381,14 +400,21 @@ class Compositions:
         return head
 
     def _description(self, name: str, revision: int) -> JsonObject:
+        description: JsonObject = self._revision(name, revision)["description"]
+        return description
+
+    def _revision(self, name: str, revision: int) -> JsonObject:
         record = self._records.store.get(f"rev/{name}/{revision:08d}")
         if record is None:
             raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
-        description: JsonObject = record["description"]
-        return description
+        return record
 
     def _newest(self, name: str) -> CompositionDescription:
         return composition_from_data(self._description(name, self._head(name)["revision"]))
+
+
+def _what(name: str) -> str:
+    return f"composition {name!r}"
 
 
 def _addressed(

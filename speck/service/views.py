@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from speck.change import OperationState
 from speck.clock import Clock
 from speck.connections import Connections
 from speck.inventory import Deployed
-from speck.model import DesiredState, JobDescription, JsonObject, Site
-from speck.observed import Observation, RunState
-from speck.observer import observe
+from speck.jars import ARTIFACT
+from speck.model import DesiredState, Job, JobDescription, JsonObject, Site
+from speck.observed import EngineView, RunState
 from speck.plan import Action
 from speck.records import Records, scope_of
 from speck.schema import dump_job, dump_site
 from speck.service.changes import Changes, Running
+from speck.service.looks import Look, Looks
 
-_FRESH_S = 1.0
 _UNDER_CHANGE = {
     Action.ADD: "deploying",
     Action.UPDATE: "updating",
@@ -37,45 +35,35 @@ _ENGINE_WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    begun: float
-    ended: float
-    seen: Observation
-
-
 class Views:
-    """Renders jobs and sites. Engines are asked at most once a second, whoever looks."""
+    """Renders jobs and sites. Each engine and broker is asked at most once a second, whoever
+    looks; see `speck.service.looks`."""
 
     def __init__(self, records: Records, connections: Connections, changes: Changes, clock: Clock):
         self._records = records
-        self._connections = connections
         self._changes = changes
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._looks: dict[str, _Look] = {}
-
-    def observation(self, sites: set[str]) -> Observation:
-        """Engines of `sites`, each at most a second old."""
-        with self._lock:
-            now = self._clock.monotonic()
-            touched = self._changes.touched
-            stale = {
-                site
-                for site in sites
-                if (look := self._looks.get(site)) is None
-                or look.begun <= touched
-                or look.ended <= now - _FRESH_S
-            }
-            if stale:
-                seen = observe(self._connections, stale)
-                look = _Look(now, self._clock.monotonic(), seen)
-                self._looks |= dict.fromkeys(stale, look)
-            looks = {site: self._looks[site].seen for site in sites}
-        return Observation(
-            engines={s: o.engines[s] for s, o in looks.items() if s in o.engines},
-            unreachable={s: o.unreachable[s] for s, o in looks.items() if s in o.unreachable},
+        self._engines: Looks[EngineView] = Looks(
+            lambda site: connections.engine(site).view(), clock, lambda: changes.touched, "engine"
         )
+        self._brokers: Looks[str] = Looks(
+            lambda site: connections.broker(site).reach(), clock, lambda: float("-inf"), "broker"
+        )
+
+    def look_at(self, sites: Iterable[str]) -> None:
+        """Look at many sites at the same time."""
+        names = list(sites)
+        self._engines.begin(names)
+        self._brokers.begin(names)
+
+    def forget(self, site: str) -> None:
+        """Know nothing of a site any more."""
+        self._engines.forget(site)
+        self._brokers.forget(site)
+
+    def close(self) -> None:
+        """Begin no further look."""
+        self._engines.close()
+        self._brokers.close()
 
     def jobs(
         self,
@@ -95,11 +83,19 @@ class Views:
         changing = _states_under_change(running) if running else {}
         known_sites = self._records.sites()
         sites = {deployed.job.site for deployed in inventory.jobs.values()}
-        observed = self.observation(sites & known_sites.keys())
+        looks = self._engines.at(sites & known_sites.keys())
         engine_sites = {s.spe.address: s.name for s in known_sites.values()}
+        removed = _removed_by(running)
+        left = {
+            name: _described(deployed.job)
+            for name, deployed in inventory.jobs.items()
+            if name not in descriptions
+        }
         shown = []
-        for name, description in descriptions.items():
+        for name, description in {**descriptions, **left}.items():
             deployed = inventory.jobs.get(name)
+            if deployed is None and name in removed:
+                continue
             site = description.site or engine_sites.get(description.engine_address or "")
             shown.append(
                 {
@@ -108,7 +104,7 @@ class Views:
                     "revision": revision,
                     "site": deployed.job.site if deployed else site,
                     "state": changing.get(name)
-                    or _state(name, description, deployed, observed, errors),
+                    or _state(name, description, deployed, looks, errors),
                     "engine_job_id": deployed.engine_job_id if deployed else None,
                     "attempt": deployed.attempt if deployed else None,
                     "error": errors.get(name),
@@ -116,14 +112,17 @@ class Views:
             )
         return shown
 
-    def site(self, site: Site, observed: Observation) -> JsonObject:
+    def site(self, site: Site) -> JsonObject:
         """The Site shape."""
-        view = observed.engines.get(site.name)
+        self.look_at([site.name])
+        engine = self._engines.at([site.name]).get(site.name)
+        broker = self._brokers.at([site.name]).get(site.name)
+        view = engine.found if engine else None
         beat = self._records.store.get(f"beat/{site.name}")
         slots = view.slots if view else None
         return {
             **dump_site(site),
-            "state": "up" if view else "unreachable",
+            "state": _site_state(engine, broker),
             "slots": {
                 "total": slots.total if slots else None,
                 "free": slots.free if slots else None,
@@ -160,7 +159,7 @@ def _state(
     name: str,
     description: JobDescription,
     deployed: Deployed | None,
-    observed: Observation,
+    looks: Mapping[str, Look[EngineView]],
     errors: Mapping[str, str],
 ) -> str:
     """The state of a job that no change is at work on."""
@@ -171,10 +170,49 @@ def _state(
             return "stopped" if description.state is DesiredState.STOPPED else "pending"
     if deployed.ended:
         return "failed" if name in errors else "stopped"
-    if deployed.job.site not in observed.engines:
+    look = looks.get(deployed.job.site)
+    if look is None or look.found is None:
         return "unreachable"
-    seen = observed.job(deployed.job.site, deployed.engine_job_id)
-    return _ENGINE_WORDS[seen.state] if seen else "lost"
+    seen = look.found.jobs.get(deployed.engine_job_id)
+    if seen is None and not look.current and deployed.confirmed:
+        return "running"  # as speck itself saw it; that look may be from before it came
+    if seen is None:
+        return "failed" if name in errors and not deployed.confirmed else "lost"
+    return _ENGINE_WORDS[seen.state]
+
+
+def _site_state(engine: Look[EngineView] | None, broker: Look[str] | None) -> str:
+    if engine is None or broker is None:
+        return "unknown"
+    answers = [look.found is not None for look in (engine, broker)]
+    return "up" if all(answers) else "degraded" if any(answers) else "unreachable"
+
+
+def _removed_by(running: Running | None) -> set[str]:
+    if running is None:
+        return set()
+    changes = running.change.plan.jobs
+    return {change.job_name for change in changes if change.action is Action.REMOVE}
+
+
+def _described(job: Job) -> JobDescription:
+    """A job that no description names any more, as it runs."""
+    return JobDescription(
+        job_name=job.job_name,
+        source_topic=job.source.topic,
+        sink_topic=job.sink.topic,
+        entry_class=job.entry_class,
+        job_path=f"{ARTIFACT}{job.jar}",
+        site=job.site,
+        source_site=job.source_site,
+        sink_site=job.sink_site,
+        args=job.args,
+        parallelism=job.parallelism,
+        state=job.state,
+        delivery=job.delivery,
+        upgrade=job.upgrade,
+        pinned=job.pinned,
+    )
 
 
 def _states_under_change(running: Running) -> dict[str, str]:

@@ -288,6 +288,23 @@ def test_cancel_is_harmless_when_the_job_is_gone(bench: Bench, engine: StreamEng
     assert engine.status(job) is RunState.CANCELED
 
 
+def test_a_burnt_id_never_runs(bench: Bench, engine: StreamEngine) -> None:
+    wanted = submission(bench)
+    engine.burn(wanted)
+    with pytest.raises(DuplicateJobError):
+        engine.submit(wanted)
+    with pytest.raises(DuplicateJobError):
+        engine.burn(wanted)
+    assert engine.status(wanted.engine_job_id) is RunState.FAILED
+
+
+def test_an_id_in_use_is_not_burnt(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+    with pytest.raises(DuplicateJobError):
+        engine.burn(submission(bench, job=job))
+    assert engine.status(job) is RunState.RUNNING
+
+
 def test_a_job_without_slots_does_not_run(bench: Bench, engine: StreamEngine) -> None:
     wide = submission(bench, parallelism=bench.slots + 1)
     engine.submit(wide)
@@ -405,6 +422,7 @@ def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
         lambda: absent.has_jar(wanted.jar),
         lambda: absent.try_main(wanted),
         lambda: absent.submit(wanted),
+        lambda: absent.burn(wanted),
         lambda: absent.status(job),
         lambda: absent.stop(job, None, trigger),
         lambda: absent.savepoint(job, None, trigger),

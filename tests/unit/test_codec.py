@@ -62,13 +62,13 @@ def test_what_a_job_leaves_at_its_default_takes_no_room() -> None:
 
 def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
     base = Deployed(PLAIN, 1, "1" * 32, confirmed=True, ended=True, savepoint="file:/s")
-    deployed = Deployed(FULL, 2, "2" * 32, base=base)
+    deployed = Deployed(FULL, 2, "2" * 32, base=base, accepted=True, void=True)
     assert deployed_from_json(stored(deployed_to_json(deployed))) == deployed
 
 
 @pytest.mark.parametrize("job_name", ["A", None])
 def test_a_session_is_read_back(job_name: str | None) -> None:
-    session = Session("reader", LINK, "a", job_name, reserved=False)
+    session = Session("reader", LINK, "a", job_name, reserved=False, owed=(("p", 1 << 32, 7),))
     assert session_from_json(stored(session_to_json(session))) == session
 
 

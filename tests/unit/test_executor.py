@@ -206,11 +206,14 @@ def test_each_site_is_asked_for_so_much_at_once_and_no_more(bench: Bench) -> Non
 
 
 def test_what_ends_a_wait_is_bounded_too(bench: Bench) -> None:
-    gauge = Gauge("status", meet=3)
+    starts = [start(name) for name in "ABCDEFGHI"]
+    bench.run(*((each, ()) for each in starts))
+    gauge = Gauge("savepoint_progress", meet=3)
     engine("edge-a").before = gauge
-    engine("edge-a").hold_starts = True
+    engine("edge-a").hold_savepoints = True
     bounds = Bounds(per_site=3, poll_s=0.001)
-    execution, thread = bench.start(*((start(name), ()) for name in "ABCDEFGHI"), bounds=bounds)
+    stops = [Stop("edge-a", each.job_name, 1, each.engine_job_id) for each in starts]
+    execution, thread = bench.start(*((each, ()) for each in stops), bounds=bounds)
     wait_until(lambda: len(execution._waits) == 9)
     engine("edge-a").let_go()
     join(thread)
@@ -319,6 +322,21 @@ def test_a_step_with_two_predecessors_is_skipped_once_and_not_started(bench: Ben
     change = bench.run((upload("edge-a"), ()), (upload("cloud"), ()), (start("A"), (1, 2)))
     assert states(change) == [FAILED, DONE, SKIPPED]
     assert engine("edge-a").count("submit") == 0
+
+
+def test_a_step_may_wait_for_the_end_of_others_however_they_end(bench: Bench) -> None:
+    engine("edge-a").refuse("upload", 1, EngineRefusedError("cannot upload: no space"))
+    steps = (
+        Step(1, upload("edge-a"), (), ""),
+        Step(2, upload("cloud", "b"), (1,), ""),
+        Step(3, upload("cloud"), (), ""),
+        Step(4, start("C", "cloud"), (2, 3), "", frozenset({2})),
+        Step(5, start("D", "cloud"), (1, 2), "", frozenset({2})),
+    )
+    execution = bench.execution(bounds=FAST, patience=HASTY)
+    execution.change = Change("1", Plan("c", (), steps), 1, "")
+    execution.run()
+    assert states(execution.change) == [FAILED, SKIPPED, DONE, DONE, SKIPPED]
 
 
 def test_a_fault_of_a_binder_fails_its_step_with_its_name(bench: Bench) -> None:
@@ -530,7 +548,8 @@ def test_cancel_ends_a_change_whose_site_is_silent(bench: Bench) -> None:
 def drain_of_two() -> Drain:
     sinks = tuple(sink_client_id("i", name, job(name).source) for name in "PQ")
     reader = source_client_id("i", "A", job("A").source)
-    return Drain("edge-a", job("A").source, reader, "A", sinks)
+    running = engine_job_id("i", "c", "A", 1)
+    return Drain("edge-a", job("A").source, reader, "A", sinks, "edge-a", running)
 
 
 def test_a_drain_ends_when_the_last_number_of_each_producer_was_taken(bench: Bench) -> None:

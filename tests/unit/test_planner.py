@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from speck.inventory import Deployed, Inventory, Session
 from speck.model import (
@@ -10,13 +11,14 @@ from speck.model import (
     DesiredState,
     Job,
     Link,
+    Reader,
     Upgrade,
     engine_job_id,
     sink_client_id,
     source_client_id,
 )
 from speck.observed import BrokerView, EngineJob, EngineView, Observation, RunState, Sent, Slots
-from speck.plan import Plan
+from speck.plan import Drain, Plan
 from speck.planner import plan
 
 INSTALLATION = "0123456789abcdef"
@@ -121,6 +123,18 @@ def test_new_args_update_in_place_after_main_was_tried() -> None:
     )
 
 
+def test_main_is_tried_once_for_jobs_that_differ_in_name_and_links_only() -> None:
+    c = job("C", "edge-a/T-5", "edge-a/T-6")
+    changed = [replace(A, args=("--x",)), replace(c, args=("--x",))]
+    made = planned(deployed(A, c), *changed)
+    tries = [step for step in made.steps if step.operation.kind == "try"]
+    stops = [step for step in made.steps if step.operation.kind == "stop"]
+    assert len(tries) == 1
+    assert [tries[0].id in step.after for step in stops] == [True, True]
+    other = planned(deployed(A, c), changed[0], replace(c, args=("--y",)))
+    assert str(other).count("try") == 2
+
+
 def test_a_rebuilt_jar_is_an_update() -> None:
     made = planned(deployed(A), replace(A, jar="b" * 64))
     assert made.jobs[0].action == "update"
@@ -202,6 +216,14 @@ def test_removal_drains_from_the_beginning_to_the_end() -> None:
 [3,5] -> #7 forget B: removed
 """
     )
+
+
+def test_what_outsiders_read_is_released_after_its_producers_have_stopped() -> None:
+    outside = Session("dashboard", B.sink, "cloud", None)
+    inventory = deployed(A, B)
+    made = planned(replace(inventory, sessions=(*inventory.sessions, outside)))
+    assert "[2] -> #3 cancel B on cloud" in str(made)
+    assert "[3] -> #6 release cloud/T-3 of dashboard: left" in str(made)
 
 
 def test_removal_without_draining_cancels_all_at_once() -> None:
@@ -307,3 +329,114 @@ def test_what_another_composition_reads_counts_as_read() -> None:
         frozenset({A.sink}),
     )
     assert made.steps[-1].operation.sink_has_readers  # type: ignore[union-attr]
+
+
+OUT = Session("dashboard", A.sink, "cloud", None)
+
+
+def test_an_outsider_s_session_ends_before_it_begins_on_another_topic() -> None:
+    inventory = replace(deployed(A), sessions=(*deployed(A).sessions, OUT))
+    new = replace(A, sink=Link("tcp://cloud:1883", "T-9"))
+    wanted = Composition("c", (new,), (Reader("dashboard", new.sink, "cloud"),))
+    assert (
+        text(plan(wanted, inventory, running(inventory), INSTALLATION))
+        == """
+[] -> #1 upload aaaaaaaa to edge-a: needed there
+[1] -> #2 try A on edge-a: before it stops
+[2] -> #3 stop A on edge-a: sink cloud/T-2 -> cloud/T-9
+[3] -> #4 release cloud/T-2 of dashboard: left; abandons what is queued (number not known)
+[4] -> #5 reserve cloud/T-9 for dashboard: new reader
+[3] -> #6 clear A's numbers at cloud: its links changed
+[1,3,5,6] -> #7 start A on edge-a: sink cloud/T-2 -> cloud/T-9
+"""
+    )
+
+
+def asked(new: Job, **more: Any) -> Inventory:
+    """A's first start was asked for, and no answer was heard."""
+    inventory = deployed(new)
+    asked = replace(inventory.jobs["A"], confirmed=False, **more)
+    return replace(inventory, jobs={"A": asked})
+
+
+NOT_LISTED = running(Inventory())
+
+
+def test_a_start_without_an_answer_is_sent_again_under_its_id() -> None:
+    made = planned(asked(A), A, observed=NOT_LISTED)
+    assert (
+        text(made)
+        == """
+[] -> #1 upload aaaaaaaa to edge-a: needed there
+[1] -> #2 start A on edge-a: not started yet: not running: edge-a does not know it
+"""
+    )
+    assert made.jobs[0].action == "add"
+    assert made.steps[1].operation.attempt == 1  # type: ignore[union-attr]
+
+
+def test_a_start_without_an_answer_is_settled_before_another() -> None:
+    made = planned(asked(A), replace(A, args=("--x",)), observed=NOT_LISTED)
+    assert [step.operation.kind for step in made.steps] == ["upload", "try", "settle", "start"]
+    assert made.steps[-1].after == (1, 3)
+    assert made.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
+
+
+def test_a_start_that_the_engine_took_on_and_forgot_is_no_new_job() -> None:
+    made = planned(asked(A, accepted=True), A, observed=NOT_LISTED)
+    assert made.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
+    assert made.steps[-1].operation.restore is not None  # type: ignore[union-attr]
+
+
+def test_silence_does_not_turn_a_start_without_an_answer_into_a_stop() -> None:
+    silent = Observation({}, unreachable={"edge-a": "no answer"})
+    made = planned(asked(A), replace(A, args=("--x",)), observed=silent)
+    assert "settle" in [step.operation.kind for step in made.steps]
+
+
+def test_a_failed_drain_does_not_keep_its_producer_down() -> None:
+    new = (
+        replace(A, sink=Link("tcp://cloud:1883", "T-9")),
+        replace(B, source=Link("tcp://cloud:1883", "T-9")),
+    )
+    made = planned(deployed(A, B), *new)
+    start = next(s for s in made.steps if str(s.operation) == "start A on edge-a")
+    clear = next(s for s in made.steps if str(s.operation).startswith("clear A"))
+    assert start.whatever == {clear.id}
+
+
+def test_what_a_reader_is_owed_is_drained_though_nobody_leaves_its_link() -> None:
+    inventory = deployed(B)
+    owed = replace(inventory.sessions[0], owed=(("p", 1, 3),))
+    made = planned(replace(inventory, sessions=(owed,)))
+    assert "[] -> #1 drain cloud/T-2 for B: left from before" in str(made)
+
+
+def test_a_producer_that_has_stopped_before_is_drained() -> None:
+    inventory = deployed(A, B)
+    ended = replace(inventory.jobs["A"], ended=True, savepoint="file:/s")
+    inventory = replace(inventory, jobs={**inventory.jobs, "A": ended})
+    stopped = replace(A, state=DesiredState.STOPPED)
+    assert "drain cloud/T-2 for B: A left it" in str(planned(inventory, stopped))
+
+
+def test_a_stopped_job_that_was_edited_is_an_update() -> None:
+    ended = replace(deployed(A).jobs["A"], ended=True, savepoint="file:/s")
+    made = planned(
+        replace(deployed(A), jobs={"A": ended}),
+        replace(A, state=DesiredState.STOPPED, args=("--x",)),
+    )
+    assert (made.jobs[0].action, made.jobs[0].reason) == (
+        "update",
+        "args changed; stopped, as wanted",
+    )
+    assert made.empty
+
+
+def test_of_a_jar_that_tells_no_numbers_nothing_is_known() -> None:
+    foreign = replace(A, args=("--in={source_topic}",))
+    sink = sink_client_id(INSTALLATION, "A", A.source)
+    made = planned(deployed(foreign, B))
+    drain = next(s.operation for s in made.steps if isinstance(s.operation, Drain))
+    assert drain.silent == (sink,)
+    assert "release cloud/T-2 of B: left; abandons what is queued (number not known)" in str(made)

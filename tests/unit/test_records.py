@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from speck.change import Change, OperationRecord, OperationState
-from speck.clock import SystemClock
+from speck.change import Change, ChangeState, OperationRecord, OperationState
+from speck.clock import SystemClock, rfc3339
 from speck.errors import StoreError
 from speck.inventory import Deployed, Session
 from speck.model import Job, Link
 from speck.plan import Action, JobChange, Plan, Step, Upload
-from speck.records import Records, scope_of
+from speck.records import Batch, Records, scope_of
 from speck.schema import site_from_data
 from tests.memory_fog import site_body
 
@@ -102,9 +103,22 @@ def test_links_read_outside_are_those_of_other_scopes(records: Records, path: Pa
     assert records.links_read_outside({"c", "d"}) == frozenset()
     again = reopened(records, path)
     assert again.links_read_outside({"d"}) == {LINK}
-    again.write(again.drop_session("c", "r-1"))
+    again.write(again.drop_session("c", "r-1", "a"))
     assert again.links_read_outside({"d"}) == frozenset()
     again.store.close()
+
+
+def test_one_client_id_may_have_a_session_at_each_broker(records: Records) -> None:
+    there = Session("dashboard", Link("tcp://b:1883", "T-1"), "b", None)
+    here = Session("dashboard", LINK, "a", None)
+    records.write(records.put_session("c", here), records.put_session("c", there))
+    assert records.inventory("c").sessions == (here, there)
+    assert records.session("c", "dashboard", "b") == there
+    assert records.readers_outside({"d"}) == {
+        ("tcp://a:1883", "dashboard"): "c",
+        ("tcp://b:1883", "dashboard"): "c",
+    }
+    assert records.readers_outside({"c"}) == {}
 
 
 def test_a_change_is_kept_with_its_operations_in_order(records: Records) -> None:
@@ -168,3 +182,118 @@ def test_what_is_written_together_is_written_as_one(records: Records) -> None:
     with pytest.raises(TypeError):
         records.write({"site/a": {"x": 1}}, {"site/b": {"x": object()}})
     assert records.store.get("site/a") is None
+
+
+def test_who_writes_at_the_same_time_shares_one_synced_write(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+    writing, go_on = threading.Event(), threading.Event()
+    write = records.store.write
+
+    def slow(batch: Batch) -> None:
+        batches.append(len(batch))
+        writing.set()
+        assert go_on.wait(20)
+        write(batch)
+
+    monkeypatch.setattr(records.store, "write", slow)
+    threads = [
+        threading.Thread(target=records.write, args=({f"x/{n}": {"n": n}}, records.event("x", "")))
+        for n in range(9)
+    ]
+    threads[0].start()
+    assert writing.wait(20)
+    for thread in threads[1:]:
+        thread.start()
+    until = time.monotonic() + 20
+    while records.queued < 8 and time.monotonic() < until:
+        time.sleep(0.001)
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert batches == [2, 16]
+    assert len(list(records.store.scan("x/"))) == 9
+    assert [event["id"] for event in records.events()] == list(range(1, 10))
+
+
+def test_what_cannot_be_written_spoils_only_its_own(records: Records) -> None:
+    outcomes: list[str] = []
+    lock = threading.Lock()
+
+    def write(n: int) -> None:
+        try:
+            bad = object() if n % 2 else 0
+            records.write({f"x/{n}": {"n": bad}}, records.event("x", ""))
+            said = "written"
+        except TypeError:
+            said = "refused"
+        with lock:
+            outcomes.append(said)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(outcomes) == ["refused"] * 8 + ["written"] * 8
+    assert len(list(records.store.scan("x/"))) == 8
+    assert [event["id"] for event in records.events()] == list(range(1, 9))
+
+
+def test_only_the_newest_events_are_kept(
+    records: Records, monkeypatch: pytest.MonkeyPatch, path: Path
+) -> None:
+    monkeypatch.setattr("speck.retention.EVENTS", 3)
+    for n in range(5):
+        records.write(records.event("x", str(n)))
+    assert [event["id"] for event in records.events()] == [3, 4, 5]
+    again = reopened(records, path)
+    again.write(again.event("x", "5"))
+    assert [event["id"] for event in again.events()] == [4, 5, 6]
+    again.store.close()
+
+
+def change(identity: str, composition: str | None = "c", job_name: str | None = None) -> Change:
+    step = Step(1, Upload("a", "1" * 8), (), "needed")
+    return Change(identity, Plan(composition, (), (step,)), 1, "now", job_name)
+
+
+def put(records: Records, made: Change) -> None:
+    records.write(records.put_change(made), records.put_operations(made.id, made.operations))
+
+
+def test_only_the_newest_changes_of_each_scope_are_kept(
+    records: Records, monkeypatch: pytest.MonkeyPatch, path: Path
+) -> None:
+    monkeypatch.setattr("speck.retention.CHANGES_OF_A_SCOPE", 2)
+    for n in range(3):
+        put(records, change(f"{n}c"))
+        put(records, change(f"{n}j", None, "A"))
+    assert [head["id"] for head in records.changes()] == ["1c", "1j", "2c", "2j"]
+    assert records.operations("0c") == []
+    again = reopened(records, path)
+    put(again, change("1c"))  # its outcome: no new one
+    put(again, change("3c"))
+    assert [head["id"] for head in again.changes()] == ["1j", "2c", "2j", "3c"]
+    again.store.close()
+
+
+def test_only_the_newest_changes_are_kept_over_all_scopes(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speck.retention.CHANGES", 2)
+    for n in range(4):
+        made = change(f"{n}", None, f"job-{n}")
+        made.state = ChangeState.BLOCKED if n == 0 else ChangeState.DONE
+        put(records, made)
+    assert [head["id"] for head in records.changes()] == ["0", "3"], "0 is still under way"
+
+
+def test_answers_to_idempotency_keys_are_kept_for_a_day(records: Records, path: Path) -> None:
+    old, new = "2020-01-01T00:00:00.000Z", rfc3339(SystemClock().now())
+    records.write({"idem/1": {"at": old}, "idem/2": {"at": new}})
+    again = reopened(records, path)
+    again.write({"idem/3": {"at": new}})
+    assert [key for key, _ in again.store.scan("idem/")] == ["idem/2", "idem/3"]
+    again.store.close()

@@ -282,8 +282,7 @@ def test_a_token_is_shown_once(bench: Bench) -> None:
 def test_metrics_tell_of_sites_jobs_changes_and_requests(deployed: Bench) -> None:
     deployed.world.engine("http://edge-b:8081").unreachable = True
     deployed.client.get("/nothing")
-    until_fresh = deployed.service.views
-    until_fresh._looks.clear()
+    deployed.service.views.forget("edge-b")
     text = deployed.client.get("/metrics").text
     for line in (
         'speck_site_up{site="edge-a"} 1.0',

@@ -157,7 +157,17 @@ def test_replay_uses_the_credentials_of_the_home(
     assert "cannot read the credentials" in missing.stderr
     folder = tmp_path / "offline" / "credentials"
     folder.mkdir(parents=True)
-    (folder / "edge-s").write_text("user=u\npassword=p=q\n")
+    file = folder / "edge-s"
+    file.write_text("user=u\npassword=p=q\nca=ca.pem\n")
+    file.chmod(0o644)
+    assert f"run: chmod 0600 {file}" in speck("replay", "trace.csv").stderr
+    file.chmod(0o600)
     assert speck("replay", "trace.csv").exit_code == 0
     assert replays[0].logins is not None
     assert replays[0].logins["S"].password == "p=q"
+    assert replays[0].logins["S"].ca == folder / "ca.pem"
+    file.write_text("user=u\npassword=p=q\naddress=tcp://elsewhere:1883\n")
+    foreign = speck("replay", "trace.csv")
+    assert foreign.exit_code == 1
+    assert "they are for tcp://elsewhere:1883" in foreign.stderr
+    assert len(replays) == 1

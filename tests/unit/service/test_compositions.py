@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,8 @@ from speck.errors import (
 from speck.model import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.service.jobs import Answer
+from tests.memory_fog import make_jar
 from tests.service_helpers import (
     DONE,
     LIMIT_S,
@@ -166,9 +169,38 @@ def test_an_idempotency_key_replays_the_first_answer(service: Service) -> None:
     first = service.compositions.apply(composition(A), request)
     service.compositions.apply(composition(A, B), DONE)
     again = service.compositions.apply(composition(A), request)
-    assert again.status == 202
+    assert (again.status, again.body["state"]) == (200, "done")
     assert again.body["change"] == first.body["change"]
+    unwaited = service.compositions.apply(composition(A), Request(idempotency_key="k-1"))
+    assert (unwaited.status, "state" in unwaited.body) == (202, False)
+    assert unwaited.location == f"/changes/{first.body['change']}"
     assert states(service) == {"A": "running", "B": "running"}
+
+
+def test_a_replay_waits_for_the_change_that_it_names(service: Service) -> None:
+    engine("edge-a").hold_starts = True
+    first = service.compositions.apply(composition(A), Request(idempotency_key="k-1"))
+    answers: list[Answer] = []
+    request = Request(wait_s=LIMIT_S, idempotency_key="k-1")
+    waiting = threading.Thread(
+        target=lambda: answers.append(service.compositions.apply(composition(A), request))
+    )
+    waiting.start()
+    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    engine("edge-a").let_go()
+    waiting.join(LIMIT_S)
+    (again,) = answers
+    assert (again.status, again.body["state"]) == (200, "done")
+    assert again.body["change"] == first.body["change"]
+
+
+def test_an_idempotency_key_is_kept_for_a_day(service: Service) -> None:
+    request = Request(wait_s=LIMIT_S, idempotency_key="k-1")
+    first = service.compositions.apply(composition(A), request)
+    ((key, record),) = service.records.store.scan("idem/")
+    service.records.write({key: {**record, "at": "2020-01-01T00:00:00.000Z"}})
+    again = service.compositions.apply(composition(A), request)
+    assert again.body["change"] != first.body["change"]
 
 
 def test_an_idempotency_key_with_another_body_is_refused(service: Service) -> None:
@@ -340,6 +372,29 @@ def test_rollback_applies_an_earlier_revision_as_a_new_one(service: Service) -> 
     assert [r["revision"] for r in revisions] == [1, 2, 3]
     with pytest.raises(NotFoundError, match="cannot find revision 9 of composition 'c'"):
         service.compositions.rollback("c", 9, DONE)
+
+
+def test_rollback_brings_back_the_code_that_ran(service: Service, tmp_path: Path) -> None:
+    make_jar(tmp_path / "jars", content=b"1")
+    service.compositions.apply(composition(A), DONE)
+    (one,) = engine("edge-a").running()
+    make_jar(tmp_path / "jars", content=b"2")
+    rebuilt = service.compositions.apply(composition(A), DONE)
+    assert rebuilt.body["revision"] == 2, "another jar is another version"
+    assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
+    (now,) = engine("edge-a").running()
+    assert now.submission.jar == one.submission.jar
+    assert service.compositions.plan("c")["operations"] == [], "the rolled back jar is desired"
+    assert service.compositions.drift("c") == {"drift": []}
+    anew = service.compositions.apply(composition(A), DONE)
+    assert anew.body["plan"]["summary"]["update"] == 1, "an apply looks at the file again"
+
+
+def test_rollback_needs_no_file_at_the_old_path(service: Service, tmp_path: Path) -> None:
+    service.compositions.apply(composition(A), DONE)
+    service.compositions.apply(composition({**A, "args": ["--x"]}), DONE)
+    (tmp_path / "jars" / "test-1.jar").unlink()
+    assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
 
 
 def test_a_stopped_job_keeps_its_session_and_comes_back_from_its_savepoint(

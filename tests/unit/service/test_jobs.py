@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from binders.memory import World
 from speck.errors import (
     ConflictError,
     EngineRefusedError,
@@ -274,3 +275,136 @@ def test_jobs_posted_at_the_same_time_do_not_wait_for_each_other(service: Servic
     for thread in threads:
         thread.join(LIMIT_S)
     assert [answer.status for answer in answers] == [201, 201]
+
+
+def failed_after_202(service: Service) -> None:
+    """A job whose start the engine refused when nobody waited for it any more."""
+    engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
+    assert service.jobs.post(job("A"), 0).status == 202
+    wait_until(lambda: not service.changes.all_under_way())
+    assert service.jobs.get("A")["state"] == "failed"
+
+
+def test_the_same_post_after_a_failure_tries_again(service: Service) -> None:
+    failed_after_202(service)
+    again = service.jobs.post(job("A"), LIMIT_S)
+    assert (again.status, again.body["state"]) == (201, "running")
+    assert again.body["revision"] == 1
+    assert service.jobs.post(job("A"), LIMIT_S).status == 200
+
+
+def test_a_retry_that_fails_takes_nothing_away(service: Service) -> None:
+    service.jobs.post(job("A"), LIMIT_S)
+    World.current().feed("tcp://edge-a.test:1883", "A-in", [b"1"], "sensor")
+    World.current().pump()
+    (running,) = engine("edge-a").running()
+    engine("edge-a").fail(running.id, "division by zero")
+    look_anew(service)
+    engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
+    with pytest.raises(EngineRefusedError):
+        service.jobs.post(job("A"), LIMIT_S)
+    assert service.jobs.get("A")["state"] == "failed"
+    assert len(broker("edge-a").sessions) == 1
+
+
+def test_the_same_post_while_it_is_under_way_is_202_with_its_change(service: Service) -> None:
+    engine("edge-a").hold_starts = True
+    first = service.jobs.post(job("A"), 0)
+    again = service.jobs.post(job("A"), 0)
+    assert again.status == 202
+    assert again.location == first.location
+    with pytest.raises(ConflictError, match="change it with PUT /jobs/A"):
+        service.jobs.post(job("A", args=["--x"]), 0)
+    engine("edge-a").let_go()
+    waited = service.jobs.post(job("A"), LIMIT_S)
+    assert waited.status in (200, 201)
+    assert engine("edge-a").count("submit") == 1
+
+
+def test_the_same_post_with_a_rebuilt_jar_is_refused(service: Service, tmp_path: Path) -> None:
+    service.jobs.post(job("A"), LIMIT_S)
+    make_jar(tmp_path / "jars", content=b"2")
+    with pytest.raises(ConflictError) as refused:
+        service.jobs.post(job("A"), LIMIT_S)
+    assert str(refused.value) == (
+        "cannot add job 'A': it is there with another jar of the same path;"
+        " change it with PUT /jobs/A"
+    )
+
+
+def test_a_refused_move_is_told_by_the_path_and_line_of_what_was_sent(service: Service) -> None:
+    service.jobs.post(job("A", source_site="cloud", sink_site="cloud"), LIMIT_S)
+    moved = job("A", "edge-c", source_site="cloud", sink_site="cloud")
+    with pytest.raises(InvalidError) as refused:
+        service.jobs.put("A", moved, LIMIT_S, {"site": 7}.get)
+    (problem,) = refused.value.problems
+    assert (problem.path, problem.line) == ("site", 7)
+    by_address = job(
+        "A",
+        site=None,
+        spe_address="http://edge-c.test:8081",
+        source_site="cloud",
+        sink_site="cloud",
+    )
+    with pytest.raises(InvalidError) as refused:
+        service.jobs.put("A", by_address, LIMIT_S)
+    assert [problem.path for problem in refused.value.problems] == ["spe_address"]
+
+
+def blocked(service: Service) -> str:
+    """The change of a new job at edge-a, which is silent."""
+    engine("edge-a").unreachable = True
+    change = str(service.jobs.post(job("A"), 0).body["change"])
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    return change
+
+
+def test_put_supersedes_a_blocked_change(service: Service) -> None:
+    first = blocked(service)
+    moved = service.jobs.put("A", job("A", "cloud"), LIMIT_S)
+    assert (moved.status, moved.body["site"]) == (200, "cloud")
+    old = service.changes.get(first)
+    assert old["state"] == "cancelled"
+    assert old["superseded_by"] == service.changes.all()[0]["id"]
+    engine("edge-a").unreachable = False
+    assert engine("edge-a").running() == []
+    assert broker("edge-a").sessions == {}
+
+
+def test_delete_supersedes_a_blocked_change(service: Service) -> None:
+    first = blocked(service)
+    engine("edge-a").refuse("upload", 10**6, UnreachableError("cannot reach edge-a"))
+    engine("edge-a").unreachable = False
+    before = service.changes.under_way("~A")
+    assert service.jobs.delete("A", LIMIT_S).status == 204
+    if before is not None:  # or edge-a was quicker
+        assert service.changes.get(first)["superseded_by"] is not None
+    assert service.jobs.all() == []
+    assert broker("edge-a").sessions == {}
+
+
+def test_what_is_refused_does_not_end_the_blocked_change(service: Service) -> None:
+    first = blocked(service)
+    with pytest.raises(InvalidError):
+        service.jobs.put("A", job("A", "nowhere"), LIMIT_S)
+    assert service.changes.get(first)["state"] == "blocked"
+
+
+def test_who_waits_for_a_superseded_post_leaves_its_successor_alone(service: Service) -> None:
+    engine("edge-a").unreachable = True
+    refusals: list[Exception] = []
+
+    def post() -> None:
+        try:
+            service.jobs.post(job("A"), LIMIT_S)
+        except ConflictError as error:
+            refusals.append(error)
+
+    waiting = threading.Thread(target=post)
+    waiting.start()
+    wait_until(lambda: any(r.change.state == "blocked" for r in service.changes.all_under_way()))
+    assert service.jobs.put("A", job("A", "cloud"), LIMIT_S).body["state"] == "running"
+    waiting.join(LIMIT_S)
+    assert len(refusals) == 1
+    wait_until(lambda: not service.changes.all_under_way())
+    assert service.jobs.get("A")["state"] == "running"

@@ -10,15 +10,18 @@ from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model import Site
 from speck.schema import site_from_data
 from speck.service import Service
+from speck.service.compositions import Request
 from tests.memory_fog import site_body
 from tests.service_helpers import (
     DONE,
     LIMIT_S,
+    broker,
     composition,
     engine,
     job,
     job_body,
     look_anew,
+    wait_until,
 )
 
 
@@ -117,8 +120,8 @@ def test_a_site_that_keeps_a_stopped_job_s_session_is_not_removed(service: Servi
 
 
 def test_a_silent_site_is_shown_as_unreachable(service: Service) -> None:
-    engine("edge-a").unreachable = True
-    look_anew(service)
+    engine("edge-a").unreachable = broker("edge-a").unreachable = True
+    service.views.forget("edge-a")
     assert service.sites.get("edge-a")["state"] == "unreachable"
     assert service.sites.get("edge-a")["slots"] == {"total": None, "free": None}
     assert [s["name"] for s in service.sites.all(state="unreachable")] == ["edge-a"]
@@ -157,3 +160,47 @@ def test_check_names_the_part_that_does_not_answer(service: Service) -> None:
     found = service.sites.check("edge-a")
     assert not found["ok"]
     assert [(f["part"], f["found"]) for f in found["findings"]] == [("engine", "no answer")]
+
+
+def test_a_site_is_not_removed_under_a_change_that_is_being_prepared(service: Service) -> None:
+    looking, go_on = threading.Event(), threading.Event()
+
+    def hold(kind: str, subject: str) -> None:
+        if kind == "view":
+            looking.set()
+            assert go_on.wait(LIMIT_S)
+
+    outcome: list[str] = []
+
+    def apply() -> None:
+        try:
+            service.compositions.apply(composition(job_body("A")), DONE)
+        except ConflictError as error:
+            outcome.append(str(error))
+
+    engine("edge-a").before = hold
+    applying = threading.Thread(target=apply)
+    applying.start()
+    assert looking.wait(LIMIT_S)
+    service.sites.delete("edge-a")
+    engine("edge-a").before = None
+    go_on.set()
+    applying.join(LIMIT_S)
+    assert outcome == [
+        "cannot start a change: site 'edge-a' was removed or changed meanwhile; try again"
+    ]
+    assert service.compositions.all() == []
+
+
+def test_a_site_is_not_removed_while_a_change_that_needs_it_waits(service: Service) -> None:
+    engine("edge-a").unreachable = broker("edge-a").unreachable = True
+    service.compositions.apply(composition(job_body("A")), Request())
+    for call in (
+        lambda: service.sites.delete("edge-a"),
+        lambda: service.sites.put(site("edge-a", "elsewhere")),
+    ):
+        with pytest.raises(ConflictError, match="site 'edge-a': it serves A; remove them first"):
+            call()
+    engine("edge-a").unreachable = broker("edge-a").unreachable = False
+    wait_until(lambda: not service.changes.all_under_way())
+    assert service.jobs.get("A")["state"] == "running"

@@ -1,5 +1,6 @@
 package io.speck.mqtt;
 
+import com.hivemq.client.internal.mqtt.message.publish.MqttPublish;
 import com.hivemq.client.mqtt.MqttGlobalPublishFilter;
 import com.hivemq.client.mqtt.datatypes.MqttQos;
 import com.hivemq.client.mqtt.datatypes.MqttTopic;
@@ -9,6 +10,7 @@ import com.hivemq.client.mqtt.mqtt5.Mqtt5ClientBuilder;
 import com.hivemq.client.mqtt.mqtt5.Mqtt5RxClient;
 import com.hivemq.client.mqtt.mqtt5.datatypes.Mqtt5UserProperties;
 import com.hivemq.client.mqtt.mqtt5.datatypes.Mqtt5UserProperty;
+import com.hivemq.client.mqtt.mqtt5.exceptions.Mqtt5SubAckException;
 import com.hivemq.client.mqtt.mqtt5.message.connect.Mqtt5Connect;
 import com.hivemq.client.mqtt.mqtt5.message.connect.connack.Mqtt5ConnAck;
 import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5Publish;
@@ -18,37 +20,35 @@ import com.hivemq.client.mqtt.mqtt5.message.subscribe.Mqtt5RetainHandling;
 import com.hivemq.client.mqtt.mqtt5.message.subscribe.Mqtt5Subscribe;
 import io.reactivex.disposables.CompositeDisposable;
 import io.reactivex.processors.UnicastProcessor;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /** MQTT 5, over HiveMQ's client. */
 final class Mqtt5Connection extends MqttConnection {
     private static final MqttUtf8String STAMP = MqttUtf8String.of(Stamp.PROPERTY);
+    // type, length, topic's length, packet id, properties' length, topic alias
+    private static final int PUBLISH_HEADERS = 1 + 4 + 2 + 2 + 4 + 3;
+    private static final int USER_PROPERTY = 1 + 2 + 2; // type, lengths of name and value
+    private static final int LONG_DIGITS = 19;
 
     private final Mqtt5RxClient client;
     private final MqttTopic topic;
     private final MqttQos qos;
     private final String stampPrefix;
-    private final boolean holdWithoutReaders;
     private final UnicastProcessor<Mqtt5Publish> outgoing = UnicastProcessor.create();
     private final CompositeDisposable flows = new CompositeDisposable();
     private boolean reader;
 
     /**
      * @param stampPrefix a sink's producer and epoch; null for a source
-     * @param holdWithoutReaders a sink's records that nobody has subscribed to are refused
      */
-    Mqtt5Connection(
-            LinkConfig link,
-            EventLoops loops,
-            Events events,
-            String stampPrefix,
-            boolean holdWithoutReaders) {
+    Mqtt5Connection(LinkConfig link, EventLoops loops, Events events, String stampPrefix) {
         super(link, loops, events);
         this.topic = MqttTopic.of(link.topic());
         this.qos = link.delivery().acknowledged() ? MqttQos.AT_LEAST_ONCE : MqttQos.AT_MOST_ONCE;
         this.stampPrefix = stampPrefix;
-        this.holdWithoutReaders = holdWithoutReaders;
         Mqtt5ClientBuilder builder =
                 ClientSettings.common(link, loops)
                         .useMqttVersion5()
@@ -68,11 +68,10 @@ final class Mqtt5Connection extends MqttConnection {
     @Override
     void open(boolean asReader) {
         reader = asReader;
-        if (reader) { // before connecting: a session that is present begins to send at once
-            flows.add(
-                    client.publishes(MqttGlobalPublishFilter.ALL)
-                            .subscribe(this::onMessage, error -> {}));
-        }
+        // before connecting: a session that is present begins to send at once
+        flows.add(
+                client.publishes(MqttGlobalPublishFilter.ALL)
+                        .subscribe(reader ? this::onMessage : this::onSaid, error -> {}));
         flows.add(client.connect(connect()).subscribe(this::connected, error -> {}));
     }
 
@@ -90,10 +89,12 @@ final class Mqtt5Connection extends MqttConnection {
     private void connected(Mqtt5ConnAck connAck) {
         int sendMaximum = connAck.getRestrictions().getReceiveMaximum();
         if (!reader) {
+            onMostPayload(connAck.getRestrictions().getMaximumPacketSize() - overhead());
             flows.add(client.publish(outgoing).subscribe(this::result, error -> {}));
-            onReady(connAck.isSessionPresent(), sendMaximum);
+            listen(() -> onReady(connAck.isSessionPresent(), sendMaximum));
             return;
         }
+        onAdmitted(connAck.isSessionPresent());
         Mqtt5Subscribe subscribe =
                 Mqtt5Subscribe.builder()
                         .addSubscription()
@@ -109,8 +110,47 @@ final class Mqtt5Connection extends MqttConnection {
                                 refused -> disconnect()));
     }
 
+    /** The most that a record's packet has besides the payload. */
+    private int overhead() {
+        int stamp =
+                stampPrefix == null
+                        ? 0
+                        : USER_PROPERTY + Stamp.PROPERTY.length() + utf8(stampPrefix) + LONG_DIGITS;
+        return PUBLISH_HEADERS + utf8(link.topic()) + stamp;
+    }
+
+    private static int utf8(String text) {
+        return text.getBytes(StandardCharsets.UTF_8).length;
+    }
+
+    /** A sink wants to know whether its link has readers; where it may not, it goes on without. */
+    private void listen(Runnable then) {
+        Mqtt5Subscribe subscribe =
+                Mqtt5Subscribe.builder()
+                        .addSubscription()
+                        .topicFilter(READERS + link.topic())
+                        .qos(MqttQos.AT_LEAST_ONCE)
+                        .applySubscription()
+                        .build();
+        flows.add(
+                client.subscribe(subscribe)
+                        .subscribe(
+                                granted -> then.run(),
+                                problem -> {
+                                    if (problem instanceof Mqtt5SubAckException) {
+                                        then.run();
+                                    } else {
+                                        disconnect();
+                                    }
+                                }));
+    }
+
+    private void onSaid(Mqtt5Publish message) {
+        onSaid(message.getTopic().toString(), message.getPayloadAsBytes());
+    }
+
     private void connectedAs() {
-        takeOver(client.getConfig().getConnectionConfig().orElseThrow());
+        takeOver(client.getConfig().getConnectionConfig().orElseThrow(), reader);
     }
 
     private void finish(Throwable cause) {
@@ -143,16 +183,16 @@ final class Mqtt5Connection extends MqttConnection {
             Throwable error = result.getError().get();
             boolean bad = error instanceof MqttEncodeException; // larger than the broker allows
             outcome = bad ? OutRecord.UNDELIVERABLE : OutRecord.CUT_OFF;
-            problem = error.toString();
+            onFailure(result.getPublish(), outcome, error.toString());
+            return;
         }
         onResult(result.getPublish(), outcome, problem);
     }
 
-    private int outcomeOf(Mqtt5PubAckReasonCode code) {
+    private static int outcomeOf(Mqtt5PubAckReasonCode code) {
         return switch (code) {
             case SUCCESS -> OutRecord.DELIVERED;
-            case NO_MATCHING_SUBSCRIBERS ->
-                    holdWithoutReaders ? OutRecord.REFUSED : OutRecord.DELIVERED;
+            case NO_MATCHING_SUBSCRIBERS -> OutRecord.UNREAD;
             case PAYLOAD_FORMAT_INVALID -> OutRecord.UNDELIVERABLE;
             default -> OutRecord.REFUSED;
         };
@@ -171,8 +211,19 @@ final class Mqtt5Connection extends MqttConnection {
     }
 
     @Override
+    boolean isNumbered() {
+        return true;
+    }
+
+    @Override
     byte[] payloadOf(Object message) {
         return ((Mqtt5Publish) message).getPayloadAsBytes();
+    }
+
+    @Override
+    int sizeOf(Object message) {
+        ByteBuffer payload = ((MqttPublish) message).getRawPayload(); // without a copy of it
+        return payload == null ? 0 : payload.remaining();
     }
 
     @Override

@@ -5,8 +5,10 @@ import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.security.SecureRandom;
 import java.util.Collection;
 import java.util.List;
+import java.util.random.RandomGenerator;
 import org.apache.flink.api.connector.sink2.Sink;
 import org.apache.flink.api.connector.sink2.SinkWriter;
 import org.apache.flink.api.connector.sink2.StatefulSinkWriter;
@@ -17,6 +19,8 @@ import org.apache.flink.core.io.SimpleVersionedSerializer;
 /** Publishes each record as one message of one topic. Runs at parallelism 1. */
 final class MqttSink implements Sink<byte[]>, SupportsWriterState<byte[], MqttSink.State> {
     private static final long serialVersionUID = 1L;
+    private static final long FRESH_SPREAD = 1L << 31;
+    private static final long NEXT_SPREAD = 1L << 24; // small: an attempt has room for many
 
     private final LinkConfig link;
     private final long attempt;
@@ -47,11 +51,7 @@ final class MqttSink implements Sink<byte[]>, SupportsWriterState<byte[], MqttSi
     @Override
     public StatefulSinkWriter<byte[], State> restoreWriter(
             WriterInitContext context, Collection<State> restored) {
-        long epoch =
-                newEpoch(
-                        System.currentTimeMillis() / 1000,
-                        context.getTaskInfo().getAttemptNumber(),
-                        restored);
+        long epoch = newEpoch(new SecureRandom(), restored);
         return new MqttSinkWriter(
                 link,
                 epoch,
@@ -63,17 +63,18 @@ final class MqttSink implements Sink<byte[]>, SupportsWriterState<byte[], MqttSi
 
     /**
      * Numbers given after the last checkpoint may go to other records after a restore, so each
-     * opening begins a new epoch, above all before: above the restored one, and above those of
-     * openings whose state was never saved, also within the same second.
-     *
-     * @param retry counts the openings within this incarnation
+     * opening begins a new epoch: above the restored one, and unlike those of openings whose state
+     * was never saved. The latter by chance: clocks step back, and what counts the openings forgets
+     * with the engine.
      */
-    long newEpoch(long unixSeconds, int retry, Collection<State> restored) {
-        long epoch = attempt << 32 | unixSeconds;
+    long newEpoch(RandomGenerator random, Collection<State> restored) {
+        long epoch = (attempt << 32) + random.nextLong(FRESH_SPREAD);
         for (State state : restored) {
-            epoch = Math.max(epoch, state.epoch + 1);
+            if (state.epoch >= epoch) {
+                epoch = state.epoch + 1 + random.nextLong(NEXT_SPREAD);
+            }
         }
-        return epoch + retry;
+        return epoch;
     }
 
     @Override

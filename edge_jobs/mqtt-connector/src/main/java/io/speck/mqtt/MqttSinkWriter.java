@@ -1,10 +1,12 @@
 package io.speck.mqtt;
 
+import com.hivemq.client.mqtt.mqtt5.exceptions.Mqtt5PubAckException;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.flink.api.common.operators.MailboxExecutor;
@@ -20,9 +22,10 @@ import org.slf4j.LoggerFactory;
  *
  * <p>At most a window of records is under way; when it is full the task yields to its mailbox. A
  * record leaves the window when the broker has taken it. After a loss of the connection all that
- * are left are sent again, in order and under the same numbers. A record that the broker refuses
- * stops the sending of new ones: when all before have an outcome, the refused are tried again, the
- * first alone, with a growing pause, and then the rest in order.
+ * are left are sent again, in order and under the same numbers. A record that the broker refuses,
+ * or that nobody has subscribed to although the link is said to have readers, stops the sending of
+ * new ones: when all before have an outcome, the refused are tried again, the first alone, with a
+ * growing pause, and then the rest in order.
  *
  * <p>All but the callbacks of {@link MqttConnection.Events} runs on the task's thread.
  */
@@ -33,6 +36,9 @@ final class MqttSinkWriter
     private static final long LONGEST_PAUSE_MS = 2000;
     private static final long LAST_WORD_MS = 1000;
     private static final long NEVER = Long.MAX_VALUE;
+
+    /** How much may wait for the broker, however many records the window allows. */
+    static final long MOST_PENDING_BYTES = 16 << 20;
 
     private final LinkConfig link;
     private final long epoch;
@@ -52,6 +58,10 @@ final class MqttSinkWriter
     private volatile long wakeAt = NEVER;
 
     private volatile int window;
+    private volatile MqttConnection lastReady;
+
+    /** As the job was told at its start, until the broker says otherwise. */
+    private volatile boolean hasReaders;
 
     private MqttConnection connection; // the one that `sent` went to; null: none yet
     private long reaped; // of this connection
@@ -61,8 +71,10 @@ final class MqttSinkWriter
     private boolean holding; // new records wait until the refused have gone
     private boolean retryPlanned;
     private long pauseMs = FIRST_PAUSE_MS;
+    private long pendingBytes;
     private long number;
-    private long announced;
+    private long announced; // the number in the last announcement over this connection
+    private long confirmed; // the last number whose announcement a broker has taken
     private CompletableFuture<?> announcement = CompletableFuture.completedFuture(null);
 
     MqttSinkWriter(
@@ -78,6 +90,7 @@ final class MqttSinkWriter
         this.mostBytes = mostBytes;
         this.mailbox = mailbox;
         this.window = link.window();
+        this.hasReaders = hasReaders;
         this.recordsSent = metrics.getNumRecordsSendCounter();
         this.bytesSent = metrics.getNumBytesSendCounter();
         this.failures = metrics.getNumRecordsSendErrorsCounter();
@@ -86,7 +99,7 @@ final class MqttSinkWriter
         this.undeliverable = metrics.counter("recordsUndeliverable");
         this.connections = metrics.counter("connections");
         String prefix = Stamp.prefix(producer, epoch);
-        this.supervisor = Supervisor.forWriter(link, prefix, hasReaders, this);
+        this.supervisor = Supervisor.forWriter(link, prefix, this);
         metrics.gauge("window", () -> window);
         metrics.gauge("connected", () -> supervisor.current().isReady() ? 1 : 0);
         supervisor.start();
@@ -99,11 +112,17 @@ final class MqttSinkWriter
             giveUp(payload.length, "it is larger than --max-record-bytes");
             return;
         }
-        while (pending() >= window) {
+        while (pending() >= window || pendingBytes >= MOST_PENDING_BYTES) {
             await(Math.max(1, sent.size() / 4));
             progress();
         }
+        MqttConnection known = lastReady;
+        if (known != null && !known.fits(payload.length)) { // before it has a number
+            giveUp(payload.length, "it is larger than the broker's Maximum Packet Size allows");
+            return;
+        }
         OutRecord record = new OutRecord(++number, payload);
+        pendingBytes += payload.length;
         recordsSent.inc();
         bytesSent.inc(payload.length);
         if (canSend()) {
@@ -113,15 +132,14 @@ final class MqttSinkWriter
         }
     }
 
-    /** Returns when the broker has taken everything. */
+    /** Returns when the broker has taken everything, and that this is so. */
     @Override
     public void flush(boolean endOfInput) throws InterruptedException, IOException {
         progress();
-        while (pending() > 0) {
+        while (pending() > 0 || !announce()) {
             await(sent.size());
             progress();
         }
-        announce();
     }
 
     @Override
@@ -152,22 +170,30 @@ final class MqttSinkWriter
     }
 
     private void send(OutRecord record) {
+        if (!connection.fits(record.payload.length)) { // numbered before this was known
+            giveUp(record, "it is larger than the broker's Maximum Packet Size allows");
+            return;
+        }
         sent.add(record);
         connection.send(record);
     }
 
     /** Takes note of what has happened on the network since, and goes on from there. */
     private void progress() {
-        reap();
-        MqttConnection current = supervisor.current();
-        if (current != connection || (connection.isEnded() && !sent.isEmpty())) {
-            startOver(current);
-        }
+        catchUp();
         if (holding && sent.isEmpty() && !retryPlanned) {
             planRetry();
         }
         while (!holding && !waiting.isEmpty() && connection.isReady() && sent.size() < window) {
             send(waiting.poll());
+        }
+    }
+
+    private void catchUp() {
+        reap();
+        MqttConnection current = supervisor.current();
+        if (current != connection || (connection.isEnded() && !sent.isEmpty())) {
+            startOver(current);
         }
     }
 
@@ -179,15 +205,24 @@ final class MqttSinkWriter
                     return; // and so are all behind it
                 }
                 case OutRecord.REFUSED -> refuse(record);
-                case OutRecord.UNDELIVERABLE -> giveUp(record.payload.length, record.problem);
-                default -> accepted();
+                case OutRecord.UNREAD -> {
+                    if (hasReaders) {
+                        record.problem = "nobody has subscribed to it";
+                        refuse(record);
+                    } else {
+                        accepted(record);
+                    }
+                }
+                case OutRecord.UNDELIVERABLE -> giveUp(record, record.problem);
+                default -> accepted(record);
             }
             sent.poll();
             reaped++;
         }
     }
 
-    private void accepted() {
+    private void accepted(OutRecord record) {
+        pendingBytes -= record.payload.length;
         if (holding && refused.isEmpty()) { // the one that was tried alone
             LOG.info("{} takes records again", link);
             holding = false;
@@ -205,6 +240,11 @@ final class MqttSinkWriter
     }
 
     /** Without this one record would hold all behind it for ever. */
+    private void giveUp(OutRecord record, String problem) {
+        pendingBytes -= record.payload.length;
+        giveUp(record.payload.length, problem);
+    }
+
     private void giveUp(int bytes, String problem) {
         LOG.error("cannot publish a record of {} bytes to {}: {}; it is left out", bytes, link, problem);
         undeliverable.inc();
@@ -220,10 +260,12 @@ final class MqttSinkWriter
             }
         } else {
             failures.inc(sent.size()); // at most once: what was on the wire stays there
+            sent.forEach(record -> pendingBytes -= record.payload.length);
             sent.clear();
         }
         takeBackRefused();
         holding = false;
+        announced = 0; // a broker that was killed may have forgotten it
         reaped = 0;
         connection = current;
     }
@@ -236,18 +278,28 @@ final class MqttSinkWriter
 
     private void planRetry() {
         retryPlanned = true;
-        supervisor.later(pauseMs, () -> mail(this::retry));
+        supervisor.later(pauseMs, () -> mail(this::retryAfterPause));
         pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2);
     }
 
-    private void retry() {
+    private void retryAfterPause() {
         retryPlanned = false;
-        progress();
+        retry();
+    }
+
+    /** Tries the first of the refused again. */
+    private void retry() {
+        catchUp();
         if (holding && sent.isEmpty() && connection.isReady()) {
             takeBackRefused();
-            wakeAt = reaped + 1;
-            send(waiting.poll());
+            if (waiting.isEmpty()) { // the one that was tried could not be sent at all
+                holding = false;
+            } else {
+                wakeAt = reaped + 1;
+                send(waiting.poll());
+            }
         }
+        progress();
     }
 
     /** Lets the task do other things until some records more are settled, or something happens. */
@@ -264,18 +316,47 @@ final class MqttSinkWriter
         wakeAt = NEVER;
     }
 
-    private void announce() {
+    /**
+     * Tells the world up to which number everything is out.
+     *
+     * @return whether the broker has taken that, if only over an earlier connection; if not, the
+     *     task is woken when it has, or when that can be tried again
+     */
+    private boolean announce() {
+        if (number == 0 || (connection != null && !connection.isNumbered())) {
+            return true;
+        }
         if (number == announced || connection == null || !connection.isReady()) {
-            return;
+            return number == confirmed;
         }
         announced = number;
         String json =
                 "{\"v\":1,\"at\":%d,\"producer\":%s,\"epoch\":%d,\"number\":%d}"
                         .formatted(
                                 System.currentTimeMillis(), Json.quoted(producer), epoch, number);
+        long upTo = number;
         announcement =
                 connection.publishRetained(
-                        "speck/sent/" + link.clientId(), json.getBytes(StandardCharsets.UTF_8));
+                        MqttConnection.SENT + link.clientId(),
+                        json.getBytes(StandardCharsets.UTF_8));
+        announcement.whenComplete((taken, problem) -> mail(() -> confirm(upTo, problem)));
+        return number == confirmed;
+    }
+
+    /** Any other problem than a refusal is the end of the connection: done again over the next. */
+    private void confirm(long upTo, Throwable problem) {
+        if (problem == null || isRefusal(problem)) {
+            if (problem != null) {
+                LOG.warn("cannot announce what was sent to {}", link, problem);
+            }
+            confirmed = upTo;
+        }
+        progress();
+    }
+
+    private static boolean isRefusal(Throwable problem) {
+        Throwable cause = problem instanceof CompletionException ? problem.getCause() : problem;
+        return cause instanceof Mqtt5PubAckException;
     }
 
     // ---- on the network thread
@@ -283,6 +364,7 @@ final class MqttSinkWriter
     @Override
     public void ready(MqttConnection ready, boolean sessionPresent, int sendMaximum) {
         window = Math.min(link.window(), sendMaximum);
+        lastReady = ready;
         connections.inc();
         mail(this::progress);
     }
@@ -295,6 +377,23 @@ final class MqttSinkWriter
         if (from.settled >= wakeAt) {
             wakeAt = NEVER;
             mail(this::progress);
+        }
+    }
+
+    @Override
+    public void said(MqttConnection from, String topic, byte[] payload) {
+        String text = new String(payload, StandardCharsets.UTF_8);
+        switch (text) {
+            case "some" -> hasReaders = true;
+            case "none" -> {
+                hasReaders = false;
+                mail(
+                        () -> {
+                            pauseMs = FIRST_PAUSE_MS;
+                            retry();
+                        });
+            }
+            default -> LOG.warn("cannot read what is said on {}: \"{}\"", topic, text);
         }
     }
 

@@ -5,7 +5,7 @@ final class OutRecord {
     static final int UNDER_WAY = 0;
     static final int DELIVERED = 1;
 
-    /** Not taken by the broker now (no reader, not allowed, quota): worth another try. */
+    /** Not taken by the broker now (not allowed, quota): worth another try. */
     static final int REFUSED = 2;
 
     /** Never to be taken by the broker (too large). */
@@ -13,6 +13,9 @@ final class OutRecord {
 
     /** The connection ended before: the writer notices that by itself. */
     static final int CUT_OFF = 4;
+
+    /** Nobody has subscribed to the topic: the broker has dropped it. */
+    static final int UNREAD = 5;
 
     final long number;
     final byte[] payload;

@@ -39,11 +39,10 @@ public final class Relay {
                         new LinkConfig(at, out, id + "-out", delivery, window),
                         loops,
                         copier,
-                        null,
-                        false);
+                        null);
         copier.reader =
                 new Mqtt5Connection(
-                        new LinkConfig(at, in, id, delivery, window), loops, copier, null, false);
+                        new LinkConfig(at, in, id, delivery, window), loops, copier, null);
         copier.writer.open(false);
     }
 
@@ -64,7 +63,7 @@ public final class Relay {
         @Override
         public void arrived(MqttConnection connection) {
             Object message;
-            while ((message = reader.inbox.poll()) != null) {
+            while ((message = reader.poll()) != null) {
                 writer.send(new OutRecord(0, reader.payloadOf(message)));
             }
             reader.resumeIfDrained();

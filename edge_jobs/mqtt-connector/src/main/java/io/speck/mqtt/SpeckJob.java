@@ -15,9 +15,9 @@ import org.slf4j.LoggerFactory;
  * <pre>
  * --job-name NAME  --client-id ID  --epoch N (this incarnation's attempt)
  * --source-broker tcp://HOST:PORT  --source-topic TOPIC
- * --sink-broker tcp://HOST:PORT    --sink-topic TOPIC
+ * --sink-broker tcp://HOST:PORT    --sink-topic TOPIC   (ssl://HOST:PORT: encrypted)
  * --delivery at_most_once|at_least_once|exactly_once   (at_least_once)
- * --sink-readers none|some                             (none)
+ * --sink-readers none|some                             (none; until the broker says otherwise)
  * --receive-maximum N   most messages unacknowledged at once, to 65534 (10000)
  * --sink-window N       most messages under way at once, to 65534 (2000)
  * --max-record-bytes N  the sink broker's message_size_limit (1048576); larger ones are left out

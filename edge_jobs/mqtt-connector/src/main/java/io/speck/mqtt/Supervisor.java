@@ -24,7 +24,6 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
     private final LinkConfig link;
     private final boolean reader;
     private final String stampPrefix;
-    private final boolean holdWithoutReaders;
     private final MqttConnection.Events listener;
     private final EventLoops loops = EventLoops.lease();
 
@@ -40,25 +39,20 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
             LinkConfig link,
             boolean reader,
             String stampPrefix,
-            boolean holdWithoutReaders,
             MqttConnection.Events listener) {
         this.link = link;
         this.reader = reader;
         this.stampPrefix = stampPrefix;
-        this.holdWithoutReaders = holdWithoutReaders;
         this.listener = listener;
     }
 
     static Supervisor forReader(LinkConfig link, MqttConnection.Events listener) {
-        return new Supervisor(link, true, null, false, listener);
+        return new Supervisor(link, true, null, listener);
     }
 
     static Supervisor forWriter(
-            LinkConfig link,
-            String stampPrefix,
-            boolean holdWithoutReaders,
-            MqttConnection.Events listener) {
-        return new Supervisor(link, false, stampPrefix, holdWithoutReaders, listener);
+            LinkConfig link, String stampPrefix, MqttConnection.Events listener) {
+        return new Supervisor(link, false, stampPrefix, listener);
     }
 
     /** Starts connecting; returns at once. */
@@ -106,6 +100,16 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
     }
 
     @Override
+    public void admitted(MqttConnection connection, boolean sessionPresent) {
+        listener.admitted(connection, sessionPresent);
+    }
+
+    @Override
+    public void said(MqttConnection connection, String topic, byte[] payload) {
+        listener.said(connection, topic, payload);
+    }
+
+    @Override
     public void ended(MqttConnection connection, Throwable cause) {
         listener.ended(connection, cause);
         if (!closing) {
@@ -148,7 +152,7 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
         MqttConnection next =
                 oldProtocol
                         ? new Mqtt3Connection(link, loops, this)
-                        : new Mqtt5Connection(link, loops, this, stampPrefix, holdWithoutReaders);
+                        : new Mqtt5Connection(link, loops, this, stampPrefix);
         current = next; // before opening: messages may come before we know that we are connected
         next.open(reader);
     }
