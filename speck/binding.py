@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from speck.errors import PermanentError
-from speck.observed import BrokerView, EngineView, RunState
+from speck.observed import BrokerView, EngineJob, EngineView, RunState
 
 
 class EngineCapability(StrEnum):
@@ -116,6 +116,10 @@ class StreamEngine(Protocol):
 
     def view(self) -> EngineView:
         """Version, slots and all jobs, in as few requests as the engine allows."""
+
+    def jobs(self) -> Mapping[str, EngineJob]:
+        """Every job the engine knows, by id, in one request: asked again and again while
+        something waits for one of them."""
 
     def upload(self, jar_file: Path, sha256: str) -> None:
         """Make the artifact available at the site; nothing happens when it is there."""

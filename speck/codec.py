@@ -56,6 +56,7 @@ def deployed_to_json(deployed: Deployed) -> JsonObject:
         "base": deployed_to_json(deployed.base) if deployed.base else None,
         "accepted": deployed.accepted,
         "void": deployed.void,
+        "former_sinks": list(deployed.former_sinks),
     }
 
 
@@ -71,6 +72,7 @@ def deployed_from_json(data: JsonObject) -> Deployed:
         base=deployed_from_json(data["base"]) if data["base"] else None,
         accepted=data.get("accepted", False),
         void=data.get("void", False),
+        former_sinks=tuple(data.get("former_sinks", ())),
     )
 
 

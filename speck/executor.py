@@ -13,7 +13,7 @@ import itertools
 import queue
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +22,7 @@ from speck.change import Change, ChangeState, OperationRecord, OperationState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
-from speck.observed import EngineView
+from speck.observed import EngineJob
 from speck.operations import Done, Operations, Outcome, Waiting
 from speck.plan import Operation
 from speck.records import Batch, Records
@@ -39,7 +39,7 @@ class Bounds:
     workers: int = 256
     per_site: int = 16
     poll_s: float = 0.05
-    poll_most_s: float = 0.3
+    poll_most_s: float = 0.2
     retry_first_s: float = 0.2
     retry_most_s: float = 5.0
     retry_for_s: float = 60.0
@@ -55,7 +55,7 @@ class _Result:
 @dataclass(frozen=True, slots=True)
 class _Look:
     site: str
-    view: EngineView | None
+    jobs: Mapping[str, EngineJob] | None
     error: BaseException | None
 
 
@@ -191,7 +191,7 @@ class Execution:
             if now > wait.until and not blocked:  # time spent without an answer does not count
                 del self._waits[step_id]
                 self._fail(step_id, PermanentError(_overdue(wait.waiting)))
-            elif wait.waiting.site is None and wait.waiting.ready(_NO_VIEW):
+            elif wait.waiting.site is None and wait.waiting.ready({}):
                 self._end_wait(step_id, wait)
 
     def _launch(self, pool: ThreadPoolExecutor) -> None:
@@ -236,7 +236,7 @@ class Execution:
 
             def work(site: str = site) -> None:
                 try:
-                    self._inbox.put(_Look(site, self.connections.engine(site).view(), None))
+                    self._inbox.put(_Look(site, self.connections.engine(site).jobs(), None))
                 except BaseException as error:  # the loop decides by type
                     self._inbox.put(_Look(site, None, error))
 
@@ -271,7 +271,7 @@ class Execution:
         now = self._looked[look.site] = self.clock.monotonic()
         waiting = [(i, w) for i, w in self._waits.items() if w.waiting.site == look.site]
         for step_id, wait in waiting:
-            if look.view is None:
+            if look.jobs is None:
                 if isinstance(look.error, SpeckError):  # no word about the job: go on waiting
                     self._by_id[step_id].error = str(look.error)
                     self._mark_blocked(step_id)
@@ -281,7 +281,7 @@ class Execution:
                 continue
             if self._unblock(step_id):
                 wait.until = now + wait.waiting.limit_s
-            if wait.waiting.ready(look.view):
+            if wait.waiting.ready(look.jobs):
                 self._end_wait(step_id, wait)
         # looks cost a small site's engine as much as work does: ask less and less often
         longer = 1.5 * self._patience.get(look.site, self.bounds.poll_s)
@@ -454,9 +454,6 @@ class Execution:
             self.change.state = ChangeState.DONE
         self.change.ended = rfc3339(self.clock.now())
         return self.change.state
-
-
-_NO_VIEW = EngineView("", None, {})
 
 
 def _overdue(waiting: Waiting) -> str:

@@ -18,6 +18,10 @@ class Deployed:
     `ended` is true once speck itself brought it to an end; `savepoint` then says where it left
     its state (None: cancelled, or stateless). `void`: it has left no state and never will,
     since the engine refused its id, or it was burnt, or ended before its first checkpoint.
+
+    `former_sinks` are the client ids, oldest first, under which earlier incarnations told the
+    last number that they sent over the same sink link: the id changes with the job's source,
+    and what was sent under an old one may still wait for a slow reader.
     """
 
     job: Job
@@ -29,6 +33,7 @@ class Deployed:
     base: Deployed | None = None
     accepted: bool = False
     void: bool = False
+    former_sinks: tuple[str, ...] = ()
 
     @property
     def may_arrive(self) -> bool:

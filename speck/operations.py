@@ -7,7 +7,7 @@ or a `Waiting` that says which engine view means that it is done.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from speck.connections import Connections
 from speck.contract import render_args
 from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError, SpeckError
 from speck.inventory import Deployed, Session
-from speck.observed import BrokerView, EngineView, RunState
+from speck.observed import BrokerView, EngineJob, RunState
 from speck.plan import (
     Cancel,
     Clear,
@@ -53,7 +53,7 @@ class Waiting:
     """
 
     site: str | None
-    ready: Callable[[EngineView], bool]
+    ready: Callable[[Mapping[str, EngineJob]], bool]
     finish: Callable[[], Done | Waiting]
     limit_s: float
     overdue: Callable[[], str]
@@ -149,12 +149,17 @@ class Operations:
         return Done(self._records.drop_session(self._scope, operation.client_id, operation.site))
 
     def _forget(self, operation: Forget) -> Outcome:
-        self._connections.broker(operation.sink_site).forget(operation.sink_client_id)
+        self._forget_sinks(operation.sink_site, operation.sinks)
         return Done(self._records.drop_deployed(self._scope, operation.job_name))
 
     def _clear(self, operation: Clear) -> Outcome:
-        self._connections.broker(operation.site).forget(operation.sink_client_id)
+        self._forget_sinks(operation.site, operation.sinks)
         return Done()
+
+    def _forget_sinks(self, site: str, sinks: tuple[str, ...]) -> None:
+        broker = self._connections.broker(site)
+        for sink in sinks:
+            broker.forget(sink)
 
     def _drain(self, operation: Drain) -> Outcome:
         return Draining(
@@ -178,8 +183,8 @@ class Operations:
         engine.stop(operation.engine_job_id, target, trigger)
         asked = [self._clock.monotonic()]
 
-        def ready(view: EngineView) -> bool:
-            job = view.jobs.get(operation.engine_job_id)
+        def ready(jobs: Mapping[str, EngineJob]) -> bool:
+            job = jobs.get(operation.engine_job_id)
             if job is None or job.state.terminal:
                 return True
             return self._clock.monotonic() - asked[0] > _ASK_AGAIN_S
@@ -208,8 +213,8 @@ class Operations:
         engine = self._connections.engine(operation.site)
         engine.cancel(operation.engine_job_id)
 
-        def gone(view: EngineView) -> bool:
-            job = view.jobs.get(operation.engine_job_id)
+        def gone(jobs: Mapping[str, EngineJob]) -> bool:
+            job = jobs.get(operation.engine_job_id)
             return job is None or job.state.terminal
 
         return Waiting(
@@ -250,8 +255,8 @@ class Operations:
 
         seen: list[RunState] = []
 
-        def settled(view: EngineView) -> bool:
-            job = view.jobs.get(job_id)
+        def settled(jobs: Mapping[str, EngineJob]) -> bool:
+            job = jobs.get(job_id)
             if job is None or not (job.state is RunState.RUNNING or job.state.terminal):
                 return False
             seen.append(job.state)
@@ -281,7 +286,13 @@ class Operations:
             old, savepoint = self._newest_state(old)
         while old is not None and old.void:
             old = old.base
-        deployed = Deployed(operation.job, operation.attempt, operation.engine_job_id, base=old)
+        deployed = Deployed(
+            operation.job,
+            operation.attempt,
+            operation.engine_job_id,
+            base=old,
+            former_sinks=operation.former_sinks,
+        )
         self._records.write(self._records.put_deployed(self._scope, deployed))
         submission = self._submission(operation, operation.sink_has_readers, savepoint)
         try:
@@ -413,7 +424,7 @@ class Draining:
             )
         return Waiting(
             None,
-            lambda view: self.clock.monotonic() - self.looked >= self.patience.drain_poll_s,
+            lambda _: self.clock.monotonic() - self.looked >= self.patience.drain_poll_s,
             self.look,
             float("inf"),
             lambda: "",

@@ -162,7 +162,10 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start an incarnation and see all its tasks run."""
+    """Start an incarnation and see all its tasks run.
+
+    `former_sinks`: see `speck.inventory.Deployed`.
+    """
 
     kind: ClassVar[str] = "start"
     job: Job
@@ -170,6 +173,7 @@ class Start:
     engine_job_id: str
     sink_has_readers: bool
     restore: Restore | None = None
+    former_sinks: tuple[str, ...] = ()
 
     @property
     def site(self) -> str:
@@ -207,7 +211,7 @@ class Forget:
     site: str
     job_name: str
     sink_site: str
-    sink_client_id: str
+    sinks: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"forget {self.job_name}"
@@ -215,13 +219,13 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Drop what a sink said of a link that its job has left: nobody drains it any more, and it
+    """Drop what a job's sinks said of a link that it has left: nobody drains it any more, and it
     must not pass for the sink's word on its new link."""
 
     kind: ClassVar[str] = "clear"
     site: str
     job_name: str
-    sink_client_id: str
+    sinks: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"clear {self.job_name}'s numbers at {self.site}"

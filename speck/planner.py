@@ -10,8 +10,9 @@ docs/architecture.md and no others:
     incarnation: until that runs, the old session is the way back; one of a reader outside
     speck after its link's leaving producers have stopped, and before that reader's next one on
     the same broker is reserved, since both are one;
-(d) a sink's last number is dropped after the drains that go by it; the job's next incarnation,
-    if it speaks at the same place of another link, waits until that is over, done or not;
+(d) a sink's last number is dropped when its job leaves the sink's link, after the drains that
+    go by it; the job's next incarnation, if it speaks at the same place of another link, waits
+    until that is over, done or not;
 (e) within one job: the jar is there and `main` was tried before it stops, it stops before it
     starts; a start that needs a slot waits for stops that free one.
 
@@ -319,7 +320,10 @@ class _Planner:
         tells = reader is not None and tells_numbers(reader.job)
         if view is None or not (tells or session.client_id in view.taken):
             return None
-        sinks = [self._sink_of(deployed) for deployed in self.producers.get(session.link, ())]
+        sinks: list[str] = []
+        for deployed in self.producers.get(session.link, ()):
+            former = [sink for sink in deployed.former_sinks if sink in view.sent]
+            sinks += [self._sink_of(deployed), *former]  # a former one may have sent nothing
         return view.lag(session.client_id, sinks)
 
     def _still_fed(self, link: Link) -> bool:
@@ -397,13 +401,14 @@ class _Planner:
         if not producers and not (client_id in self.owed and self._drains(decision)):
             return None
         left = [d.old for d in producers if d.old]
-        silent = [self._sink_of(each) for each in left if not tells_numbers(each.job)]
+        told_by = [sink for each in left for sink in self._sinks_of(each)]
+        silent = [s for d in left if not tells_numbers(d.job) for s in self._sinks_of(d)]
         operation = Drain(
             old.job.source_site,
             source,
             client_id,
             decision.job_name,
-            tuple(sorted(map(self._sink_of, left))),
+            tuple(sorted(told_by)),
             old.job.site,
             old.engine_job_id,
             tuple(sorted(silent)),
@@ -426,6 +431,17 @@ class _Planner:
     def _sink_of(self, deployed: Deployed) -> str:
         job = deployed.job
         return sink_client_id(self.installation, job.job_name, job.source)
+
+    def _sinks_of(self, deployed: Deployed) -> tuple[str, ...]:
+        """Every id under which a last number may stand that went over the job's sink link."""
+        return (*deployed.former_sinks, self._sink_of(deployed))
+
+    def _former_sinks(self, old: Deployed | None, new: Job) -> tuple[str, ...]:
+        """The ids to remember when `new` follows `old`: none when the sink link is another."""
+        if old is None or old.job.sink != new.sink:
+            return ()
+        own = sink_client_id(self.installation, new.job_name, new.source)
+        return tuple(sink for sink in self._sinks_of(old) if sink != own)[-_FORMER_SINKS:]
 
     def _upload(self, job: Job) -> int:
         key = (job.site, job.jar)
@@ -469,7 +485,8 @@ class _Planner:
         restore = None
         if old is not None and decision.keeps_state:
             restore = Restore(old.job.site, old.attempt, old.engine_job_id)
-        operation = Start(job, attempt, job_id, job.sink in self.read, restore)
+        former = self._former_sinks(decision.old, job)
+        operation = Start(job, attempt, job_id, job.sink in self.read, restore, former)
         reason = "new job" if decision.old is None else decision.reason
         whatever = frozenset(_ids([decision.clear_id]))
         decision.start_id = self._add(operation, after, reason, whatever)
@@ -501,31 +518,36 @@ class _Planner:
     def _forget(self, decision: _Decision, releases: dict[str, list[int]]) -> None:
         old = decision.old
         assert old is not None
-        sink = self._sink_of(old)
+        sinks = self._sinks_of(old)
         after = (
             *_ids([decision.stop_id]),
             *releases.get(decision.job_name, []),
-            *self.drains_of[sink],
+            *(step for sink in sinks for step in self.drains_of[sink]),
         )
-        operation = Forget(old.job.site, decision.job_name, old.job.sink_site, sink)
+        operation = Forget(old.job.site, decision.job_name, old.job.sink_site, sinks)
         decision.forget_id = self._add(operation, after, "removed")
 
     def _clear(self, decision: _Decision) -> None:
         """Drop what the sink said of the link that it leaves, once nobody drains by it.
 
-        It stands at the sink's broker under the id of the source link. Where the next
+        It stands at the sink's broker under the ids of the source links that the job had. While
+        the sink's link stays it is kept, since a later drain goes by it. Where the next
         incarnation speaks at the same place it starts after that, or the two would be mixed up;
         but a reader that cannot be drained does not keep it down: what is owed to that reader
         is noted with its session.
         """
         old, new = decision.old, decision.new
-        if old is None or new is None or (old.job.source, old.job.sink) == (new.source, new.sink):
+        if old is None or new is None:
             return
-        sink = self._sink_of(old)
-        after = (*_ids([decision.stop_id]), *self.drains_of[sink])
-        operation = Clear(old.job.sink_site, decision.job_name, sink)
+        own = sink_client_id(self.installation, new.job_name, new.source)
+        kept = {own, *self._former_sinks(old, new)} if old.job.sink == new.sink else set()
+        gone = tuple(sink for sink in self._sinks_of(old) if sink not in kept)
+        if not gone:
+            return
+        after = [*_ids([decision.stop_id]), *(s for sink in gone for s in self.drains_of[sink])]
+        operation = Clear(old.job.sink_site, decision.job_name, gone)
         step = self._add(operation, after, "its links changed")
-        if (old.job.source, old.job.sink.broker) == (new.source, new.sink.broker):
+        if own in gone and old.job.sink.broker == new.sink.broker:
             decision.clear_id = step
 
     def _add(
@@ -539,6 +561,11 @@ class _Planner:
         self.steps.append(step)
         return step.id
 
+
+_FORMER_SINKS = 8
+"""Of so many earlier sources of a job the last numbers are kept. An older one would matter only
+if none of eight incarnations since had sent anything: by the order of a session, whoever has
+taken what came later has taken it too."""
 
 _WORDS = {RunState.FAILED: "failed", RunState.CANCELED: "canceled", RunState.FINISHED: "finished"}
 

@@ -52,12 +52,17 @@ def run_state(state: str, running: int, finished: int, total: int) -> RunState:
 
 def engine_view(overview: Json, jobs: Json) -> EngineView:
     """From `/overview` and `/jobs/overview`."""
-    listed = [_engine_job(each) for each in jobs["jobs"]]
     return EngineView(
         version=str(overview["flink-version"]),
         slots=Slots(int(overview["slots-total"]), int(overview["slots-available"])),
-        jobs={job.engine_job_id: job for job in listed},
+        jobs=engine_jobs(jobs),
     )
+
+
+def engine_jobs(jobs: Json) -> dict[str, EngineJob]:
+    """From `/jobs/overview`, by id."""
+    listed = [_engine_job(each) for each in jobs["jobs"]]
+    return {job.engine_job_id: job for job in listed}
 
 
 def _engine_job(job: Json) -> EngineJob:

@@ -66,6 +66,11 @@ class FlinkEngine:
                 self._rest.get("/overview"), self._rest.get("/jobs/overview")
             )
 
+    def jobs(self) -> Mapping[str, EngineJob]:
+        """Every job in one request. Raises Unreachable-, TransientError."""
+        with self._translated("look at the engine's jobs"):
+            return answers.engine_jobs(self._rest.get("/jobs/overview"))
+
     def upload(self, jar_file: Path, sha256: str) -> None:
         """Upload once for each content, however many threads ask. Raises SpeckErrors."""
         with self._translated(f"upload {jar_file.name}"):

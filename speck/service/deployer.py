@@ -14,8 +14,16 @@ from speck.connections import Connections
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem, SpeckError
 from speck.inventory import Deployed, Inventory
 from speck.jars import ARTIFACT, Jar
-from speck.model import Composition, CompositionDescription, Delivery, Job, Site, Upgrade
-from speck.observed import Observation, RunState
+from speck.model import (
+    Composition,
+    CompositionDescription,
+    Delivery,
+    Job,
+    Site,
+    Upgrade,
+    source_client_id,
+)
+from speck.observed import BrokerView, Observation, RunState
 from speck.observer import observe
 from speck.plan import Plan
 from speck.planner import plan
@@ -137,7 +145,7 @@ class Deployer:
         made = plan(
             composition,
             inventory,
-            observed,
+            replace(observed, brokers=self._numbers(composition, inventory)),
             self._records.installation,
             self._records.links_read_outside(scopes),
             drain=drain,
@@ -161,8 +169,16 @@ class Deployer:
         self, sites: Mapping[str, Site], inventory: Inventory, named: set[str]
     ) -> Observation:
         engines = {d.job.site for d in inventory.jobs.values()} | named
-        brokers = {session.site for session in inventory.sessions}
-        return observe(self._connections, engines & sites.keys(), brokers & sites.keys())
+        return observe(self._connections, engines & sites.keys())
+
+    def _numbers(self, composition: Composition, inventory: Inventory) -> Mapping[str, BrokerView]:
+        """What the brokers tell of links that a session leaves: only those matter to a plan."""
+        kept = {
+            (source_client_id(self._records.installation, job.job_name, job.source), job.source)
+            for job in composition.jobs
+        } | {(reader.client_id, reader.link) for reader in composition.readers}
+        leaving = {s.site for s in inventory.sessions if (s.client_id, s.link) not in kept}
+        return observe(self._connections, (), leaving & self._records.sites().keys()).brokers
 
     def _inventory(self, scope: str, adopted: Sequence[str]) -> Inventory:
         own = self._records.inventory(scope)

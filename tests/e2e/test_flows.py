@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from speck.model import JsonObject
 from tests.e2e.harness import (
     Speck,
@@ -173,9 +171,6 @@ def test_a_rewired_job_with_nothing_to_say_does_not_hold_up_its_reader(speck: Sp
     assert speck.running() == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a sink's numbers stand under the id of its source: drains miss the old id"
-)
 def test_what_a_producer_sent_before_its_source_changed_is_drained_too(speck: Speck) -> None:
     last = job("g-last", "cloud", "g/end", "g/out")
 

@@ -62,8 +62,17 @@ def test_what_a_job_leaves_at_its_default_takes_no_room() -> None:
 
 def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
     base = Deployed(PLAIN, 1, "1" * 32, confirmed=True, ended=True, savepoint="file:/s")
-    deployed = Deployed(FULL, 2, "2" * 32, base=base, accepted=True, void=True)
+    deployed = Deployed(
+        FULL, 2, "2" * 32, base=base, accepted=True, void=True, former_sinks=("x-out", "y-out")
+    )
     assert deployed_from_json(stored(deployed_to_json(deployed))) == deployed
+
+
+def test_an_incarnation_from_before_former_sinks_were_kept_is_read_back() -> None:
+    deployed = Deployed(PLAIN, 1, "1" * 32, confirmed=True)
+    old = stored(deployed_to_json(deployed))
+    del old["former_sinks"]
+    assert deployed_from_json(old) == deployed
 
 
 @pytest.mark.parametrize("job_name", ["A", None])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +23,19 @@ from speck.inventory import Deployed
 from speck.model import Job, Link, engine_job_id, sink_client_id, source_client_id
 from speck.observed import RunState, Sent, Taken
 from speck.operations import Operations, Patience
-from speck.plan import Drain, Operation, Plan, Reserve, Restore, Start, Step, Stop, Upload
+from speck.plan import (
+    Clear,
+    Drain,
+    Forget,
+    Operation,
+    Plan,
+    Reserve,
+    Restore,
+    Start,
+    Step,
+    Stop,
+    Upload,
+)
 from speck.records import Batch, Records
 from speck.schema import site_from_data
 from tests.memory_fog import FAST, HASTY, site_body
@@ -607,6 +619,43 @@ def test_cancel_does_not_wait_for_a_drain(bench: Bench) -> None:
     execution.cancel()
     join(thread)
     assert states(execution.change) == [CANCELLED]
+
+
+def test_a_drain_waits_for_what_was_sent_under_a_former_source(bench: Bench) -> None:
+    drain = drain_of_two()
+    queues = broker("edge-a")
+    queues.sent[drain.sinks[0]] = Sent("i-P", 1, 7)
+    queues.sent[drain.sinks[1]] = Sent("i-P", 2, 5)
+    queues.taken[drain.client_id] = Taken(1, {"i-P": {1: 6}})
+    execution, thread = bench.start((drain, ()))
+    wait_until(lambda: queues.count("view") > 3)
+    assert states(execution.change) == [OperationState.RUNNING]
+    queues.taken[drain.client_id] = Taken(2, {"i-P": {2: 5}})
+    join(thread)
+    assert states(execution.change) == [DONE]
+
+
+def test_a_start_stores_the_former_sinks_with_the_incarnation(bench: Bench) -> None:
+    bench.run((replace(start("A"), former_sinks=("x-out", "y-out")), ()))
+    deployed = bench.records.deployed("c", "A")
+    assert deployed is not None
+    assert deployed.confirmed
+    assert deployed.former_sinks == ("x-out", "y-out")
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Clear("edge-a", "A", ("x-out", "y-out")),
+        Forget("edge-b", "A", "edge-a", ("x-out", "y-out")),
+    ],
+)
+def test_the_numbers_of_all_sinks_are_cleared(bench: Bench, operation: Operation) -> None:
+    queues = broker("edge-a")
+    for sink in ("x-out", "y-out", "z-out"):
+        queues.sent[sink] = Sent("i-A", 1, 7)
+    assert states(bench.run((operation, ()))) == [DONE]
+    assert set(queues.sent) == {"z-out"}
 
 
 def test_a_session_is_remembered_before_the_broker_is_asked(bench: Bench) -> None:

@@ -17,8 +17,17 @@ from speck.model import (
     sink_client_id,
     source_client_id,
 )
-from speck.observed import BrokerView, EngineJob, EngineView, Observation, RunState, Sent, Slots
-from speck.plan import Drain, Plan
+from speck.observed import (
+    BrokerView,
+    EngineJob,
+    EngineView,
+    Observation,
+    RunState,
+    Sent,
+    Slots,
+    Taken,
+)
+from speck.plan import Clear, Drain, Forget, Plan, Start
 from speck.planner import plan
 
 INSTALLATION = "0123456789abcdef"
@@ -172,9 +181,8 @@ def test_a_link_that_both_ends_leave_is_drained_between_their_stops() -> None:
 [6,7] -> #8 stop B on cloud: source cloud/T-2 -> cloud/T-9
 [4,7] -> #9 clear A's numbers at cloud: its links changed
 [1,2,4,9] -> #10 start A on edge-a: sink cloud/T-2 -> cloud/T-9
-[8] -> #11 clear B's numbers at cloud: its links changed
-[1,5,8] -> #12 start B on cloud: source cloud/T-2 -> cloud/T-9
-[8,12] -> #13 release cloud/T-2 of B: left
+[1,5,8] -> #11 start B on cloud: source cloud/T-2 -> cloud/T-9
+[8,11] -> #12 release cloud/T-2 of B: left
 """
     )
 
@@ -440,3 +448,128 @@ def test_of_a_jar_that_tells_no_numbers_nothing_is_known() -> None:
     drain = next(s.operation for s in made.steps if isinstance(s.operation, Drain))
     assert drain.silent == (sink,)
     assert "release cloud/T-2 of B: left; abandons what is queued (number not known)" in str(made)
+
+
+def sink_of(new: Job) -> str:
+    return sink_client_id(INSTALLATION, new.job_name, new.source)
+
+
+def fed_by(topic: str) -> Job:
+    return replace(A, source=Link("tcp://edge-a:1883", topic))
+
+
+def with_former(*topics: str, now: Job = A) -> Inventory:
+    """`now` and B run; `now` had these topics as its source before, over the same sink link."""
+    inventory = deployed(now, B)
+    former = tuple(sink_of(fed_by(topic)) for topic in topics)
+    a = replace(inventory.jobs["A"], former_sinks=former)
+    return replace(inventory, jobs={**inventory.jobs, "A": a})
+
+
+def start_of(made: Plan, job_name: str) -> Start:
+    starts = (s.operation for s in made.steps if isinstance(s.operation, Start))
+    return next(start for start in starts if start.job_name == job_name)
+
+
+def test_a_changed_source_leaves_the_numbers_of_the_sink_s_link() -> None:
+    made = planned(deployed(A, B), fed_by("T-8"), B)
+    assert (
+        text(made)
+        == """
+[] -> #1 reserve edge-a/T-8 for A: new reader
+[] -> #2 upload aaaaaaaa to edge-a: needed there
+[2] -> #3 try A on edge-a: before it stops
+[3] -> #4 stop A on edge-a: source edge-a/T-1 -> edge-a/T-8
+[1,2,4] -> #5 start A on edge-a: source edge-a/T-1 -> edge-a/T-8
+[4,5] -> #6 release edge-a/T-1 of A: left; abandons what is queued (number not known)
+"""
+    )
+    assert start_of(made, "A").former_sinks == (sink_of(A),)
+
+
+def test_a_start_on_the_same_sink_link_remembers_what_the_one_before_did() -> None:
+    inventory = with_former("T-7")
+    for new in (replace(A, args=("--x",)), replace(A, upgrade=Upgrade.STATELESS, parallelism=2)):
+        assert start_of(planned(inventory, new, B), "A").former_sinks == (sink_of(fed_by("T-7")),)
+    failed = running(inventory, A=RunState.FAILED)
+    made = planned(inventory, A, B, observed=failed)
+    assert start_of(made, "A").former_sinks == (sink_of(fed_by("T-7")),)
+
+
+def test_a_start_that_is_sent_again_remembers_the_same() -> None:
+    former = (sink_of(fed_by("T-7")),)
+    made = planned(asked(A, former_sinks=former), A, observed=NOT_LISTED)
+    assert start_of(made, "A").former_sinks == former
+
+
+def test_a_source_that_comes_back_is_no_former_one() -> None:
+    made = planned(with_former("T-7", "T-8"), fed_by("T-7"), B)
+    assert start_of(made, "A").former_sinks == (sink_of(fed_by("T-8")), sink_of(A))
+    assert "clear" not in str(made)
+
+
+def test_a_drain_goes_by_the_numbers_told_under_former_sources_too() -> None:
+    made = planned(with_former("T-7", now=fed_by("T-8")))
+    assert (
+        text(made)
+        == """
+[] -> #1 stop A on edge-a: no longer wanted
+[1] -> #2 drain cloud/T-2 for B: A left it
+[2] -> #3 cancel B on cloud: no longer wanted
+[1] -> #4 release edge-a/T-8 of A: left; abandons what is queued (number not known)
+[3] -> #5 release cloud/T-2 of B: left
+[1,2,4] -> #6 forget A: removed
+[3,5] -> #7 forget B: removed
+"""
+    )
+    both = {sink_of(fed_by("T-7")), sink_of(fed_by("T-8"))}
+    drain = next(s.operation for s in made.steps if isinstance(s.operation, Drain))
+    assert set(drain.sinks) == both
+    assert drain.silent == ()
+    forget = next(s.operation for s in made.steps if isinstance(s.operation, Forget))
+    assert set(forget.sinks) == both
+
+
+def test_all_numbers_are_cleared_once_the_sink_leaves_its_link() -> None:
+    new = (
+        replace(A, sink=Link("tcp://cloud:1883", "T-9")),
+        replace(B, source=Link("tcp://cloud:1883", "T-9")),
+    )
+    made = planned(with_former("T-7"), *new)
+    clear = next(s for s in made.steps if isinstance(s.operation, Clear))
+    drain = next(s for s in made.steps if isinstance(s.operation, Drain))
+    start = next(s for s in made.steps if s.operation == start_of(made, "A"))
+    assert isinstance(clear.operation, Clear)
+    assert clear.operation.sinks == (sink_of(fed_by("T-7")), sink_of(A))
+    assert drain.id in clear.after
+    assert clear.id in start.whatever
+    assert start_of(made, "A").former_sinks == ()
+
+
+def test_a_new_link_waits_for_the_clear_of_a_former_sink_whose_place_it_takes() -> None:
+    new = replace(fed_by("T-7"), sink=Link("tcp://cloud:1883", "T-9"))
+    made = planned(with_former("T-7"), new, B)
+    clear = next(s for s in made.steps if isinstance(s.operation, Clear))
+    start = next(s for s in made.steps if s.operation == start_of(made, "A"))
+    assert start.whatever == {clear.id}
+
+
+def test_the_numbers_of_the_last_eight_sources_are_kept() -> None:
+    made = planned(with_former(*(f"S-{n}" for n in range(8))), fed_by("T-8"), B)
+    kept = start_of(made, "A").former_sinks
+    assert kept == (*(sink_of(fed_by(f"S-{n}")) for n in range(1, 8)), sink_of(A))
+    clear = next(s for s in made.steps if isinstance(s.operation, Clear))
+    start = next(s for s in made.steps if s.operation == start_of(made, "A"))
+    assert isinstance(clear.operation, Clear)
+    assert clear.operation.sinks == (sink_of(fed_by("S-0")),)
+    assert clear.id not in start.after
+
+
+def test_what_was_sent_under_former_sources_counts_as_abandoned() -> None:
+    inventory = with_former("T-7", "T-8")
+    reader = source_client_id(INSTALLATION, "B", B.source)
+    sent = {sink_of(fed_by("T-7")): Sent("i-A", 1, 9), sink_of(A): Sent("i-A", 3, 5)}
+    cloud = BrokerView({reader: Taken(1, {"i-A": {1: 2}})}, sent)
+    observed = replace(running(inventory), brokers={"cloud": cloud})
+    made = planned(inventory, A, observed=observed)
+    assert "release cloud/T-2 of B: left; abandons 12 queued messages" in str(made)
