@@ -46,6 +46,13 @@ class Bench:
             time.sleep(0.002)
         raise AssertionError(f"no {kind} is {state}")
 
+    def wait_until_blocked(self) -> None:
+        """Until nothing but a site that does not answer keeps the changes under way going."""
+        until = time.monotonic() + 10
+        while {r.change.state for r in self.service.changes.all_under_way()} != {"blocked"}:
+            assert time.monotonic() < until, "no change is blocked"
+            time.sleep(0.002)
+
     def open(self, config: Config) -> FlaskClient:
         """Another application over the same service that believes in another config."""
         self.service.config = config

@@ -96,7 +96,7 @@ def test_a_blocked_change_is_superseded(deployed: Bench) -> None:
     client = deployed.client
     jobs = (job("A"), job("B"), job("X", site="edge-b"))
     first = client.post("/compositions", json=composition(*jobs)).json["change"]
-    deployed.wait_for_operation("reserve", "blocked")
+    deployed.wait_until_blocked()
     second = client.post("/compositions", json=composition(job("A"), job("B")))
     assert second.status_code == 202
     old = client.get(f"/changes/{first}").json

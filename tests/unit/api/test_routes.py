@@ -51,7 +51,7 @@ def _blocked_change(bench: Bench) -> None:
     """A change of composition `other` whose broker does not answer."""
     bench.world.broker("tcp://edge-b:1883").unreachable = True
     bench.client.post("/compositions", json=composition(job("X", site="edge-b"), name="other"))
-    bench.wait_for_operation("reserve", "blocked")
+    bench.wait_until_blocked()
 
 
 def _refusing(bench: Bench) -> None:
