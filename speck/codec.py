@@ -46,10 +46,7 @@ def job_from_json(data: JsonObject) -> Job:
 
 def deployed_to_json(deployed: Deployed) -> JsonObject:
     """An incarnation with the one it continues, if that still matters."""
-    return {
-        "job": job_to_json(deployed.job),
-        "attempt": deployed.attempt,
-        "id": deployed.engine_job_id,
+    told: JsonObject = {
         "confirmed": deployed.confirmed,
         "ended": deployed.ended,
         "savepoint": deployed.savepoint,
@@ -57,6 +54,12 @@ def deployed_to_json(deployed: Deployed) -> JsonObject:
         "accepted": deployed.accepted,
         "void": deployed.void,
         "former_sinks": list(deployed.former_sinks),
+    }
+    return {
+        "job": job_to_json(deployed.job),
+        "attempt": deployed.attempt,
+        "id": deployed.engine_job_id,
+        **{key: value for key, value in told.items() if value},
     }
 
 
@@ -66,10 +69,10 @@ def deployed_from_json(data: JsonObject) -> Deployed:
         job=job_from_json(data["job"]),
         attempt=data["attempt"],
         engine_job_id=data["id"],
-        confirmed=data["confirmed"],
-        ended=data["ended"],
-        savepoint=data["savepoint"],
-        base=deployed_from_json(data["base"]) if data["base"] else None,
+        confirmed=data.get("confirmed", False),
+        ended=data.get("ended", False),
+        savepoint=data.get("savepoint"),
+        base=deployed_from_json(data["base"]) if data.get("base") else None,
         accepted=data.get("accepted", False),
         void=data.get("void", False),
         former_sinks=tuple(data.get("former_sinks", ())),
