@@ -122,6 +122,11 @@ final class Mqtt3Connection extends MqttConnection {
     }
 
     @Override
+    boolean isNumbered() {
+        return false;
+    }
+
+    @Override
     byte[] payloadOf(Object message) {
         return ((Mqtt3Publish) message).getPayloadAsBytes();
     }

@@ -28,27 +28,14 @@ final class Mqtt5Connection extends MqttConnection {
     private final Mqtt5RxClient client;
     private final MqttTopic topic;
     private final MqttQos qos;
-    private final String stampPrefix;
-    private final boolean holdWithoutReaders;
     private final UnicastProcessor<Mqtt5Publish> outgoing = UnicastProcessor.create();
     private final CompositeDisposable flows = new CompositeDisposable();
     private boolean reader;
 
-    /**
-     * @param stampPrefix a sink's producer and epoch; null for a source
-     * @param holdWithoutReaders a sink's records that nobody has subscribed to are refused
-     */
-    Mqtt5Connection(
-            LinkConfig link,
-            EventLoops loops,
-            Events events,
-            String stampPrefix,
-            boolean holdWithoutReaders) {
+    Mqtt5Connection(LinkConfig link, EventLoops loops, Events events) {
         super(link, loops, events);
         this.topic = MqttTopic.of(link.topic());
         this.qos = link.delivery().acknowledged() ? MqttQos.AT_LEAST_ONCE : MqttQos.AT_MOST_ONCE;
-        this.stampPrefix = stampPrefix;
-        this.holdWithoutReaders = holdWithoutReaders;
         Mqtt5ClientBuilder builder =
                 ClientSettings.common(link, loops)
                         .useMqttVersion5()
@@ -68,11 +55,10 @@ final class Mqtt5Connection extends MqttConnection {
     @Override
     void open(boolean asReader) {
         reader = asReader;
-        if (reader) { // before connecting: a session that is present begins to send at once
-            flows.add(
-                    client.publishes(MqttGlobalPublishFilter.ALL)
-                            .subscribe(this::onMessage, error -> {}));
-        }
+        // before connecting: a session that is present begins to send at once
+        flows.add(
+                client.publishes(MqttGlobalPublishFilter.ALL)
+                        .subscribe(reader ? this::onMessage : this::onSaid, error -> {}));
         flows.add(client.connect(connect()).subscribe(this::connected, error -> {}));
     }
 
@@ -91,7 +77,7 @@ final class Mqtt5Connection extends MqttConnection {
         int sendMaximum = connAck.getRestrictions().getReceiveMaximum();
         if (!reader) {
             flows.add(client.publish(outgoing).subscribe(this::result, error -> {}));
-            onReady(connAck.isSessionPresent(), sendMaximum);
+            listen(() -> onReady(connAck.isSessionPresent(), sendMaximum));
             return;
         }
         Mqtt5Subscribe subscribe =
@@ -109,6 +95,28 @@ final class Mqtt5Connection extends MqttConnection {
                                 refused -> disconnect()));
     }
 
+    /** A sink wants to know what is said about its link; where it may not, it goes on without. */
+    private void listen(Runnable then) {
+        Mqtt5Subscribe subscribe =
+                Mqtt5Subscribe.builder()
+                        .addSubscription()
+                        .topicFilter(READERS + link.topic())
+                        .qos(MqttQos.AT_MOST_ONCE)
+                        .applySubscription()
+                        .addSubscription()
+                        .topicFilter(SENT + link.clientId())
+                        .qos(MqttQos.AT_MOST_ONCE)
+                        .applySubscription()
+                        .build();
+        flows.add(
+                client.subscribe(subscribe)
+                        .subscribe(granted -> then.run(), refused -> then.run()));
+    }
+
+    private void onSaid(Mqtt5Publish message) {
+        onSaid(message.getTopic().toString(), message.getPayloadAsBytes());
+    }
+
     private void connectedAs() {
         takeOver(client.getConfig().getConnectionConfig().orElseThrow());
     }
@@ -121,8 +129,8 @@ final class Mqtt5Connection extends MqttConnection {
     @Override
     void transmit(OutRecord record) {
         var builder = Mqtt5Publish.builder().topic(topic).payload(record.payload).qos(qos);
-        if (stampPrefix != null) {
-            MqttUtf8String stamp = MqttUtf8String.of(stampPrefix + record.number);
+        if (record.series != null) {
+            MqttUtf8String stamp = MqttUtf8String.of(record.series.prefix() + record.number);
             builder.userProperties(Mqtt5UserProperties.of(Mqtt5UserProperty.of(STAMP, stamp)));
         }
         Mqtt5Publish publish = builder.build();
@@ -148,11 +156,10 @@ final class Mqtt5Connection extends MqttConnection {
         onResult(result.getPublish(), outcome, problem);
     }
 
-    private int outcomeOf(Mqtt5PubAckReasonCode code) {
+    private static int outcomeOf(Mqtt5PubAckReasonCode code) {
         return switch (code) {
             case SUCCESS -> OutRecord.DELIVERED;
-            case NO_MATCHING_SUBSCRIBERS ->
-                    holdWithoutReaders ? OutRecord.REFUSED : OutRecord.DELIVERED;
+            case NO_MATCHING_SUBSCRIBERS -> OutRecord.UNREAD;
             case PAYLOAD_FORMAT_INVALID -> OutRecord.UNDELIVERABLE;
             default -> OutRecord.REFUSED;
         };
@@ -168,6 +175,11 @@ final class Mqtt5Connection extends MqttConnection {
                                 .qos(MqttQos.AT_LEAST_ONCE)
                                 .retain(true)
                                 .build());
+    }
+
+    @Override
+    boolean isNumbered() {
+        return true;
     }
 
     @Override

@@ -31,9 +31,18 @@ abstract class MqttConnection {
         /** Records in flight have an outcome; called once for each batch. */
         void settled(MqttConnection connection);
 
+        /** Something is said about a sink's link, on a retained bookkeeping topic. */
+        default void said(MqttConnection connection, String topic, byte[] payload) {}
+
         /** The end, also of a failed attempt to connect. */
         void ended(MqttConnection connection, Throwable cause);
     }
+
+    /** Whether a topic has readers: {@code some} or {@code none}. */
+    static final String READERS = "speck/readers/";
+
+    /** The last number of a sink that the broker has taken, by its client id. */
+    static final String SENT = "speck/sent/";
 
     private static final Logger LOG = LoggerFactory.getLogger(MqttConnection.class);
     private static final int CHUNK = 256;
@@ -88,6 +97,9 @@ abstract class MqttConnection {
 
     /** The message's stamp, or null. */
     abstract String stampOf(Object message);
+
+    /** Whether messages carry stamps here, so that readers can drop repeats. */
+    abstract boolean isNumbered();
 
     /** Whether the broker waits for an acknowledgement: not if it was published at QoS 0. */
     abstract boolean isAcknowledged(Object message);
@@ -182,6 +194,10 @@ abstract class MqttConnection {
             arrivedPending = true;
             currentLoop().execute(arrivedTask);
         }
+    }
+
+    final void onSaid(String topic, byte[] payload) {
+        events.said(this, topic, payload);
     }
 
     final void onResult(Object sent, int outcome, String problem) {

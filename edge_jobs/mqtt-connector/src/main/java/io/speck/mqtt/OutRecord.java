@@ -5,15 +5,19 @@ final class OutRecord {
     static final int UNDER_WAY = 0;
     static final int DELIVERED = 1;
 
-    /** Not taken by the broker now (no reader, not allowed, quota): worth another try. */
+    /** Not taken by the broker now (not allowed, quota): worth another try. */
     static final int REFUSED = 2;
 
     /** Never to be taken by the broker (too large). */
     static final int UNDELIVERABLE = 3;
 
-    /** The connection ended before: the writer notices that by itself. */
+    /** The connection ended before: the outlet notices that by itself. */
     static final int CUT_OFF = 4;
 
+    /** Nobody has subscribed to the topic: the broker has dropped it. */
+    static final int UNREAD = 5;
+
+    final Series series; // null: sent without a stamp
     final long number;
     final byte[] payload;
 
@@ -23,7 +27,10 @@ final class OutRecord {
     String problem; // published by the write of outcome
     volatile int outcome;
 
-    OutRecord(long number, byte[] payload) {
+    long acknowledgedNs; // the last time, when it is in the resend window
+
+    OutRecord(Series series, long number, byte[] payload) {
+        this.series = series;
         this.number = number;
         this.payload = payload;
     }

@@ -19,6 +19,7 @@ final class TakenNumbers {
 
     private final TreeMap<String, TreeMap<Long, NumberRanges>> producers = new TreeMap<>();
     private long messages;
+    private long lost; // holes of epochs that are not kept any more
 
     // the stamp before the number, as last seen, and what it led to: saves two look-ups a message
     private String lastPrefix = "";
@@ -43,9 +44,9 @@ final class TakenNumbers {
         return messages;
     }
 
-    /** Holes of all producers and epochs. */
+    /** Holes of all producers and epochs, also of those that are not kept any more. */
     long missing() {
-        long missing = 0;
+        long missing = lost;
         for (TreeMap<Long, NumberRanges> epochs : producers.values()) {
             for (NumberRanges ranges : epochs.values()) {
                 missing += ranges.missing();
@@ -57,6 +58,7 @@ final class TakenNumbers {
     TakenNumbers copy() {
         TakenNumbers copy = new TakenNumbers();
         copy.messages = messages;
+        copy.lost = lost;
         producers.forEach(
                 (producer, epochs) -> {
                     TreeMap<Long, NumberRanges> copied = new TreeMap<>();
@@ -66,7 +68,10 @@ final class TakenNumbers {
         return copy;
     }
 
-    /** The text of the retained message on {@code speck/taken/<client id>}. */
+    /**
+     * The text of the retained message on {@code speck/taken/<client id>}. A hole is missing as
+     * long as its epoch is kept, and lost when it is not.
+     */
     String toJson(long atMs, long checkpoint) {
         StringBuilder json = new StringBuilder(128);
         json.append("{\"v\":1,\"at\":").append(atMs);
@@ -74,11 +79,13 @@ final class TakenNumbers {
         appendNumbers(json, false);
         json.append("},\"missing\":{");
         appendNumbers(json, true);
-        return json.append("},\"messages\":").append(messages).append('}').toString();
+        json.append("},\"lost\":").append(lost);
+        return json.append(",\"messages\":").append(messages).append('}').toString();
     }
 
     void write(DataOutput out) throws IOException {
         out.writeLong(messages);
+        out.writeLong(lost);
         out.writeInt(producers.size());
         for (Map.Entry<String, TreeMap<Long, NumberRanges>> producer : producers.entrySet()) {
             out.writeUTF(producer.getKey());
@@ -90,9 +97,11 @@ final class TakenNumbers {
         }
     }
 
-    static TakenNumbers read(DataInput in) throws IOException {
+    /** @param withLost not in the first version of the state */
+    static TakenNumbers read(DataInput in, boolean withLost) throws IOException {
         TakenNumbers taken = new TakenNumbers();
         taken.messages = in.readLong();
+        taken.lost = withLost ? in.readLong() : 0;
         int producers = in.readInt();
         for (int p = 0; p < producers; p++) {
             TreeMap<Long, NumberRanges> epochs = new TreeMap<>();
@@ -139,7 +148,7 @@ final class TakenNumbers {
             }
             epochs.put(epoch, ranges);
             while (epochs.size() > EPOCHS_KEPT) {
-                epochs.pollFirstEntry();
+                lost += epochs.pollFirstEntry().getValue().missing();
             }
         }
         return ranges;

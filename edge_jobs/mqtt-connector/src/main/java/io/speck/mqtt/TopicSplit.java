@@ -27,7 +27,7 @@ record TopicSplit(TakenNumbers taken, boolean restored) implements SourceSplit {
     }
 
     static final class Serializer implements SimpleVersionedSerializer<TopicSplit> {
-        private static final int VERSION = 1;
+        private static final int VERSION = 2;
 
         @Override
         public int getVersion() {
@@ -45,12 +45,12 @@ record TopicSplit(TakenNumbers taken, boolean restored) implements SourceSplit {
 
         @Override
         public TopicSplit deserialize(int version, byte[] bytes) throws IOException {
-            if (version != VERSION) {
+            if (version < 1 || version > VERSION) {
                 throw new IOException("cannot read source state of version " + version);
             }
             DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
             boolean restored = in.readBoolean();
-            return new TopicSplit(TakenNumbers.read(in), restored);
+            return new TopicSplit(TakenNumbers.read(in, version > 1), restored);
         }
     }
 }

@@ -9,6 +9,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Locale;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -80,8 +81,10 @@ class ArgumentsTest {
     }
 
     @Test
-    void exactlyOnceIsAcceptedForNow() {
-        assertEquals(Delivery.AT_LEAST_ONCE, Delivery.parse("exactly_once"));
+    void deliveryIsOneOfThree() {
+        for (Delivery delivery : Delivery.values()) {
+            assertEquals(delivery, Delivery.parse(delivery.name().toLowerCase(Locale.ROOT)));
+        }
         assertThrows(IllegalArgumentException.class, () -> Delivery.parse("twice"));
     }
 
@@ -103,10 +106,10 @@ class ArgumentsTest {
         LinkConfig link =
                 new LinkConfig(
                         BrokerAddress.parse("tcp://h:1"), "t", "c", Delivery.AT_LEAST_ONCE, 10);
-        MqttSink sink = new MqttSink(link, 2, false, 100);
+        MqttSink sink = new MqttSink(link, 2, new SinkSettings(false, 100, Duration.ZERO, 0));
         assertEquals((2L << 32) + 1000, sink.newEpoch(1000, 0, List.of()));
         long later = 5L << 32;
-        assertEquals(later + 1, sink.newEpoch(1000, 0, List.of(new MqttSink.State(later, 9))));
+        assertEquals(later + 1, sink.newEpoch(1000, 0, List.of(new MqttSink.State(later, 9, false))));
         assertTrue(sink.newEpoch(1000, 1, List.of()) > sink.newEpoch(1000, 0, List.of()));
     }
 

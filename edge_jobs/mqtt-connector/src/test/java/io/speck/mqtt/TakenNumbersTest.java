@@ -4,6 +4,8 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
 import org.junit.jupiter.api.Test;
 
 class TakenNumbersTest {
@@ -25,7 +27,7 @@ class TakenNumbersTest {
             assertTrue(taken.take(stamp), stamp);
             assertTrue(taken.take(stamp), stamp);
         }
-        assertEquals("{\"v\":1,\"at\":5,\"checkpoint\":7,\"taken\":{},\"missing\":{},\"messages\":16}",
+        assertEquals("{\"v\":1,\"at\":5,\"checkpoint\":7,\"taken\":{},\"missing\":{},\"lost\":0,\"messages\":16}",
                 taken.toJson(5, 7));
     }
 
@@ -37,7 +39,7 @@ class TakenNumbersTest {
         taken.take("a/9/2"); // a later epoch of a known producer begins at 1
         assertEquals(
                 "{\"v\":1,\"at\":1,\"checkpoint\":2,\"taken\":{\"a\":{\"1\":2,\"9\":0}},"
-                        + "\"missing\":{\"a\":{\"1\":2,\"9\":1}},\"messages\":4}",
+                        + "\"missing\":{\"a\":{\"1\":2,\"9\":1}},\"lost\":0,\"messages\":4}",
                 taken.toJson(1, 2));
         assertEquals(3, taken.missing());
     }
@@ -48,6 +50,47 @@ class TakenNumbersTest {
             taken.take("a/" + epoch + "/1");
         }
         assertTrue(taken.toJson(0, 0).contains("{\"a\":{\"3\":1,\"4\":1,\"5\":1,\"6\":1}}"));
+    }
+
+    @Test
+    void holesOfForgottenEpochsStayCounted() throws Exception {
+        taken.take("a/1/1");
+        taken.take("a/1/4");
+        for (int epoch = 2; epoch <= 6; epoch++) {
+            taken.take("a/" + epoch + "/1");
+        }
+        assertEquals(2, taken.missing());
+        assertTrue(taken.toJson(0, 0).contains("\"lost\":2"));
+        byte[] bytes = new TopicSplit.Serializer().serialize(new TopicSplit(taken, true));
+        assertEquals(2, new TopicSplit.Serializer().deserialize(2, bytes).taken().missing());
+    }
+
+    /** After an outage a sink sends what was refused, or acknowledged in vain, behind newer ones. */
+    @Test
+    void holesAreFilledInAnyOrderAndRepeatsDropped() {
+        for (int number : new int[] {1, 2, 6, 7, 8, 3, 12, 5, 4}) {
+            assertTrue(taken.take("a/1/" + number));
+        }
+        assertEquals(3, taken.missing());
+        for (int number = 1; number <= 8; number++) {
+            assertFalse(taken.take("a/1/" + number));
+        }
+        for (int number = 9; number <= 11; number++) {
+            assertTrue(taken.take("a/1/" + number));
+        }
+        assertEquals(0, taken.missing());
+        assertEquals(12, taken.messages());
+    }
+
+    @Test
+    void readsTheStateOfTheFirstVersion() throws Exception {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        DataOutputStream out = new DataOutputStream(bytes);
+        out.writeBoolean(true);
+        out.writeLong(42); // messages
+        out.writeInt(0); // producers
+        TopicSplit split = new TopicSplit.Serializer().deserialize(1, bytes.toByteArray());
+        assertEquals(42, split.taken().messages());
     }
 
     @Test

@@ -83,6 +83,27 @@ final class TestClient implements AutoCloseable {
                 .toList();
     }
 
+    /**
+     * The payloads that are left when repeats are dropped by their stamps, in order of arrival.
+     * Fails when a stamp has come with two payloads, or a message without one.
+     */
+    List<String> distinct() {
+        Map<String, String> byStamp = new LinkedHashMap<>();
+        for (Mqtt5Publish message : received) {
+            String stamp =
+                    message.getUserProperties().asList().stream()
+                            .filter(p -> p.getName().toString().equals(Stamp.PROPERTY))
+                            .map(p -> p.getValue().toString())
+                            .findFirst()
+                            .orElseThrow(() -> new AssertionError("no stamp: " + text(message)));
+            String before = byStamp.putIfAbsent(stamp, text(message));
+            if (before != null && !before.equals(text(message))) {
+                throw new AssertionError(stamp + " is " + before + " and " + text(message));
+            }
+        }
+        return new ArrayList<>(byStamp.values());
+    }
+
     void await(int count) throws Exception {
         Wait.until(count + " messages came", () -> received.size() >= count, this::payloads);
     }

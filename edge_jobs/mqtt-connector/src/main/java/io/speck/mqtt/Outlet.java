@@ -1,0 +1,404 @@
+package io.speck.mqtt;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayDeque;
+import java.util.Collection;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Where a sink's records go out.
+ *
+ * <p>At most a window of records is under way. A record leaves it when the broker has taken it.
+ * After a loss of the connection all that are left are sent again, in order and under the same
+ * numbers, and before them those that were taken not long ago, see {@link ResendWindow}. A record
+ * that the broker refuses stops the sending of new ones: when all before have an outcome, the
+ * refused are tried again, the first alone, with a growing pause, and then the rest in order.
+ *
+ * <p>All but the callbacks of {@link MqttConnection.Events} runs in the owner's turns, one after
+ * another.
+ */
+final class Outlet implements MqttConnection.Events {
+    /** What to do with records that nobody has subscribed to. */
+    enum Readers {
+        SOME,
+        NONE,
+        /** The link was the job's once: hold them for a while, then let them go. */
+        NOT_KNOWN
+    }
+
+    private static final Logger LOG = LoggerFactory.getLogger(Outlet.class);
+    private static final Pattern SENT_JSON =
+            Pattern.compile(
+                    "\"producer\":\"([^\"]*)\",\"epoch\":(\\d{1,18}),\"number\":(\\d{1,18})");
+    private static final long FIRST_PAUSE_MS = 50;
+    private static final long LONGEST_PAUSE_MS = 2000;
+    private static final long LAST_WORD_MS = 1000;
+    private static final long NEVER = Long.MAX_VALUE;
+
+    /** What the broker is known to have taken, by its own retained word. */
+    private record Confirmed(MqttConnection by, String producer, long epoch, long number) {}
+
+    private final LinkConfig link;
+    private final SinkCounters counters;
+    private final Executor turns;
+    private final Runnable step;
+    private final Supervisor supervisor;
+    private final ResendWindow recent;
+    private final long patienceNs;
+
+    /** The number of settled records at which the network thread is to wake the owner. */
+    private volatile long wakeAt = NEVER;
+
+    private volatile int window;
+    private volatile Readers readers;
+    private volatile Confirmed confirmed;
+
+    private MqttConnection connection; // the one that `sent` went to; null: none yet
+    private long reaped; // of this connection
+    private final ArrayDeque<OutRecord> sent = new ArrayDeque<>();
+    private final ArrayDeque<OutRecord> refused = new ArrayDeque<>();
+    private final ArrayDeque<OutRecord> waiting = new ArrayDeque<>();
+    private boolean holding; // new records wait until the refused have gone
+    private boolean retryPlanned;
+    private long pauseMs = FIRST_PAUSE_MS;
+    private long unreadSinceNs; // 0: not
+
+    private OutRecord newest;
+    private OutRecord announced;
+    private volatile CompletableFuture<?> announcement = CompletableFuture.completedFuture(null);
+
+    /**
+     * @param turns runs the owner's turns; null: a network thread does
+     * @param step what the owner does in a turn when something has happened: at least {@link
+     *     #progress}
+     */
+    Outlet(
+            LinkConfig link,
+            SinkSettings settings,
+            Readers readers,
+            SinkCounters counters,
+            Executor turns,
+            Runnable step) {
+        this.link = link;
+        this.readers = readers;
+        this.counters = counters;
+        this.step = step;
+        this.window = link.window();
+        this.recent = settings.newResendWindow(counters);
+        this.patienceNs = settings.resendWindow().toNanos();
+        this.supervisor = Supervisor.forWriter(link, this);
+        this.turns = turns == null ? supervisor.thread() : turns;
+    }
+
+    void start() {
+        supervisor.start();
+    }
+
+    LinkConfig link() {
+        return link;
+    }
+
+    int window() {
+        return window;
+    }
+
+    boolean isConnected() {
+        MqttConnection current = supervisor.current();
+        return current != null && current.isReady();
+    }
+
+    /** How many records have no outcome yet. */
+    int pending() {
+        return sent.size() + refused.size() + waiting.size();
+    }
+
+    /** How many of them are on their way. */
+    int underWay() {
+        return sent.size();
+    }
+
+    void add(OutRecord record) {
+        newest = record;
+        if (canSend()) {
+            send(record);
+        } else {
+            waiting.add(record);
+        }
+    }
+
+    void addAll(Collection<OutRecord> records) {
+        records.forEach(this::add);
+    }
+
+    /** Takes note of what has happened on the network since, and goes on from there. */
+    void progress() {
+        reap();
+        MqttConnection current = supervisor.current();
+        if (current != connection || (connection.isEnded() && !sent.isEmpty())) {
+            startOver(current);
+        }
+        if (holding && sent.isEmpty() && !retryPlanned) {
+            planRetry();
+        }
+        while (!holding && !waiting.isEmpty() && connection.isReady() && sent.size() < window) {
+            send(waiting.poll());
+        }
+    }
+
+    /**
+     * Asks for a step when some records more are settled; it is also done when anything else
+     * happens.
+     *
+     * @return false when this is so already, and there will be none
+     */
+    boolean wakeAfter(int more) {
+        MqttConnection watched = connection;
+        if (watched == null || more == 0) {
+            return true;
+        }
+        wakeAt = reaped + more;
+        if (watched.settled >= reaped + more || watched.isEnded()) {
+            wakeAt = NEVER;
+            return false;
+        }
+        return true;
+    }
+
+    void dontWake() {
+        wakeAt = NEVER;
+    }
+
+    /** Publishes, retained, up to which number the broker has everything; if it has. */
+    void announce() {
+        if (pending() > 0 || newest == announced || !isConnected() || newest.series == null) {
+            return;
+        }
+        announced = newest;
+        String json =
+                "{\"v\":1,\"at\":%d,\"producer\":%s,\"epoch\":%d,\"number\":%d}"
+                        .formatted(
+                                System.currentTimeMillis(),
+                                Json.quoted(newest.series.producer()),
+                                newest.series.epoch(),
+                                newest.number);
+        announcement =
+                connection.publishRetained(
+                        MqttConnection.SENT + link.clientId(),
+                        json.getBytes(StandardCharsets.UTF_8));
+    }
+
+    /** Disconnects. Called by any thread; no turns come after. */
+    void close() {
+        if (isConnected()) {
+            try {
+                announcement.get(LAST_WORD_MS, TimeUnit.MILLISECONDS);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            } catch (Exception e) {
+                LOG.debug("the last announcement of {} may be missing", link, e);
+            }
+        }
+        supervisor.close();
+    }
+
+    private boolean canSend() {
+        return !holding
+                && waiting.isEmpty()
+                && connection != null
+                && connection.isReady()
+                && sent.size() < window;
+    }
+
+    private void send(OutRecord record) {
+        sent.add(record);
+        connection.send(record);
+    }
+
+    private void reap() {
+        long now = System.nanoTime();
+        OutRecord record;
+        while ((record = sent.peek()) != null && record.outcome != OutRecord.UNDER_WAY) {
+            switch (record.outcome) {
+                case OutRecord.CUT_OFF -> {
+                    return; // and so are all behind it
+                }
+                case OutRecord.REFUSED -> refuse(record);
+                case OutRecord.UNREAD -> unread(record, now);
+                case OutRecord.UNDELIVERABLE -> giveUp(record);
+                default -> accepted(record, now);
+            }
+            sent.poll();
+            reaped++;
+        }
+        recent.prune(now);
+    }
+
+    private void accepted(OutRecord record, long now) {
+        if (holding && refused.isEmpty()) { // the one that was tried alone
+            LOG.info("{} takes records again", link);
+            holding = false;
+            pauseMs = FIRST_PAUSE_MS;
+        }
+        unreadSinceNs = 0;
+        if (link.delivery().acknowledged() && connection.isNumbered()) {
+            recent.add(record, now);
+        }
+    }
+
+    private void unread(OutRecord record, long now) {
+        if (readers == Readers.NONE || isConfirmed(record)) {
+            accepted(record, now);
+            return;
+        }
+        if (unreadSinceNs == 0) {
+            unreadSinceNs = now;
+        }
+        if (readers == Readers.NOT_KNOWN && now - unreadSinceNs > patienceNs) {
+            LOG.warn("nobody reads {} any more: record {} is given up", link, record.number);
+            counters.unread().inc();
+            long since = unreadSinceNs;
+            accepted(record, now);
+            unreadSinceNs = since; // the rest need not wait for as long
+        } else {
+            record.problem = "nobody has subscribed to it";
+            refuse(record);
+        }
+    }
+
+    /** Taken at an earlier attempt, by us or by the incarnation before: a reader had it in store. */
+    private boolean isConfirmed(OutRecord record) {
+        Confirmed known = confirmed;
+        return known != null
+                && known.by == connection
+                && record.series != null
+                && known.epoch == record.series.epoch()
+                && known.number >= record.number
+                && known.producer.equals(record.series.producer());
+    }
+
+    private void refuse(OutRecord record) {
+        if (!holding) {
+            LOG.warn("{} does not take record {}: {}; holding", link, record.number, record.problem);
+        }
+        holding = true;
+        counters.refused().inc();
+        refused.add(record);
+    }
+
+    /** Without this one record would hold all behind it for ever. */
+    private void giveUp(OutRecord record) {
+        LOG.error(
+                "cannot publish a record of {} bytes to {}: {}; it is left out",
+                record.payload.length,
+                link,
+                record.problem);
+        counters.undeliverable().inc();
+        counters.failures().inc();
+    }
+
+    /** A new connection knows nothing of what the old one was given, and its broker may not. */
+    private void startOver(MqttConnection current) {
+        if (link.delivery().acknowledged()) {
+            counters.resent().inc(sent.size() + (long) recent.size());
+            while (!sent.isEmpty()) {
+                waiting.addFirst(sent.pollLast());
+            }
+        } else {
+            counters.failures().inc(sent.size()); // at most once: what was on the wire stays there
+            sent.clear();
+        }
+        takeBackRefused();
+        recent.moveBefore(waiting);
+        holding = false;
+        announced = null;
+        reaped = 0;
+        connection = current;
+    }
+
+    private void takeBackRefused() {
+        while (!refused.isEmpty()) {
+            waiting.addFirst(refused.pollLast());
+        }
+    }
+
+    private void planRetry() {
+        retryPlanned = true;
+        supervisor.later(pauseMs, () -> turn(this::retry));
+        pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2);
+    }
+
+    private void retry() {
+        retryPlanned = false;
+        progress();
+        if (holding && sent.isEmpty() && connection.isReady()) {
+            takeBackRefused();
+            wakeAt = reaped + 1;
+            send(waiting.poll());
+        } else {
+            step.run();
+        }
+    }
+
+    /** Runs a task in a turn; not at all when the owner has ended. */
+    void turn(Runnable task) {
+        try {
+            turns.execute(task);
+        } catch (RejectedExecutionException e) {
+            LOG.debug("the sink to {} has ended", link);
+        }
+    }
+
+    // ---- on the network thread
+
+    @Override
+    public void ready(MqttConnection ready, boolean sessionPresent, int sendMaximum) {
+        window = Math.min(link.window(), sendMaximum);
+        counters.connections().inc();
+        turn(step);
+    }
+
+    @Override
+    public void arrived(MqttConnection from) {}
+
+    @Override
+    public void settled(MqttConnection from) {
+        if (from.settled >= wakeAt) {
+            wakeAt = NEVER;
+            turn(step);
+        }
+    }
+
+    @Override
+    public void said(MqttConnection from, String topic, byte[] payload) {
+        String text = new String(payload, StandardCharsets.UTF_8);
+        if (topic.startsWith(MqttConnection.READERS)) {
+            switch (text) {
+                case "some" -> readers = Readers.SOME;
+                case "none" -> readers = Readers.NONE;
+                default -> LOG.warn("cannot read what is said on {}: {}", topic, text);
+            }
+            return;
+        }
+        Matcher numbers = SENT_JSON.matcher(text);
+        if (numbers.find()) {
+            confirmed =
+                    new Confirmed(
+                            from,
+                            numbers.group(1),
+                            Long.parseLong(numbers.group(2)),
+                            Long.parseLong(numbers.group(3)));
+        }
+    }
+
+    @Override
+    public void ended(MqttConnection lost, Throwable cause) {
+        turn(step);
+    }
+}
