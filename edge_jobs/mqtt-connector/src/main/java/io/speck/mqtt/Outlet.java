@@ -7,8 +7,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -34,16 +32,13 @@ final class Outlet implements MqttConnection.Events {
     }
 
     private static final Logger LOG = LoggerFactory.getLogger(Outlet.class);
-    private static final Pattern SENT_JSON =
-            Pattern.compile(
-                    "\"producer\":\"([^\"]*)\",\"epoch\":(\\d{1,18}),\"number\":(\\d{1,18})");
     private static final long FIRST_PAUSE_MS = 50;
     private static final long LONGEST_PAUSE_MS = 2000;
     private static final long LAST_WORD_MS = 1000;
     private static final long NEVER = Long.MAX_VALUE;
 
     /** What the broker is known to have taken, by its own retained word. */
-    private record Confirmed(MqttConnection by, String producer, long epoch, long number) {}
+    private record Confirmed(MqttConnection by, SentNumber upTo) {}
 
     private final LinkConfig link;
     private final SinkCounters counters;
@@ -181,17 +176,10 @@ final class Outlet implements MqttConnection.Events {
             return;
         }
         announced = newest;
-        String json =
-                "{\"v\":1,\"at\":%d,\"producer\":%s,\"epoch\":%d,\"number\":%d}"
-                        .formatted(
-                                System.currentTimeMillis(),
-                                Json.quoted(newest.series.producer()),
-                                newest.series.epoch(),
-                                newest.number);
         announcement =
                 connection.publishRetained(
                         MqttConnection.SENT + link.clientId(),
-                        json.getBytes(StandardCharsets.UTF_8));
+                        SentNumber.of(newest).toJson(System.currentTimeMillis()));
     }
 
     /** Disconnects. Called by any thread; no turns come after. */
@@ -275,12 +263,7 @@ final class Outlet implements MqttConnection.Events {
     /** Taken at an earlier attempt, by us or by the incarnation before: a reader had it in store. */
     private boolean isConfirmed(OutRecord record) {
         Confirmed known = confirmed;
-        return known != null
-                && known.by == connection
-                && record.series != null
-                && known.epoch == record.series.epoch()
-                && known.number >= record.number
-                && known.producer.equals(record.series.producer());
+        return known != null && known.by == connection && known.upTo.covers(record);
     }
 
     private void refuse(OutRecord record) {
@@ -377,8 +360,8 @@ final class Outlet implements MqttConnection.Events {
 
     @Override
     public void said(MqttConnection from, String topic, byte[] payload) {
-        String text = new String(payload, StandardCharsets.UTF_8);
         if (topic.startsWith(MqttConnection.READERS)) {
+            String text = new String(payload, StandardCharsets.UTF_8);
             switch (text) {
                 case "some" -> readers = Readers.SOME;
                 case "none" -> readers = Readers.NONE;
@@ -386,14 +369,9 @@ final class Outlet implements MqttConnection.Events {
             }
             return;
         }
-        Matcher numbers = SENT_JSON.matcher(text);
-        if (numbers.find()) {
-            confirmed =
-                    new Confirmed(
-                            from,
-                            numbers.group(1),
-                            Long.parseLong(numbers.group(2)),
-                            Long.parseLong(numbers.group(3)));
+        SentNumber upTo = SentNumber.parse(payload);
+        if (upTo != null) {
+            confirmed = new Confirmed(from, upTo);
         }
     }
 

@@ -154,6 +154,23 @@ class LinkFlowTest extends OnBrokers {
         books.close();
     }
 
+    /** What is announced goes before the argument, also while the job runs. */
+    @Test
+    void learnsWhetherItsLinkHasReaders() throws Exception {
+        TestClient books = new TestClient(broker).listen("speck/sent/#");
+        job = new TestJob(broker, "in", broker, "nobody").with("sink-readers", "some").start();
+        Wait.until("the reader is there", () -> publishAndSee("x"));
+        Wait.until("a record is held", () -> counter("recordsRefused") > 0);
+        client.retain("speck/readers/nobody", "none");
+        books.await(1);
+        client.retain("speck/readers/nobody", "some");
+        long before = counter("recordsRefused");
+        Wait.until(
+                "records are held again",
+                () -> publishAndSee("y") && counter("recordsRefused") > before);
+        books.close();
+    }
+
     @Test
     void waitsForABrokerThatIsAway() throws Exception {
         Mosquitto late = Mosquitto.in(folder);

@@ -20,6 +20,8 @@ final class TestClient implements AutoCloseable {
     private final Mqtt5AsyncClient client;
     private final ConcurrentLinkedQueue<Mqtt5Publish> received = new ConcurrentLinkedQueue<>();
 
+    private volatile String last = "";
+
     TestClient(Mosquitto broker) {
         client =
                 MqttClient.builder()
@@ -32,8 +34,18 @@ final class TestClient implements AutoCloseable {
                         .maxDelay(200, java.util.concurrent.TimeUnit.MILLISECONDS)
                         .applyAutomaticReconnect()
                         .buildAsync();
-        client.publishes(MqttGlobalPublishFilter.ALL, received::add);
+        client.publishes(MqttGlobalPublishFilter.ALL, this::take);
         client.connectWith().cleanStart(false).sessionExpiryInterval(600).send().join();
+    }
+
+    private void take(Mqtt5Publish message) {
+        received.add(message);
+        last = text(message);
+    }
+
+    /** The newest payload, or an empty text. */
+    String last() {
+        return last;
     }
 
     TestClient listen(String topic) {
@@ -52,6 +64,11 @@ final class TestClient implements AutoCloseable {
             builder.userProperties().add(Stamp.PROPERTY, stamp).applyUserProperties();
         }
         return client.publish(builder.build());
+    }
+
+    void retain(String topic, String payload) {
+        byte[] bytes = payload.getBytes(StandardCharsets.UTF_8);
+        client.publishWith().topic(topic).payload(bytes).retain(true).send().join();
     }
 
     /** Payloads r{from}..r{to}, numbered so by producer p in the epoch. */
