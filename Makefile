@@ -28,7 +28,7 @@ $(VENV_STAMP): setup.cfg pyproject.toml constraints.txt
 jars: $(JARS_STAMP) ## build the edge jobs' jars
 
 $(JARS_STAMP): $(JAVA_SOURCES)
-	@tools/need.sh javac openjdk-17-jdk-headless "builds the edge jobs (Java 17)"
+	@tools/need.sh javac openjdk-17-jdk-headless "builds the edge jobs (Java 17 or later)" 17
 	@tools/need.sh mvn maven "builds the edge jobs"
 	@echo "building the edge jobs with Maven (a few minutes at first)" >&2
 	@$(MVN) -DskipTests package >&2

@@ -76,13 +76,21 @@ class Api:
 
 
 @contextmanager
-def fog_with_service(edges: int, clouds: int, slots: int) -> Iterator[tuple[Fog, Api]]:
+def fog_with_service(
+    edges: int, clouds: int, slots: int, checkpoint_interval_s: float = 1.0
+) -> Iterator[tuple[Fog, Api]]:
     """A fresh local fog registered with a fresh service, both gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
         fog = Fog(Path(folder) / "fog")
         try:
             say(f"bringing up {edges + clouds} sites")
-            fog.up(edges=edges, clouds=clouds, slots=slots, cloud_slots=slots)
+            fog.up(
+                edges=edges,
+                clouds=clouds,
+                slots=slots,
+                cloud_slots=slots,
+                checkpoint_interval_s=checkpoint_interval_s,
+            )
             jars = edge_jar("speck-jobs.jar").parent
             with serving(Path(folder) / "home", [jars]) as served:
                 api = Api(served.url)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -34,15 +33,18 @@ from speck.model import JsonObject
 
 QUICK = os.environ.get("QUICK") == "1"
 ROUNDS = 1 if QUICK else 3
-SECONDS = 2.0 if QUICK else 4.0
-WARM_UP_S = 2.0 if QUICK else 8.0
+SECONDS = 1.0 if QUICK else 4.0
+LEAD_S = 0.3 if QUICK else 0.5  # of each run, not measured
+WARM_UP_S = 1.0 if QUICK else 9.0  # of each variant and payload, for the compilers to do their work
+START_LIMIT_S = 120.0
 PAYLOADS = (100, 1000)
 DELIVERY = {0: "at_most_once", 1: "at_least_once"}
 WANTED = 0.8
 
 CHECKPOINT_S = 1.0
 # Acknowledging at checkpoints bounds the rate: this many in one checkpoint interval.
-RECEIVE_MAXIMUM = 65535
+# 65535 is the protocol's default, left out when it is asked for, and Mosquitto has another one.
+RECEIVE_MAXIMUM = 65534
 # Of messages on their way at once: end to end, of the sink, and what the broker takes unanswered.
 WINDOW = 2000
 
@@ -58,15 +60,20 @@ class Lab:
     generator: JavaProgram
     processes: Mapping[str, Mapping[str, int]]
 
-    def measure(
-        self, variant: str, payload: int, rate: int = 0, warm_up_s: float = 1.0
-    ) -> Measured:
-        source, sink = topics(self.qos, variant)
-        order = Order(source, sink, self.qos, payload, WINDOW, rate, warm_up_s, SECONDS)
+    def measure(self, variant: str, payload: int, rate: int = 0) -> Measured:
+        """Raises RuntimeError when QoS 1 loses or repeats a message."""
+        order = self._order(variant, payload, rate, LEAD_S, SECONDS)
         result = run(self.generator, order, self.processes[variant])
         if self.qos > 0 and (result.lost or result.repeated):
             raise RuntimeError(f"cannot trust this run: {variant}, {order}: {result}")
         return result
+
+    def warm_up(self, variant: str, payload: int) -> None:
+        run(self.generator, self._order(variant, payload, 0, WARM_UP_S, 0.1), {})
+
+    def _order(self, variant: str, payload: int, rate: int, lead_s: float, seconds: float) -> Order:
+        source, sink = topics(self.qos, variant)
+        return Order(source, sink, self.qos, payload, WINDOW, rate, lead_s, seconds)
 
 
 @dataclass(slots=True)
@@ -121,9 +128,9 @@ def lab(qos: int, cores: Cores) -> Iterator[Lab]:
 
 def measure(lab: Lab) -> dict[int, Figures]:
     """All payloads; variants take turns within each round, so that what disturbs hits all."""
-    for variant in VARIANTS:
-        for payload in PAYLOADS:  # until the compilers have done their work
-            lab.measure(variant, payload, warm_up_s=WARM_UP_S)
+    for variant in ("job", "relay"):  # which warms up the load generator, too
+        for payload in PAYLOADS:
+            lab.warm_up(variant, payload)
     figures = {payload: Figures() for payload in PAYLOADS}
     for number in range(ROUNDS):
         for payload, figure in figures.items():
@@ -155,14 +162,14 @@ def entry(qos: int, payload: int, figures: Figures, settings: JsonObject) -> Jso
         "relay_p50_ms": _median(relay, lambda result: result.p50_ms),
         "relay_p99_ms": _median(relay, lambda result: result.p99_ms),
         "latency_at_msgs_per_s": round(figures.rate("job") / 2),
+        # less than that only when the machine was too busy: the latencies then mean nothing
+        "latency_reached_msgs_per_s": round(_median(job, lambda result: result.msgs_per_s)),
         "lost": sum(result.lost for result in figures.rates["job"] + job),
         "rounds": {
             variant: [round(result.msgs_per_s) for result in results]
             for variant, results in figures.rates.items()
         },
-        "cores_busy": {
-            variant: dict(results[-1].cores) for variant, results in figures.rates.items()
-        },
+        "cpu_us_per_msg": {variant: _cpu_us(results) for variant, results in figures.rates.items()},
         "settings": settings,
     }
 
@@ -177,6 +184,7 @@ def main() -> None:
         "checkpoint_interval_s": CHECKPOINT_S,
         "pinning": str(cores),
         "rounds": ROUNDS,
+        "warm_up_s": WARM_UP_S,
         "seconds_a_round": SECONDS,
         "machine": machine(),
     }
@@ -191,8 +199,6 @@ def main() -> None:
     low = [each for each in entries if each["qos"] == 1 and each["ratio"] < WANTED]
     for each in low:
         say(f"below {WANTED:.0%} of the relay: QoS 1, {each['bytes']} B: {each['ratio']:.0%}")
-    if low and not QUICK:
-        sys.exit(1)
 
 
 def _engine(folder: Path) -> flink.FlinkSettings:
@@ -234,7 +240,7 @@ def _submit(engine: flink.Flink, broker: mosquitto.Mosquitto, qos: int) -> None:
         body = {"entryClass": CLASS, "programArgsList": words}
         answer = http.post(f"{engine.url}/jars/{jar_id}/run", json=body, timeout=60)
         answer.raise_for_status()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_LIMIT_S
         while not _all_running(http.get(f"{engine.url}/jobs/overview", timeout=10).json()):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"cannot start the job; see {engine.log}")
@@ -246,6 +252,16 @@ def _all_running(overview: JsonObject) -> bool:
         job["state"] == "RUNNING" and 0 < job["tasks"]["total"] == job["tasks"]["running"]
         for job in overview["jobs"]
     )
+
+
+def _cpu_us(results: list[Measured]) -> dict[str, float]:
+    """Microseconds of CPU time a message, for each process that has to do with it."""
+    return {
+        name: round(
+            statistics.median(each.cores[name] / each.msgs_per_s * 1e6 for each in results), 1
+        )
+        for name in results[0].cores
+    }
 
 
 def _median(results: list[Measured], of: Callable[[Measured], float | None]) -> float:

@@ -29,7 +29,8 @@ class Order:
     """One run of the load generator.
 
     `window`: most messages between publisher and reader; `rate`: messages/s, 0 for as many as
-    the window lets through. After `warm_up_s` it measures for `seconds`.
+    the window lets through. It measures for `seconds`, after
+    `lead_s` that do not count.
     """
 
     source: str
@@ -38,12 +39,12 @@ class Order:
     payload: int
     window: int
     rate: int = 0
-    warm_up_s: float = 1.0
+    lead_s: float = 1.0
     seconds: float = 4.0
 
     def __str__(self) -> str:
         words = (self.source, self.sink, self.qos, self.payload, self.window, self.rate)
-        return " ".join(map(str, (*words, self.warm_up_s, self.seconds)))
+        return " ".join(map(str, (*words, self.lead_s, self.seconds)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def run(generator: JavaProgram, order: Order, watched: Mapping[str, int]) -> Mea
     before = {name: _cpu_s(pid) for name, pid in watched.items()}
     _expect(generator, "measured")
     cores = {
-        name: round((_cpu_s(pid) - before[name]) / order.seconds, 2)
+        name: round((_cpu_s(pid) - before[name]) / order.seconds, 3)
         for name, pid in watched.items()
     }
     return replace(Measured(**json.loads(generator.hear()), cores={}), cores=cores)

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from speck.errors import PermanentError
-from speck.observed import BrokerView, EngineView, RunState
+from speck.observed import BrokerView, EngineJob, EngineView, RunState
 
 
 class EngineCapability(StrEnum):
     """What an engine can do beyond starting and cancelling jobs."""
 
     SAVEPOINTS = "savepoints"
-    CHOSEN_JOB_ID = "chosen_job_id"
     TRY_MAIN = "try_main"
 
 
@@ -118,6 +117,10 @@ class StreamEngine(Protocol):
     def view(self) -> EngineView:
         """Version, slots and all jobs, in as few requests as the engine allows."""
 
+    def jobs(self) -> Mapping[str, EngineJob]:
+        """Every job the engine knows, by id, in one request: asked again and again while
+        something waits for one of them."""
+
     def upload(self, jar_file: Path, sha256: str) -> None:
         """Make the artifact available at the site; nothing happens when it is there."""
 
@@ -130,6 +133,10 @@ class StreamEngine(Protocol):
     def submit(self, submission: Submission) -> None:
         """Start the incarnation. A job id that the engine already knows is an
         EngineRefusedError whose message names the duplicate."""
+
+    def burn(self, submission: Submission) -> None:
+        """See to it that `submission`, which may still be on its way, never runs: afterwards
+        its id is refused. DuplicateJobError when the engine knows the id, so it has arrived."""
 
     def status(self, engine_job_id: str) -> RunState | None:
         """The incarnation's state; None only when the engine says it knows no such job."""
@@ -147,7 +154,11 @@ class StreamEngine(Protocol):
         """Cancel at once; harmless when the job is gone already."""
 
     def newest_state(self, engine_job_id: str) -> CheckpointInfo | None:
-        """The newest complete checkpoint or savepoint the engine knows of this incarnation."""
+        """The newest complete state of this incarnation that can be restored.
+
+        None only when it never completed any and began without: it has acknowledged nothing.
+        EngineRefusedError when the engine does not know the job, or its states are gone.
+        """
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
         """Failures of the incarnation, newest first."""

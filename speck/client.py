@@ -339,9 +339,10 @@ class Client:
             )
         message = str(body.get("detail") or body["title"])
         if status == 401:
-            message += "; give a token by SPECK_TOKEN or --token-file"
-        if status >= 500 and body.get("request_id"):
-            message += f" (request {body['request_id']})"
+            message += " (here: by SPECK_TOKEN or --token-file)"
+        identity = str(body.get("request_id") or "")
+        if status >= 500 and identity not in message:
+            message += f" (request {identity})"
         return ClientError(message, status, tuple(map(_problem, body.get("errors") or ())))
 
 

@@ -54,6 +54,9 @@ def deployed_to_json(deployed: Deployed) -> JsonObject:
         "ended": deployed.ended,
         "savepoint": deployed.savepoint,
         "base": deployed_to_json(deployed.base) if deployed.base else None,
+        "accepted": deployed.accepted,
+        "void": deployed.void,
+        "former_sinks": list(deployed.former_sinks),
     }
 
 
@@ -67,6 +70,9 @@ def deployed_from_json(data: JsonObject) -> Deployed:
         ended=data["ended"],
         savepoint=data["savepoint"],
         base=deployed_from_json(data["base"]) if data["base"] else None,
+        accepted=data.get("accepted", False),
+        void=data.get("void", False),
+        former_sinks=tuple(data.get("former_sinks", ())),
     )
 
 
@@ -77,11 +83,13 @@ def session_to_json(session: Session) -> JsonObject:
         "site": session.site,
         "job_name": session.job_name,
         "reserved": session.reserved,
+        "owed": [list(each) for each in session.owed],
     }
 
 
 def session_from_json(data: JsonObject) -> Session:
-    return Session(**{**data, "link": Link(*data["link"])})
+    owed = tuple((producer, epoch, number) for producer, epoch, number in data.get("owed", ()))
+    return Session(**{**data, "link": Link(*data["link"]), "owed": owed})
 
 
 def site_to_json(site: Site) -> JsonObject:

@@ -52,6 +52,12 @@ def _hold_placeholders(args: Sequence[str]) -> bool:
     return any(_names(arg) for arg in args)
 
 
+def tells_numbers(job: Job) -> bool:
+    """Whether a job keeps the whole contract, numbers included, as far as can be told: one
+    with placeholders has a spelling, and so presumably a connector, of its own."""
+    return not _hold_placeholders(job.args)
+
+
 def render_args(
     job: Job, installation: str, attempt: int, sink_has_readers: bool
 ) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import itertools
 import queue
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,19 +22,24 @@ from speck.change import Change, ChangeState, OperationRecord, OperationState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
-from speck.observed import EngineView
+from speck.observed import EngineJob
 from speck.operations import Done, Operations, Outcome, Waiting
 from speck.plan import Operation
 from speck.records import Batch, Records
+from speck.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much at once, and how patient. Times in seconds."""
+    """How much at once, and how patient. Times in seconds.
+
+    `per_site` holds over all changes that share their `Turns`, `workers` for each change.
+    """
 
     workers: int = 256
     per_site: int = 16
     poll_s: float = 0.05
+    poll_most_s: float = 0.2
     retry_first_s: float = 0.2
     retry_most_s: float = 5.0
     retry_for_s: float = 60.0
@@ -50,7 +55,7 @@ class _Result:
 @dataclass(frozen=True, slots=True)
 class _Look:
     site: str
-    view: EngineView | None
+    jobs: Mapping[str, EngineJob] | None
     error: BaseException | None
 
 
@@ -68,7 +73,7 @@ class _Wait:
     until: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Execution:
     """One run of one change. `run` blocks until the change is over."""
 
@@ -79,29 +84,39 @@ class Execution:
     clock: Clock
     bounds: Bounds = field(default_factory=Bounds)
     on_progress: Callable[[], None] = lambda: None
+    shared: Turns | None = None
+    """The turns of all changes; without them this one has its own."""
+    _turns: Turns = field(init=False)
     _cancel: threading.Event = field(default_factory=threading.Event)
     _inbox: queue.SimpleQueue[_Result | _Look | None] = field(default_factory=queue.SimpleQueue)
     _by_id: dict[int, OperationRecord] = field(default_factory=dict)
     _missing: dict[int, int] = field(default_factory=dict)
     _dependents: dict[int, list[int]] = field(default_factory=dict)
     _ready: dict[str, deque[_Task]] = field(default_factory=dict)
-    _busy: Counter[str] = field(default_factory=Counter)
     _active: int = 0
     _waits: dict[int, _Wait] = field(default_factory=dict)
     _looking: set[str] = field(default_factory=set)
     _looked: dict[str, float] = field(default_factory=dict)
+    _patience: dict[str, float] = field(default_factory=dict)
     _timers: list[tuple[float, int, int]] = field(default_factory=list)
     _tick: itertools.count[int] = field(default_factory=itertools.count)
-    _first_failure: dict[int, float] = field(default_factory=dict)
+    _failing: dict[int, tuple[float, float]] = field(default_factory=dict)
     _tries: Counter[int] = field(default_factory=Counter)
     _states: Counter[OperationState] = field(default_factory=Counter)
     _succeeded: list[tuple[OperationRecord, Done]] = field(default_factory=list)
     failure: SpeckError | None = None
     """The first error that stopped a step for good; decides the HTTP status of a job's call."""
 
+    def __post_init__(self) -> None:
+        self._turns = self.shared or Turns(self.bounds.per_site)
+
     def cancel(self) -> None:
         """Start no further operation; `run` ends once those under way have ended."""
         self._cancel.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Look again at what there is to do."""
         self._inbox.put(None)
 
     def run(self) -> ChangeState:
@@ -118,9 +133,12 @@ class Execution:
         sites = {record.step.operation.site for record in self.change.operations}
         most = min(len(self.change.operations), self.bounds.per_site * len(sites)) + len(sites)
         workers = max(1, min(self.bounds.workers, most))
-        with ThreadPoolExecutor(workers, thread_name_prefix="operation") as pool:
-            while self._step(pool):
-                pass
+        try:
+            with ThreadPoolExecutor(workers, thread_name_prefix="operation") as pool:
+                while self._step(pool):
+                    pass
+        finally:
+            self._turns.leave(self)
         return self._finish()
 
     # -- the loop -------------------------------------------------------------------------
@@ -173,15 +191,14 @@ class Execution:
             if now > wait.until and not blocked:  # time spent without an answer does not count
                 del self._waits[step_id]
                 self._fail(step_id, PermanentError(_overdue(wait.waiting)))
-            elif wait.waiting.site is None and wait.waiting.ready(_NO_VIEW):
+            elif wait.waiting.site is None and wait.waiting.ready({}):
                 self._end_wait(step_id, wait)
 
     def _launch(self, pool: ThreadPoolExecutor) -> None:
         tasks: list[_Task] = []
         for site, ready in self._ready.items():
-            while ready and self._busy[site] < self.bounds.per_site:
+            while ready and self._turns.take(site, self):
                 tasks.append(ready.popleft())
-                self._busy[site] += 1
         begun = [self._begin(self._by_id[task.step_id]) for task in tasks if task.finish is None]
         if begun:
             self.records.write(self.records.put_operations(self.change.id, begun))
@@ -213,13 +230,13 @@ class Execution:
     def _look(self, pool: ThreadPoolExecutor, now: float) -> None:
         """Ask each engine that something waits for, one question at a time."""
         for site in {wait.waiting.site for wait in self._waits.values()} - self._looking:
-            if site is None or now - self._looked.get(site, float("-inf")) < self.bounds.poll_s:
+            if site is None or now - self._looked.get(site, now) < self._patience.get(site, 0.0):
                 continue
             self._looking.add(site)
 
             def work(site: str = site) -> None:
                 try:
-                    self._inbox.put(_Look(site, self.connections.engine(site).view(), None))
+                    self._inbox.put(_Look(site, self.connections.engine(site).jobs(), None))
                 except BaseException as error:  # the loop decides by type
                     self._inbox.put(_Look(site, None, error))
 
@@ -233,14 +250,17 @@ class Execution:
             return
         step_id = message.step_id
         self._active -= 1
-        self._busy[self._by_id[step_id].step.operation.site] -= 1
+        self._turns.give_back(self._by_id[step_id].step.operation.site, self)
         if message.error is not None:
             self._fail(step_id, message.error)
             return
-        self._first_failure.pop(step_id, None)
-        self._tries.pop(step_id, None)
         if isinstance(message.outcome, Waiting):
-            limit = self.clock.monotonic() + message.outcome.limit_s
+            now = self.clock.monotonic()
+            limit = now + message.outcome.limit_s
+            site = message.outcome.site
+            if site and all(wait.waiting.site != site for wait in self._waits.values()):
+                self._looked[site] = now
+                self._patience[site] = self.bounds.poll_s
             self._waits[step_id] = _Wait(message.outcome, limit)
             self._unblock(step_id)
         elif message.outcome is not None:
@@ -251,7 +271,7 @@ class Execution:
         now = self._looked[look.site] = self.clock.monotonic()
         waiting = [(i, w) for i, w in self._waits.items() if w.waiting.site == look.site]
         for step_id, wait in waiting:
-            if look.view is None:
+            if look.jobs is None:
                 if isinstance(look.error, SpeckError):  # no word about the job: go on waiting
                     self._by_id[step_id].error = str(look.error)
                     self._mark_blocked(step_id)
@@ -261,8 +281,11 @@ class Execution:
                 continue
             if self._unblock(step_id):
                 wait.until = now + wait.waiting.limit_s
-            if wait.waiting.ready(look.view):
+            if wait.waiting.ready(look.jobs):
                 self._end_wait(step_id, wait)
+        # looks cost a small site's engine as much as work does: ask less and less often
+        longer = 1.5 * self._patience.get(look.site, self.bounds.poll_s)
+        self._patience[look.site] = min(longer, self.bounds.poll_most_s)
 
     def _end_wait(self, step_id: int, wait: _Wait) -> None:
         del self._waits[step_id]
@@ -296,10 +319,14 @@ class Execution:
         )
         for record, _ in succeeded:
             for dependent in self._dependents.get(record.step.id, []):
-                self._missing[dependent] -= 1
-                if self._missing[dependent] == 0:
-                    self._enqueue(dependent)
+                self._count_down(dependent)
         self.on_progress()
+
+    def _count_down(self, step_id: int) -> None:
+        """One more of the steps before it is over; it goes once none is left."""
+        self._missing[step_id] -= 1
+        if self._missing[step_id] == 0:
+            self._enqueue(step_id)
 
     def _event(self, operation: Operation, what: str | None) -> Batch:
         return self.records.event(
@@ -333,10 +360,15 @@ class Execution:
     def _may_retry(self, step_id: int, error: TransientError) -> bool:
         """Silence is waited out; a site that answers has `retry_for_s` to do better."""
         if isinstance(error, UnreachableError):
-            self._first_failure.pop(step_id, None)
+            self._failing.pop(step_id, None)
             return True
         now = self.clock.monotonic()
-        return now - self._first_failure.setdefault(step_id, now) < self.bounds.retry_for_s
+        first, last = self._failing.get(step_id, (now, now))
+        if now - last > self.bounds.retry_for_s:  # it went well in between
+            first = now
+            self._tries.pop(step_id, None)
+        self._failing[step_id] = (first, now)
+        return now - first < self.bounds.retry_for_s
 
     def _retry(self, step_id: int) -> None:
         pause = self.bounds.retry_first_s * 2.0 ** min(self._tries[step_id], 10)
@@ -348,23 +380,28 @@ class Execution:
         """End a step without success; what depends on it is skipped."""
         self._set(record, state)
         record.ended = rfc3339(self.clock.now())
-        skipped = self._skip_dependents(record.step.id) if state is OperationState.FAILED else []
+        skipped = self._skip_dependents(record) if state is OperationState.FAILED else []
         self.records.write(
             self.records.put_operations(self.change.id, [record, *skipped]),
             self._event(record.step.operation, record.error),
         )
         self.on_progress()
 
-    def _skip_dependents(self, step_id: int) -> list[OperationRecord]:
+    def _skip_dependents(self, failed: OperationRecord) -> list[OperationRecord]:
+        """Skip what needs a success; what only waits for the end of steps counts them down."""
         skipped: list[OperationRecord] = []
-        todo = list(self._dependents.get(step_id, []))
-        while todo:
-            record = self._by_id[todo.pop()]
-            if record.state is OperationState.PENDING:
-                self._set(record, OperationState.SKIPPED)
-                record.error = f"step {step_id} failed"
-                skipped.append(record)
-                todo.extend(self._dependents.get(record.step.id, []))
+        over = [failed.step.id]
+        while over:
+            step_id = over.pop()
+            for dependent in self._dependents.get(step_id, []):
+                record = self._by_id[dependent]
+                if step_id in record.step.whatever:
+                    self._count_down(dependent)
+                elif record.state is OperationState.PENDING:
+                    self._set(record, OperationState.SKIPPED)
+                    record.error = f"step {failed.step.id} failed: {failed.error}"
+                    skipped.append(record)
+                    over.append(dependent)
         return skipped
 
     def _mark_blocked(self, step_id: int) -> None:
@@ -417,9 +454,6 @@ class Execution:
             self.change.state = ChangeState.DONE
         self.change.ended = rfc3339(self.clock.now())
         return self.change.state
-
-
-_NO_VIEW = EngineView("", None, {})
 
 
 def _overdue(waiting: Waiting) -> str:

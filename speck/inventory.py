@@ -13,9 +13,15 @@ class Deployed:
     """The newest incarnation of a job.
 
     `attempt` numbers it and fixes `engine_job_id`. It is written before the engine is asked
-    (`confirmed` false, `base` the incarnation it continues) and again once all its tasks run.
+    (`base`: the incarnation before it, whose state is the newest until this one has run), once
+    the engine has taken it on (`accepted`), and once all its tasks run (`confirmed`).
     `ended` is true once speck itself brought it to an end; `savepoint` then says where it left
-    its state (None: cancelled, or stateless).
+    its state (None: cancelled, or stateless). `void`: it has left no state and never will,
+    since the engine refused its id, or it was burnt, or ended before its first checkpoint.
+
+    `former_sinks` are the client ids, oldest first, under which earlier incarnations told the
+    last number that they sent over the same sink link: the id changes with the job's source,
+    and what was sent under an old one may still wait for a slow reader.
     """
 
     job: Job
@@ -25,13 +31,23 @@ class Deployed:
     ended: bool = False
     savepoint: str | None = None
     base: Deployed | None = None
+    accepted: bool = False
+    void: bool = False
+    former_sinks: tuple[str, ...] = ()
+
+    @property
+    def may_arrive(self) -> bool:
+        """Whether its start may still be on its way: the engine's answer was never heard."""
+        return not (self.confirmed or self.accepted or self.void or self.ended)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """A reader's session on a broker. `reserved` is false while only intended.
 
-    `job_name` is None for a reader outside speck (`outputs` with a client_id).
+    `job_name` is None for a reader outside speck (`outputs` with a client_id). `owed` are the
+    last numbers (producer, epoch, number) that a drain found not taken yet; they outlive it
+    when it fails, since their producers go on elsewhere and no longer tell them.
     """
 
     client_id: str
@@ -39,6 +55,7 @@ class Session:
     site: str
     job_name: str | None
     reserved: bool = True
+    owed: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def reader(self) -> str:

@@ -133,6 +133,11 @@ class JobDescription:
     upgrade: Upgrade = Upgrade.SAVEPOINT
     pinned: bool = False
 
+    @property
+    def engine_address(self) -> str | None:
+        """`spe_address` in the form in which addresses are compared."""
+        return normalise_address(self.spe_address) if self.spe_address else None
+
 
 @dataclass(frozen=True, slots=True)
 class Port:

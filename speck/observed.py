@@ -80,16 +80,42 @@ class BrokerView:
     sent: Mapping[str, Sent]
 
     def lag(self, reader: str, sinks: list[str]) -> int | None:
-        """Messages sent by `sinks` that `reader` has not taken; None when it is not known."""
+        """Messages sent by `sinks` that `reader` has not taken; None when it is not known.
+
+        At most so many: see `untaken`.
+        """
         if not sinks or any(sink not in self.sent for sink in sinks):
             return None
+        last: dict[tuple[str, int], int] = {}
+        for told in (self.sent[sink] for sink in sinks):
+            key = (told.producer, told.epoch)
+            last[key] = max(told.number, last.get(key, 0))
+        return self.untaken(reader, last)
+
+    def untaken(self, reader: str, last: Mapping[tuple[str, int], int]) -> int:
+        """Of the messages up to `last` ((producer, epoch) -> number), those `reader` has not told
+        to have taken: more than wait for it, when it came after some of them were sent, or
+        has lost its memory.
+
+        Readers list the last few epochs of a producer only. One that is not listed counts as
+        taken when a later one of `last` is: a session delivers in order. Other epochs that the
+        reader lists prove nothing: they may be of another link, or of a job of that name in
+        another composition, whose attempts were counted apart.
+        """
         seen = self.taken.get(reader)
-        total = 0
-        for sink in sinks:
-            sent = self.sent[sink]
-            done = seen.taken.get(sent.producer, {}).get(sent.epoch, 0) if seen else 0
-            total += max(0, sent.number - done)
-        return total
+        taken = seen.taken if seen else {}
+        newest: dict[str, int] = {}
+        for producer, epoch in last:
+            if epoch in taken.get(producer, {}):
+                newest[producer] = max(epoch, newest.get(producer, epoch))
+        waiting = 0
+        for (producer, epoch), number in last.items():
+            listed = taken.get(producer, {}).get(epoch)
+            if listed is not None:
+                waiting += max(0, number - listed)
+            elif epoch >= newest.get(producer, epoch):
+                waiting += number
+        return waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,11 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Wait until a reader has taken the last number of the producers that left its link."""
+    """Wait until a reader has taken the last number of the producers that left its link.
+
+    The reader runs at `reader_site` as `engine_job_id`. `silent` are those of the `sinks` of
+    which it is not known that they tell numbers.
+    """
 
     kind: ClassVar[str] = "drain"
     site: str
@@ -96,6 +100,9 @@ class Drain:
     client_id: str
     job_name: str
     sinks: tuple[str, ...]
+    reader_site: str
+    engine_job_id: str
+    silent: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"drain {self.site}/{self.link.topic} for {self.job_name}"
@@ -130,6 +137,21 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Settle:
+    """See to it that an incarnation whose start may still be on its way never runs: end it if
+    it has arrived, make its id useless if not."""
+
+    kind: ClassVar[str] = "settle"
+    site: str
+    job_name: str
+    attempt: int
+    engine_job_id: str
+
+    def __str__(self) -> str:
+        return f"settle {self.job_name} on {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
 class Restore:
     """Whose newest state a start continues: found when the start is carried out."""
 
@@ -140,7 +162,10 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start an incarnation and see all its tasks run."""
+    """Start an incarnation and see all its tasks run.
+
+    `former_sinks`: see `speck.inventory.Deployed`.
+    """
 
     kind: ClassVar[str] = "start"
     job: Job
@@ -148,6 +173,7 @@ class Start:
     engine_job_id: str
     sink_has_readers: bool
     restore: Restore | None = None
+    former_sinks: tuple[str, ...] = ()
 
     @property
     def site(self) -> str:
@@ -185,23 +211,43 @@ class Forget:
     site: str
     job_name: str
     sink_site: str
-    sink_client_id: str
+    sinks: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"forget {self.job_name}"
 
 
-Operation = Upload | TryMain | Reserve | Drain | Stop | Cancel | Start | Release | Forget
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Drop what a job's sinks said of a link that it has left: nobody drains it any more, and it
+    must not pass for the sink's word on its new link."""
+
+    kind: ClassVar[str] = "clear"
+    site: str
+    job_name: str
+    sinks: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"clear {self.job_name}'s numbers at {self.site}"
+
+
+Operation = (
+    Upload | TryMain | Reserve | Drain | Stop | Cancel | Settle | Start | Release | Forget | Clear
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operation, the steps that must have succeeded before it, and its reason."""
+    """An operation, the steps that must have succeeded before it, and its reason.
+
+    Those of `after` that are in `whatever` must only be over, however they ended.
+    """
 
     id: int
     operation: Operation
     after: tuple[int, ...]
     reason: str
+    whatever: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         before = ",".join(map(str, self.after))

@@ -6,7 +6,7 @@ head/<composition>             newest and deployed revision, time, who
 rev/<composition>/<revision>   a description as it was accepted
 inv/<scope>/<job>              the newest incarnation      (scope: composition, or ~<job>)
 att/<scope>/<job>              the highest attempt ever used
-ses/<scope>/<client id>        a reader's session
+ses/<scope>/<client id>/<site> a reader's session; the site is that of the broker
 change/<id>, op/<id>/<step>    a change and its operations
 event/<number>                 what happened, oldest first
 artifact/<sha256>, token/<name>, idem/<key>
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from speck.change import Change, OperationRecord
@@ -31,10 +32,21 @@ from speck.codec import (
 )
 from speck.inventory import Deployed, Inventory, Session
 from speck.model import JsonObject, Link, Site
+from speck.retention import Retention
 from speck.store import Store
 
 Batch = dict[str, JsonObject | None]
 """What one atomic write holds; None deletes."""
+
+
+_UNNUMBERED = "event?"
+
+
+@dataclass(slots=True)
+class _Write:
+    batch: Batch
+    over: bool = False
+    error: BaseException | None = None
 
 
 def scope_of(composition: str | None, job_name: str | None) -> str:
@@ -52,8 +64,13 @@ class Records:
         assert meta is not None
         self.installation: str = meta["uuid"]
         last = store.last("event/")
-        self._events = itertools.count(int(last[0].split("/")[1]) + 1 if last else 1)
-        self._event_lock = threading.Lock()
+        self._next_event = int(last[0].split("/")[1]) + 1 if last else 1
+        self._queue: list[_Write] = []
+        self._queueing = threading.Lock()
+        self._committing = threading.Lock()
+        self._retention = Retention(store, clock)
+        self._marks = itertools.count()
+        self._sessions = {key: session_from_json(r) for key, r in store.scan("ses/")}
 
     @classmethod
     def at(cls, path: Path, clock: Clock) -> Records:
@@ -64,8 +81,60 @@ class Records:
         return cls(Store.create(path, first), clock)
 
     def write(self, *batches: Batch) -> None:
-        """Write all batches as one."""
-        self.store.write({key: value for batch in batches for key, value in batch.items()})
+        """Write all batches as one; events in them get their numbers now.
+
+        Who writes while another write is being synced shares the next one. Each still fails
+        or succeeds for itself.
+        """
+        mine = _Write({key: value for batch in batches for key, value in batch.items()})
+        with self._queueing:
+            self._queue.append(mine)
+        with self._committing:
+            if not mine.over:
+                with self._queueing:
+                    writes, self._queue = self._queue, []
+                self._commit(writes)
+        if mine.error is not None:
+            raise mine.error
+
+    @property
+    def queued(self) -> int:
+        """How many writes wait for the one that is being synced."""
+        with self._queueing:
+            return len(self._queue)
+
+    def _commit(self, writes: list[_Write]) -> None:
+        try:
+            self._write([write.batch for write in writes])
+        except BaseException as error:
+            if len(writes) > 1:  # one of them is at fault: find out which
+                for write in writes:
+                    self._commit([write])
+                return
+            writes[0].error = error
+        for write in writes:
+            write.over = True
+
+    def _write(self, batches: list[Batch]) -> None:
+        """One synced write. Events are numbered here, in the order in which they can be read:
+        whoever has read event n never meets a lower one later."""
+        joined: Batch = {}
+        number = self._next_event
+        for batch in batches:
+            for key, record in batch.items():
+                if key.startswith(_UNNUMBERED) and record is not None:
+                    joined[f"event/{number:012d}"] = {"id": number, **record}
+                    number += 1
+                else:
+                    joined[key] = record
+        self.store.write({**joined, **self._retention.superfluous(joined)})
+        self._next_event = number
+        for key, record in joined.items():
+            if key.startswith("ses/"):
+                if record is None:
+                    self._sessions.pop(key, None)
+                else:
+                    self._sessions[key] = session_from_json(record)
 
     # -- sites ----------------------------------------------------------------------------
 
@@ -95,6 +164,11 @@ class Records:
         }
         return Inventory(jobs, sessions, attempts)
 
+    def attempts(self, scope: str, job_name: str) -> int:
+        """The highest attempt ever used; 0 when there was none."""
+        record = self.store.get(f"att/{scope}/{job_name}")
+        return int(record["n"]) if record else 0
+
     def deployed(self, scope: str, job_name: str) -> Deployed | None:
         record = self.store.get(f"inv/{scope}/{job_name}")
         return deployed_from_json(record) if record else None
@@ -107,29 +181,44 @@ class Records:
             found[scope, job_name] = deployed_from_json(record)
         return found
 
-    def links_read_outside(self, scope: str) -> frozenset[Link]:
-        """Links on which another scope holds a session."""
-        return frozenset(
-            session_from_json(record).link
-            for key, record in self.store.scan("ses/")
-            if key.split("/")[1] != scope
-        )
+    def links_read_outside(self, scopes: Collection[str]) -> frozenset[Link]:
+        """Links on which a session is held by a scope that is none of `scopes`."""
+        return frozenset(session.link for scope, session in self._sessions_outside(scopes))
+
+    def readers_outside(self, scopes: Collection[str]) -> dict[tuple[str, str], str]:
+        """(broker, client id) -> scope, of sessions that are held by none of `scopes`."""
+        return {
+            (session.link.broker, session.client_id): scope
+            for scope, session in self._sessions_outside(scopes)
+        }
+
+    def _sessions_outside(self, scopes: Collection[str]) -> list[tuple[str, Session]]:
+        held = [(key.split("/")[1], session) for key, session in list(self._sessions.items())]
+        return [(scope, session) for scope, session in held if scope not in scopes]
 
     def put_deployed(self, scope: str, deployed: Deployed) -> Batch:
         name = deployed.job.job_name
         return {
             f"inv/{scope}/{name}": deployed_to_json(deployed),
-            f"att/{scope}/{name}": {"n": deployed.attempt},
+            **self.put_attempts(scope, name, deployed.attempt),
         }
+
+    def put_attempts(self, scope: str, job_name: str, highest: int) -> Batch:
+        return {f"att/{scope}/{job_name}": {"n": highest}}
 
     def drop_deployed(self, scope: str, job_name: str) -> Batch:
         return {f"inv/{scope}/{job_name}": None}
 
-    def put_session(self, scope: str, session: Session) -> Batch:
-        return {f"ses/{scope}/{session.client_id}": session_to_json(session)}
+    def session(self, scope: str, client_id: str, site: str) -> Session | None:
+        record = self.store.get(f"ses/{scope}/{client_id}/{site}")
+        return session_from_json(record) if record else None
 
-    def drop_session(self, scope: str, client_id: str) -> Batch:
-        return {f"ses/{scope}/{client_id}": None}
+    def put_session(self, scope: str, session: Session) -> Batch:
+        key = f"ses/{scope}/{session.client_id}/{session.site}"
+        return {key: session_to_json(session)}
+
+    def drop_session(self, scope: str, client_id: str, site: str) -> Batch:
+        return {f"ses/{scope}/{client_id}/{site}": None}
 
     # -- changes --------------------------------------------------------------------------
 
@@ -143,8 +232,11 @@ class Records:
         head = self.store.get(f"change/{change_id}")
         if head is None:
             return None
-        operations = [record for _, record in self.store.scan(f"op/{change_id}/")]
-        return {**head, "operations": operations}
+        return {**head, "operations": self.operations(change_id)}
+
+    def operations(self, change_id: str) -> list[JsonObject]:
+        """A change's operations with their outcomes, in the order of the plan."""
+        return [record for _, record in self.store.scan(f"op/{change_id}/")]
 
     def changes(self) -> Iterator[JsonObject]:
         """Heads of all changes, oldest first (ids begin with their time)."""
@@ -154,16 +246,13 @@ class Records:
 
     def event(self, kind: str, message: str, **about: object) -> Batch:
         """An event to write with what it tells about; `about` holds site, job_name, change..."""
-        with self._event_lock:
-            number = next(self._events)
         record: JsonObject = {
-            "id": number,
             "at": rfc3339(self._clock.now()),
             "kind": kind,
             "message": message,
             **{key: value for key, value in about.items() if value is not None},
         }
-        return {f"event/{number:012d}": record}
+        return {f"{_UNNUMBERED}{next(self._marks)}": record}
 
     def events(self, after: int = 0) -> Iterator[JsonObject]:
         """Events with a number above `after`, oldest first."""

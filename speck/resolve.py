@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from speck.contract import args_faults
+from speck.contract import args_faults, tells_numbers
 from speck.errors import InvalidError, NotFoundError, Problem
 from speck.jars import Jar, JarFinder, class_fault
 from speck.model import (
@@ -167,7 +167,7 @@ class _Resolver:
         if len(self.problems) > before or not (site and source and sink and jar):
             return None
         self.jars[jar.sha256] = jar.file
-        return Job(
+        resolved = Job(
             job_name=job.job_name,
             site=site.name,
             spe_address=site.spe.address,
@@ -184,6 +184,13 @@ class _Resolver:
             upgrade=job.upgrade,
             pinned=job.pinned,
         )
+        if not tells_numbers(resolved):
+            self.warnings.append(
+                f"job {job.job_name} has placeholders in its args: unless it tells its numbers all"
+                " the same, speck cannot tell when its links are drained, how far it lags, or"
+                " what came twice"
+            )
+        return resolved
 
     def end(self, kind: str, port: Port, index: int) -> None:
         """Resolve a declared input or output."""

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,9 @@ class Store:
     def __init__(self, database: Any, path: Path):
         self._db = database
         self._path = path
-        self._lock = threading.Lock()
+        self._closed = False
+        self._users = 0
+        self._idle = threading.Condition()
 
     @classmethod
     def create(cls, path: Path, first: Mapping[str, JsonObject]) -> Store:
@@ -134,15 +136,15 @@ class Store:
 
     def write(self, records: Mapping[str, JsonObject | None]) -> None:
         """Put all `records` (None: delete) in one atomic batch, on disk before it returns."""
-        try:
-            with self._db.write_batch(transaction=True, sync=True) as batch:
-                for key, record in records.items():
-                    if record is None:
-                        batch.delete(key.encode())
-                    else:
-                        batch.put(key.encode(), _encode(record))
-        except (plyvel.Error, RuntimeError) as error:
-            raise StoreError(f"cannot write to the store at {self._path}: {error}") from error
+        with (
+            self._using("write to"),
+            self._db.write_batch(transaction=True, sync=True) as batch,
+        ):
+            for key, record in records.items():
+                if record is None:
+                    batch.delete(key.encode())
+                else:
+                    batch.put(key.encode(), _encode(record))
 
     def backup(self) -> Iterator[bytes]:
         """The whole store as one gzip stream of JSON lines that ends with its own checksum."""
@@ -175,24 +177,42 @@ class Store:
 
     def compact(self) -> None:
         """Merge and compress what is on disk."""
-        self._db.compact_range()
+        with self._using("compact"):
+            self._db.compact_range()
 
     def bytes_on_disk(self) -> int:
         """Size of all files of the store in bytes."""
         return sum(file.stat().st_size for file in self._path.iterdir() if file.is_file())
 
     def close(self) -> None:
-        """Give the store back; harmless when it is closed."""
-        with self._lock:
-            if not self._db.closed:
-                self._db.close()
-                _release(self._path)
+        """Give the store back, once nobody is in the middle of a call; harmless when it is
+        closed. LevelDB crashes the process when it is closed under a reader."""
+        with self._idle:
+            if self._closed:
+                return
+            self._closed = True
+            self._idle.wait_for(lambda: self._users == 0)
+        self._db.close()
+        _release(self._path)
 
     def _read(self, action: Callable[[], Any]) -> Any:
-        try:
+        with self._using("read"):
             return action()
+
+    @contextmanager
+    def _using(self, what: str) -> Iterator[None]:
+        with self._idle:
+            if self._closed:
+                raise StoreError(f"cannot {what} the store at {self._path}: it is closed")
+            self._users += 1
+        try:
+            yield
         except (plyvel.Error, RuntimeError) as error:
-            raise StoreError(f"cannot read the store at {self._path}: {error}") from error
+            raise StoreError(f"cannot {what} the store at {self._path}: {error}") from error
+        finally:
+            with self._idle:
+                self._users -= 1
+                self._idle.notify_all()
 
     def _lift(self) -> None:
         sentinel = self.get(_SENTINEL)

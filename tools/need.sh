@@ -1,12 +1,18 @@
 #!/bin/sh
-# need.sh PROGRAM PACKAGE WHAT: PROGRAM is there afterwards, or one sentence says what to install.
+# need.sh PROGRAM PACKAGE WHAT [MAJOR]: PROGRAM is there afterwards (javac in version MAJOR or
+# later), or one sentence says what to install.
 # Installs PACKAGE with apt-get when that is possible without asking for a password.
 set -eu
-program=$1 package=$2 what=$3
+program=$1 package=$2 what=$3 major=${4:-0}
 
 found() {
-    PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null 2>&1 ||
-        [ -x ".cache/$program/usr/sbin/$program" ]
+    { PATH="$PATH:/usr/sbin:/sbin" command -v "$program" >/dev/null 2>&1 ||
+        [ -x ".cache/$program/usr/sbin/$program" ]; } && new_enough
+}
+
+new_enough() {
+    [ "$major" = 0 ] ||
+        [ "$("$program" -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p')" -ge "$major" ]
 }
 
 found && exit 0

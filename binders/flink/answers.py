@@ -11,6 +11,7 @@ from typing import Any
 
 from binders.flink.failures import reason_of
 from speck.binding import CheckpointInfo, JobException, SavepointProgress
+from speck.errors import EngineRefusedError
 from speck.observed import EngineJob, EngineView, RunState, Slots
 
 Json = Mapping[str, Any]
@@ -51,12 +52,17 @@ def run_state(state: str, running: int, finished: int, total: int) -> RunState:
 
 def engine_view(overview: Json, jobs: Json) -> EngineView:
     """From `/overview` and `/jobs/overview`."""
-    listed = [_engine_job(each) for each in jobs["jobs"]]
     return EngineView(
         version=str(overview["flink-version"]),
         slots=Slots(int(overview["slots-total"]), int(overview["slots-available"])),
-        jobs={job.engine_job_id: job for job in listed},
+        jobs=engine_jobs(jobs),
     )
+
+
+def engine_jobs(jobs: Json) -> dict[str, EngineJob]:
+    """From `/jobs/overview`, by id."""
+    listed = [_engine_job(each) for each in jobs["jobs"]]
+    return {job.engine_job_id: job for job in listed}
 
 
 def _engine_job(job: Json) -> EngineJob:
@@ -105,7 +111,8 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
 
     Ids rise with time, savepoints and checkpoints alike. Discarded ones are gone (Flink deletes
     checkpoints of a job that finished), and an intermediate savepoint may be older than the
-    newest checkpoint. An incarnation that has completed nothing is where it was restored from.
+    newest checkpoint. An incarnation that has completed nothing is where it was restored from;
+    None when it began without state. Raises EngineRefusedError when all it completed is gone.
     """
     latest = answer["latest"]
     complete = [latest.get("completed"), latest.get("savepoint"), *(answer.get("history") or [])]
@@ -121,9 +128,16 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
         )
     restored = latest.get("restored")
     # once something was completed, its input was acknowledged: what was restored is too old
-    something_completed = int(answer["counts"]["completed"]) > 0
-    if something_completed or restored is None or not _is_path(restored.get("external_path")):
+    if int(answer["counts"]["completed"]) > 0:
+        raise EngineRefusedError(
+            "cannot find its newest state: every checkpoint that it completed is gone"
+        )
+    if restored is None:
         return None
+    if not _is_path(restored.get("external_path")):
+        raise EngineRefusedError(
+            "cannot find its newest state: it does not tell where the state lies that it began with"
+        )
     return CheckpointInfo(
         checkpoint_id=int(restored["id"]),
         path=str(restored["external_path"]),

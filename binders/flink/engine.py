@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -65,6 +66,11 @@ class FlinkEngine:
                 self._rest.get("/overview"), self._rest.get("/jobs/overview")
             )
 
+    def jobs(self) -> Mapping[str, EngineJob]:
+        """Every job in one request. Raises Unreachable-, TransientError."""
+        with self._translated("look at the engine's jobs"):
+            return answers.engine_jobs(self._rest.get("/jobs/overview"))
+
     def upload(self, jar_file: Path, sha256: str) -> None:
         """Upload once for each content, however many threads ask. Raises SpeckErrors."""
         with self._translated(f"upload {jar_file.name}"):
@@ -102,6 +108,20 @@ class FlinkEngine:
                 raise
             name = submission.job_name
             LOG.warning("%s runs though its main failed after starting it: %s", name, refused)
+
+    def burn(self, submission: Submission) -> None:
+        """Use the id up: Flink lists a job whose savepoint cannot be read as failed, and takes
+        no other of that id. Raises DuplicateJobError when it knows the id already."""
+        job_id = submission.engine_job_id
+        try:
+            self.submit(replace(submission, savepoint=f"file:///speck/burnt/{job_id}"))
+        except DuplicateJobError:
+            raise
+        except EngineRefusedError:
+            if self.status(job_id) is None:
+                raise
+            return
+        raise DuplicateJobError(f"cannot burn {job_id}: the job runs")
 
     def status(self, engine_job_id: str) -> RunState | None:
         """The incarnation's state; None only on Flink's own word that it knows no such job."""
@@ -144,13 +164,14 @@ class FlinkEngine:
 
         Of an ended job it is exact: Flink answers from a cache, so just after the end this
         waits until the cache must have forgotten the job as it was before (3 s at most, unless
-        configured higher). None: no state, or no such job. Raises TransientError when that
-        wait would exceed the time limit.
+        configured higher). Raises TransientError when that wait would exceed the time limit.
         """
         with self._translated(f"look at checkpoints of job {engine_job_id}"):
             job = self._job(engine_job_id)
             if job is None:
-                return None
+                raise EngineRefusedError(
+                    f"cannot look at checkpoints of job {engine_job_id}: it is not known"
+                )
             # the job itself may come from a cache too, and say RUNNING still; this list does not
             ended_ms = answers.ended_ms(self._rest.get("/jobs/overview"), engine_job_id)
             if ended_ms is not None:

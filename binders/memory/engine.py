@@ -52,6 +52,10 @@ class MemoryEngine:
             }
             return EngineView("memory", Slots(self._engine.total, self._engine.free), jobs)
 
+    def jobs(self) -> dict[str, EngineJob]:
+        """As `view` tells them; its calls are counted with those."""
+        return dict(self.view().jobs)
+
     def upload(self, jar_file: Path, sha256: str) -> None:
         """Note the hash; the file must be there."""
         with self._call("upload", sha256):
@@ -86,8 +90,18 @@ class MemoryEngine:
                     )
                 saved = self._world.saved[submission.savepoint]
                 job.ledger, job.epoch = deepcopy(saved.ledger), saved.epoch
+                job.newest = CheckpointInfo(0, submission.savepoint, 0, 0, True)
             self._engine.jobs[job_id] = job
             self._engine.schedule()
+
+    def burn(self, submission: Submission) -> None:
+        """List the id as failed; nothing was started."""
+        job_id = submission.engine_job_id
+        with self._call("burn", job_id):
+            if job_id in self._engine.jobs:
+                raise DuplicateJobError(f"cannot burn {job_id}: the id is in use")
+            burnt = Incarnation(self._engine, submission, None, state=RunState.FAILED)
+            self._engine.jobs[job_id] = burnt
 
     def status(self, engine_job_id: str) -> RunState | None:
         """None when the engine does not know the id."""
@@ -132,7 +146,9 @@ class MemoryEngine:
         """The newest checkpoint or savepoint of a job that the engine knows."""
         with self._call("newest_state", engine_job_id):
             job = self._engine.jobs.get(engine_job_id)
-            return job.newest if job else None
+            if job is None:
+                raise EngineRefusedError(f"cannot find the state of {engine_job_id}: no such job")
+            return job.newest
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
         """What `SlotPool.fail` noted."""

@@ -19,13 +19,27 @@ class Message:
 
 @dataclass(slots=True)
 class Seen:
-    """The numbers seen of one epoch: all up to `highest`, and those in `above` past a hole."""
+    """The numbers seen of one epoch: all up to `highest`, and those in `above` past a hole.
+
+    Those before `first` were given out before the reader came; it takes them, if they come.
+    """
 
     highest: int = 0
     above: set[int] = field(default_factory=set)
+    first: int = 1
+    early: set[int] = field(default_factory=set)
+
+    @classmethod
+    def joining(cls, number: int) -> Seen:
+        """For a reader that meets a producer for the first time, at this number."""
+        return cls(highest=number - 1, first=number)
 
     def add(self, number: int) -> bool:
         """Note a number; False when it was seen before."""
+        if number < self.first:
+            new = number not in self.early
+            self.early.add(number)
+            return new
         if number <= self.highest or number in self.above:
             return False
         self.above.add(number)
@@ -51,7 +65,9 @@ class Ledger:
         """Note a message; False when it is a repeat."""
         if message.producer is not None:
             epochs = self.seen.setdefault(message.producer, {})
-            if not epochs.setdefault(message.epoch, Seen()).add(message.number):
+            if message.epoch not in epochs:
+                epochs[message.epoch] = Seen() if epochs else Seen.joining(message.number)
+            if not epochs[message.epoch].add(message.number):
                 return False
             for old in sorted(epochs)[:-KEPT_EPOCHS]:
                 del epochs[old]

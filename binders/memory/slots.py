@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -120,6 +120,9 @@ class Incarnation:
         numbers, keep the state. Gives its path."""
         idle = not self.unacked and self._saved == (self.ledger.messages, self.number)
         if path is None and idle and self.newest is not None:
+            if not self._held_up():  # else the sink's flush would keep it from completing
+                self.checkpoint_id += 1
+                self.newest = replace(self.newest, checkpoint_id=self.checkpoint_id)
             return self.newest.path
         self.checkpoint_id += 1
         self.unacked.clear()
@@ -152,6 +155,13 @@ class Incarnation:
     def _session(self, wiring: Wiring) -> Session:
         broker = self.engine.world.broker(wiring.source_broker)
         return broker.connect(wiring.client_id, wiring.source_topic, self.id)
+
+    def _held_up(self) -> bool:
+        """Whether messages wait that cannot be passed on."""
+        if self.wiring is None:
+            return False
+        sink = self.engine.world.broker(self.wiring.sink_broker)
+        return bool(self._session(self.wiring).queue) and not self._may_publish(sink, self.wiring)
 
     def _may_publish(self, sink: Queues, wiring: Wiring) -> bool:
         """A link that has readers is not published to while none of them is there."""

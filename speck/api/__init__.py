@@ -1,1 +1,1 @@
-"""The HTTP API: parse, call the use case, render. docs/api.md and GET /docs describe it."""
+"""The HTTP API: parse, call the use case, render. GET /docs describes it."""

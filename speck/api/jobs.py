@@ -37,7 +37,9 @@ def list_jobs(query: Query) -> Response:
 
 @routes.post("/jobs", query=[wait(WAIT_S)], body=JobSchema, answers=_STARTING)
 def add_job(query: Query) -> Response:
-    """Start a job alone: 201 when it runs, 202 while it is under way, 200 when it is there."""
+    """Start a job alone: 201 when it runs, 202 while it is under way, 200 when it is there and
+    nothing is to be done for it. The same again after a failure tries again; another jar under
+    the same path is another job: 409."""
     read = document()
     description = job_from_data(read.data, read.line_of)
     with waiting(query["wait"]) as seconds:

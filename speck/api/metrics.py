@@ -69,7 +69,7 @@ class _State(Collector):
         )
         free = GaugeMetricFamily("speck_site_slots_free", "Free task slots", labels=["site"])
         for site in sites:
-            up.add_metric([site["name"]], float(site["state"] == "up"))
+            up.add_metric([site["name"]], float(site["engine_version"] is not None))
             if site["slots"]["free"] is not None:
                 free.add_metric([site["name"]], site["slots"]["free"])
         yield up

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flask import request
+from werkzeug.exceptions import ClientDisconnected
 
 from speck.api.context import service
 from speck.api.problems import MissingLengthError
@@ -221,10 +222,14 @@ def _body(length: int) -> bytes:
 def _chunks(length: int) -> Iterator[bytes]:
     left = length
     while left > 0:
-        chunk = request.stream.read(min(left, _CHUNK))
+        try:
+            chunk = request.stream.read(min(left, _CHUNK))
+        except ClientDisconnected:
+            chunk = b""
         if not chunk:
             fault = f"ends after {length - left} of {length} bytes"
-            raise InvalidError(f"cannot take this body: it {fault}", status=400)
+            problems = [Problem("", fault)]
+            raise InvalidError(f"cannot take this body: it {fault}", problems, status=400)
         left -= len(chunk)
         yield chunk
 

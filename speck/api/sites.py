@@ -5,13 +5,14 @@ from __future__ import annotations
 from flask import Response, jsonify
 
 from speck.api import shapes
-from speck.api.access import refuse_foreign_site
+from speck.api.access import caller, refuse_foreign_site
 from speck.api.context import service
 from speck.api.requests import Query, document, optional_object, paging, refuse_other_name, text
 from speck.api.routes import Routes, answer, gone, listing
 from speck.model import Site
 from speck.schema import SiteSchema, site_from_data
 from speck.service.jobs import Answer
+from speck.service.tokens import Role
 
 routes = Routes("sites", "Places with one engine and one broker")
 
@@ -37,7 +38,7 @@ def list_sites(query: Query) -> Response:
 def add_site() -> Response:
     """Register a site; 200 when the very same is there."""
     site = _site(None)
-    shown, created = service().sites.add(site)
+    shown, created = service().sites.add(site, by_itself=caller().role is Role.SITE)
     return answer(Answer(201 if created else 200, shown, f"/sites/{site.name}"))
 
 
@@ -53,7 +54,7 @@ def get_site(name: str) -> Response:
 def put_site(name: str) -> Response:
     """Register or change a site; its addresses only while nothing of it is in use."""
     site = _site(name)
-    shown, created = service().sites.put(site)
+    shown, created = service().sites.put(site, by_itself=caller().role is Role.SITE)
     return answer(Answer(201 if created else 200, shown, f"/sites/{name}"))
 
 

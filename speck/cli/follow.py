@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from speck.cli.talk import CommandFailed, clean, say, style, warn
+from speck.cli.talk import CommandFailed, clean, say, warn
 from speck.client import Client, NoServerError
 from speck.model import JsonObject
 
@@ -18,7 +18,7 @@ _AWAY_S = 60.0
 
 _OVER = ("done", "failed", "cancelled")
 _TOLD = ("done", "failed", "blocked", "skipped", "cancelled")
-_COLOURS = {"done": "green", "failed": "red", "blocked": "yellow"}
+_COLOURS = {"failed": "red", "blocked": "yellow"}
 
 
 class _View(Protocol):
@@ -139,14 +139,13 @@ def require_done(change: JsonObject, about: str) -> None:
 
     A change that is not over yet (--timeout) is a failure to have it done in time.
     """
-    state = change["state"]
-    if state == "done":
+    if change["state"] == "done":
         return
     operations = change["operations"]
     for operation in operations:
         if operation["state"] in ("failed", "blocked"):
-            mark = style(operation["state"], fg=_COLOURS[operation["state"]])
-            say(f"  {mark}  {name_of(operation)}{_why(operation)}")
+            state = operation["state"]
+            say(f"  {name_of(operation)}{_why(operation)}", f"  {state}", _COLOURS[state])
     for operation in operations:
         if operation["state"] in ("skipped", "cancelled"):
             say(f"  {operation['state']}  {name_of(operation)}")

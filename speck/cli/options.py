@@ -108,7 +108,9 @@ def _token(ctx: click.Context, env: Any) -> str | None:
     try:
         return Path(file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidError(f"cannot read the token file {file}: {error}") from error
+        raise InvalidError(
+            f"cannot read the token file {file}: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 def output() -> Output:

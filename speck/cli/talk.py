@@ -27,9 +27,9 @@ def style(text: str, **how: Any) -> str:
     return text if os.environ.get("NO_COLOR") else click.style(text, **how)
 
 
-def say(text: str, **how: Any) -> None:
-    """A note to the user."""
-    click.echo(style(clean(text), **how) if how else clean(text), err=True)
+def say(text: str, mark: str = "", colour: str | None = None) -> None:
+    """A note to the user, behind a coloured `mark`."""
+    click.echo((style(mark, fg=colour) if mark else "") + clean(text), err=True)
 
 
 def warn(text: str) -> None:

@@ -15,6 +15,7 @@ import argparse
 import json
 import secrets
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ from speck.errors import PermanentError, SpeckError
 from speck.fog.flows import Flow, Flows, Reading
 from speck.fog.outputs import OutputReader
 from speck.fog.paths import checkout, default_folder, edge_jar
+from speck.fog.publisher import ReplayOptions
 from speck.fog.reference import (
     Comparison,
     Row,
@@ -44,7 +46,7 @@ from speck.fog.reference import (
     count_valid,
     read_trace,
 )
-from speck.fog.replay import Replay, ReplayOptions
+from speck.fog.replay import Replay
 from speck.fog.service import serving
 from speck.fog.sites import Fog
 from speck.model import JsonObject
@@ -137,6 +139,8 @@ class Demo:
         }
 
     def _bring_up(self) -> Client:
+        self._fog.down()  # what an interrupted run may have left
+        shutil.rmtree(self._folder / "home", ignore_errors=True)
         with _step("bringing up four sites, each with its own Mosquitto and Flink"):
             self._fog.up(edges=3, slots=8, cloud_slots=24)
         with _step("starting the service"):
@@ -412,6 +416,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=1000.0, help="detections a second in all")
     parser.add_argument("--folder", type=Path, default=default_folder().parent / "demo")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down
     try:
         with Demo(options.folder, options.rate) as demo:
             result = demo.run()

@@ -6,72 +6,25 @@ its stream's site, and no row overtakes a broker that is slow, away or without r
 
 from __future__ import annotations
 
-import heapq
 import json
 import select
-import struct
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
 
-from paho.mqtt.client import Client
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-
-from speck.errors import BrokerRefusedError, InvalidError, TransientError, UnreachableError
+from speck.errors import InvalidError
+from speck.fog.publisher import (
+    TICK_S,
+    Kind,
+    Message,
+    Publisher,
+    ReplayOptions,
+    parse_broker,
+)
 from speck.fog.reference import Row, site_of
-from speck.model import is_name, normalise_address
-
-NO_READER = 0x10  # the reason code of a PUBACK for a message that no session took
-TICK_S = 0.2  # how long a wait lasts at most before cancellation and connections are looked at
-
-Kind = Literal["detection", "malformed", "marker"]
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """How to enter a broker: user and password, and the CA file for TLS, each optional."""
-
-    user: str | None = None
-    password: str | None = None
-    ca: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """How to replay.
-
-    brokers: site -> `tcp://host:port`; logins: site -> Login.
-    run: names this replay in the producers of its messages, `replay-<run>-<stream>`.
-    rate: messages/s over all streams; speed: times the trace's own speed; neither: at full speed.
-    readers: what PUBACK 0x10 means. `some`: held and sent again until a reader is there;
-        `none`: delivered.
-    window: unacknowledged messages of one connection, at most the broker's Receive Maximum.
-    patience_s: how long a broker may take nothing before the replay gives up.
-    resend_s: after a lost connection, what was acknowledged so recently is sent again (a
-        broker's acknowledgement is not durable; readers drop the repeats). 15 s is three
-        autosave intervals of 5 s.
-    """
-
-    brokers: Mapping[str, str]
-    run: str
-    epoch: int | None = None  # None: the Unix time in seconds
-    rate: float | None = None
-    speed: float | None = None
-    copies: int = 1
-    topic: str = "traffic/{stream}"
-    readers: Literal["some", "none"] = "some"
-    window: int = 1000
-    patience_s: float = 60.0
-    resend_s: float = 15.0
-    logins: Mapping[str, Login] | None = None
+from speck.model import is_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +51,6 @@ class Summary:
     resent: int
     seconds: float
     cancelled: bool
-
-
-@dataclass(slots=True, eq=False)
-class Message:
-    """One numbered message of one stream."""
-
-    stream: str
-    number: int
-    kind: Kind
-    time_ms: int  # in the trace, for pacing
-    payload: bytes
-    acked: bool = False
 
 
 def expand(rows: Sequence[Row], copies: int = 1) -> Iterator[Message]:
@@ -188,243 +129,6 @@ class Pacer:
         return 0.0
 
 
-def parse_broker(address: str) -> tuple[str, int]:
-    """Host and port of `tcp://host:port` (port 1883 when absent)."""
-    try:
-        parts = urlsplit(normalise_address(address))
-    except ValueError as error:
-        raise InvalidError(
-            f"cannot use the broker address '{address}': write tcp://host:port"
-        ) from error
-    if parts.scheme != "tcp" or parts.hostname is None or parts.port is None:
-        raise InvalidError(f"cannot use the broker address '{address}': write tcp://host:port")
-    return parts.hostname, parts.port
-
-
-class _Header(Properties):
-    """The user property `speck`, packed here: paho's general way takes as long as the rest.
-
-    One object serves all messages of a connection, since paho packs it within `publish`.
-    """
-
-    packed: bytes
-
-    def __init__(self) -> None:
-        super().__init__(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-
-    def set(self, value: str) -> None:
-        text = value.encode()
-        body = b"\x26\x00\x05speck" + struct.pack("!H", len(text)) + text
-        # The length is one byte up to 127, else two: the value is at most some 120 bytes long.
-        size = len(body)
-        length = bytes([size]) if size < 128 else bytes([size % 128 | 128, size // 128])
-        object.__setattr__(self, "packed", length + body)
-
-    def pack(self) -> bytes:
-        return self.packed
-
-
-class _Publisher:
-    """One connection to one broker; keeps what is not acknowledged over a reconnection.
-
-    Each connection has a fresh paho client, so that what is sent again is decided here alone.
-    """
-
-    def __init__(
-        self,
-        options: ReplayOptions,
-        epoch: int,
-        sites: Sequence[str],
-        acked: Callable[[Message, bool], None],
-    ) -> None:
-        self.address = options.brokers[sites[0]]
-        self.refused = self.resent = 0
-        self._sites, self._options, self._epoch = sites, options, epoch
-        self._host, self._port = parse_broker(self.address)
-        self._on_acked = acked
-        self._header = _Header()
-        self._window = options.window
-        self._connected = False
-        self._failure: Exception | None = None
-        self._pending: dict[int, Message] = {}
-        # A heap of what is to be sent before anything new, in the trace's order.
-        self._again: list[tuple[int, str, int, Message]] = []
-        self._refused = False  # whether the last acknowledgement said that nobody reads
-        self._recent: deque[tuple[float, Message]] = deque()
-        self._held_until = self._retry_at = 0.0
-        self._backoff = 0.1
-        self._progress = time.monotonic()
-        self._client = self._open()
-
-    def _open(self) -> Client:
-        client = Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=f"replay-{self._options.run}-{''.join(self._sites)}",
-            protocol=MQTTProtocolVersion.MQTTv5,
-        )
-        login = (self._options.logins or {}).get(self._sites[0], Login())
-        if login.user is not None:
-            client.username_pw_set(login.user, login.password)
-        if login.ca is not None:
-            client.tls_set(str(login.ca))
-        client.max_inflight_messages_set(65535)  # the window is ours to keep
-        client.on_connect = self._connack
-        client.on_publish = self._puback
-        return client
-
-    def connect(self) -> None:
-        """Begins a connection; raises UnreachableError when nobody listens."""
-        self._client = self._open()
-        self._connected = False
-        try:
-            self._client.connect(self._host, self._port, keepalive=30, clean_start=True)
-        except (OSError, ValueError) as error:
-            raise UnreachableError(
-                f"cannot reach the broker {self.address} of site {', '.join(self._sites)}:"
-                f" {error}; start it, or give another address"
-            ) from error
-
-    def _connack(self, _: Any, __: Any, ___: Any, reason: Any, properties: Any) -> None:
-        if reason.is_failure:
-            text = f"cannot replay to the broker {self.address}: it refuses the connection"
-            # Busy or shutting down is no lasting state; a wrong password or protocol is one.
-            lasting = reason.value not in (0x88, 0x89, 0x8B, 0x97, 0x9F)
-            self._failure = BrokerRefusedError(f"{text} ({reason})") if lasting else None
-            return
-        maximum = getattr(properties, "ReceiveMaximum", 65535)
-        self._window = min(self._options.window, maximum)
-        self._connected, self._backoff = True, 0.1
-
-    def _puback(self, _: Any, __: Any, mid: int, reason: Any, ___: Any) -> None:
-        message = self._pending.pop(mid, None)
-        if message is None:
-            return
-        if reason.value == NO_READER:
-            self.refused += 1
-            if self._options.readers == "some":
-                self._refused = True
-                self._hold(message)
-                self._held_until = time.monotonic() + TICK_S
-                return
-        elif reason.is_failure:
-            self._failure = BrokerRefusedError(
-                f"cannot publish to {self._topic(message)} on {self.address}: {reason}"
-            )
-            return
-        self._refused = False
-        now = self._progress = time.monotonic()
-        self._recent.append((now, message))
-        while self._recent[0][0] < now - self._options.resend_s:
-            self._recent.popleft()
-        first, message.acked = not message.acked, True
-        self._on_acked(message, first)
-
-    def _hold(self, message: Message) -> None:
-        heapq.heappush(self._again, (message.time_ms, message.stream, message.number, message))
-
-    def _topic(self, message: Message) -> str:
-        return self._options.topic.format(stream=message.stream, site=site_of(message.stream))
-
-    @property
-    def ready(self) -> bool:
-        """Whether a new message may be sent now."""
-        waiting = self._again or self._refused
-        return self._connected and not waiting and len(self._pending) < self._window
-
-    @property
-    def drained(self) -> bool:
-        """Everything sent was acknowledged."""
-        return not self._again and not self._pending
-
-    def send(self, message: Message) -> None:
-        """Publishes; one that cannot go out now stays with those to be sent again."""
-        self._header.set(
-            f"replay-{self._options.run}-{message.stream}/{self._epoch}/{message.number}"
-        )
-        if self.drained and not self._refused:
-            self._progress = time.monotonic()  # patience begins with what is waited for
-        info = self._client.publish(
-            self._topic(message), message.payload, qos=1, properties=self._header
-        )
-        self._pending[info.mid] = message
-        if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
-            self._connected = False
-
-    def fileno(self) -> int:
-        """The socket's, for select; -1 while there is none."""
-        socket = self._client.socket()
-        return int(socket.fileno()) if socket is not None else -1
-
-    def want_write(self) -> bool:
-        """Whether bytes wait for the socket."""
-        return bool(self._client.want_write())
-
-    def read(self) -> None:
-        """Takes in what the broker said."""
-        self._client.loop_read()
-
-    def write(self) -> None:
-        """Hands waiting bytes to the socket."""
-        self._client.loop_write()
-
-    def tend(self) -> None:
-        """Keeps the connection alive or makes a new one, sends again what is due.
-
-        Raises what the broker refused, and TransientError when it took nothing for too long.
-        """
-        now = time.monotonic()
-        if self._failure is not None:
-            raise self._failure
-        if self._client.socket() is None:
-            self._reconnect(now)
-        else:
-            self._client.loop_misc()
-        self._send_again(now)
-        waiting = not (self._connected and self.drained)
-        if waiting and now - self._progress > self._options.patience_s:
-            raise TransientError(
-                f"cannot publish to {self.address}: the broker"
-                f" {'has no reader for the topic' if self._refused else 'does not answer'}"
-                f" since {self._options.patience_s:g} s; see to it and replay again"
-            )
-
-    def _send_again(self, now: float) -> None:
-        if not self._connected or now < self._held_until:
-            return
-        while self._again and len(self._pending) < self._window:
-            self.send(heapq.heappop(self._again)[-1])
-            if self._refused:  # one is enough to ask whether a reader is there by now
-                self._held_until = now + TICK_S
-                return
-
-    def _reconnect(self, now: float) -> None:
-        if self._connected or self._pending:
-            self._hold_unsure(now)
-            self._connected = self._refused = False
-            self._progress = now
-        if now >= self._retry_at:
-            self._retry_at = now + self._backoff
-            self._backoff = min(2.0, 2 * self._backoff)
-            with suppress(UnreachableError):
-                self.connect()
-
-    def _hold_unsure(self, now: float) -> None:
-        """Whatever the broker may not have on disk is to be sent again."""
-        since = now - self._options.resend_s
-        unsure = [message for at, message in self._recent if at >= since]
-        unsure += self._pending.values()
-        held = {id(entry[-1]) for entry in self._again}
-        for message in {id(m): m for m in unsure if id(m) not in held}.values():
-            self._hold(message)
-            self.resent += 1
-        self._recent.clear()
-        self._pending.clear()
-
-    def close(self) -> None:
-        """Says goodbye; waits for nothing."""
-        self._client.disconnect()
-
-
 class Replay:
     """One replay of one trace; `run` does it and can be called once.
 
@@ -449,8 +153,8 @@ class Replay:
         self._acked: Counter[str] = Counter()
         self._kinds: Counter[str] = Counter()
         self._told = 0.0
-        self._publishers: dict[str, _Publisher] = {}  # by site; sites may share one
-        self._connections: list[_Publisher] = []
+        self._publishers: dict[str, Publisher] = {}  # by site; sites may share one
+        self._connections: list[Publisher] = []
 
     def _check(self) -> None:
         options = self._options
@@ -528,7 +232,7 @@ class Replay:
         for site in sorted({site_of(stream) for stream in self._totals}):
             by_address.setdefault(parse_broker(options.brokers[site]), []).append(site)
         for sites in by_address.values():
-            publisher = _Publisher(options, epoch, sites, self._count)
+            publisher = Publisher(options, epoch, sites, self._count)
             publisher.connect()
             self._connections.append(publisher)
             self._publishers |= dict.fromkeys(sites, publisher)

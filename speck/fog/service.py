@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import requests
 
 from speck.errors import PermanentError
 from speck.fog.ports import pick_port
+
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,11 @@ def serving(
     }
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "speck.server"], env=env, stdout=out, stderr=out
+            [sys.executable, "-m", "speck.server"],
+            env=env,
+            stdout=out,
+            stderr=out,
+            preexec_fn=_end_with_parent,
         )
     served = Served(f"http://127.0.0.1:{port}", process, log)
     try:
@@ -61,6 +68,12 @@ def serving(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end the service when whoever started it is killed (Linux only)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _await_ready(served: Served, timeout_s: float) -> None:

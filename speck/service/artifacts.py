@@ -56,7 +56,7 @@ class Artifacts:
                 [Problem("sha256", f"{sha256!r} is no SHA-256 in 64 lower-case hex digits")],
             )
         self._folder.mkdir(parents=True, exist_ok=True)
-        known = self.find(sha256) is not None
+        known = self._records.store.get(f"artifact/{sha256}") is not None
         descriptor, name = tempfile.mkstemp(dir=self._folder, prefix="incoming-")
         try:
             with os.fdopen(descriptor, "wb") as out:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from speck.change import Change, ChangeState
+from speck.change import Change, ChangeState, OperationState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
 from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
 from speck.executor import Bounds, Execution
-from speck.model import JsonObject
+from speck.model import JsonObject, Site
 from speck.operations import Operations, Patience
-from speck.plan import Plan
+from speck.plan import Forget, Plan, Start, TryMain
 from speck.records import Batch, Records, scope_of
+from speck.turns import Turns
 
 
 @dataclass(slots=True)
@@ -55,6 +56,9 @@ class Changes:
         self._patience = patience
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
+        self._turns = Turns(bounds.per_site)
+        self.placing = threading.Lock()
+        """Held while a change takes sites into use, or a site is given up."""
         self.closing = False
         """Whether the service is stopping: nothing new starts."""
         self.touched = float("-inf")
@@ -66,11 +70,18 @@ class Changes:
         identity = f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}"
         return Change(identity, plan, revision, rfc3339(now), job_name)
 
-    def start(self, change: Change, accepted: Batch, at_end: Callable[[Change], Batch]) -> Running:
+    def start(
+        self,
+        change: Change,
+        accepted: Batch,
+        at_end: Callable[[Change], Batch],
+        sites: Mapping[str, Site],
+    ) -> Running:
         """Store the change with `accepted` in one write, then run it in its own thread.
 
-        `at_end` gives what to store together with its outcome. Raises ConflictError when the
-        scope has a change under way, TransientError once the service is stopping.
+        `at_end` gives what to store together with its outcome; `sites` are those registered
+        when the plan was made. Raises ConflictError when the scope has a change under way or a
+        site of the plan is another by now, TransientError once the service is stopping.
         """
         scope = scope_of(change.composition, change.job_name)
         operations = Operations(
@@ -85,10 +96,12 @@ class Changes:
                 self._clock,
                 self._bounds,
                 self._touch,
+                self._turns,
             ),
             scope,
         )
-        with self._lock:
+        with self.placing, self._lock:
+            self._refuse_moved_sites(change, sites)
             if self.closing:
                 raise TransientError("cannot start a change: the service is stopping")
             if scope in self._running:
@@ -106,11 +119,65 @@ class Changes:
             )
         except BaseException:
             self._forget(scope)
+            running.over.set()
             raise
         threading.Thread(
             target=self._run, args=(running, at_end), name=f"change-{change.id}", daemon=True
         ).start()
         return running
+
+    def _refuse_moved_sites(self, change: Change, sites: Mapping[str, Site]) -> None:
+        now = self._records.sites()
+        for site in sorted(_sites_of(change).keys() & sites.keys()):
+            there = now.get(site)
+            same = there and (there.spe, there.broker) == (sites[site].spe, sites[site].broker)
+            if not same:
+                raise ConflictError(
+                    f"cannot start a change: site {site!r} was removed or changed meanwhile;"
+                    " try again"
+                )
+
+    def at_work_at(self, site: str) -> list[str]:
+        """Jobs and readers for which changes under way need a site."""
+        found: set[str] = set()
+        for running in self.all_under_way():
+            found |= _sites_of(running.change).get(site, set())
+        return sorted(found)
+
+    def in_the_way(self, scope: str, what: str) -> Running | None:
+        """The scope's change when that is blocked. Raises ConflictError when it runs; `what`
+        names what the caller wants to change."""
+        running = self.under_way(scope)
+        if running is not None and running.change.state is not ChangeState.BLOCKED:
+            raise ConflictError(
+                f"cannot change {what}: change {running.change.id} is under way",
+                change=running.change.id,
+            )
+        return running
+
+    def make_way(self, scope: str, what: str) -> Change | None:
+        """Bring the scope's blocked change to its end and return it, as `in_the_way`."""
+        running = self.in_the_way(scope, what)
+        if running is None:
+            return None
+        self.end_early(running)
+        return running.change
+
+    def superseded(self, change: Change | None, by: Change) -> Batch:
+        """What to store so that an ended change names its successor."""
+        if change is None:
+            return {}
+        change.superseded_by = by.id
+        return self._records.put_change(change)
+
+    def over(self, change_id: str, wait_s: float) -> JsonObject | None:
+        """A change that is over within `wait_s` seconds, as the API shows it; else None.
+        Raises NotFoundError."""
+        for running in self.all_under_way():
+            if running.change.id == change_id and not running.over.wait(wait_s):
+                return None
+        found = self.get(change_id)
+        return found if ChangeState(found["state"]).over else None
 
     def under_way(self, scope: str) -> Running | None:
         """The scope's running (or blocked) change."""
@@ -169,7 +236,20 @@ class Changes:
                     "ended": rfc3339(self._clock.now()),
                     "error": "cannot say how it ended: the service stopped; apply again to go on",
                 }
-                self._records.write({f"change/{head['id']}": head})
+                self._records.write({f"change/{head['id']}": head, **self._cut_short(head["id"])})
+
+    def _cut_short(self, change_id: str) -> Batch:
+        """Its operations that had not ended: nobody knows of one under way, the rest is off."""
+        ends = {
+            OperationState.PENDING: OperationState.CANCELLED,
+            OperationState.BLOCKED: OperationState.CANCELLED,
+            OperationState.RUNNING: OperationState.FAILED,
+        }
+        return {
+            key: {**record, "state": str(ends[record["state"]]), "error": "the service stopped"}
+            for key, record in self._records.store.scan(f"op/{change_id}/")
+            if record["state"] in ends
+        }
 
     def close(self) -> None:
         """Cancel everything under way and wait until it is stored; nothing new starts."""
@@ -217,3 +297,19 @@ class Changes:
             composition=change.composition,
             job_name=change.job_name,
         )
+
+
+def _sites_of(change: Change) -> dict[str, set[str]]:
+    """The sites that a change's operations need: name -> jobs and readers they are for."""
+    found: dict[str, set[str]] = {}
+    for step in change.plan.steps:
+        operation = step.operation
+        sites = {operation.site}
+        if isinstance(operation, Start | TryMain):
+            sites |= {operation.job.source_site, operation.job.sink_site}
+        elif isinstance(operation, Forget):
+            sites.add(operation.sink_site)
+        name = operation.job_name or getattr(operation, "client_id", None)
+        for site in sites:
+            found.setdefault(site, set()).update({name} if name else set())
+    return found

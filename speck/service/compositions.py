@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,10 +13,12 @@ from speck.errors import ConflictError, NotFoundError, StaleRevisionError
 from speck.model import CompositionDescription, JobDescription, JsonObject, Port, Site
 from speck.records import Batch, Records, scope_of
 from speck.resolve import LineOf
+from speck.retention import expired
 from speck.schema import composition_from_data, dump_composition
 from speck.service.changes import Changes, Running
 from speck.service.deployer import Deployer, Prepared
 from speck.service.jobs import Answer, Jobs
+from speck.service.locks import NamedLocks
 from speck.topology import Graph
 
 
@@ -51,8 +51,7 @@ class Compositions:
         self._jobs = jobs
         self._changes = changes
         self._clock = clock
-        self._owning = threading.RLock()
-        self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._locks = NamedLocks()
 
     # -- reading --------------------------------------------------------------------------
 
@@ -101,8 +100,10 @@ class Compositions:
 
     def plan(self, name: str) -> JsonObject:
         """The plan from what is there to the newest revision."""
-        description = self._newest(name)
-        return plan_to_json(self._deployer.prepare(scope_of(name, None), description).plan)
+        newest = self._revision(name, self._head(name)["revision"])
+        description = composition_from_data(newest["description"])
+        prepared = self._deployer.prepare(name, description, jars=newest.get("jars"))
+        return plan_to_json(prepared.plan)
 
     def graph(self, name: str) -> Graph:
         """The graph of the newest revision."""
@@ -119,13 +120,13 @@ class Compositions:
         }
         found = []
         for job in self._jobs.of_composition(head):
-            expected = wanted[job["job_name"]]
+            expected = wanted.get(job["job_name"])
             if job["state"] != expected:
                 found.append(
                     {
                         "job_name": job["job_name"],
-                        "kind": str(job["state"]),
-                        "expected": expected,
+                        "kind": str(job["state"]) if expected else "leftover",
+                        "expected": expected or "removed",
                         "observed": job["error"] or job["state"],
                     }
                 )
@@ -148,33 +149,59 @@ class Compositions:
 
     # -- changing -------------------------------------------------------------------------
 
-    def apply(self, description: CompositionDescription, request: Request) -> Answer:
-        """Make `description` the desired state.
+    def apply(
+        self,
+        description: CompositionDescription,
+        request: Request,
+        jars: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Make `description` the desired state; `jars` as with `Deployer.prepare`.
 
         200 for a plan only, or when the change is done within `wait_s`; 202 otherwise.
         Raises InvalidError, ConflictError, StaleRevisionError.
         """
         name = description.name
         with self._locks[name]:
-            replayed = self._replayed(description, request)
-            if replayed is not None:
-                return replayed
-            head = self._records.store.get(f"head/{name}")
-            self._check_revision(name, head, request.if_match)
-            self._check_owners(description, request)
-            superseded = None
-            if not request.dry_run:
-                superseded = self._make_way(name)
-                if request.adopt:
-                    self._adopt(description)
-            prepared = self._deployer.prepare(name, description, request.line_of)
-            if request.dry_run:
-                revision = head["revision"] if head else None
-                return Answer(200, _accepted(None, name, revision, prepared))
-            with self._owning:  # two compositions at once may name the same new job
-                self._check_owners(description, request)
-                answer, running = self._accept(description, prepared, head, request, superseded)
+            first = self._replayed(description, request)
+            made = self._apply(description, request, jars) if first is None else None
+        if made is None:
+            assert first is not None
+            return self._again(first, request.wait_s)
+        answer, running = made
+        if running is None:
+            return Answer(200, answer)
         return _settled(answer, running, request.wait_s)
+
+    def _apply(
+        self,
+        description: CompositionDescription,
+        request: Request,
+        jars: Mapping[str, str] | None,
+    ) -> tuple[JsonObject, Running | None]:
+        """What was accepted, and its change; none for a dry run."""
+        name = description.name
+        head = self._records.store.get(f"head/{name}")
+        self._check_revision(name, head, request.if_match)
+        self._check_owners(description, request)
+        adopted = self._adopted(description)
+        if not request.dry_run:
+            self._changes.in_the_way(name, _what(name))
+        prepared = self._deployer.prepare(name, description, request.line_of, adopted, jars)
+        if request.dry_run:
+            return _accepted(None, name, head["revision"] if head else None, prepared), None
+        superseded = self._changes.make_way(name, _what(name))
+        if superseded is not None:  # what it did until its end counts
+            prepared = self._deployer.prepare(name, description, request.line_of, adopted, jars)
+        with self._jobs.owning:  # another request may name the same new job
+            self._check_owners(description, request)
+            if self._adopted(description) != adopted:
+                raise ConflictError(
+                    f"cannot apply composition {name!r}: a job that was posted alone came or"
+                    " went meanwhile; apply again"
+                )
+            return self._accept(
+                description, prepared, head, request, superseded, self._adopt(name, adopted)
+            )
 
     def delete(
         self, name: str, wait_s: float, *, drain: bool = True, if_match: int | None = None
@@ -187,17 +214,18 @@ class Compositions:
         with self._locks[name]:
             head = self._head(name)
             self._check_revision(name, head, if_match)
-            self._make_way(name)
+            superseded = self._changes.make_way(name, _what(name))
             prepared = self._deployer.prepare_removal(name, name, drain=drain)
             change = self._changes.new(prepared.plan, head["revision"])
-            owned = {f"own/{job}": None for job in self._job_names(head)}
 
             def at_end(ended: Change) -> Batch:
                 if ended.state is not ChangeState.DONE:
                     return {f"head/{name}": {**head, "last_change": change.id}}
-                return {f"head/{name}": {**head, "deleted": True, "jobs": 0}, **owned}
+                gone: JsonObject = {"deleted": True, "deployed_revision": None, "jobs": 0}
+                return {f"head/{name}": {**head, **gone}, **self._disowned(name, set())}
 
-            running = self._changes.start(change, {}, at_end)
+            accepted = self._changes.superseded(superseded, change)
+            running = self._changes.start(change, accepted, at_end, prepared.sites)
         if running.over.wait(wait_s) and change.state is ChangeState.DONE:
             return Answer(204, {})
         return Answer(
@@ -210,7 +238,8 @@ class Compositions:
         self._head(name)
         if record is None:
             raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
-        return self.apply(composition_from_data(record["description"]), request)
+        description = composition_from_data(record["description"])
+        return self.apply(description, request, record.get("jars"))
 
     # -- parts of an apply ----------------------------------------------------------------
 
@@ -221,13 +250,14 @@ class Compositions:
         head: JsonObject | None,
         request: Request,
         superseded: Change | None,
+        adopted: Batch,
     ) -> tuple[JsonObject, Running]:
         name = description.name
         dumped = dump_composition(description)
         same = (
             head is not None
             and not head.get("deleted")
-            and self._description(name, head["revision"]) == dumped
+            and self._accepted_before(name, head["revision"], dumped, prepared.jars)
         )
         revision = head["revision"] if same and head else (head["revision"] if head else 0) + 1
         change = self._changes.new(prepared.plan, revision)
@@ -240,50 +270,74 @@ class Compositions:
             "at": now,
             "last_change": change.id,
         }
-        accepted: Batch = {f"head/{name}": new_head}
-        if superseded is not None:
-            superseded.superseded_by = change.id
-            accepted |= self._records.put_change(superseded)
+        accepted: Batch = {f"head/{name}": new_head, **adopted}
+        accepted |= self._changes.superseded(superseded, change)
         if not same:
             accepted[f"rev/{name}/{revision:08d}"] = {
                 "description": dumped,
+                "jars": dict(prepared.jars),
                 "at": now,
                 "by": request.by,
             }
-            accepted |= self._owned(head, description)
+        names = {job.job_name for job in description.jobs}
+        accepted |= {f"own/{job_name}": {"composition": name} for job_name in names}
         answer = _accepted(change, name, revision, prepared)
         if request.idempotency_key:
             accepted[_idem(request.idempotency_key)] = {
                 "digest": _digest(dumped),
+                "at": now,
                 "answer": answer,
             }
 
         def at_end(ended: Change) -> Batch:
             if ended.state is not ChangeState.DONE:
                 return {}
-            return {f"head/{name}": {**new_head, "deployed_revision": revision}}
+            deployed_head = {**new_head, "deployed_revision": revision}
+            return {f"head/{name}": deployed_head, **self._disowned(name, names)}
 
-        return answer, self._changes.start(change, accepted, at_end)
+        return answer, self._changes.start(change, accepted, at_end, prepared.sites)
 
-    def _owned(self, head: JsonObject | None, description: CompositionDescription) -> Batch:
-        gone = self._job_names(head) - {job.job_name for job in description.jobs}
-        owned: Batch = {f"own/{job}": None for job in gone}
-        for job in description.jobs:
-            owned[f"own/{job.job_name}"] = {"composition": description.name}
-        return owned
+    def _accepted_before(
+        self, name: str, revision: int, dumped: JsonObject, jars: Mapping[str, str]
+    ) -> bool:
+        """Whether a revision is this very description with these very jars."""
+        record = self._revision(name, revision)
+        return bool(record["description"] == dumped and record.get("jars", jars) == jars)
 
-    def _replayed(self, description: CompositionDescription, request: Request) -> Answer | None:
+    def _disowned(self, name: str, kept: set[str]) -> Batch:
+        """Gives up the names of jobs that are gone for good. Not earlier: while an old
+        incarnation runs, another of that name would take its session."""
+        return {
+            key: None
+            for key, record in self._records.store.scan("own/")
+            if record["composition"] == name and key.removeprefix("own/") not in kept
+        }
+
+    def _again(self, first: JsonObject, wait_s: float) -> Answer:
+        """The first answer to an Idempotency-Key again; it waits for the change that it names."""
+        location = f"/changes/{first['change']}"
+        if not wait_s:
+            return Answer(202, first, location)
+        try:
+            change = self._changes.over(first["change"], wait_s)
+        except NotFoundError:  # over for so long that it was dropped
+            return Answer(200, first, location)
+        if change is None:
+            return Answer(202, first, location)
+        return Answer(200, {**first, "state": change["state"]}, location)
+
+    def _replayed(self, description: CompositionDescription, request: Request) -> JsonObject | None:
         if not request.idempotency_key or request.dry_run:
             return None
         record = self._records.store.get(_idem(request.idempotency_key))
-        if record is None:
+        if record is None or expired(record, self._clock.now()):
             return None
         if record["digest"] != _digest(dump_composition(description)):
             raise ConflictError(
                 f"cannot use Idempotency-Key {request.idempotency_key!r}: it came with another body"
             )
-        answer = record["answer"]
-        return Answer(202, answer, f"/changes/{answer['change']}")
+        answer: JsonObject = record["answer"]
+        return answer
 
     def _check_revision(self, name: str, head: JsonObject | None, if_match: int | None) -> None:
         newest = head["revision"] if head else 0
@@ -308,37 +362,36 @@ class Compositions:
                     " posted alone; apply with ?adopt=true to take it in"
                 )
 
-    def _adopt(self, description: CompositionDescription) -> None:
-        """Take jobs posted alone into the composition's scope as they run."""
+    def _adopted(self, description: CompositionDescription) -> list[str]:
+        """Jobs of the description that were posted alone (`_check_owners` let them pass)."""
+        found = []
         for job in description.jobs:
-            scope = scope_of(None, job.job_name)
             if self._records.store.get(f"job/{job.job_name}") is None:
                 continue
-            if self._changes.under_way(scope) is not None:
-                raise ConflictError(f"cannot adopt job {job.job_name!r}: it is being changed")
-            inventory = self._records.inventory(scope)
-            batch: Batch = {f"job/{job.job_name}": None}
-            for deployed in inventory.jobs.values():
-                batch |= self._records.drop_deployed(scope, job.job_name)
-                batch |= self._records.put_deployed(description.name, deployed)
-            for session in inventory.sessions:
-                batch |= self._records.drop_session(scope, session.client_id)
-                batch |= self._records.put_session(description.name, session)
-            batch[f"own/{job.job_name}"] = {"composition": description.name}
-            self._records.write(batch)
+            busy = self._changes.under_way(scope_of(None, job.job_name))
+            if busy is not None:
+                raise ConflictError(
+                    f"cannot adopt job {job.job_name!r}: it is being changed", change=busy.change.id
+                )
+            found.append(job.job_name)
+        return found
 
-    def _make_way(self, name: str) -> Change | None:
-        """Refuse while a change runs; bring one that is blocked to its end and return it."""
-        running = self._changes.under_way(name)
-        if running is None:
-            return None
-        if running.change.state is not ChangeState.BLOCKED:
-            raise ConflictError(
-                f"cannot change composition {name!r}: change {running.change.id} is under way",
-                change=running.change.id,
-            )
-        self._changes.end_early(running)
-        return running.change
+    def _adopt(self, name: str, adopted: list[str]) -> Batch:
+        """Takes jobs posted alone into the composition's scope as they run."""
+        batch: Batch = {}
+        for job_name in adopted:
+            scope = scope_of(None, job_name)
+            inventory = self._records.inventory(scope)
+            batch[f"job/{job_name}"] = None
+            for deployed in inventory.jobs.values():
+                batch |= self._records.drop_deployed(scope, job_name)
+                batch |= self._records.put_deployed(name, deployed)
+            used = max(self._records.attempts(s, job_name) for s in (scope, name))
+            batch |= self._records.put_attempts(name, job_name, used)
+            for session in inventory.sessions:
+                batch |= self._records.drop_session(scope, session.client_id, session.site)
+                batch |= self._records.put_session(name, session)
+        return batch
 
     def _head(self, name: str) -> JsonObject:
         head = self._records.store.get(f"head/{name}")
@@ -347,20 +400,21 @@ class Compositions:
         return head
 
     def _description(self, name: str, revision: int) -> JsonObject:
+        description: JsonObject = self._revision(name, revision)["description"]
+        return description
+
+    def _revision(self, name: str, revision: int) -> JsonObject:
         record = self._records.store.get(f"rev/{name}/{revision:08d}")
         if record is None:
             raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
-        description: JsonObject = record["description"]
-        return description
+        return record
 
     def _newest(self, name: str) -> CompositionDescription:
         return composition_from_data(self._description(name, self._head(name)["revision"]))
 
-    def _job_names(self, head: JsonObject | None) -> set[str]:
-        if head is None or head.get("deleted"):
-            return set()
-        description = self._description(head["name"], head["revision"])
-        return {job["job_name"] for job in description["jobs"]}
+
+def _what(name: str) -> str:
+    return f"composition {name!r}"
 
 
 def _addressed(
@@ -370,7 +424,7 @@ def _addressed(
     engines = {site.spe.address: site for site in sites.values()}
 
     def address(broker: str | None, site: str | None, job: JobDescription) -> str | None:
-        named = sites.get(site or job.site or "") or engines.get(job.spe_address or "")
+        named = sites.get(site or job.site or "") or engines.get(job.engine_address or "")
         return broker or (named.broker.address if named else None)
 
     def port(end: Port) -> Port:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from speck.binding import BrokerCapability
+from speck.binding import BrokerCapability, EngineCapability
 from speck.config import Config
 from speck.connections import Connections
-from speck.errors import InvalidError, Problem, SpeckError
+from speck.errors import ConflictError, InvalidError, NotFoundError, Problem, SpeckError
 from speck.inventory import Deployed, Inventory
-from speck.model import Composition, CompositionDescription, Delivery, Job, Site, Upgrade
-from speck.observed import Observation
+from speck.jars import ARTIFACT, Jar
+from speck.model import (
+    Composition,
+    CompositionDescription,
+    Delivery,
+    Job,
+    Site,
+    Upgrade,
+    source_client_id,
+)
+from speck.observed import BrokerView, Observation, RunState
 from speck.observer import observe
 from speck.plan import Plan
 from speck.planner import plan
-from speck.records import Records
+from speck.records import Records, scope_of
 from speck.resolve import JarFinder, LineOf, resolve, resolve_job
 from speck.service.artifacts import Artifacts
 from speck.service.changes import Changes
@@ -25,12 +35,17 @@ from speck.service.changes import Changes
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A plan that was made from what is there now, and what to tell about it."""
+    """A plan that was made from what is there now, and what to tell about it.
+
+    `sites` are those registered then, `jars` the SHA-256 of what each `job_path` named.
+    """
 
     scope: str
     composition: Composition
     plan: Plan
+    sites: Mapping[str, Site]
     warnings: tuple[str, ...] = ()
+    jars: Mapping[str, str] = field(default_factory=dict)
 
 
 class Deployer:
@@ -55,13 +70,17 @@ class Deployer:
         scope: str,
         description: CompositionDescription,
         line_of: LineOf | None = None,
+        adopted: Sequence[str] = (),
+        jars: Mapping[str, str] | None = None,
     ) -> Prepared:
         """Resolve and plan. Raises InvalidError with every fault found; `line_of` gives the
-        line of a fault's path in what the user sent."""
+        line of a fault's path in what the user sent. Jobs posted alone that are `adopted`
+        count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of what was accepted
+        before and is to be used whatever lies there now."""
         sites = self._records.sites()
-        inventory = self._records.inventory(scope)
+        inventory = self._inventory(scope, adopted)
         observed = self._observe(sites, inventory, _sites_named(description, sites))
-        inventory = self._confirm(scope, inventory, observed)
+        inventory = self._confirm(scope, inventory, observed, adopted)
         known: dict[str, Any] = {
             "free_slots": {
                 name: view.slots.free if view.slots else None
@@ -71,22 +90,42 @@ class Deployer:
             "brokers_mqtt5": self._brokers_mqtt5(description, sites),
             "line_of": line_of,
         }
+        named: dict[str, str] = {}
+
+        def find(job_path: str) -> Jar:
+            accepted = (jars or {}).get(job_path)
+            jar = self._jars(f"{ARTIFACT}{accepted}" if accepted else job_path)
+            named[job_path] = jar.sha256
+            return jar
+
         if scope.startswith("~"):
-            resolved = resolve_job(description.jobs[0], sites, self._jars, **known)
+            resolved = resolve_job(description.jobs[0], sites, find, **known)
             composition = replace(resolved.composition, name=None)
         else:
-            resolved = resolve(description, sites, self._jars, **known)
+            resolved = resolve(description, sites, find, **known)
             composition = resolved.composition
-        _refuse_state_that_cannot_travel(composition, inventory, sites)
+        problems = _state_that_cannot_travel(composition, inventory, sites, description)
+        problems += self._beyond_capabilities(composition, inventory)
+        _refuse(problems, scope, line_of)
+        self._refuse_readers_of_others(scope, composition)
         for sha256, file in resolved.jars.items():
             self._artifacts.adopt(sha256, file)
-        return self._planned(scope, composition, inventory, observed, resolved.warnings)
+        prepared = self._planned(
+            scope, composition, inventory, observed, resolved.warnings, adopted=adopted
+        )
+        return replace(prepared, sites=sites, jars=named)
+
+    def jar_of(self, job_path: str) -> str:
+        """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""
+        return self._jars(job_path).sha256
 
     def prepare_removal(self, scope: str, name: str | None, *, drain: bool = True) -> Prepared:
         """The plan that removes everything of the scope; see `speck.planner.plan` for `drain`."""
+        sites = self._records.sites()
         inventory = self._records.inventory(scope)
-        observed = self._observe(self._records.sites(), inventory, set())
-        return self._planned(scope, Composition(name, ()), inventory, observed, (), drain=drain)
+        observed = self._observe(sites, inventory, set())
+        prepared = self._planned(scope, Composition(name, ()), inventory, observed, (), drain=drain)
+        return replace(prepared, sites=sites)
 
     def _planned(
         self,
@@ -96,34 +135,119 @@ class Deployer:
         observed: Observation,
         warnings: Sequence[str],
         *,
+        adopted: Sequence[str] = (),
         drain: bool = True,
     ) -> Prepared:
+        scopes = {scope, *(scope_of(None, job_name) for job_name in adopted)}
+        known = self._records.sites().keys()
+        engines = {d.job.site for d in inventory.jobs.values()} & known
+        engines |= {job.site for job in composition.jobs}
         made = plan(
             composition,
             inventory,
-            observed,
+            replace(observed, brokers=self._numbers(composition, inventory)),
             self._records.installation,
-            self._records.links_read_outside(scope),
+            self._records.links_read_outside(scopes),
             drain=drain,
+            cannot_try=self._lacking(EngineCapability.TRY_MAIN, engines),
+            cannot_save=self._lacking(EngineCapability.SAVEPOINTS, engines),
         )
-        return Prepared(scope, composition, made, tuple(warnings))
+        return Prepared(scope, composition, made, {}, tuple(warnings))
+
+    def _refuse_readers_of_others(self, scope: str, composition: Composition) -> None:
+        """One client id has one session on a broker: who gave it up would end the other's."""
+        held = self._records.readers_outside({scope})
+        for reader in composition.readers:
+            holder = held.get((reader.link.broker, reader.client_id))
+            if holder is not None:
+                raise ConflictError(
+                    f"cannot reserve a session for client id {reader.client_id!r} at"
+                    f" {reader.site}: composition {holder} has it; give another client_id"
+                )
 
     def _observe(
         self, sites: Mapping[str, Site], inventory: Inventory, named: set[str]
     ) -> Observation:
         engines = {d.job.site for d in inventory.jobs.values()} | named
-        brokers = {session.site for session in inventory.sessions}
-        return observe(self._connections, engines & sites.keys(), brokers & sites.keys())
+        return observe(self._connections, engines & sites.keys())
 
-    def _confirm(self, scope: str, inventory: Inventory, observed: Observation) -> Inventory:
+    def _numbers(self, composition: Composition, inventory: Inventory) -> Mapping[str, BrokerView]:
+        """What the brokers tell of links that a session leaves: only those matter to a plan."""
+        kept = {
+            (source_client_id(self._records.installation, job.job_name, job.source), job.source)
+            for job in composition.jobs
+        } | {(reader.client_id, reader.link) for reader in composition.readers}
+        leaving = {s.site for s in inventory.sessions if (s.client_id, s.link) not in kept}
+        return observe(self._connections, (), leaving & self._records.sites().keys()).brokers
+
+    def _inventory(self, scope: str, adopted: Sequence[str]) -> Inventory:
+        own = self._records.inventory(scope)
+        for job_name in adopted:
+            alone = self._records.inventory(scope_of(None, job_name))
+            used = [i.attempts[job_name] for i in (own, alone) if job_name in i.attempts]
+            attempts = {job_name: max(used)} if used else {}
+            own = Inventory(
+                {**own.jobs, **alone.jobs},
+                (*own.sessions, *alone.sessions),
+                {**own.attempts, **attempts},
+            )
+        return own
+
+    def _confirm(
+        self, scope: str, inventory: Inventory, observed: Observation, adopted: Sequence[str]
+    ) -> Inventory:
         """Adopt incarnations that were asked for, and turn out to run."""
         jobs: dict[str, Deployed] = dict(inventory.jobs)
         for name, deployed in inventory.jobs.items():
             seen = observed.job(deployed.job.site, deployed.engine_job_id)
-            if seen is not None and not deployed.confirmed and not seen.state.terminal:
+            if seen is not None and not deployed.confirmed and seen.state is RunState.RUNNING:
                 jobs[name] = replace(deployed, confirmed=True, base=None)
-                self._records.write(self._records.put_deployed(scope, jobs[name]))
+                home = scope_of(None, name) if name in adopted else scope
+                self._records.write(self._records.put_deployed(home, jobs[name]))
         return replace(inventory, jobs=jobs)
+
+    def _lacking(self, capability: EngineCapability, sites: Iterable[str]) -> frozenset[str]:
+        """The sites whose engine says that it cannot do something; no engine is asked."""
+        found = set()
+        for site in sites:
+            with suppress(NotFoundError):  # removed meanwhile: the change will be refused
+                if capability not in self._connections.engine(site).capabilities:
+                    found.add(site)
+        return frozenset(found)
+
+    def _beyond_capabilities(self, composition: Composition, inventory: Inventory) -> list[Problem]:
+        """What an engine or a broker cannot keep for a job, as problems of `jobs[n]`."""
+        known = self._records.sites()
+        engines = {d.job.site for d in inventory.jobs.values()} & known.keys()
+        engines |= {job.site for job in composition.jobs}
+        forgetful = self._lacking(EngineCapability.SAVEPOINTS, engines)
+        links = {site for job in composition.jobs for site in (job.source_site, job.sink_site)}
+        forgetting = {site for site in links if self._forgets(site)}
+        problems = []
+        for index, job in enumerate(composition.jobs):
+            deployed = inventory.jobs.get(job.job_name)
+            homes = [job.site, *([deployed.job.site] if deployed else [])]
+            at = next((site for site in homes if site in forgetful), None)
+            if at is not None and job.upgrade is Upgrade.SAVEPOINT:
+                fault = f"the engine of site {at} keeps no state on request"
+                problems.append(
+                    Problem(f"jobs[{index}].upgrade", f"{fault}; set upgrade: stateless")
+                )
+            at = next((s for s in (job.source_site, job.sink_site) if s in forgetting), None)
+            if at is not None and job.delivery is not Delivery.AT_MOST_ONCE:
+                fault = f"the broker of site {at} keeps nothing for a reader that is away"
+                problems.append(
+                    Problem(f"jobs[{index}].delivery", f"{fault}; set delivery: at_most_once")
+                )
+        return problems
+
+    def _forgets(self, site: str) -> bool:
+        """Whether a site's broker says that it keeps no sessions; it is not asked."""
+        try:
+            capabilities = self._connections.broker(site).capabilities
+        except SpeckError:  # without its credentials nothing is known of it yet
+            return False
+        return BrokerCapability.SESSIONS not in capabilities
 
     def _brokers_mqtt5(
         self, description: CompositionDescription, sites: Mapping[str, Site]
@@ -144,7 +268,7 @@ class Deployer:
 
 def _sites_named(description: CompositionDescription, sites: Mapping[str, Site]) -> set[str]:
     by_engine = {site.spe.address: name for name, site in sites.items()}
-    named = {job.site or by_engine.get(job.spe_address or "") for job in description.jobs}
+    named = {job.site or by_engine.get(job.engine_address or "") for job in description.jobs}
     return {name for name in named if name is not None}
 
 
@@ -157,9 +281,12 @@ def _held_slots(inventory: Inventory, observed: Observation) -> dict[str, int]:
     return dict(held)
 
 
-def _refuse_state_that_cannot_travel(
-    composition: Composition, inventory: Inventory, sites: Mapping[str, Site]
-) -> None:
+def _state_that_cannot_travel(
+    composition: Composition,
+    inventory: Inventory,
+    sites: Mapping[str, Site],
+    description: CompositionDescription,
+) -> list[Problem]:
     problems = []
     for index, job in enumerate(composition.jobs):
         deployed = inventory.jobs.get(job.job_name)
@@ -167,16 +294,30 @@ def _refuse_state_that_cannot_travel(
             continue
         old, new = sites.get(deployed.job.site), sites[job.site]
         if old is None or old.state_uri is None or old.state_uri != new.state_uri:
+            given = "site" if description.jobs[index].site is not None else "spe_address"
             problems.append(
                 Problem(
-                    f"jobs[{index}].site",
+                    f"jobs[{index}].{given}",
                     f"cannot move {job.job_name} with its state from {deployed.job.site} to"
                     f" {job.site}: the two share no storage; give both sites the same label"
                     " state_uri, or set upgrade: stateless",
                 )
             )
-    if problems:
-        raise InvalidError("cannot apply this composition", problems)
+    return problems
+
+
+def _refuse(problems: list[Problem], scope: str, line_of: LineOf | None) -> None:
+    """Raise InvalidError for any problem, by the paths and lines of what the user sent."""
+    if not problems:
+        return
+    alone = scope.startswith("~")
+    paths = [p.path.removeprefix("jobs[0].") if alone else p.path for p in problems]
+    found = [
+        replace(problem, path=path, line=line_of(path) if line_of else None)
+        for problem, path in zip(problems, paths, strict=True)
+    ]
+    thing = f"job {scope[1:]}" if alone else f"composition {scope}"
+    raise InvalidError(f"cannot accept {thing}: {found[0]}", found)
 
 
 def _must_travel(deployed: Deployed, job: Job) -> bool:

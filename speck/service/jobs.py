@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import NamedTuple
 
+from speck.binding import EngineCapability
 from speck.change import Change, ChangeState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
@@ -29,6 +30,7 @@ from speck.resolve import LineOf
 from speck.schema import dump_job, job_from_data
 from speck.service.changes import Running
 from speck.service.deployer import Deployer
+from speck.service.locks import NamedLocks
 from speck.service.views import Views
 
 
@@ -56,7 +58,9 @@ class Jobs:
         self._deployer = deployer
         self._views = views
         self._clock = clock
-        self._lock = threading.RLock()
+        self._locks = NamedLocks()
+        self.owning = threading.RLock()
+        """Held while a name is checked to be free and taken, by a job or a composition."""
 
     # -- reading --------------------------------------------------------------------------
 
@@ -96,7 +100,8 @@ class Jobs:
         """The Job shape. Raises NotFoundError."""
         record = self._records.store.get(f"job/{name}")
         if record is not None:
-            return self._shown(name, job_from_data(record["description"]), record)[0]
+            for job in self._shown(name, job_from_data(record["description"]), record):
+                return job
         owner = self.owner(name)
         if owner is not None:
             head = self._records.store.get(f"head/{owner}")
@@ -136,6 +141,11 @@ class Jobs:
         )
         with _named(site.name):
             engine = self._connections.engine(site.name)
+            if EngineCapability.SAVEPOINTS not in engine.capabilities:
+                raise ConflictError(
+                    f"cannot take a savepoint of {name}: the engine of site {site.name} keeps no"
+                    " state on request"
+                )
             engine.savepoint(deployed.engine_job_id, target, trigger)
             until = self._clock.monotonic() + wait_s
             while True:
@@ -164,20 +174,36 @@ class Jobs:
     def post(
         self, description: JobDescription, wait_s: float, line_of: LineOf | None = None
     ) -> Answer:
-        """201 running, 202 under way, 200 the same is there. Raises ConflictError."""
+        """201 running, 202 under way, 200 the same is there and nothing is to be done for it.
+
+        One that is there and does not run as it should is started again. Raises ConflictError
+        when another is there.
+        """
         name = description.job_name
-        with self._lock:
+        with self._locks[name]:
             self._refuse_owned(name)
             record = self._records.store.get(f"job/{name}")
             if record is not None:
-                if record["description"] == dump_job(description):
+                self._refuse_another(description, record)
+            running = self._deployer.changes.under_way(scope_of(None, name))
+            if running is None or record is None:
+                made = self._start(description, record, line_of)
+                if made is None:
                     return Answer(200, self.get(name))
-                raise ConflictError(
-                    f"cannot add job {name!r}: another of that name is there;"
-                    f" change it with PUT /jobs/{name}"
-                )
-            running = self._start(description, None, line_of)
-        return self._settled(running, name, wait_s, created=True)
+                running = made
+        return self._settled(running, name, wait_s, created=True, new=record is None)
+
+    def _refuse_another(self, description: JobDescription, record: JsonObject) -> None:
+        """Raises ConflictError unless the job that is there is the same, with the same jar."""
+        name, another = description.job_name, None
+        if record["description"] != dump_job(description):
+            another = "another of that name is there"
+        elif "jar" in record and record["jar"] != self._deployer.jar_of(description.job_path):
+            another = "it is there with another jar of the same path"
+        if another is not None:
+            raise ConflictError(
+                f"cannot add job {name!r}: {another}; change it with PUT /jobs/{name}"
+            )
 
     def put(
         self,
@@ -187,17 +213,19 @@ class Jobs:
         line_of: LineOf | None = None,
     ) -> Answer:
         """Update or move. Raises NotFoundError, ConflictError for a composition's job."""
-        with self._lock:
+        with self._locks[name]:
             self._refuse_owned(name)
             record = self._records.store.get(f"job/{name}")
             if record is None:
                 raise NotFoundError(f"cannot find job {name!r}; add it with POST /jobs")
             running = self._start(description, record, line_of)
+        if running is None:
+            return Answer(200, self.get(name), f"/jobs/{name}")
         return self._settled(running, name, wait_s, created=False)
 
     def delete(self, name: str, wait_s: float) -> Answer:
         """204 when it is gone, 202 while that is under way."""
-        with self._lock:
+        with self._locks[name]:
             self._refuse_owned(name)
             if self._records.store.get(f"job/{name}") is None:
                 raise NotFoundError(f"cannot find job {name!r}")
@@ -210,25 +238,40 @@ class Jobs:
 
     def _start(
         self, description: JobDescription, record: JsonObject | None, line_of: LineOf | None
-    ) -> Running:
+    ) -> Running | None:
+        """Plan and start; None when there is nothing to do and nothing new to remember."""
         name = description.job_name
         scope = scope_of(None, name)
-        self._refuse_busy(scope)
-        prepared = self._deployer.prepare(
-            scope, CompositionDescription(name=name, jobs=(description,)), line_of
-        )
-        revision = (record["revision"] if record else self._last_revision(name)) + 1
-        change = self._deployer.changes.new(prepared.plan, revision, name)
+        changes = self._deployer.changes
+        changes.in_the_way(scope, _what(name))
+        alone = CompositionDescription(name=name, jobs=(description,))
+        prepared = self._deployer.prepare(scope, alone, line_of)
+        superseded = changes.make_way(scope, _what(name))
+        if superseded is not None:  # what it did until its end counts
+            prepared = self._deployer.prepare(scope, alone, line_of)
+        told = {
+            "description": dump_job(description),
+            "jar": prepared.jars[description.job_path],
+        }
+        same = record is not None and all(record.get(key) == told[key] for key in told)
+        if same and prepared.plan.empty and superseded is None:
+            return None
+        before = record["revision"] if record else self._last_revision(name)
+        revision = before if same else before + 1
+        change = changes.new(prepared.plan, revision, name)
         accepted: Batch = {
             f"job/{name}": {
-                "description": dump_job(description),
+                **told,
                 "revision": revision,
                 "at": rfc3339(self._clock.now()),
                 "last_change": change.id,
             },
             f"jobrev/{name}": {"revision": revision},
+            **changes.superseded(superseded, change),
         }
-        return self._deployer.changes.start(change, accepted, lambda _: {})
+        with self.owning:
+            self._refuse_owned(name)
+            return changes.start(change, accepted, lambda _: {}, prepared.sites)
 
     def _last_revision(self, name: str) -> int:
         record = self._records.store.get(f"jobrev/{name}")
@@ -236,16 +279,23 @@ class Jobs:
 
     def _remove(self, name: str) -> Running:
         scope = scope_of(None, name)
-        self._refuse_busy(scope)
+        changes = self._deployer.changes
+        superseded = changes.make_way(scope, _what(name))
+        record = self._records.store.get(f"job/{name}")
         prepared = self._deployer.prepare_removal(scope, None)
-        change = self._deployer.changes.new(prepared.plan, None, name)
+        change = changes.new(prepared.plan, None, name)
+        told: Batch = {f"job/{name}": {**record, "last_change": change.id}} if record else {}
 
         def at_end(ended: Change) -> Batch:
             return {f"job/{name}": None} if ended.state is ChangeState.DONE else {}
 
-        return self._deployer.changes.start(change, {}, at_end)
+        accepted = told | changes.superseded(superseded, change)
+        return changes.start(change, accepted, at_end, prepared.sites)
 
-    def _settled(self, running: Running, name: str, wait_s: float, *, created: bool) -> Answer:
+    def _settled(
+        self, running: Running, name: str, wait_s: float, *, created: bool, new: bool = False
+    ) -> Answer:
+        """What became of a change; of a `new` job that could not be started nothing is left."""
         change = running.change
         if not running.over.wait(wait_s):
             return Answer(202, _accepted(change), f"/changes/{change.id}")
@@ -255,15 +305,18 @@ class Jobs:
             change.error or f"cannot start {name}: change {change.id} was cancelled",
             change=change.id,
         )
-        if created:
-            self._clean_up(name)
+        if new:
+            self._clean_up(name, change)
         raise error
 
-    def _clean_up(self, name: str) -> None:
+    def _clean_up(self, name: str, failed: Change) -> None:
         """Leave nothing of a job that could not be started."""
-        with self._lock:
+        with self._locks[name], suppress(ConflictError):  # or another request changes it by now
+            record = self._records.store.get(f"job/{name}")
+            if record is None or record["last_change"] != failed.id:
+                return
             running = self._remove(name)
-        running.over.wait(10.0)
+            running.over.wait(10.0)
 
     def _shown(
         self, name: str, description: JobDescription, record: JsonObject
@@ -280,14 +333,6 @@ class Jobs:
                 " apply a new version of that"
             )
 
-    def _refuse_busy(self, scope: str) -> None:
-        busy = self._deployer.changes.under_way(scope)
-        if busy is not None:
-            raise ConflictError(
-                f"cannot change job {scope[1:]!r}: change {busy.change.id} is under way",
-                change=busy.change.id,
-            )
-
 
 @contextmanager
 def _named(site: str) -> Iterator[None]:
@@ -296,6 +341,10 @@ def _named(site: str) -> Iterator[None]:
         yield
     except SpeckError as error:
         raise at_site(error, site) from error
+
+
+def _what(name: str) -> str:
+    return f"job {name!r}"
 
 
 def _accepted(change: Change) -> JsonObject:

@@ -47,7 +47,7 @@ class Service:
             patience or Patience(),
         )
         self.views = Views(self.records, self.connections, self.changes, self.clock)
-        self.sites = Sites(self.records, self.connections, self.views, self.clock)
+        self.sites = Sites(self.records, self.connections, self.views, self.changes, self.clock)
         deployer = Deployer(config, self.records, self.connections, self.artifacts, self.changes)
         self.jobs = Jobs(self.records, self.connections, deployer, self.views, self.clock)
         self.compositions = Compositions(
@@ -65,5 +65,6 @@ class Service:
     def close(self) -> None:
         """Let running changes reach a safe point, then give back everything."""
         self.changes.close()
+        self.views.close()
         self.connections.close()
         self.records.store.close()

@@ -7,67 +7,89 @@ from dataclasses import asdict
 from speck.binding import BROKERS, ENGINES, kinds
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
-from speck.errors import ConflictError, InvalidError, Problem, SpeckError
+from speck.errors import ConflictError, ForbiddenError, InvalidError, Problem, SpeckError
 from speck.model import JsonObject, Site
 from speck.records import Batch, Records
+from speck.service.changes import Changes
 from speck.service.views import Views
 
 
 class Sites:
     """The registered sites."""
 
-    def __init__(self, records: Records, connections: Connections, views: Views, clock: Clock):
+    def __init__(
+        self,
+        records: Records,
+        connections: Connections,
+        views: Views,
+        changes: Changes,
+        clock: Clock,
+    ):
         self._records = records
         self._connections = connections
         self._views = views
+        self._changes = changes
         self._clock = clock
 
-    def add(self, site: Site) -> tuple[JsonObject, bool]:
-        """Register; false when the same site is there. Raises ConflictError, InvalidError."""
+    def add(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
+        """Register; false when the same site is there. `by_itself`: with a token of role site.
+
+        Raises ConflictError, InvalidError, ForbiddenError.
+        """
         self._check(site)
-        known = self._records.sites().get(site.name)
-        if known is not None and known != site:
-            raise ConflictError(
-                f"cannot register site {site.name!r}: it is there with another body;"
-                f" change it with PUT /sites/{site.name}"
-            )
-        if known is None:
-            self._refuse_foreign_addresses(site)
-            self._write(site, f"site {site.name} registered")
+        with self._changes.placing:
+            known = self._records.sites().get(site.name)
+            if by_itself:
+                _refuse_others_secrets(site, known)
+            if known is not None and known != site:
+                raise ConflictError(
+                    f"cannot register site {site.name!r}: it is there with another body;"
+                    f" change it with PUT /sites/{site.name}"
+                )
+            if known is None:
+                self._refuse_foreign_addresses(site)
+                self._write(site, f"site {site.name} registered")
         return self.get(site.name), known is None
 
-    def put(self, site: Site) -> tuple[JsonObject, bool]:
-        """Register or change; true when it is new. Raises ConflictError while jobs run there
-        and an address changes."""
+    def put(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
+        """Register or change; true when it is new. `by_itself` as with `add`.
+
+        Raises ConflictError while jobs run there and an address changes, ForbiddenError.
+        """
         self._check(site)
-        known = self._records.sites().get(site.name)
-        self._refuse_foreign_addresses(site)
-        if known is not None and (known.spe != site.spe or known.broker != site.broker):
-            self._refuse_busy(site.name, "change the addresses of")
-        self._write(site, f"site {site.name} {'changed' if known else 'registered'}")
+        with self._changes.placing:
+            known = self._records.sites().get(site.name)
+            if by_itself:
+                _refuse_others_secrets(site, known)
+            self._refuse_foreign_addresses(site)
+            if known is not None and (known.spe != site.spe or known.broker != site.broker):
+                self._refuse_busy(site.name, "change the addresses of")
+            self._write(site, f"site {site.name} {'changed' if known else 'registered'}")
         return self.get(site.name), known is None
 
     def get(self, name: str) -> JsonObject:
         """The Site shape. Raises NotFoundError."""
         site = self._site(name)
-        return self._views.site(site, self._views.observation({name}))
+        return self._views.site(site)
 
     def all(self, state: str | None = None) -> list[JsonObject]:
         """All sites by name."""
         sites = self._records.sites()
-        observed = self._views.observation(set(sites))
-        shown = [self._views.site(site, observed) for _, site in sorted(sites.items())]
+        self._views.look_at(sites)
+        shown = [self._views.site(site) for _, site in sorted(sites.items())]
         return [site for site in shown if state is None or site["state"] == state]
 
     def delete(self, name: str) -> None:
         """Forget the site. Raises NotFoundError; ConflictError while jobs run there."""
-        self._site(name)
-        self._refuse_busy(name, "remove")
-        self._records.write(
-            self._records.drop_site(name),
-            {f"beat/{name}": None},
-            self._records.event("site", f"site {name} removed", site=name),
-        )
+        with self._changes.placing:
+            self._site(name)
+            self._refuse_busy(name, "remove")
+            self._records.write(
+                self._records.drop_site(name),
+                {f"beat/{name}": None},
+                self._records.event("site", f"site {name} removed", site=name),
+            )
+            self._views.forget(name)
 
     def heartbeat(self, name: str, body: JsonObject) -> JsonObject:
         """Note that the site's agent is alive."""
@@ -107,6 +129,7 @@ class Sites:
             self._records.event("site", message, site=site.name),
         ]
         self._records.write(*batches)
+        self._views.forget(site.name)
 
     def _check(self, site: Site) -> None:
         problems = []
@@ -134,13 +157,38 @@ class Sites:
         jobs = sorted(
             job_name
             for (_, job_name), deployed in self._records.all_deployed().items()
-            if not deployed.ended and deployed.job.site == name
+            if not deployed.ended
+            and name in (deployed.job.site, deployed.job.source_site, deployed.job.sink_site)
         )
         uses = sorted(
             record["job_name"] or record["client_id"]
             for _, record in self._records.store.scan("ses/")
             if record["site"] == name
         )
-        if jobs or uses:
-            held = ", ".join(dict.fromkeys([*jobs, *uses]))
+        coming = self._changes.at_work_at(name)
+        if jobs or uses or coming:
+            held = ", ".join(dict.fromkeys([*jobs, *uses, *coming]))
             raise ConflictError(f"cannot {verb} site {name!r}: it serves {held}; remove them first")
+
+
+def _refuse_others_secrets(site: Site, known: Site | None) -> None:
+    """A site that speaks for itself names its own credentials, or keeps those it was given
+    with the address they are for: else speck would show another's secret to a host that the
+    site chooses."""
+    if known is not None and (known.spe.kind, known.broker.kind) != (
+        site.spe.kind,
+        site.broker.kind,
+    ):
+        raise ForbiddenError(
+            f"cannot change the kind of site {site.name!r} with its own token; ask an admin"
+        )
+    named = site.broker.credentials
+    kept = known.broker.credentials if known else None
+    if named == site.name or (named is None and kept is None):
+        return
+    if known is not None and named is not None and known.broker == site.broker:
+        return
+    raise ForbiddenError(
+        f"cannot give site {site.name!r} the credentials {named!r}: its token may name only"
+        f" {site.name!r}; an admin may name others"
+    )

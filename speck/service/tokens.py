@@ -41,6 +41,11 @@ class Tokens:
             problems.append(Problem("site", "goes with role site, and only with it"))
         if problems:
             raise InvalidError("cannot add this token", problems)
+        if role != Role.ADMIN and not self._admins():
+            raise ConflictError(
+                f"cannot add token {name!r}: the first must have role admin,"
+                " or nobody could add or remove another"
+            )
         if self._records.store.get(f"token/{name}") is not None:
             raise ConflictError(f"cannot add token {name!r}: there is one; remove it first")
         secret = f"speck_{secrets.token_urlsafe(32)}"
@@ -66,9 +71,17 @@ class Tokens:
         """Refuse the token from now on. Raises NotFoundError."""
         if self._records.store.get(f"token/{name}") is None:
             raise NotFoundError(f"cannot find token {name!r}")
+        if self._admins() == {name} and len(self.all()) > 1:
+            raise ConflictError(
+                f"cannot remove token {name!r}: it is the last of role admin;"
+                " add another first, or remove the others first"
+            )
         self._records.write(
             {f"token/{name}": None}, self._records.event("token", f"token {name} removed")
         )
+
+    def _admins(self) -> set[str]:
+        return {str(token["name"]) for token in self.all() if token["role"] == Role.ADMIN}
 
     def verify(self, secret: str) -> JsonObject | None:
         """`{name, role, site}` of the token that `secret` is, or None."""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 from speck.change import OperationState
 from speck.clock import Clock
 from speck.connections import Connections
 from speck.inventory import Deployed
-from speck.model import DesiredState, JobDescription, JsonObject, Site
-from speck.observed import Observation, RunState
-from speck.observer import observe
+from speck.jars import ARTIFACT
+from speck.model import DesiredState, Job, JobDescription, JsonObject, Site
+from speck.observed import EngineView, RunState
 from speck.plan import Action
 from speck.records import Records, scope_of
 from speck.schema import dump_job, dump_site
 from speck.service.changes import Changes, Running
+from speck.service.looks import Look, Looks
 
-_FRESH_S = 1.0
-_NEVER = (float("-inf"), Observation({}))
 _UNDER_CHANGE = {
     Action.ADD: "deploying",
     Action.UPDATE: "updating",
@@ -37,31 +36,34 @@ _ENGINE_WORDS = {
 
 
 class Views:
-    """Renders jobs and sites. Engines are asked at most once a second, whoever looks."""
+    """Renders jobs and sites. Each engine and broker is asked at most once a second, whoever
+    looks; see `speck.service.looks`."""
 
     def __init__(self, records: Records, connections: Connections, changes: Changes, clock: Clock):
         self._records = records
-        self._connections = connections
         self._changes = changes
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._looks: dict[str, tuple[float, Observation]] = {}
-
-    def observation(self, sites: set[str]) -> Observation:
-        """Engines of `sites`, each at most a second old."""
-        now = self._clock.monotonic()
-        with self._lock:
-            fresh = max(now - _FRESH_S, self._changes.touched)
-            stale = {site for site in sites if self._looks.get(site, _NEVER)[0] <= fresh}
-            if stale:
-                seen = observe(self._connections, stale)
-                for site in stale:
-                    self._looks[site] = (now, seen)
-            looks = {site: self._looks[site][1] for site in sites}
-        return Observation(
-            engines={s: o.engines[s] for s, o in looks.items() if s in o.engines},
-            unreachable={s: o.unreachable[s] for s, o in looks.items() if s in o.unreachable},
+        self._engines: Looks[EngineView] = Looks(
+            lambda site: connections.engine(site).view(), clock, lambda: changes.touched, "engine"
         )
+        self._brokers: Looks[str] = Looks(
+            lambda site: connections.broker(site).reach(), clock, lambda: float("-inf"), "broker"
+        )
+
+    def look_at(self, sites: Iterable[str]) -> None:
+        """Look at many sites at the same time."""
+        names = list(sites)
+        self._engines.begin(names)
+        self._brokers.begin(names)
+
+    def forget(self, site: str) -> None:
+        """Know nothing of a site any more."""
+        self._engines.forget(site)
+        self._brokers.forget(site)
+
+    def close(self) -> None:
+        """Begin no further look."""
+        self._engines.close()
+        self._brokers.close()
 
     def jobs(
         self,
@@ -78,20 +80,31 @@ class Views:
         inventory = self._records.inventory(scope)
         running = self._changes.under_way(scope)
         errors = self._errors(running, last_change)
+        changing = _states_under_change(running) if running else {}
+        known_sites = self._records.sites()
         sites = {deployed.job.site for deployed in inventory.jobs.values()}
-        observed = self.observation(sites & self._records.sites().keys())
-        engine_sites = {s.spe.address: s.name for s in self._records.sites().values()}
+        looks = self._engines.at(sites & known_sites.keys())
+        engine_sites = {s.spe.address: s.name for s in known_sites.values()}
+        removed = _removed_by(running)
+        left = {
+            name: _described(deployed.job)
+            for name, deployed in inventory.jobs.items()
+            if name not in descriptions
+        }
         shown = []
-        for name, description in descriptions.items():
+        for name, description in {**descriptions, **left}.items():
             deployed = inventory.jobs.get(name)
-            site = description.site or engine_sites.get(description.spe_address or "")
+            if deployed is None and name in removed:
+                continue
+            site = description.site or engine_sites.get(description.engine_address or "")
             shown.append(
                 {
                     **dump_job(description),
                     "composition": composition,
                     "revision": revision,
                     "site": deployed.job.site if deployed else site,
-                    "state": self._state(name, description, deployed, running, observed, errors),
+                    "state": changing.get(name)
+                    or _state(name, description, deployed, looks, errors),
                     "engine_job_id": deployed.engine_job_id if deployed else None,
                     "attempt": deployed.attempt if deployed else None,
                     "error": errors.get(name),
@@ -99,14 +112,17 @@ class Views:
             )
         return shown
 
-    def site(self, site: Site, observed: Observation) -> JsonObject:
+    def site(self, site: Site) -> JsonObject:
         """The Site shape."""
-        view = observed.engines.get(site.name)
+        self.look_at([site.name])
+        engine = self._engines.at([site.name]).get(site.name)
+        broker = self._brokers.at([site.name]).get(site.name)
+        view = engine.found if engine else None
         beat = self._records.store.get(f"beat/{site.name}")
         slots = view.slots if view else None
         return {
             **dump_site(site),
-            "state": "up" if view else "unreachable",
+            "state": _site_state(engine, broker),
             "slots": {
                 "total": slots.total if slots else None,
                 "free": slots.free if slots else None,
@@ -118,56 +134,115 @@ class Views:
     def _errors(self, running: Running | None, last_change: str | None) -> dict[str, str]:
         """Job name -> the error of the newest change that concerns it."""
         if running is not None:
-            operations = [o.to_json() for o in running.change.operations]
+            operations = [o.to_json() for o in running.change.operations if o.error]
         elif last_change is not None:
-            operations = (self._records.change(last_change) or {}).get("operations", [])
+            operations = [o for o in self._records.operations(last_change) if o["error"]]
         else:
             operations = []
-        return {
-            str(o["job_name"]): str(o["error"])
-            for o in operations
-            if o["error"] and o["state"] in ("failed", "blocked") and o["job_name"]
-        }
-
-    def _state(
-        self,
-        name: str,
-        description: JobDescription,
-        deployed: Deployed | None,
-        running: Running | None,
-        observed: Observation,
-        errors: Mapping[str, str],
-    ) -> str:
-        changing = _under_change(name, running)
-        if changing is not None:
-            return changing
-        if deployed is None or (not deployed.confirmed and deployed.base is None):
-            if name in errors:
-                return "failed"
-            if deployed is None:
-                return "stopped" if description.state is DesiredState.STOPPED else "pending"
-        if deployed.ended:
-            return "failed" if name in errors else "stopped"
-        if deployed.job.site not in observed.engines:
-            return "unreachable"
-        seen = observed.job(deployed.job.site, deployed.engine_job_id)
-        return _ENGINE_WORDS[seen.state] if seen else "lost"
+        silent = {o["id"]: o["error"] for o in operations if o["state"] == "blocked"}
+        found: dict[str, str] = {}
+        for state in ("skipped", "failed", "blocked"):  # the later the nearer to the cause
+            found |= {
+                str(o["job_name"]): str(o["error"])
+                for o in operations
+                if o["state"] == state and o["job_name"]
+            }
+        if running is not None and silent:
+            for o in running.change.operations:
+                waits_for = [silent[step] for step in o.step.after if step in silent]
+                if waits_for and o.step.operation.job_name:
+                    found.setdefault(o.step.operation.job_name, str(waits_for[0]))
+        return found
 
 
-def _under_change(name: str, running: Running | None) -> str | None:
-    if running is None:
-        return None
-    operations = [o for o in running.change.operations if o.step.operation.job_name == name]
-    if all(o.state.over for o in operations):
-        return None
-    if any(o.state is OperationState.BLOCKED for o in operations):
+def _state(
+    name: str,
+    description: JobDescription,
+    deployed: Deployed | None,
+    looks: Mapping[str, Look[EngineView]],
+    errors: Mapping[str, str],
+) -> str:
+    """The state of a job that no change is at work on."""
+    if deployed is None or (not deployed.confirmed and deployed.base is None):
+        if name in errors:
+            return "failed"
+        if deployed is None:
+            return "stopped" if description.state is DesiredState.STOPPED else "pending"
+    if deployed.ended:
+        return "failed" if name in errors else "stopped"
+    look = looks.get(deployed.job.site)
+    if look is None or look.found is None:
         return "unreachable"
-    if all(o.state is OperationState.PENDING for o in operations):
-        return "pending" if _action(name, running) is Action.ADD else None
-    return _UNDER_CHANGE.get(_action(name, running))
+    seen = look.found.jobs.get(deployed.engine_job_id)
+    if seen is None and not look.current and deployed.confirmed:
+        return "running"  # as speck itself saw it; that look may be from before it came
+    if seen is None:
+        return "failed" if name in errors and not deployed.confirmed else "lost"
+    return _ENGINE_WORDS[seen.state]
 
 
-def _action(name: str, running: Running) -> Action:
-    return next(
-        (c.action for c in running.change.plan.jobs if c.job_name == name), Action.UNCHANGED
+def _site_state(engine: Look[EngineView] | None, broker: Look[str] | None) -> str:
+    if engine is None or broker is None:
+        return "unknown"
+    answers = [look.found is not None for look in (engine, broker)]
+    return "up" if all(answers) else "degraded" if any(answers) else "unreachable"
+
+
+def _removed_by(running: Running | None) -> set[str]:
+    if running is None:
+        return set()
+    changes = running.change.plan.jobs
+    return {change.job_name for change in changes if change.action is Action.REMOVE}
+
+
+def _described(job: Job) -> JobDescription:
+    """A job that no description names any more, as it runs."""
+    return JobDescription(
+        job_name=job.job_name,
+        source_topic=job.source.topic,
+        sink_topic=job.sink.topic,
+        entry_class=job.entry_class,
+        job_path=f"{ARTIFACT}{job.jar}",
+        site=job.site,
+        source_site=job.source_site,
+        sink_site=job.sink_site,
+        args=job.args,
+        parallelism=job.parallelism,
+        state=job.state,
+        delivery=job.delivery,
+        upgrade=job.upgrade,
+        pinned=job.pinned,
     )
+
+
+def _states_under_change(running: Running) -> dict[str, str]:
+    """The states of the jobs that a change is at work on."""
+    operations: dict[str, set[OperationState]] = defaultdict(set)
+    silent = {
+        record.step.id
+        for record in running.change.operations
+        if record.state is OperationState.BLOCKED
+    }
+    for record in running.change.operations:
+        if record.step.operation.job_name:
+            states = operations[record.step.operation.job_name]
+            states.add(record.state)
+            if silent.intersection(record.step.after):  # a jar for all jobs cannot be sent
+                states.add(OperationState.BLOCKED)
+    actions = {change.job_name: change.action for change in running.change.plan.jobs}
+    found = {}
+    for name, states in operations.items():
+        state = _under_change(states, actions.get(name, Action.UNCHANGED))
+        if state is not None:
+            found[name] = state
+    return found
+
+
+def _under_change(states: set[OperationState], action: Action) -> str | None:
+    if all(state.over for state in states):
+        return None
+    if OperationState.BLOCKED in states:
+        return "unreachable"
+    if states == {OperationState.PENDING}:
+        return "pending" if action is Action.ADD else None
+    return _UNDER_CHANGE.get(action)

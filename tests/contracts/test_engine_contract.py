@@ -259,9 +259,8 @@ def test_the_id_of_an_ended_job_is_refused(bench: Bench, engine: StreamEngine) -
 def test_an_unknown_job_is_unknown_and_nothing_else(bench: Bench, engine: StreamEngine) -> None:
     nobody = uuid4().hex
     assert engine.status(nobody) is None
-    assert engine.newest_state(nobody) is None
     assert engine.exceptions(nobody) == []
-    for ask in (engine.job_plan, engine.metrics):
+    for ask in (engine.newest_state, engine.job_plan, engine.metrics):
         with pytest.raises(EngineRefusedError, match=rf"^cannot .*{nobody}"):
             ask(nobody)
 
@@ -287,6 +286,23 @@ def test_cancel_is_harmless_when_the_job_is_gone(bench: Bench, engine: StreamEng
     engine.cancel(job)
     engine.cancel(uuid4().hex)
     assert engine.status(job) is RunState.CANCELED
+
+
+def test_a_burnt_id_never_runs(bench: Bench, engine: StreamEngine) -> None:
+    wanted = submission(bench)
+    engine.burn(wanted)
+    with pytest.raises(DuplicateJobError):
+        engine.submit(wanted)
+    with pytest.raises(DuplicateJobError):
+        engine.burn(wanted)
+    assert engine.status(wanted.engine_job_id) is RunState.FAILED
+
+
+def test_an_id_in_use_is_not_burnt(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+    with pytest.raises(DuplicateJobError):
+        engine.burn(submission(bench, job=job))
+    assert engine.status(job) is RunState.RUNNING
 
 
 def test_a_job_without_slots_does_not_run(bench: Bench, engine: StreamEngine) -> None:
@@ -406,6 +422,7 @@ def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
         lambda: absent.has_jar(wanted.jar),
         lambda: absent.try_main(wanted),
         lambda: absent.submit(wanted),
+        lambda: absent.burn(wanted),
         lambda: absent.status(job),
         lambda: absent.stop(job, None, trigger),
         lambda: absent.savepoint(job, None, trigger),

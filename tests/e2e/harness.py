@@ -185,20 +185,20 @@ def numbers_of(*readers: OutputReader) -> list[int]:
     return [int(record["n"]) for reader in readers for record in reader.records()]
 
 
-def await_all(count: int, *readers: OutputReader) -> list[int]:
+def await_all(count: int, *readers: OutputReader, timeout_s: float = 30.0) -> list[int]:
     """Wait until 1..count have all come, and return everything that came."""
     wanted = set(range(1, count + 1))
     try:
-        wait_for("all messages", lambda: wanted <= set(numbers_of(*readers)), 30)
+        wait_for("all messages", lambda: wanted <= set(numbers_of(*readers)), timeout_s)
     except AssertionError:
         missing = sorted(wanted - set(numbers_of(*readers)))
         raise AssertionError(f"{len(missing)} of {count} are lost: {missing[:20]} ...") from None
     return numbers_of(*readers)
 
 
-def await_each_once(count: int, *readers: OutputReader) -> None:
+def await_each_once(count: int, *readers: OutputReader, timeout_s: float = 30.0) -> None:
     """Wait until 1..count have all come; none may have come twice."""
-    got = await_all(count, *readers)
+    got = await_all(count, *readers, timeout_s=timeout_s)
     repeated = sorted({number for number in got if got.count(number) > 1})
     assert not repeated, f"{len(repeated)} of {count} came more than once: {repeated[:20]} ..."
     assert len(got) == count

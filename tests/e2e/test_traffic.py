@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from speck.fog.publisher import ReplayOptions
 from speck.fog.reference import (
     compare_global,
     compare_local,
@@ -14,7 +15,7 @@ from speck.fog.reference import (
     compute_local,
     read_trace,
 )
-from speck.fog.replay import Replay, ReplayOptions
+from speck.fog.replay import Replay
 from tests.e2e.harness import Speck, actions, wait_for
 
 TRAFFIC = Path(__file__).parents[2] / "compositions" / "traffic"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,13 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from binders.memory import World
+from binders.memory import MemoryEngine, Message, World
+from binders.memory.queues import Queues
+from binders.memory.slots import SlotPool
+from speck.binding import Submission, Target
 from speck.fingerprint import fingerprint
-from speck.model import CompositionDescription, JsonObject
+from speck.model import CompositionDescription, JsonObject, source_client_id
+from speck.observed import Sent, Taken
 from speck.schema import composition_from_data
 from speck.service import Service
 from speck.service.compositions import Request
@@ -20,6 +25,7 @@ from tests.memory_fog import memory_service, site_body
 
 SITES = ("edge-a", "edge-b", "cloud")
 NAMES = "ABCDE"
+TOPICS = [f"T-{n}" for n in range(4)]
 DONE = Request(wait_s=20)
 PATIENT = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -28,7 +34,7 @@ PATIENT = settings(max_examples=40, deadline=None, suppress_health_check=[Health
 def compositions(draw: st.DrawFn) -> CompositionDescription:
     """Any DAG: topics have a rank, and a job reads a lower rank than it writes."""
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=5))
-    topics = draw(st.permutations([f"T-{n}" for n in range(4)]))
+    topics = draw(st.permutations(TOPICS))
     jobs = []
     for name in names:
         low, high = sorted(draw(st.lists(st.integers(0, 3), min_size=2, max_size=2, unique=True)))
@@ -47,7 +53,16 @@ def compositions(draw: st.DrawFn) -> CompositionDescription:
                 "upgrade": draw(st.sampled_from(["savepoint", "stateless"])),
             }
         )
-    return composition_from_data({"name": "c", "jobs": jobs}) if jobs else _empty()
+    outputs = [
+        {
+            "site": draw(st.sampled_from(SITES)),
+            "topic": draw(st.sampled_from(topics)),
+            "client_id": "dashboard",
+        }
+    ][: draw(st.integers(0, 1))]
+    if not jobs:
+        return _empty()
+    return composition_from_data({"name": "c", "jobs": jobs, "outputs": outputs})
 
 
 def _empty() -> CompositionDescription:
@@ -55,9 +70,10 @@ def _empty() -> CompositionDescription:
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> JsonObject:
-    """A chain of 1..4 jobs from `in` on edge-a to `out` on cloud by any way."""
-    names = draw(st.permutations(NAMES))[: draw(st.integers(1, 4))]
+def chains(draw: st.DrawFn, order: list[str] | None = None) -> JsonObject:
+    """A chain of 1..4 jobs from `in` on edge-a to `out` on cloud by any way, and sometimes
+    another reader of one of its links; the jobs are the first ones of `order`, if given."""
+    names = (order or draw(st.permutations(NAMES)))[: draw(st.integers(1, 4))]
     ends = [("edge-a", "in")]
     for index in range(len(names) - 1):
         ends.append((draw(st.sampled_from(SITES)), draw(st.sampled_from("XYZ")) + str(index)))
@@ -76,8 +92,24 @@ def chains(draw: st.DrawFn) -> JsonObject:
         }
         for name, source, sink in zip(names, ends[:-1], ends[1:], strict=True)
     ]
+    if draw(st.booleans()):
+        beside = {
+            "job_name": "Side",
+            "sink_topic": "side",
+            "args": draw(st.sampled_from([[], ["--x"]])),
+            "upgrade": draw(st.sampled_from(["savepoint", "stateless"])),
+        }
+        jobs.append({**draw(st.sampled_from(jobs)), "sink_site": "cloud", **beside})
     outputs = [{"site": "cloud", "topic": "out", "client_id": "checker"}]
     return {"name": "c", "jobs": jobs, "outputs": outputs, "inputs": _INPUTS}
+
+
+@st.composite
+def rewirings(draw: st.DrawFn) -> list[JsonObject]:
+    """Chains of the same jobs in the same order: where the reader of a link that is still fed
+    is another one there is no exact cut."""
+    order = draw(st.permutations(NAMES))
+    return draw(st.lists(chains(order), min_size=2, max_size=4))
 
 
 _INPUTS = [{"site": "edge-a", "topic": "in"}]
@@ -122,27 +154,58 @@ def _check_is(service: Service, wanted: CompositionDescription) -> None:
     for name in running:
         assert fingerprint(deployed[name].job) == fingerprint(jobs[name])
     sessions = {
-        (f"tcp://{name}.test:1883", client_id)
+        (f"tcp://{name}.test:1883", client_id, *session.topics)
         for name in SITES
-        for client_id in World.current().broker(f"tcp://{name}.test:1883").sessions
+        for client_id, session in _broker(name).sessions.items()
     }
-    kept = {(s.link.broker, s.client_id) for s in service.records.inventory("c").sessions}
-    assert sessions == kept
+    own = service.records.installation
+    readers = [(r.link, r.client_id) for r in prepared.composition.readers]
+    readers += [(j.source, source_client_id(own, j.job_name, j.source)) for j in jobs.values()]
+    assert sessions == {(link.broker, client_id, link.topic) for link, client_id in readers}
+
+
+def _broker(site: str) -> Queues:
+    return World.current().broker(f"tcp://{site}.test:1883")
+
+
+def _engine(site: str) -> SlotPool:
+    return World.current().engine(f"http://{site}.test:8081")
 
 
 @PATIENT
 @given(compositions(), compositions())
-def test_plans_are_acyclic_and_touch_the_inventory_only(
+def test_plans_are_acyclic_and_leave_alone_what_others_run(
     a: CompositionDescription, b: CompositionDescription
 ) -> None:
     folder, opened = _service()
     with folder, opened as service:
+        _let_others_in(Path(folder.name) / "jars" / "test-1.jar")
         _apply(service, a)
         made = service.compositions.apply(b, Request(dry_run=True)).body["plan"]
         order = {o["id"]: set(o["after"]) for o in made["operations"]}
         list(TopologicalSorter(order).static_order())
-        known = {job.job_name for job in (*a.jobs, *b.jobs)}
-        assert {o["job_name"] for o in made["operations"] if o["job_name"]} <= known
+        _apply(service, b)
+        service.compositions.delete("c", 20)
+        for site in SITES:
+            assert list(_broker(site).sessions) == ["theirs"]
+            assert _broker(site).sessions["theirs"].topics == set(TOPICS)
+            assert _broker(site).take("theirs") == [b"kept"]
+            assert _broker(site).sent == {"theirs-out": Sent("theirs", 1, 1)}
+            assert _broker(site).taken == {"theirs": Taken(1, {})}
+            running = [job.submission.job_name for job in _engine(site).running()]
+            assert running == ["A"]
+
+
+def _let_others_in(jar: Path) -> None:
+    """At each site a job and a session that are not of speck, under names that it uses too."""
+    for site in SITES:
+        theirs = Submission("f" * 32, "A", "f" * 64, jar, "x.Job", ("--in", "T-0"))
+        MemoryEngine(Target(f"http://{site}.test:8081")).submit(theirs)
+        for topic in TOPICS:
+            _broker(site).subscribe("theirs", topic)
+        _broker(site).sessions["theirs"].queue.append(Message(b"kept"))
+        _broker(site).sent["theirs-out"] = Sent("theirs", 1, 1)
+        _broker(site).taken["theirs"] = Taken(1, {})
 
 
 @PATIENT
@@ -181,13 +244,50 @@ def test_what_another_composition_deployed_is_left_alone(
 def test_no_message_is_lost_or_repeated_while_a_chain_is_rewired(steps: list[JsonObject]) -> None:
     folder, opened = _service()
     with folder, opened as service:
-        world = World.current()
-        sent = 0
+        sensor = Sensor()
         for step in steps:
             _apply(service, composition_from_data(step))
-            payloads = [str(sent + n).encode() for n in range(5)]
-            world.feed("tcp://edge-a.test:1883", "in", payloads, "sensor")
-            sent += 5
-        world.pump()
-        got = world.broker("tcp://cloud.test:1883").take("checker")
-        assert sorted(map(int, got)) == list(range(sent))
+            sensor.send(5)
+        _check_arrived(sensor)
+        assert service.compositions.delete("c", 20).status == 204
+
+
+@PATIENT
+@given(rewirings())
+def test_no_message_is_lost_or_repeated_that_comes_while_a_chain_is_rewired(
+    steps: list[JsonObject],
+) -> None:
+    folder, opened = _service()
+    with folder, opened as service:
+        sensor = Sensor()
+        for step in steps:
+            _apply(service, composition_from_data(step))
+            sensor.send(5)
+            for site in SITES:  # from now on something comes in at each step of a change
+                _engine(site).before = sensor
+        _check_arrived(sensor)
+        assert service.compositions.delete("c", 20).status == 204
+
+
+def _check_arrived(sensor: Sensor) -> None:
+    World.current().pump()
+    got = _broker("cloud").take("checker")
+    assert sorted(map(int, got)) == list(range(sensor.sent))
+
+
+class Sensor:
+    """Sends numbers to `in`; as a hook of an engine, whenever a job is stopped or started."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self._lock = threading.Lock()
+
+    def send(self, count: int) -> None:
+        with self._lock:
+            payloads = [str(self.sent + n).encode() for n in range(count)]
+            World.current().feed("tcp://edge-a.test:1883", "in", payloads, "sensor")
+            self.sent += count
+
+    def __call__(self, kind: str, subject: str) -> None:
+        if kind in ("stop", "submit", "cancel", "savepoint_progress"):
+            self.send(1)

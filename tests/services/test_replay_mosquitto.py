@@ -18,8 +18,9 @@ from paho.mqtt.properties import Properties
 
 from speck.errors import BrokerRefusedError, TransientError
 from speck.fog import mosquitto
+from speck.fog.publisher import ReplayOptions
 from speck.fog.reference import Row, count_valid, read_trace
-from speck.fog.replay import Replay, ReplayOptions, StreamProgress, Summary, replay
+from speck.fog.replay import Replay, StreamProgress, Summary, replay
 
 TRACE = Path(__file__).resolve().parents[2] / "compositions/traffic/trace/trace.csv.gz"
 DEADLINE_S = 30.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,19 @@ from speck.inventory import Deployed
 from speck.model import Job, Link, engine_job_id, sink_client_id, source_client_id
 from speck.observed import RunState, Sent, Taken
 from speck.operations import Operations, Patience
-from speck.plan import Drain, Operation, Plan, Reserve, Restore, Start, Step, Stop, Upload
+from speck.plan import (
+    Clear,
+    Drain,
+    Forget,
+    Operation,
+    Plan,
+    Reserve,
+    Restore,
+    Start,
+    Step,
+    Stop,
+    Upload,
+)
 from speck.records import Batch, Records
 from speck.schema import site_from_data
 from tests.memory_fog import FAST, HASTY, site_body
@@ -205,11 +218,14 @@ def test_each_site_is_asked_for_so_much_at_once_and_no_more(bench: Bench) -> Non
 
 
 def test_what_ends_a_wait_is_bounded_too(bench: Bench) -> None:
-    gauge = Gauge("status", meet=3)
+    starts = [start(name) for name in "ABCDEFGHI"]
+    bench.run(*((each, ()) for each in starts))
+    gauge = Gauge("savepoint_progress", meet=3)
     engine("edge-a").before = gauge
-    engine("edge-a").hold_starts = True
+    engine("edge-a").hold_savepoints = True
     bounds = Bounds(per_site=3, poll_s=0.001)
-    execution, thread = bench.start(*((start(name), ()) for name in "ABCDEFGHI"), bounds=bounds)
+    stops = [Stop("edge-a", each.job_name, 1, each.engine_job_id) for each in starts]
+    execution, thread = bench.start(*((each, ()) for each in stops), bounds=bounds)
     wait_until(lambda: len(execution._waits) == 9)
     engine("edge-a").let_go()
     join(thread)
@@ -270,7 +286,7 @@ def test_a_transient_error_is_tried_again_with_growing_pauses(bench: Bench) -> N
     assert states(change) == [DONE]
     assert change.operations[0].attempts == 5
     assert change.operations[0].error is None
-    pauses = [later - earlier for earlier, later in zip(tries, tries[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
     least = (0.002, 0.004, 0.008, 0.008)
     assert all(pause >= wanted for pause, wanted in zip(pauses, least, strict=True))
 
@@ -302,8 +318,8 @@ def test_a_permanent_error_stops_its_dependents_only(bench: Bench) -> None:
     assert change.operations[0].attempts == 1
     assert [o.error for o in change.operations[:3]] == [
         "cannot upload: no space",
-        "step 1 failed",
-        "step 1 failed",
+        "step 1 failed: cannot upload: no space",
+        "step 1 failed: cannot upload: no space",
     ]
     assert isinstance(execution.failure, EngineRefusedError)
     assert "edge-a" in str(execution.failure)
@@ -318,6 +334,21 @@ def test_a_step_with_two_predecessors_is_skipped_once_and_not_started(bench: Ben
     change = bench.run((upload("edge-a"), ()), (upload("cloud"), ()), (start("A"), (1, 2)))
     assert states(change) == [FAILED, DONE, SKIPPED]
     assert engine("edge-a").count("submit") == 0
+
+
+def test_a_step_may_wait_for_the_end_of_others_however_they_end(bench: Bench) -> None:
+    engine("edge-a").refuse("upload", 1, EngineRefusedError("cannot upload: no space"))
+    steps = (
+        Step(1, upload("edge-a"), (), ""),
+        Step(2, upload("cloud", "b"), (1,), ""),
+        Step(3, upload("cloud"), (), ""),
+        Step(4, start("C", "cloud"), (2, 3), "", frozenset({2})),
+        Step(5, start("D", "cloud"), (1, 2), "", frozenset({2})),
+    )
+    execution = bench.execution(bounds=FAST, patience=HASTY)
+    execution.change = Change("1", Plan("c", (), steps), 1, "")
+    execution.run()
+    assert states(execution.change) == [FAILED, SKIPPED, DONE, DONE, SKIPPED]
 
 
 def test_a_fault_of_a_binder_fails_its_step_with_its_name(bench: Bench) -> None:
@@ -350,12 +381,11 @@ def test_a_site_that_does_not_answer_blocks_its_steps_until_it_does(bench: Bench
     )
     change = execution.change
     wait_until(lambda: change.state is ChangeState.BLOCKED)
-    assert states(change) == [BLOCKED, OperationState.PENDING, DONE]
+    wait_until(lambda: states(change) == [BLOCKED, OperationState.PENDING, DONE])
     assert change.operations[0].error == (
         "cannot reach http://edge-a.test:8081: made unreachable by a test"
     )
-    stored = bench.records.change("1")
-    assert stored is not None and stored["state"] == "blocked"
+    wait_until(lambda: (bench.records.change("1") or {}).get("state") == "blocked")
     engine("edge-a").unreachable = False
     join(thread)
     assert states(change) == [DONE, DONE, DONE]
@@ -458,10 +488,20 @@ def test_a_start_without_any_state_to_be_found_is_refused(bench: Bench) -> None:
     restore = Restore("edge-a", 1, first.engine_job_id)
     change = bench.run((start("A", attempt=2, restore=restore), ()))
     assert change.error == (
-        "cannot start A from its newest state: edge-a knows no checkpoint of its attempt 1;"
+        "cannot start A from its newest state: edge-a knows none of its attempt 1"
+        f" (cannot find the state of {first.engine_job_id}: no such job);"
         " set `upgrade: stateless` to start it without state"
     )
     assert engine("edge-a").count("submit") == 1
+
+
+def test_a_job_that_failed_before_its_first_checkpoint_starts_anew(bench: Bench) -> None:
+    first = start("A")
+    bench.run((first, ()))
+    engine("edge-a").fail(first.engine_job_id, "no memory")
+    restore = Restore("edge-a", 1, first.engine_job_id)
+    change = bench.run((start("A", attempt=2, restore=restore), ()))
+    assert change.state is ChangeState.DONE, change.error
 
 
 def test_a_stop_that_cannot_take_its_savepoint_fails_and_nothing_follows(bench: Bench) -> None:
@@ -520,7 +560,8 @@ def test_cancel_ends_a_change_whose_site_is_silent(bench: Bench) -> None:
 def drain_of_two() -> Drain:
     sinks = tuple(sink_client_id("i", name, job(name).source) for name in "PQ")
     reader = source_client_id("i", "A", job("A").source)
-    return Drain("edge-a", job("A").source, reader, "A", sinks)
+    running = engine_job_id("i", "c", "A", 1)
+    return Drain("edge-a", job("A").source, reader, "A", sinks, "edge-a", running)
 
 
 def test_a_drain_ends_when_the_last_number_of_each_producer_was_taken(bench: Bench) -> None:
@@ -578,6 +619,43 @@ def test_cancel_does_not_wait_for_a_drain(bench: Bench) -> None:
     execution.cancel()
     join(thread)
     assert states(execution.change) == [CANCELLED]
+
+
+def test_a_drain_waits_for_what_was_sent_under_a_former_source(bench: Bench) -> None:
+    drain = drain_of_two()
+    queues = broker("edge-a")
+    queues.sent[drain.sinks[0]] = Sent("i-P", 1, 7)
+    queues.sent[drain.sinks[1]] = Sent("i-P", 2, 5)
+    queues.taken[drain.client_id] = Taken(1, {"i-P": {1: 6}})
+    execution, thread = bench.start((drain, ()))
+    wait_until(lambda: queues.count("view") > 3)
+    assert states(execution.change) == [OperationState.RUNNING]
+    queues.taken[drain.client_id] = Taken(2, {"i-P": {2: 5}})
+    join(thread)
+    assert states(execution.change) == [DONE]
+
+
+def test_a_start_stores_the_former_sinks_with_the_incarnation(bench: Bench) -> None:
+    bench.run((replace(start("A"), former_sinks=("x-out", "y-out")), ()))
+    deployed = bench.records.deployed("c", "A")
+    assert deployed is not None
+    assert deployed.confirmed
+    assert deployed.former_sinks == ("x-out", "y-out")
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Clear("edge-a", "A", ("x-out", "y-out")),
+        Forget("edge-b", "A", "edge-a", ("x-out", "y-out")),
+    ],
+)
+def test_the_numbers_of_all_sinks_are_cleared(bench: Bench, operation: Operation) -> None:
+    queues = broker("edge-a")
+    for sink in ("x-out", "y-out", "z-out"):
+        queues.sent[sink] = Sent("i-A", 1, 7)
+    assert states(bench.run((operation, ()))) == [DONE]
+    assert set(queues.sent) == {"z-out"}
 
 
 def test_a_session_is_remembered_before_the_broker_is_asked(bench: Bench) -> None:

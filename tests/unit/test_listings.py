@@ -60,6 +60,12 @@ def test_from_listing_1_1_to_1_2_exactly_the_paper_s_changes(
     assert World.current().engine("http://172.16.39.7:8081").count("submit") == 1
 
 
+def test_addresses_with_a_slash_belong_to_their_sites(service: Service, tmp_path: Path) -> None:
+    answer = service.compositions.apply(listing("1.1", tmp_path), DONE)
+    assert not [w for w in answer.body["warnings"] if "slots" in w]
+    assert {job["site"] for job in service.jobs.all()} == {"edge-1", "edge-2", "fog-1", "cloud-1"}
+
+
 def test_applying_listing_1_2_again_plans_nothing(service: Service, tmp_path: Path) -> None:
     service.compositions.apply(listing("1.1", tmp_path), DONE)
     service.compositions.apply(listing("1.2", tmp_path), DONE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from speck.inventory import Deployed, Inventory, Session
 from speck.model import (
@@ -10,13 +11,23 @@ from speck.model import (
     DesiredState,
     Job,
     Link,
+    Reader,
     Upgrade,
     engine_job_id,
     sink_client_id,
     source_client_id,
 )
-from speck.observed import BrokerView, EngineJob, EngineView, Observation, RunState, Sent, Slots
-from speck.plan import Plan
+from speck.observed import (
+    BrokerView,
+    EngineJob,
+    EngineView,
+    Observation,
+    RunState,
+    Sent,
+    Slots,
+    Taken,
+)
+from speck.plan import Clear, Drain, Forget, Plan, Start
 from speck.planner import plan
 
 INSTALLATION = "0123456789abcdef"
@@ -121,6 +132,18 @@ def test_new_args_update_in_place_after_main_was_tried() -> None:
     )
 
 
+def test_main_is_tried_once_for_jobs_that_differ_in_name_and_links_only() -> None:
+    c = job("C", "edge-a/T-5", "edge-a/T-6")
+    changed = [replace(A, args=("--x",)), replace(c, args=("--x",))]
+    made = planned(deployed(A, c), *changed)
+    tries = [step for step in made.steps if step.operation.kind == "try"]
+    stops = [step for step in made.steps if step.operation.kind == "stop"]
+    assert len(tries) == 1
+    assert [tries[0].id in step.after for step in stops] == [True, True]
+    other = planned(deployed(A, c), changed[0], replace(c, args=("--y",)))
+    assert str(other).count("try") == 2
+
+
 def test_a_rebuilt_jar_is_an_update() -> None:
     made = planned(deployed(A), replace(A, jar="b" * 64))
     assert made.jobs[0].action == "update"
@@ -156,9 +179,10 @@ def test_a_link_that_both_ends_leave_is_drained_between_their_stops() -> None:
 [5] -> #6 try B on cloud: before it stops
 [4] -> #7 drain cloud/T-2 for B: A left it
 [6,7] -> #8 stop B on cloud: source cloud/T-2 -> cloud/T-9
-[1,2,4] -> #9 start A on edge-a: sink cloud/T-2 -> cloud/T-9
-[1,5,8] -> #10 start B on cloud: source cloud/T-2 -> cloud/T-9
-[8,10] -> #11 release cloud/T-2 of B: left
+[4,7] -> #9 clear A's numbers at cloud: its links changed
+[1,2,4,9] -> #10 start A on edge-a: sink cloud/T-2 -> cloud/T-9
+[1,5,8] -> #11 start B on cloud: source cloud/T-2 -> cloud/T-9
+[8,11] -> #12 release cloud/T-2 of B: left
 """
     )
 
@@ -177,10 +201,12 @@ def test_a_chain_can_be_turned_round() -> None:
 [6] -> #7 try B on cloud: before it stops
 [5] -> #8 drain cloud/T-2 for B: A left it
 [7,8] -> #9 stop B on cloud: source cloud/T-2 -> edge-a/T-1; sink cloud/T-3 -> cloud/T-2
-[1,3,5] -> #10 start A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
-[1,2,6,9] -> #11 start B on cloud: source cloud/T-2 -> edge-a/T-1; sink cloud/T-3 -> cloud/T-2
-[5,10] -> #12 release edge-a/T-1 of A: left; abandons what is queued (number not known)
-[9,11] -> #13 release cloud/T-2 of B: left
+[5,8] -> #10 clear A's numbers at cloud: its links changed
+[1,3,5] -> #11 start A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
+[9] -> #12 clear B's numbers at cloud: its links changed
+[1,2,6,9] -> #13 start B on cloud: source cloud/T-2 -> edge-a/T-1; sink cloud/T-3 -> cloud/T-2
+[5,11] -> #14 release edge-a/T-1 of A: left; abandons what is queued (number not known)
+[9,13] -> #15 release cloud/T-2 of B: left
 """
     )
 
@@ -194,10 +220,18 @@ def test_removal_drains_from_the_beginning_to_the_end() -> None:
 [2] -> #3 cancel B on cloud: no longer wanted
 [1] -> #4 release edge-a/T-1 of A: left; abandons what is queued (number not known)
 [3] -> #5 release cloud/T-2 of B: left
-[1,4] -> #6 forget A: removed
+[1,2,4] -> #6 forget A: removed
 [3,5] -> #7 forget B: removed
 """
     )
+
+
+def test_what_outsiders_read_is_released_after_its_producers_have_stopped() -> None:
+    outside = Session("dashboard", B.sink, "cloud", None)
+    inventory = deployed(A, B)
+    made = planned(replace(inventory, sessions=(*inventory.sessions, outside)))
+    assert "[2] -> #3 cancel B on cloud" in str(made)
+    assert "[3] -> #6 release cloud/T-3 of dashboard: left" in str(made)
 
 
 def test_removal_without_draining_cancels_all_at_once() -> None:
@@ -303,3 +337,239 @@ def test_what_another_composition_reads_counts_as_read() -> None:
         frozenset({A.sink}),
     )
     assert made.steps[-1].operation.sink_has_readers  # type: ignore[union-attr]
+
+
+OUT = Session("dashboard", A.sink, "cloud", None)
+
+
+def test_an_outsider_s_session_ends_before_it_begins_on_another_topic() -> None:
+    inventory = replace(deployed(A), sessions=(*deployed(A).sessions, OUT))
+    new = replace(A, sink=Link("tcp://cloud:1883", "T-9"))
+    wanted = Composition("c", (new,), (Reader("dashboard", new.sink, "cloud"),))
+    assert (
+        text(plan(wanted, inventory, running(inventory), INSTALLATION))
+        == """
+[] -> #1 upload aaaaaaaa to edge-a: needed there
+[1] -> #2 try A on edge-a: before it stops
+[2] -> #3 stop A on edge-a: sink cloud/T-2 -> cloud/T-9
+[3] -> #4 release cloud/T-2 of dashboard: left; abandons what is queued (number not known)
+[4] -> #5 reserve cloud/T-9 for dashboard: new reader
+[3] -> #6 clear A's numbers at cloud: its links changed
+[1,3,5,6] -> #7 start A on edge-a: sink cloud/T-2 -> cloud/T-9
+"""
+    )
+
+
+def asked(new: Job, **more: Any) -> Inventory:
+    """A's first start was asked for, and no answer was heard."""
+    inventory = deployed(new)
+    asked = replace(inventory.jobs["A"], confirmed=False, **more)
+    return replace(inventory, jobs={"A": asked})
+
+
+NOT_LISTED = running(Inventory())
+
+
+def test_a_start_without_an_answer_is_sent_again_under_its_id() -> None:
+    made = planned(asked(A), A, observed=NOT_LISTED)
+    assert (
+        text(made)
+        == """
+[] -> #1 upload aaaaaaaa to edge-a: needed there
+[1] -> #2 start A on edge-a: not started yet: not running: edge-a does not know it
+"""
+    )
+    assert made.jobs[0].action == "add"
+    assert made.steps[1].operation.attempt == 1  # type: ignore[union-attr]
+
+
+def test_a_start_without_an_answer_is_settled_before_another() -> None:
+    made = planned(asked(A), replace(A, args=("--x",)), observed=NOT_LISTED)
+    assert [step.operation.kind for step in made.steps] == ["upload", "try", "settle", "start"]
+    assert made.steps[-1].after == (1, 3)
+    assert made.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
+
+
+def test_a_start_that_the_engine_took_on_and_forgot_is_no_new_job() -> None:
+    made = planned(asked(A, accepted=True), A, observed=NOT_LISTED)
+    assert made.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
+    assert made.steps[-1].operation.restore is not None  # type: ignore[union-attr]
+
+
+def test_silence_does_not_turn_a_start_without_an_answer_into_a_stop() -> None:
+    silent = Observation({}, unreachable={"edge-a": "no answer"})
+    made = planned(asked(A), replace(A, args=("--x",)), observed=silent)
+    assert "settle" in [step.operation.kind for step in made.steps]
+
+
+def test_a_failed_drain_does_not_keep_its_producer_down() -> None:
+    new = (
+        replace(A, sink=Link("tcp://cloud:1883", "T-9")),
+        replace(B, source=Link("tcp://cloud:1883", "T-9")),
+    )
+    made = planned(deployed(A, B), *new)
+    start = next(s for s in made.steps if str(s.operation) == "start A on edge-a")
+    clear = next(s for s in made.steps if str(s.operation).startswith("clear A"))
+    assert start.whatever == {clear.id}
+
+
+def test_what_a_reader_is_owed_is_drained_though_nobody_leaves_its_link() -> None:
+    inventory = deployed(B)
+    owed = replace(inventory.sessions[0], owed=(("p", 1, 3),))
+    made = planned(replace(inventory, sessions=(owed,)))
+    assert "[] -> #1 drain cloud/T-2 for B: left from before" in str(made)
+
+
+def test_a_producer_that_has_stopped_before_is_drained() -> None:
+    inventory = deployed(A, B)
+    ended = replace(inventory.jobs["A"], ended=True, savepoint="file:/s")
+    inventory = replace(inventory, jobs={**inventory.jobs, "A": ended})
+    stopped = replace(A, state=DesiredState.STOPPED)
+    assert "drain cloud/T-2 for B: A left it" in str(planned(inventory, stopped))
+
+
+def test_a_stopped_job_that_was_edited_is_an_update() -> None:
+    ended = replace(deployed(A).jobs["A"], ended=True, savepoint="file:/s")
+    made = planned(
+        replace(deployed(A), jobs={"A": ended}),
+        replace(A, state=DesiredState.STOPPED, args=("--x",)),
+    )
+    assert (made.jobs[0].action, made.jobs[0].reason) == (
+        "update",
+        "args changed; stopped, as wanted",
+    )
+    assert made.empty
+
+
+def test_of_a_jar_that_tells_no_numbers_nothing_is_known() -> None:
+    foreign = replace(A, args=("--in={source_topic}",))
+    sink = sink_client_id(INSTALLATION, "A", A.source)
+    made = planned(deployed(foreign, B))
+    drain = next(s.operation for s in made.steps if isinstance(s.operation, Drain))
+    assert drain.silent == (sink,)
+    assert "release cloud/T-2 of B: left; abandons what is queued (number not known)" in str(made)
+
+
+def sink_of(new: Job) -> str:
+    return sink_client_id(INSTALLATION, new.job_name, new.source)
+
+
+def fed_by(topic: str) -> Job:
+    return replace(A, source=Link("tcp://edge-a:1883", topic))
+
+
+def with_former(*topics: str, now: Job = A) -> Inventory:
+    """`now` and B run; `now` had these topics as its source before, over the same sink link."""
+    inventory = deployed(now, B)
+    former = tuple(sink_of(fed_by(topic)) for topic in topics)
+    a = replace(inventory.jobs["A"], former_sinks=former)
+    return replace(inventory, jobs={**inventory.jobs, "A": a})
+
+
+def start_of(made: Plan, job_name: str) -> Start:
+    starts = (s.operation for s in made.steps if isinstance(s.operation, Start))
+    return next(start for start in starts if start.job_name == job_name)
+
+
+def test_a_changed_source_leaves_the_numbers_of_the_sink_s_link() -> None:
+    made = planned(deployed(A, B), fed_by("T-8"), B)
+    assert (
+        text(made)
+        == """
+[] -> #1 reserve edge-a/T-8 for A: new reader
+[] -> #2 upload aaaaaaaa to edge-a: needed there
+[2] -> #3 try A on edge-a: before it stops
+[3] -> #4 stop A on edge-a: source edge-a/T-1 -> edge-a/T-8
+[1,2,4] -> #5 start A on edge-a: source edge-a/T-1 -> edge-a/T-8
+[4,5] -> #6 release edge-a/T-1 of A: left; abandons what is queued (number not known)
+"""
+    )
+    assert start_of(made, "A").former_sinks == (sink_of(A),)
+
+
+def test_a_start_on_the_same_sink_link_remembers_what_the_one_before_did() -> None:
+    inventory = with_former("T-7")
+    for new in (replace(A, args=("--x",)), replace(A, upgrade=Upgrade.STATELESS, parallelism=2)):
+        assert start_of(planned(inventory, new, B), "A").former_sinks == (sink_of(fed_by("T-7")),)
+    failed = running(inventory, A=RunState.FAILED)
+    made = planned(inventory, A, B, observed=failed)
+    assert start_of(made, "A").former_sinks == (sink_of(fed_by("T-7")),)
+
+
+def test_a_start_that_is_sent_again_remembers_the_same() -> None:
+    former = (sink_of(fed_by("T-7")),)
+    made = planned(asked(A, former_sinks=former), A, observed=NOT_LISTED)
+    assert start_of(made, "A").former_sinks == former
+
+
+def test_a_source_that_comes_back_is_no_former_one() -> None:
+    made = planned(with_former("T-7", "T-8"), fed_by("T-7"), B)
+    assert start_of(made, "A").former_sinks == (sink_of(fed_by("T-8")), sink_of(A))
+    assert "clear" not in str(made)
+
+
+def test_a_drain_goes_by_the_numbers_told_under_former_sources_too() -> None:
+    made = planned(with_former("T-7", now=fed_by("T-8")))
+    assert (
+        text(made)
+        == """
+[] -> #1 stop A on edge-a: no longer wanted
+[1] -> #2 drain cloud/T-2 for B: A left it
+[2] -> #3 cancel B on cloud: no longer wanted
+[1] -> #4 release edge-a/T-8 of A: left; abandons what is queued (number not known)
+[3] -> #5 release cloud/T-2 of B: left
+[1,2,4] -> #6 forget A: removed
+[3,5] -> #7 forget B: removed
+"""
+    )
+    both = {sink_of(fed_by("T-7")), sink_of(fed_by("T-8"))}
+    drain = next(s.operation for s in made.steps if isinstance(s.operation, Drain))
+    assert set(drain.sinks) == both
+    assert drain.silent == ()
+    forget = next(s.operation for s in made.steps if isinstance(s.operation, Forget))
+    assert set(forget.sinks) == both
+
+
+def test_all_numbers_are_cleared_once_the_sink_leaves_its_link() -> None:
+    new = (
+        replace(A, sink=Link("tcp://cloud:1883", "T-9")),
+        replace(B, source=Link("tcp://cloud:1883", "T-9")),
+    )
+    made = planned(with_former("T-7"), *new)
+    clear = next(s for s in made.steps if isinstance(s.operation, Clear))
+    drain = next(s for s in made.steps if isinstance(s.operation, Drain))
+    start = next(s for s in made.steps if s.operation == start_of(made, "A"))
+    assert isinstance(clear.operation, Clear)
+    assert clear.operation.sinks == (sink_of(fed_by("T-7")), sink_of(A))
+    assert drain.id in clear.after
+    assert clear.id in start.whatever
+    assert start_of(made, "A").former_sinks == ()
+
+
+def test_a_new_link_waits_for_the_clear_of_a_former_sink_whose_place_it_takes() -> None:
+    new = replace(fed_by("T-7"), sink=Link("tcp://cloud:1883", "T-9"))
+    made = planned(with_former("T-7"), new, B)
+    clear = next(s for s in made.steps if isinstance(s.operation, Clear))
+    start = next(s for s in made.steps if s.operation == start_of(made, "A"))
+    assert start.whatever == {clear.id}
+
+
+def test_the_numbers_of_the_last_eight_sources_are_kept() -> None:
+    made = planned(with_former(*(f"S-{n}" for n in range(8))), fed_by("T-8"), B)
+    kept = start_of(made, "A").former_sinks
+    assert kept == (*(sink_of(fed_by(f"S-{n}")) for n in range(1, 8)), sink_of(A))
+    clear = next(s for s in made.steps if isinstance(s.operation, Clear))
+    start = next(s for s in made.steps if s.operation == start_of(made, "A"))
+    assert isinstance(clear.operation, Clear)
+    assert clear.operation.sinks == (sink_of(fed_by("S-0")),)
+    assert clear.id not in start.after
+
+
+def test_what_was_sent_under_former_sources_counts_as_abandoned() -> None:
+    inventory = with_former("T-7", "T-8")
+    reader = source_client_id(INSTALLATION, "B", B.source)
+    sent = {sink_of(fed_by("T-7")): Sent("i-A", 1, 9), sink_of(A): Sent("i-A", 3, 5)}
+    cloud = BrokerView({reader: Taken(1, {"i-A": {1: 2}})}, sent)
+    observed = replace(running(inventory), brokers={"cloud": cloud})
+    made = planned(inventory, A, observed=observed)
+    assert "release cloud/T-2 of B: left; abandons 12 queued messages" in str(made)

@@ -277,6 +277,14 @@ def test_arguments_that_cannot_be_passed(find_jar: FindJar) -> None:
     ]
 
 
+def test_a_job_with_an_own_contract_is_warned_of(find_jar: FindJar) -> None:
+    resolved = resolve(closed(described("A", args=("--in={source_topic}",))), SITES, find_jar)
+    assert resolved.warnings == [
+        "job A has placeholders in its args: unless it tells its numbers all the same, speck"
+        " cannot tell when its links are drained, how far it lags, or what came twice"
+    ]
+
+
 def test_too_few_free_slots(find_jar: FindJar) -> None:
     jobs = (described("A", parallelism=2), described("B", parallelism=2), described("C"))
     assert problems(find_jar, *jobs, free_slots={"edge-a": 3}) == [

@@ -6,6 +6,7 @@ import gzip
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -205,6 +206,29 @@ def test_a_closed_store_says_so(store: Store) -> None:
         store.get("a")
     with pytest.raises(StoreError, match="cannot write to the store"):
         store.write({"a": {}})
+
+
+def test_a_store_can_be_closed_under_threads_that_use_it(path: Path) -> None:
+    ended: list[str] = []
+
+    def use(store: Store) -> None:
+        try:
+            while True:
+                store.write({"a": {}})
+                list(store.scan(""))
+                b"".join(store.backup())
+        except StoreError as error:
+            ended.append(str(error))
+
+    for number in range(10):
+        store = Store.create(path.with_name(f"store-{number}"), {f"n/{n}": {} for n in range(50)})
+        threads = [threading.Thread(target=use, args=(store,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        store.close()
+        for thread in threads:
+            thread.join()
+    assert len(ended) == 40
 
 
 def test_a_store_of_a_newer_speck_is_refused(

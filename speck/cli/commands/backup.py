@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +28,7 @@ def backup(file: str) -> None:
     pieces = client().backup()
     with bytes_bar("saving", None) as got:
         if file == STDIN:
-            size = _write(click.get_binary_stream("stdout"), pieces, got)
+            size = _write(sys.stdout.buffer, pieces, got)
         else:
             size = _save(Path(file), pieces, got)
     say(f"saved {size} bytes to {file}")

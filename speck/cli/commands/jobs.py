@@ -45,9 +45,12 @@ def job(name: str) -> None:
     described = {k: v for k, v in found.items() if k not in (*_ENGINES, "error")}
     output().show(
         {**found, "exceptions": exceptions},
-        fields((key, found[key]) for key in (*_ENGINES, "error")),
-        "",
-        fields((key, _shown(value)) for key, value in described.items()),
+        fields(
+            [
+                *((key, found[key]) for key in (*_ENGINES, "error")),
+                *((key, _shown(value)) for key, value in described.items()),
+            ]
+        ),
         *_told(exceptions),
     )
 

@@ -16,8 +16,9 @@ from speck.model import JsonObject
 if TYPE_CHECKING:
     from threading import Event
 
+    from speck.fog.publisher import Login, ReplayOptions
     from speck.fog.reference import Row
-    from speck.fog.replay import Login, ReplayOptions, StreamProgress, Summary
+    from speck.fog.replay import StreamProgress, Summary
 
 
 @click.command()
@@ -72,8 +73,8 @@ def replay(
     """
     import time
 
+    from speck.fog.publisher import ReplayOptions
     from speck.fog.reference import read_trace, site_of
-    from speck.fog.replay import ReplayOptions
 
     rows = read_trace(file, _pairs(streams, "--stream"))
     addresses, logins = _brokers(_pairs(brokers, "--broker"), {site_of(r.stream) for r in rows})
@@ -116,7 +117,7 @@ def _brokers(given: Mapping[str, str], wanted: set[str]) -> tuple[dict[str, str]
             broker = known[named]["broker"]
             addresses[letter] = broker["address"]
             if broker.get("credentials"):
-                logins[letter] = _login(broker["credentials"])
+                logins[letter] = _login(broker["credentials"], broker["address"])
         else:
             raise click.UsageError(
                 f"no site {named!r} is registered for the streams of {letter};"
@@ -125,20 +126,14 @@ def _brokers(given: Mapping[str, str], wanted: set[str]) -> tuple[dict[str, str]
     return addresses, logins
 
 
-def _login(name: str) -> Login:
-    """What the credentials file of that name in the service's home says."""
+def _login(name: str, address: str) -> Login:
+    """What the credentials file of that name in the service's home says for that broker."""
     from speck.cli.offline import config_at
-    from speck.errors import NotFoundError
-    from speck.fog.replay import Login
+    from speck.credentials import read_credentials
+    from speck.fog.publisher import Login
 
-    file = config_at(None).credentials / name
-    try:
-        lines = file.read_text().splitlines()
-    except OSError as error:
-        raise NotFoundError(f"cannot read the credentials {file}: {error.strerror}") from error
-    told = {k.strip(): v.strip() for k, _, v in (line.partition("=") for line in lines)}
-    ca = told.get("ca")
-    return Login(told.get("user"), told.get("password"), Path(ca) if ca else None)
+    found = read_credentials(config_at(None).credentials / name, address)
+    return Login(found.user, found.password, found.ca)
 
 
 @contextmanager

@@ -189,7 +189,7 @@ def _findings(found: JsonObject) -> str:
     lines = [f"{found['name']}:"]
     for finding in sorted(found["findings"], key=lambda f: not _is_error(f)):
         mark = style(finding["severity"], fg="red" if _is_error(finding) else "yellow")
-        what = f"{finding['part']} {finding['setting']} is {finding['found']}: {finding['why']}"
+        what = f"{finding['part']} {finding['setting']}: {finding['found']}; {finding['why']}"
         mend = clean(finding["mend"]).replace("\n", "\n          ")
         lines += [f"  {mark}: {clean(what)}", f"    mend: {mend}"]
     return "\n".join(lines)

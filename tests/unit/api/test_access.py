@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +31,9 @@ def _ask(client: FlaskClient, method: str, rule: str, token: str | None, **value
 
 
 @pytest.fixture
-def tokens(bench: Bench) -> Iterator[dict[Role, str]]:
+def tokens(bench: Bench) -> dict[Role, str]:
     add = bench.service.tokens.add
-    yield {role: add(role, role, "edge-a" if role is Role.SITE else None) for role in Role}
+    return {role: add(role, role, "edge-a" if role is Role.SITE else None) for role in Role}
 
 
 def test_the_table_names_exactly_the_routes_there_are(bench: Bench) -> None:
@@ -85,6 +84,49 @@ def test_a_site_registers_itself(bench: Bench, tokens: dict[Role, str]) -> None:
     assert client.put("/sites/edge-a", json=site("edge-a"), headers=headers).status_code == 201
     assert client.post("/sites", json=site("edge-a"), headers=headers).status_code == 200
     assert client.post("/sites/edge-a/heartbeat", headers=headers).status_code == 200
+
+
+def _broker(name: str, credentials: str | None = None, **more: str) -> dict[str, Any]:
+    broker = {"kind": "memory", "address": f"tcp://{name}:1883", **more}
+    return {"broker": {**broker, "credentials": credentials} if credentials else broker}
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+def test_a_sites_token_names_no_credentials_of_another_site(
+    method: str, bench: Bench, tokens: dict[Role, str]
+) -> None:
+    headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
+    path = "/sites/edge-a" if method == "PUT" else "/sites"
+    theirs = site("edge-a", **_broker("attacker", "cloud"))
+    refused = bench.client.open(path, method=method, json=theirs, headers=headers)
+    assert refused.status_code == 403
+    assert refused.json["detail"] == (
+        "cannot give site 'edge-a' the credentials 'cloud': its token may name only 'edge-a';"
+        " an admin may name others"
+    )
+    own = site("edge-a", **_broker("edge-a", "edge-a"))
+    assert bench.client.open(path, method=method, json=own, headers=headers).status_code == 201
+
+
+def test_a_sites_token_keeps_what_an_admin_gave_its_site(
+    bench: Bench, tokens: dict[Role, str]
+) -> None:
+    admin = {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}
+    headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
+    put = bench.client.put
+    given = _broker("edge-a", "shared")
+    assert put("/sites/edge-a", json=site("edge-a", **given), headers=admin).status_code == 201
+    kept = site("edge-a", **given, uplink_mbps=5)
+    assert put("/sites/edge-a", json=kept, headers=headers).status_code == 200
+    lured = site("edge-a", **_broker("attacker", "shared"))
+    answer = put("/sites/edge-a", json=lured, headers=headers)
+    assert answer.status_code == 403, "a shared secret goes to no other host"
+    dropped = put("/sites/edge-a", json=site("edge-a"), headers=headers)
+    assert dropped.status_code == 403
+    other = site("edge-a", **_broker("edge-a", "shared", kind="mqtt"))
+    answer = put("/sites/edge-a", json=other, headers=headers)
+    assert answer.status_code == 403
+    assert "cannot change the kind" in answer.json["detail"]
 
 
 def test_head_needs_the_role_of_get(bench: Bench, tokens: dict[Role, str]) -> None:

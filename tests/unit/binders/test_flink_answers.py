@@ -8,6 +8,7 @@ import pytest
 
 from binders.flink import answers
 from speck.binding import CheckpointInfo, SavepointProgress
+from speck.errors import EngineRefusedError
 from speck.observed import RunState, Slots
 
 JOB = "a" * 32
@@ -132,9 +133,10 @@ def test_the_newest_of_checkpoints_and_savepoints() -> None:
 
 def test_states_that_are_gone_or_in_memory_do_not_count() -> None:
     assert number(checkpoints(state(7, discarded=True), state(8, savepoint=True))) == 8
-    assert checkpoints(state(7, discarded=True)) is None
     memory = "<checkpoint-not-externally-addressable>"
-    assert checkpoints(state(7, external_path=memory)) is None
+    for gone in (state(7, discarded=True), state(7, external_path=memory)):
+        with pytest.raises(EngineRefusedError, match="every checkpoint that it completed is gone"):
+            checkpoints(gone)
     older = (state(7, status="FAILED"), state(6), state(5, discarded=True))
     assert number(checkpoints(history=older)) == 6
 
@@ -142,7 +144,11 @@ def test_states_that_are_gone_or_in_memory_do_not_count() -> None:
 def test_what_was_restored_counts_only_until_something_completes() -> None:
     assert number(checkpoints(restored=RESTORED, count=0)) == 3
     assert number(checkpoints(state(4), restored=RESTORED)) == 4
-    assert checkpoints(state(4, discarded=True), restored=RESTORED) is None
+    with pytest.raises(EngineRefusedError):
+        checkpoints(state(4, discarded=True), restored=RESTORED)
+
+
+def test_a_job_that_completed_nothing_and_began_with_nothing_has_no_state() -> None:
     assert checkpoints(count=0) is None
 
 

@@ -11,16 +11,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from speck.errors import InvalidError, UnreachableError
+from speck.fog.publisher import Header, ReplayOptions, parse_broker
 from speck.fog.reference import Row, parse_detection
-from speck.fog.replay import (
-    Pacer,
-    Replay,
-    ReplayOptions,
-    _Header,
-    end_markers,
-    expand,
-    parse_broker,
-)
+from speck.fog.replay import Pacer, Replay, end_markers, expand
 
 
 def row(stream: str, columns: str) -> Row:
@@ -105,7 +98,7 @@ def test_without_either_everything_is_due_at_once() -> None:
 def test_the_header_is_packed_as_paho_would(value: str) -> None:
     slow = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
     slow.UserProperty = ("speck", value)
-    fast = _Header()
+    fast = Header()
     fast.set(value)
     assert fast.pack() == slow.pack()  # type: ignore[no-untyped-call]
 

@@ -41,7 +41,8 @@ public final class LocalStats {
                         ReadDetections.from(records),
                         windows.streams(),
                         windows.lengthMs(),
-                        windows.idleLimitMs())
+                        windows.idleLimitMs(),
+                        windows.maxJumpMs())
                 .keyBy(detection -> detection.sensor, Types.STRING)
                 .process(new SensorWindows(windows, site))
                 .returns(PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO)

@@ -44,7 +44,8 @@ public final class Merge {
                         ReadDetections.from(records),
                         windows.streams(),
                         windows.lengthMs(),
-                        windows.idleLimitMs())
+                        windows.idleLimitMs(),
+                        windows.maxJumpMs())
                 .keyBy(detection -> windows.startOf(detection.timeMs), Types.LONG)
                 .process(new GlobalWindow(windows))
                 .returns(PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO)

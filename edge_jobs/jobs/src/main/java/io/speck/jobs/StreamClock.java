@@ -29,6 +29,10 @@ import org.apache.flink.streaming.runtime.watermarkstatus.WatermarkStatus;
  * forgotten, but event time itself never goes back, so detections of a round that starts at earlier
  * times are late. So is a detection that only trails its stream's end mark.
  *
+ * <p>A time further ahead of all times before than the limit on jumps does not move event time,
+ * unless it is the {@value #JUMPS_BELIEVED}th of its stream in a row. The detection itself is passed
+ * on: its result comes when time gets there.
+ *
  * <p>Time is passed on in steps of one window; finer steps would cost a message each and change
  * nothing. Runs at parallelism 1. Last times, end marks and time itself are operator state; the
  * restored time is told downstream ahead of the first record.
@@ -36,23 +40,27 @@ import org.apache.flink.streaming.runtime.watermarkstatus.WatermarkStatus;
 final class StreamClock extends AbstractStreamOperator<Detection>
         implements OneInputStreamOperator<Detection, Detection> {
     private static final long serialVersionUID = 1L;
-    private static final long NO_TIME = Long.MIN_VALUE;
+    private static final long NO_TIME = Long.MIN_VALUE; // as StreamTime.NOT_HEARD
+    private static final int JUMPS_BELIEVED = 5;
 
     private final List<String> declared;
     private final long windowMs;
     private final long idleLimitMs;
+    private final long maxJumpMs;
 
     private transient Map<String, Heard> streams;
     private transient ListState<StreamTime> savedStreams;
     private transient ListState<Long> savedTime;
     private transient Counter undeclared;
+    private transient Counter jumps;
     private transient long time;
     private transient boolean announced;
 
-    StreamClock(List<String> declared, long windowMs, long idleLimitMs) {
+    StreamClock(List<String> declared, long windowMs, long idleLimitMs, long maxJumpMs) {
         this.declared = List.copyOf(declared);
         this.windowMs = windowMs;
         this.idleLimitMs = idleLimitMs;
+        this.maxJumpMs = maxJumpMs;
     }
 
     /** Puts a clock behind a stream of detections. */
@@ -60,12 +68,13 @@ final class StreamClock extends AbstractStreamOperator<Detection>
             SingleOutputStreamOperator<Detection> detections,
             List<String> declared,
             long windowMs,
-            long idleLimitMs) {
+            long idleLimitMs,
+            long maxJumpMs) {
         return detections
                 .transform(
                         "stream-clock",
                         TypeInformation.of(Detection.class),
-                        new StreamClock(declared, windowMs, idleLimitMs))
+                        new StreamClock(declared, windowMs, idleLimitMs, maxJumpMs))
                 .setParallelism(1)
                 .uid("stream-clock")
                 .name("stream-clock");
@@ -100,6 +109,7 @@ final class StreamClock extends AbstractStreamOperator<Detection>
     public void open() throws Exception {
         super.open();
         undeclared = getMetricGroup().counter("undeclared");
+        jumps = getMetricGroup().counter("jumps");
         getMetricGroup().gauge("eventTimeMs", () -> time);
         long now = now();
         streams.values().forEach(stream -> stream.at = now);
@@ -126,13 +136,37 @@ final class StreamClock extends AbstractStreamOperator<Detection>
                 beginNewRound();
             }
             stream.at = now();
-            stream.time.lastMs = Math.max(stream.time.lastMs, detection.timeMs);
             stream.time.ended |= detection.end;
+            if (isCredible(stream, detection)) {
+                stream.time.lastMs = Math.max(stream.time.lastMs, detection.timeMs);
+            } else {
+                jumps.inc();
+            }
         }
         if (!detection.end) {
             output.collect(element.replace(detection, detection.timeMs));
         }
         advance();
+    }
+
+    /**
+     * One wrong time far ahead would make everything after it late for ever; several in a row are
+     * no mistake. An end mark has no second one, so it is never believed by itself.
+     */
+    private boolean isCredible(Heard stream, Detection detection) {
+        long known = time;
+        for (Heard any : streams.values()) {
+            known = Math.max(known, any.time.lastMs);
+        }
+        if (known == NO_TIME || detection.timeMs - maxJumpMs <= known) {
+            stream.jumped = 0;
+            return true;
+        }
+        if (!detection.end && ++stream.jumped >= JUMPS_BELIEVED) {
+            stream.jumped = 0;
+            return true;
+        }
+        return false;
     }
 
     private boolean allEnded() {
@@ -223,6 +257,7 @@ final class StreamClock extends AbstractStreamOperator<Detection>
     private static final class Heard {
         final StreamTime time;
         long at;
+        int jumped; // times in a row that were too far ahead
 
         Heard(StreamTime time) {
             this.time = time;

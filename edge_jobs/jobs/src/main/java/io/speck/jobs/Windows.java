@@ -11,18 +11,23 @@ import java.util.List;
  * <p>{@code --streams A1,A2}: the streams whose least time is event time. {@code --window 60s}: the
  * length. {@code --idle-limit 120s}: how long (processing time) a silent stream holds time back; it
  * must exceed a move. {@code --lateness 10m}: how long (event time) after its end a window can
- * still be corrected.
+ * still be corrected. {@code --max-jump 1d}: how far (event time) one record may be ahead of all
+ * before, see {@link StreamClock}.
  */
-record Windows(List<String> streams, long lengthMs, long idleLimitMs, long latenessMs)
+record Windows(
+        List<String> streams, long lengthMs, long idleLimitMs, long latenessMs, long maxJumpMs)
         implements Serializable {
-    static final String[] ARGUMENTS = {"streams", "window", "idle-limit", "lateness", "site"};
+    static final String[] ARGUMENTS = {
+        "streams", "window", "idle-limit", "lateness", "max-jump", "site"
+    };
 
     static Windows from(Parameters parameters) {
         return new Windows(
                 Arguments.streams(parameters),
                 Arguments.positiveMillis(parameters, "window", Duration.ofSeconds(60)),
                 Arguments.positiveMillis(parameters, "idle-limit", Duration.ofSeconds(120)),
-                parameters.getDuration("lateness", Duration.ofMinutes(10)).toMillis());
+                parameters.getDuration("lateness", Duration.ofMinutes(10)).toMillis(),
+                Arguments.positiveMillis(parameters, "max-jump", Duration.ofDays(1)));
     }
 
     long startOf(long timeMs) {

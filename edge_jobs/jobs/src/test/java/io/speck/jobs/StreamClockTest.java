@@ -15,6 +15,7 @@ import org.junit.jupiter.api.Test;
 class StreamClockTest {
     private static final long WINDOW = 60_000;
     private static final long IDLE_LIMIT = 120_000;
+    private static final long DAY = 86_400_000;
     private OneInputStreamOperatorTestHarness<Detection, Detection> harness;
 
     @BeforeEach
@@ -32,7 +33,7 @@ class StreamClockTest {
             String... streams) throws Exception {
         OneInputStreamOperatorTestHarness<Detection, Detection> harness =
                 new OneInputStreamOperatorTestHarness<>(
-                        new StreamClock(List.of(streams), WINDOW, IDLE_LIMIT));
+                        new StreamClock(List.of(streams), WINDOW, IDLE_LIMIT, DAY));
         harness.setProcessingTime(1_000_000);
         return harness;
     }
@@ -199,6 +200,46 @@ class StreamClockTest {
         assertEquals(List.of(59_999L), times());
         hear(at("A3", 250_000));
         assertEquals(List.of(239_999L), times());
+    }
+
+    @Test
+    void oneTimeFarAheadDoesNotMoveTime() throws Exception {
+        hear(at("A1", 65_000), at("A2", 65_000));
+        times();
+        long far = 1L << 53;
+        hear(at("A1", far), at("A2", far - 5), at("A1", 70_000), at("A2", 70_000));
+        hear(at("A1", far), at("A2", far));
+        assertEquals(List.of(), times());
+        hear(at("A1", 130_000), at("A2", 130_000));
+        assertEquals(List.of(119_999L), times());
+        hear(at("A1", 130_000 + DAY), at("A2", 130_000 + DAY));
+        assertEquals(List.of(DAY + 119_999), times(), "a day is no jump");
+    }
+
+    @Test
+    void severalTimesFarAheadInARowAreBelieved() throws Exception {
+        hear(at("A1", 65_000), at("A2", 65_000));
+        times();
+        long later = 10 * DAY + 1;
+        for (int i = 0; i < 4; i++) {
+            hear(at("A1", later));
+        }
+        hear(at("A2", 130_000));
+        assertEquals(List.of(), times());
+        hear(at("A1", later));
+        assertEquals(List.of(119_999L), times());
+        hear(at("A2", later));
+        assertEquals(List.of(10 * DAY - 1), times(), "the others may follow at once");
+    }
+
+    @Test
+    void anEndMarkFarAheadEndsItsStreamWhereItWas() throws Exception {
+        hear(at("A1", 65_000), at("A2", 65_000), Records.end("A1", 1L << 53));
+        times();
+        hear(Records.end("A2", 70_000));
+        assertEquals(List.of(119_999L), times());
+        hear(at("A1", 200_000), at("A2", 200_000));
+        assertEquals(List.of(179_999L), times(), "a new round is not late");
     }
 
     @Test

@@ -4,22 +4,32 @@ import java.io.Serializable;
 import java.net.URI;
 import java.util.Locale;
 
-/** Where a broker listens: {@code tcp://host:port}, normalised (lower case, port 1883 when absent). */
-record BrokerAddress(String host, int port) implements Serializable {
+/**
+ * Where a broker listens: {@code tcp://host:port} or {@code ssl://host:port}, normalised (lower
+ * case, port 1883 or 8883 when absent).
+ *
+ * @param encrypted whether it wants TLS
+ */
+record BrokerAddress(String host, int port, boolean encrypted) implements Serializable {
     private static final int DEFAULT_PORT = 1883;
+    private static final int DEFAULT_TLS_PORT = 8883;
 
     /**
-     * Reads {@code tcp://host[:port][/]} (also {@code mqtt://}).
+     * Reads {@code tcp://host[:port][/]} (also {@code mqtt://}) and {@code ssl://host[:port][/]}
+     * (also {@code mqtts://}).
      *
      * @throws IllegalArgumentException when it is anything else
      */
     static BrokerAddress parse(String text) {
         try {
             URI uri = URI.create(text.trim());
-            boolean known = "tcp".equals(uri.getScheme()) || "mqtt".equals(uri.getScheme());
+            String scheme = uri.getScheme() == null ? "" : uri.getScheme();
+            boolean encrypted = scheme.equals("ssl") || scheme.equals("mqtts");
+            boolean known = encrypted || scheme.equals("tcp") || scheme.equals("mqtt");
             if (known && uri.getHost() != null) {
-                int port = uri.getPort() < 0 ? DEFAULT_PORT : uri.getPort();
-                return new BrokerAddress(uri.getHost().toLowerCase(Locale.ROOT), port);
+                int usual = encrypted ? DEFAULT_TLS_PORT : DEFAULT_PORT;
+                int port = uri.getPort() < 0 ? usual : uri.getPort();
+                return new BrokerAddress(uri.getHost().toLowerCase(Locale.ROOT), port, encrypted);
             }
         } catch (IllegalArgumentException e) {
             throw bad(text, e);
@@ -29,11 +39,13 @@ record BrokerAddress(String host, int port) implements Serializable {
 
     @Override
     public String toString() {
-        return "tcp://" + host + ":" + port;
+        return (encrypted ? "ssl://" : "tcp://") + host + ":" + port;
     }
 
     private static IllegalArgumentException bad(String text, Exception cause) {
         return new IllegalArgumentException(
-                "cannot use the broker address \"" + text + "\": it must be tcp://host:port", cause);
+                "cannot use the broker address \"" + text + "\": it must be tcp://host:port or"
+                        + " ssl://host:port",
+                cause);
     }
 }

@@ -33,6 +33,8 @@ final class ClientSettings {
                             MqttClientSslConfig.builder()
                                     .trustManagerFactory(credentials.trust())
                                     .build());
+        } else if (link.broker().encrypted()) {
+            transport = transport.sslWithDefaultConfig(); // trusts what the JVM trusts
         }
         return MqttClient.builder()
                 .identifier(link.clientId())

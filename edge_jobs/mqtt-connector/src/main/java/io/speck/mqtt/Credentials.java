@@ -19,11 +19,12 @@ import javax.net.ssl.TrustManagerFactory;
  * What a broker wants to see: found at the engine, never an argument of a job.
  *
  * <p>The folder named by the environment variable {@code SPECK_CREDENTIALS_DIR} holds one file per
- * site with lines {@code key=value}: {@code address} (the broker's), {@code user}, {@code
- * password}, {@code ca} (a PEM file, relative to the folder; with it the connection uses TLS).
+ * site with lines {@code key=value}: {@code address} (the broker's, the scheme included: a password
+ * for an encrypted connection goes over no other), {@code user}, {@code password}, {@code ca} (a
+ * PEM file, relative to the folder; with it the connection uses TLS in any case).
  *
  * @param user null when the broker lets everybody in
- * @param ca null when the connection is not encrypted
+ * @param ca null when the address says whether to encrypt, and the JVM whom to trust
  */
 record Credentials(String user, String password, Path ca) {
     static final Credentials NONE = new Credentials(null, null, null);

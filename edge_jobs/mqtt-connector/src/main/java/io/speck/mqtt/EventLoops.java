@@ -26,6 +26,12 @@ final class EventLoops implements AutoCloseable {
     static {
         // by default an error without a receiver goes to the JVM's handler, and Flink's ends the JVM
         RxJavaPlugins.setErrorHandler(e -> LOG.debug("error after the end of a connection", e));
+        // RxJava's own schedulers keep threads for ever, and with them a fat jar's class loader;
+        // none of ours is used, but they are made when the client library names one
+        RxJavaPlugins.setInitIoSchedulerHandler(own -> DirectScheduler.INSTANCE);
+        RxJavaPlugins.setInitComputationSchedulerHandler(own -> DirectScheduler.INSTANCE);
+        RxJavaPlugins.setInitSingleSchedulerHandler(own -> DirectScheduler.INSTANCE);
+        RxJavaPlugins.setInitNewThreadSchedulerHandler(own -> DirectScheduler.INSTANCE);
     }
 
     private final NioEventLoopGroup group;

@@ -10,7 +10,11 @@ import java.io.Serializable;
 record LinkConfig(
         BrokerAddress broker, String topic, String clientId, Delivery delivery, int window)
         implements Serializable {
-    static final int MOST_WINDOW = 65535;
+    /**
+     * One less than the protocol's most: that one is the Receive Maximum's default, the client
+     * library leaves it out, and Mosquitto then takes its own max_inflight_messages for it.
+     */
+    static final int MOST_WINDOW = 65534;
 
     LinkConfig {
         if (window < 1) {

@@ -13,6 +13,7 @@ import com.hivemq.client.mqtt.mqtt3.message.publish.Mqtt3PublishResult;
 import com.hivemq.client.mqtt.mqtt3.message.subscribe.Mqtt3Subscribe;
 import io.reactivex.disposables.CompositeDisposable;
 import io.reactivex.processors.UnicastProcessor;
+import java.nio.ByteBuffer;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -72,6 +73,7 @@ final class Mqtt3Connection extends MqttConnection {
             onReady(connAck.isSessionPresent(), UNLIMITED);
             return;
         }
+        onAdmitted(connAck.isSessionPresent());
         Mqtt3Subscribe subscribe =
                 Mqtt3Subscribe.builder().topicFilter(link.topic()).qos(qos).build();
         flows.add(
@@ -82,7 +84,7 @@ final class Mqtt3Connection extends MqttConnection {
     }
 
     private void connectedAs() {
-        takeOver(client.getConfig().getConnectionConfig().orElseThrow());
+        takeOver(client.getConfig().getConnectionConfig().orElseThrow(), reader);
     }
 
     private void finish(Throwable cause) {
@@ -129,6 +131,11 @@ final class Mqtt3Connection extends MqttConnection {
     @Override
     byte[] payloadOf(Object message) {
         return ((Mqtt3Publish) message).getPayloadAsBytes();
+    }
+
+    @Override
+    int sizeOf(Object message) {
+        return ((Mqtt3Publish) message).getPayload().map(ByteBuffer::remaining).orElse(0);
     }
 
     @Override

@@ -1,5 +1,6 @@
 package io.speck.mqtt;
 
+import com.hivemq.client.internal.mqtt.message.publish.MqttPublish;
 import com.hivemq.client.mqtt.MqttGlobalPublishFilter;
 import com.hivemq.client.mqtt.datatypes.MqttQos;
 import com.hivemq.client.mqtt.datatypes.MqttTopic;
@@ -9,6 +10,7 @@ import com.hivemq.client.mqtt.mqtt5.Mqtt5ClientBuilder;
 import com.hivemq.client.mqtt.mqtt5.Mqtt5RxClient;
 import com.hivemq.client.mqtt.mqtt5.datatypes.Mqtt5UserProperties;
 import com.hivemq.client.mqtt.mqtt5.datatypes.Mqtt5UserProperty;
+import com.hivemq.client.mqtt.mqtt5.exceptions.Mqtt5SubAckException;
 import com.hivemq.client.mqtt.mqtt5.message.connect.Mqtt5Connect;
 import com.hivemq.client.mqtt.mqtt5.message.connect.connack.Mqtt5ConnAck;
 import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5Publish;
@@ -18,12 +20,16 @@ import com.hivemq.client.mqtt.mqtt5.message.subscribe.Mqtt5RetainHandling;
 import com.hivemq.client.mqtt.mqtt5.message.subscribe.Mqtt5Subscribe;
 import io.reactivex.disposables.CompositeDisposable;
 import io.reactivex.processors.UnicastProcessor;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /** MQTT 5, over HiveMQ's client. */
 final class Mqtt5Connection extends MqttConnection {
     private static final MqttUtf8String STAMP = MqttUtf8String.of(Stamp.PROPERTY);
+    // type, length, topic's length, packet id, properties' length, topic alias
+    private static final int PUBLISH_HEADERS = 1 + 4 + 2 + 2 + 4 + 3;
 
     private final Mqtt5RxClient client;
     private final MqttTopic topic;
@@ -76,10 +82,12 @@ final class Mqtt5Connection extends MqttConnection {
     private void connected(Mqtt5ConnAck connAck) {
         int sendMaximum = connAck.getRestrictions().getReceiveMaximum();
         if (!reader) {
+            onMostPayload(connAck.getRestrictions().getMaximumPacketSize() - overhead());
             flows.add(client.publish(outgoing).subscribe(this::result, error -> {}));
             listen(() -> onReady(connAck.isSessionPresent(), sendMaximum));
             return;
         }
+        onAdmitted(connAck.isSessionPresent());
         Mqtt5Subscribe subscribe =
                 Mqtt5Subscribe.builder()
                         .addSubscription()
@@ -95,13 +103,18 @@ final class Mqtt5Connection extends MqttConnection {
                                 refused -> disconnect()));
     }
 
+    /** The most that a record's packet has besides payload and stamp. */
+    private int overhead() {
+        return PUBLISH_HEADERS + link.topic().getBytes(StandardCharsets.UTF_8).length;
+    }
+
     /** A sink wants to know what is said about its link; where it may not, it goes on without. */
     private void listen(Runnable then) {
         Mqtt5Subscribe subscribe =
                 Mqtt5Subscribe.builder()
                         .addSubscription()
                         .topicFilter(READERS + link.topic())
-                        .qos(MqttQos.AT_MOST_ONCE)
+                        .qos(MqttQos.AT_LEAST_ONCE)
                         .applySubscription()
                         .addSubscription()
                         .topicFilter(SENT + link.clientId())
@@ -110,7 +123,15 @@ final class Mqtt5Connection extends MqttConnection {
                         .build();
         flows.add(
                 client.subscribe(subscribe)
-                        .subscribe(granted -> then.run(), refused -> then.run()));
+                        .subscribe(
+                                granted -> then.run(),
+                                problem -> {
+                                    if (problem instanceof Mqtt5SubAckException) {
+                                        then.run();
+                                    } else {
+                                        disconnect();
+                                    }
+                                }));
     }
 
     private void onSaid(Mqtt5Publish message) {
@@ -118,7 +139,7 @@ final class Mqtt5Connection extends MqttConnection {
     }
 
     private void connectedAs() {
-        takeOver(client.getConfig().getConnectionConfig().orElseThrow());
+        takeOver(client.getConfig().getConnectionConfig().orElseThrow(), reader);
     }
 
     private void finish(Throwable cause) {
@@ -151,7 +172,8 @@ final class Mqtt5Connection extends MqttConnection {
             Throwable error = result.getError().get();
             boolean bad = error instanceof MqttEncodeException; // larger than the broker allows
             outcome = bad ? OutRecord.UNDELIVERABLE : OutRecord.CUT_OFF;
-            problem = error.toString();
+            onFailure(result.getPublish(), outcome, error.toString());
+            return;
         }
         onResult(result.getPublish(), outcome, problem);
     }
@@ -185,6 +207,12 @@ final class Mqtt5Connection extends MqttConnection {
     @Override
     byte[] payloadOf(Object message) {
         return ((Mqtt5Publish) message).getPayloadAsBytes();
+    }
+
+    @Override
+    int sizeOf(Object message) {
+        ByteBuffer payload = ((MqttPublish) message).getRawPayload(); // without a copy of it
+        return payload == null ? 0 : payload.remaining();
     }
 
     @Override

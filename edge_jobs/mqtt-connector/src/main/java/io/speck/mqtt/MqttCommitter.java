@@ -103,7 +103,7 @@ final class MqttCommitter implements Committer<Batch> {
             outlet.start();
         }
 
-        /** Returns when the broker has taken all. */
+        /** Returns when the broker has taken all, and that this is so. */
         void publish(List<Batch> batches) throws InterruptedException {
             List<OutRecord> records = new ArrayList<>();
             for (Batch batch : batches) {
@@ -131,8 +131,7 @@ final class MqttCommitter implements Committer<Batch> {
                 do {
                     outlet.progress();
                 } while (outlet.pending() > 0 && !outlet.wakeAfter(enough()));
-                if (outlet.pending() == 0) {
-                    outlet.announce();
+                if (outlet.announce()) { // which is false while records are pending
                     published.complete(null);
                 }
             } catch (RuntimeException e) { // else the commit would wait for ever

@@ -1,11 +1,13 @@
 package io.speck.mqtt;
 
 import com.hivemq.client.internal.mqtt.MqttClientConnectionConfig;
+import com.hivemq.client.internal.mqtt.handler.ping.MqttPingHandler;
 import com.hivemq.client.internal.mqtt.handler.publish.incoming.MqttIncomingQosHandler;
 import io.netty.channel.Channel;
 import io.netty.util.concurrent.EventExecutor;
+import java.util.IdentityHashMap;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import org.jctools.queues.atomic.SpscUnboundedAtomicArrayQueue;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -31,6 +33,9 @@ abstract class MqttConnection {
         /** Records in flight have an outcome; called once for each batch. */
         void settled(MqttConnection connection);
 
+        /** The broker has let a reader in; it is not subscribed yet. */
+        default void admitted(MqttConnection connection, boolean sessionPresent) {}
+
         /** Something is said about a sink's link, on a retained bookkeeping topic. */
         default void said(MqttConnection connection, String topic, byte[] payload) {}
 
@@ -44,32 +49,42 @@ abstract class MqttConnection {
     /** The last number of a sink that the broker has taken, by its client id. */
     static final String SENT = "speck/sent/";
 
+    /** How much may wait in an inbox, whatever the Receive Maximum allows. */
+    static final long MOST_INBOX_BYTES = 16 << 20;
+
     private static final Logger LOG = LoggerFactory.getLogger(MqttConnection.class);
     private static final int CHUNK = 256;
-    private static final int BREATH_S = 5; // well below the keep-alive time
+
+    /** An outcome that came out of turn. */
+    private record Early(int outcome, String problem) {}
 
     final LinkConfig link;
-    final SpscUnboundedAtomicArrayQueue<Object> inbox = new SpscUnboundedAtomicArrayQueue<>(CHUNK);
+    private final SpscUnboundedAtomicArrayQueue<Object> inbox = new SpscUnboundedAtomicArrayQueue<>(CHUNK);
     private final SpscUnboundedAtomicArrayQueue<OutRecord> inFlight =
             new SpscUnboundedAtomicArrayQueue<>(CHUNK);
     private final int inboxLimit;
+    private final AtomicLong bytesTaken = new AtomicLong(); // out of the inbox
     private final Events events;
     private final EventLoops loops;
     private final CompletableFuture<Void> end = new CompletableFuture<>();
 
     // of the network thread only
     private final AckGate gate = new AckGate();
+    private final PingGate pings = new PingGate();
     private Channel channel;
     private boolean arrivedPending;
     private boolean settledPending;
     private long settledCount;
     private long overflow;
+    private final IdentityHashMap<Object, Early> early = new IdentityHashMap<>();
     private final Runnable arrivedTask = this::arrivedBatch;
     private final Runnable settledTask = this::settledBatch;
 
     /** How many records have an outcome; written by the network thread at the end of a batch. */
     volatile long settled;
 
+    private volatile long bytesArrived; // written by the network thread only
+    private volatile int mostPayload = Integer.MAX_VALUE;
     private volatile EventExecutor loop;
     private volatile boolean paused;
     private volatile boolean leaving;
@@ -95,11 +110,14 @@ abstract class MqttConnection {
 
     abstract byte[] payloadOf(Object message);
 
-    /** The message's stamp, or null. */
-    abstract String stampOf(Object message);
+    /** How many bytes the message's payload has. */
+    abstract int sizeOf(Object message);
 
     /** Whether messages carry stamps here, so that readers can drop repeats. */
     abstract boolean isNumbered();
+
+    /** The message's stamp, or null. */
+    abstract String stampOf(Object message);
 
     /** Whether the broker waits for an acknowledgement: not if it was published at QoS 0. */
     abstract boolean isAcknowledged(Object message);
@@ -135,6 +153,33 @@ abstract class MqttConnection {
         transmit(record);
     }
 
+    /**
+     * Whether the broker takes records of this size; known when the connection is ready.
+     *
+     * @param series of the record's number; null: it has none
+     */
+    final boolean fits(Series series, int payloadBytes) {
+        return payloadBytes <= mostPayload - (series == null ? 0 : series.stampBytes());
+    }
+
+    /** The next message, or null; only by one thread. */
+    final Object poll() {
+        Object message = inbox.poll();
+        if (message != null) {
+            bytesTaken.lazySet(bytesTaken.getPlain() + sizeOf(message));
+        }
+        return message;
+    }
+
+    final boolean hasMessages() {
+        return !inbox.isEmpty();
+    }
+
+    /** How much payload waits; read by any thread. */
+    final long waitingBytes() {
+        return bytesArrived - bytesTaken.get();
+    }
+
     /** Acknowledges the first messages of this connection: so many, from its beginning. */
     final void acknowledgeUpTo(long count) {
         EventExecutor onLoop = loop;
@@ -145,7 +190,9 @@ abstract class MqttConnection {
 
     /** To be called by the inbox's reader now and then. */
     final void resumeIfDrained() {
-        if (paused && inbox.size() <= inboxLimit / 2) {
+        if (paused
+                && inbox.size() <= inboxLimit / 2
+                && waitingBytes() <= MOST_INBOX_BYTES / 2) {
             loop.execute(this::resume);
         }
     }
@@ -159,6 +206,23 @@ abstract class MqttConnection {
 
     // ---- called by subclasses, on the network thread
 
+    final void onAdmitted(boolean sessionPresent) {
+        events.admitted(this, sessionPresent);
+    }
+
+    /**
+     * A larger one would be refused by the client library, or, worse, go without its stamp.
+     *
+     * @param bytes of payload and stamp
+     */
+    final void onMostPayload(int bytes) {
+        mostPayload = bytes;
+    }
+
+    final void onSaid(String topic, byte[] payload) {
+        events.said(this, topic, payload);
+    }
+
     final void onReady(boolean sessionPresent, int sendMaximum) {
         loop = loops.current();
         ready = true;
@@ -171,20 +235,24 @@ abstract class MqttConnection {
      * loss. That is as long as the broker does, in a timer of the shared event loop: 30 days. As no
      * connection of ours is made twice, its own end is enough. The broker is not told.
      */
-    final void takeOver(Object connectionConfig) {
+    final void takeOver(Object connectionConfig, boolean reader) {
         MqttClientConnectionConfig config = (MqttClientConnectionConfig) connectionConfig;
         config.setSessionExpiryInterval(0);
         channel = config.getChannel();
-        if (channel.pipeline().get(MqttIncomingQosHandler.NAME) != null) {
+        if (reader && channel.pipeline().get(MqttIncomingQosHandler.NAME) != null) {
             channel.pipeline().addBefore(MqttIncomingQosHandler.NAME, AckGate.NAME, gate);
+            if (channel.pipeline().get(MqttPingHandler.NAME) != null) {
+                channel.pipeline().addBefore(MqttPingHandler.NAME, PingGate.NAME, pings);
+            }
         }
     }
 
     final void onMessage(Object message) {
-        boolean full = inbox.size() >= inboxLimit;
+        boolean full = inbox.size() >= inboxLimit || waitingBytes() >= MOST_INBOX_BYTES;
         if (full && !link.delivery().acknowledged()) {
             overflow++; // at QoS 0 the broker could only pile them up
         } else {
+            bytesArrived = bytesArrived + sizeOf(message);
             inbox.offer(message);
             if (full && !paused && !leaving) {
                 pause();
@@ -196,18 +264,38 @@ abstract class MqttConnection {
         }
     }
 
-    final void onSaid(String topic, byte[] payload) {
-        events.said(this, topic, payload);
-    }
-
     final void onResult(Object sent, int outcome, String problem) {
-        OutRecord record = inFlight.poll();
-        if (record == null || record.sent != sent) {
+        OutRecord head = inFlight.peek();
+        if (head == null || head.sent != sent) {
             // the protocol promises order; without it nothing is known: begin anew
             LOG.error("{} acknowledges out of order; connecting anew", link);
             disconnect();
             return;
         }
+        settle(outcome, problem);
+        settleEarly();
+    }
+
+    /** A record that was not sent at all: the client library says so at once, out of turn. */
+    final void onFailure(Object sent, int outcome, String problem) {
+        early.put(sent, new Early(outcome, problem));
+        settleEarly();
+    }
+
+    private void settleEarly() {
+        OutRecord head;
+        while (!early.isEmpty() && (head = inFlight.peek()) != null) {
+            Early known = head.sent == null ? null : early.remove(head.sent);
+            if (known == null) {
+                return;
+            }
+            settle(known.outcome, known.problem);
+        }
+    }
+
+    /** Gives the oldest record in flight its outcome. */
+    private void settle(int outcome, String problem) {
+        OutRecord record = inFlight.poll();
         record.sent = null;
         record.problem = problem;
         record.outcome = outcome;
@@ -224,24 +312,20 @@ abstract class MqttConnection {
         end.complete(null);
     }
 
-    /** More than the Receive Maximum is here (see {@link AckGate}): let TCP hold the broker back. */
+    /**
+     * More is here than the task can take: let TCP hold the broker back. Nothing at all is read
+     * then, answers to pings neither, see {@link PingGate}.
+     */
     private void pause() {
         paused = true;
+        pings.answer(true);
         channel.config().setAutoRead(false);
-        breathe();
-    }
-
-    /** While reading is off, answers to pings must be seen now and then. */
-    private void breathe() {
-        if (paused && !ended) {
-            channel.read();
-            currentLoop().schedule(this::breathe, BREATH_S, TimeUnit.SECONDS);
-        }
     }
 
     private void resume() {
         if (paused) {
             paused = false;
+            pings.answer(false);
             channel.config().setAutoRead(true);
         }
     }

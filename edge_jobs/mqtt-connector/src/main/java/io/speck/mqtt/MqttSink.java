@@ -5,8 +5,10 @@ import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.security.SecureRandom;
 import java.util.Collection;
 import java.util.List;
+import java.util.random.RandomGenerator;
 import org.apache.flink.api.connector.sink2.Committer;
 import org.apache.flink.api.connector.sink2.CommitterInitContext;
 import org.apache.flink.api.connector.sink2.Sink;
@@ -22,6 +24,8 @@ final class MqttSink
                 SupportsWriterState<byte[], MqttSink.State>,
                 SupportsCommitter<Batch> {
     private static final long serialVersionUID = 1L;
+    private static final long FRESH_SPREAD = 1L << 31;
+    private static final long NEXT_SPREAD = 1L << 24; // small: an attempt has room for many
 
     private final LinkConfig link;
     private final long attempt;
@@ -60,9 +64,7 @@ final class MqttSink
                     settings.mostBytes(),
                     context.metricGroup());
         }
-        long now = System.currentTimeMillis() / 1000;
-        int retry = context.getTaskInfo().getAttemptNumber();
-        Series series = Series.of(producer, newEpoch(now, retry, restored));
+        Series series = Series.of(producer, newEpoch(new SecureRandom(), restored));
         return exact
                 ? new BatchWriter(link, series, 0, settings.mostBytes(), context.metricGroup())
                 : new MqttSinkWriter(
@@ -75,17 +77,18 @@ final class MqttSink
 
     /**
      * Unless they wait for a checkpoint, numbers given after the last one may go to other records
-     * after a restore, so each opening begins a new epoch, above all before: above the restored
-     * one, and above those of openings whose state was never saved, also within the same second.
-     *
-     * @param retry counts the openings within this incarnation
+     * after a restore, so each opening begins a new epoch: above the restored one, and unlike those
+     * of openings whose state was never saved. The latter by chance: clocks step back, and what
+     * counts the openings forgets with the engine.
      */
-    long newEpoch(long unixSeconds, int retry, Collection<State> restored) {
-        long epoch = attempt << 32 | unixSeconds;
+    long newEpoch(RandomGenerator random, Collection<State> restored) {
+        long epoch = (attempt << 32) + random.nextLong(FRESH_SPREAD);
         for (State state : restored) {
-            epoch = Math.max(epoch, state.epoch + 1);
+            if (state.epoch >= epoch) {
+                epoch = state.epoch + 1 + random.nextLong(NEXT_SPREAD);
+            }
         }
-        return epoch + retry;
+        return epoch;
     }
 
     /** In all delivery modes, so that a change of the mode finds the same operators. */

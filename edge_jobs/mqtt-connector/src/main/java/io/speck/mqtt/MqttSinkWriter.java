@@ -59,24 +59,27 @@ final class MqttSinkWriter implements SpeckWriter {
             leaveOut(payload, link, counters);
             return;
         }
-        while (outlet.pending() >= outlet.window()) {
+        while (outlet.isFull()) {
             await(Math.max(1, outlet.underWay() / 4));
             outlet.progress();
+        }
+        if (!outlet.fits(series, payload.length)) {
+            outlet.leaveOut(payload.length);
+            return;
         }
         recordsSent.inc();
         bytesSent.inc(payload.length);
         outlet.add(new OutRecord(series, ++number, payload));
     }
 
-    /** Returns when the broker has taken everything. */
+    /** Returns when the broker has taken everything, and that this is so. */
     @Override
     public void flush(boolean endOfInput) throws InterruptedException, IOException {
         outlet.progress();
-        while (outlet.pending() > 0) {
+        while (!outlet.announce()) {
             await(outlet.underWay());
             outlet.progress();
         }
-        outlet.announce();
     }
 
     @Override

@@ -20,8 +20,9 @@ import org.slf4j.LoggerFactory;
  *
  * <p>Messages wait in the connection's inbox, which the Receive Maximum bounds: the broker sends no
  * more than about that many unacknowledged ones. Checkpoint n makes a {@link Cut}; when n (or a
- * later one) completes, all that arrived before it is acknowledged, in the order of arrival. A savepoint that is not the last is never reported as complete: the next
- * checkpoint acknowledges for it.
+ * later one) completes, all that arrived before it is acknowledged, in the order of arrival. A
+ * savepoint that is not the last is never reported as complete: the next checkpoint acknowledges
+ * for it.
  */
 final class MqttSourceReader
         implements SourceReader<byte[], TopicSplit>, MqttConnection.Events {
@@ -68,6 +69,7 @@ final class MqttSourceReader
         this.connections = metrics.counter("connections");
         metrics.gauge("unacknowledged", () -> underWay);
         metrics.gauge("connected", () -> isConnected() ? 1 : 0);
+        metrics.gauge("bytesWaiting", this::bytesWaiting);
         metrics.gauge("messagesTaken", () -> lastSnapshot.messages());
         metrics.gauge("messagesMissing", () -> lastSnapshot.missing());
     }
@@ -82,6 +84,7 @@ final class MqttSourceReader
                     "cannot read " + link + ": expected one split, got " + splits);
         }
         taken = splits.get(0).taken();
+        taken.readOver(link.clientId());
         lastSnapshot = taken.copy();
         sessionExpected = splits.get(0).restored();
         supervisor = Supervisor.forReader(link, this);
@@ -98,7 +101,7 @@ final class MqttSourceReader
             switchTo(connection);
         }
         for (int i = 0; i < BATCH; i++) {
-            Object message = connection.inbox.poll();
+            Object message = connection.poll();
             if (message == null) {
                 connection.resumeIfDrained();
                 return InputStatus.NOTHING_AVAILABLE;
@@ -147,7 +150,7 @@ final class MqttSourceReader
 
     private boolean hasMessages() {
         MqttConnection connection = supervisor == null ? null : supervisor.current();
-        return connection != null && !connection.inbox.isEmpty();
+        return connection != null && connection.hasMessages();
     }
 
     private void wake() {
@@ -161,6 +164,9 @@ final class MqttSourceReader
     public List<TopicSplit> snapshotState(long checkpoint) {
         if (supervisor == null) {
             return List.of();
+        }
+        if (supervisor.current() != polled) { // an idle reader has to announce over it, too
+            switchTo(supervisor.current());
         }
         TakenNumbers snapshot = taken.copy();
         lastSnapshot = snapshot;
@@ -189,8 +195,22 @@ final class MqttSourceReader
         }
     }
 
+    /** How many checkpoints are under way. */
+    int openCheckpoints() {
+        return cuts.size();
+    }
+
+    /** It will never complete; what it covers, a later one does. */
+    @Override
+    public void notifyCheckpointAborted(long checkpoint) {
+        cuts.removeIf(cut -> cut.checkpoint == checkpoint);
+    }
+
     /** Tells the world, for good, what will never be asked for again. */
     private void announce(Cut cut) {
+        if (announcement.isCompletedExceptionally()) {
+            announcedMessages = -1;
+        }
         if (cut.taken.messages() == announcedMessages || polled == null || !polled.isReady()) {
             return;
         }
@@ -226,6 +246,12 @@ final class MqttSourceReader
     @Override
     public void ready(MqttConnection connection, boolean sessionPresent, int sendMaximum) {
         connections.inc();
+        sessionExpected = true;
+        wake(); // to announce over this connection what was announced over the last
+    }
+
+    @Override
+    public void admitted(MqttConnection connection, boolean sessionPresent) {
         if (!sessionPresent && sessionExpected && link.delivery().acknowledged()) {
             sessionsLost.inc();
             LOG.error(
@@ -233,7 +259,6 @@ final class MqttSourceReader
                     link.clientId(),
                     link);
         }
-        sessionExpected = true;
     }
 
     @Override
@@ -247,6 +272,11 @@ final class MqttSourceReader
 
     @Override
     public void ended(MqttConnection connection, Throwable cause) {}
+
+    private long bytesWaiting() {
+        MqttConnection connection = supervisor == null ? null : supervisor.current();
+        return connection == null ? 0 : connection.waitingBytes();
+    }
 
     private boolean isConnected() {
         MqttConnection connection = supervisor == null ? null : supervisor.current();

@@ -10,10 +10,18 @@ import java.util.Arrays;
  *
  * <p>Nearly always there is one. More appear when messages come out of order: a sink that found no
  * reader for some sends them again later, while the ones after them have been taken.
+ *
+ * <p>At most {@value #MOST_RANGES} are kept: then the oldest hole is closed, its numbers count as
+ * lost, and are taken for repeats should they come after all.
  */
 final class NumberRanges {
+    static final int MOST_RANGES = 1000;
+
     private long[] bounds; // first, last, first, last, ...
     private int size; // how many of them are in use
+    private long lost; // numbers of holes that are not kept
+    private long start = Long.MIN_VALUE; // holes below it are none: the numbers were not for us
+    private boolean away; // the next number above the highest is a new start
 
     NumberRanges() {
         this(new long[2], 0);
@@ -25,11 +33,32 @@ final class NumberRanges {
     }
 
     NumberRanges copy() {
-        return new NumberRanges(Arrays.copyOf(bounds, Math.max(2, size)), size);
+        NumberRanges copy = new NumberRanges(Arrays.copyOf(bounds, Math.max(2, size)), size);
+        copy.lost = lost;
+        copy.start = start;
+        copy.away = away;
+        return copy;
+    }
+
+    /**
+     * The reader has another link now, and nobody knows what went over the one before meanwhile: a
+     * gap between the highest number and the next one is no loss. Numbers in it are still taken.
+     */
+    void leave() {
+        away = size > 0;
+    }
+
+    boolean isAway() {
+        return away;
     }
 
     /** Whether the number was not there before. */
     boolean add(long number) {
+        if (away && number > highest()) {
+            lost = missing();
+            start = number;
+            away = false;
+        }
         if (size > 0 && number == bounds[size - 1] + 1) { // the usual case
             bounds[size - 1] = number;
             return true;
@@ -54,23 +83,29 @@ final class NumberRanges {
             bounds[at] = number;
         } else {
             insert(at, number);
+            if (size > 2 * MOST_RANGES) {
+                closeOldestHole();
+            }
         }
         return true;
     }
 
-    /** The last number of the first range: everything up to it has been taken; 0 when empty. */
+    /**
+     * The last number of the first range, or of the one with the new start: everything up to it has
+     * been taken that was for us; 0 when empty.
+     */
     long contiguous() {
-        return size == 0 ? 0 : bounds[1];
+        return size == 0 ? 0 : bounds[first() + 1];
     }
 
     long highest() {
         return size == 0 ? 0 : bounds[size - 1];
     }
 
-    /** How many numbers between the first range and the highest number have not come. */
+    /** How many numbers up to the highest have not come, those that are not kept included. */
     long missing() {
-        long missing = 0;
-        for (int i = 2; i < size; i += 2) {
+        long missing = lost;
+        for (int i = first() + 2; i < size; i += 2) {
             missing += bounds[i] - bounds[i - 1] - 1;
         }
         return missing;
@@ -82,30 +117,30 @@ final class NumberRanges {
     }
 
     void write(DataOutput out) throws IOException {
+        out.writeLong(lost);
+        out.writeLong(start);
+        out.writeBoolean(away);
         out.writeInt(size);
         for (int i = 0; i < size; i++) {
             out.writeLong(bounds[i]);
         }
     }
 
-    static NumberRanges read(DataInput in) throws IOException {
+    /** @param old the first version of the state: ranges only */
+    static NumberRanges read(DataInput in, boolean old) throws IOException {
+        long lost = old ? 0 : in.readLong();
+        long start = old ? Long.MIN_VALUE : in.readLong();
+        boolean away = !old && in.readBoolean();
         int size = in.readInt();
         long[] bounds = new long[Math.max(2, size)];
         for (int i = 0; i < size; i++) {
             bounds[i] = in.readLong();
         }
-        return new NumberRanges(bounds, size);
-    }
-
-    @Override
-    public boolean equals(Object other) {
-        return other instanceof NumberRanges that
-                && Arrays.equals(bounds, 0, size, that.bounds, 0, that.size);
-    }
-
-    @Override
-    public int hashCode() {
-        return Arrays.hashCode(Arrays.copyOf(bounds, size));
+        NumberRanges ranges = new NumberRanges(bounds, size);
+        ranges.lost = lost;
+        ranges.start = start;
+        ranges.away = away;
+        return ranges;
     }
 
     @Override
@@ -115,6 +150,24 @@ final class NumberRanges {
             text.append(i == 0 ? "" : ", ").append(bounds[i]).append("..").append(bounds[i + 1]);
         }
         return text.append(']').toString();
+    }
+
+    /** Where the range begins that is the first to count. */
+    private int first() {
+        int at = 0;
+        while (at + 2 < size && bounds[at + 1] < start) {
+            at += 2;
+        }
+        return at;
+    }
+
+    private void closeOldestHole() {
+        if (first() == 0) { // else it is none
+            lost += bounds[2] - bounds[1] - 1;
+        }
+        bounds[1] = bounds[3];
+        System.arraycopy(bounds, 4, bounds, 2, size - 4);
+        size -= 2;
     }
 
     private void insert(int at, long number) {

@@ -1,9 +1,11 @@
 package io.speck.mqtt;
 
+import com.hivemq.client.mqtt.mqtt5.exceptions.Mqtt5PubAckException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.Collection;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -36,6 +38,11 @@ final class Outlet implements MqttConnection.Events {
     private static final long LONGEST_PAUSE_MS = 2000;
     private static final long LAST_WORD_MS = 1000;
     private static final long NEVER = Long.MAX_VALUE;
+    private static final String TOO_LARGE =
+            "it is larger than the broker's Maximum Packet Size allows";
+
+    /** How much may wait for the broker, however many records the window allows. */
+    static final long MOST_PENDING_BYTES = 16 << 20;
 
     /** What the broker is known to have taken, by its own retained word. */
     private record Confirmed(MqttConnection by, SentNumber upTo) {}
@@ -52,7 +59,11 @@ final class Outlet implements MqttConnection.Events {
     private volatile long wakeAt = NEVER;
 
     private volatile int window;
+    private volatile MqttConnection lastReady;
+
+    /** As the job was told at its start, until the broker says otherwise. */
     private volatile Readers readers;
+
     private volatile Confirmed confirmed;
 
     private MqttConnection connection; // the one that `sent` went to; null: none yet
@@ -64,9 +75,11 @@ final class Outlet implements MqttConnection.Events {
     private boolean retryPlanned;
     private long pauseMs = FIRST_PAUSE_MS;
     private long unreadSinceNs; // 0: not
+    private long pendingBytes;
 
     private OutRecord newest;
-    private OutRecord announced;
+    private OutRecord announced; // the last one over this connection
+    private OutRecord witnessed; // the last one whose announcement a broker has taken
     private volatile CompletableFuture<?> announcement = CompletableFuture.completedFuture(null);
 
     /**
@@ -119,8 +132,25 @@ final class Outlet implements MqttConnection.Events {
         return sent.size();
     }
 
+    /** Whether a record more should wait until some have gone. */
+    boolean isFull() {
+        return pending() >= window || pendingBytes >= MOST_PENDING_BYTES;
+    }
+
+    /** Whether the broker takes such a record: to be asked before it has a number. */
+    boolean fits(Series series, int payloadBytes) {
+        MqttConnection known = lastReady;
+        return known == null || known.fits(series, payloadBytes);
+    }
+
+    /** Counts a record that was left out for its size before it had a number. */
+    void leaveOut(int payloadBytes) {
+        giveUp(payloadBytes, TOO_LARGE);
+    }
+
     void add(OutRecord record) {
         newest = record;
+        pendingBytes += record.payload.length;
         if (canSend()) {
             send(record);
         } else {
@@ -134,16 +164,20 @@ final class Outlet implements MqttConnection.Events {
 
     /** Takes note of what has happened on the network since, and goes on from there. */
     void progress() {
-        reap();
-        MqttConnection current = supervisor.current();
-        if (current != connection || (connection.isEnded() && !sent.isEmpty())) {
-            startOver(current);
-        }
+        catchUp();
         if (holding && sent.isEmpty() && !retryPlanned) {
             planRetry();
         }
         while (!holding && !waiting.isEmpty() && connection.isReady() && sent.size() < window) {
             send(waiting.poll());
+        }
+    }
+
+    private void catchUp() {
+        reap();
+        MqttConnection current = supervisor.current();
+        if (current != connection || (connection.isEnded() && !sent.isEmpty())) {
+            startOver(current);
         }
     }
 
@@ -170,16 +204,48 @@ final class Outlet implements MqttConnection.Events {
         wakeAt = NEVER;
     }
 
-    /** Publishes, retained, up to which number the broker has everything; if it has. */
-    void announce() {
-        if (pending() > 0 || newest == announced || !isConnected() || newest.series == null) {
-            return;
+    /**
+     * Publishes, retained, up to which number the broker has everything; if it has.
+     *
+     * @return whether the broker has taken that, if only over an earlier connection; if not, there
+     *     is a step when it has, or when that can be tried again
+     */
+    boolean announce() {
+        if (pending() > 0) {
+            return false;
         }
-        announced = newest;
+        if (newest == null
+                || newest.series == null
+                || (connection != null && !connection.isNumbered())) {
+            return true;
+        }
+        if (newest == announced || connection == null || !connection.isReady()) {
+            return newest == witnessed;
+        }
+        OutRecord last = newest;
+        announced = last;
         announcement =
                 connection.publishRetained(
                         MqttConnection.SENT + link.clientId(),
-                        SentNumber.of(newest).toJson(System.currentTimeMillis()));
+                        SentNumber.of(last).toJson(System.currentTimeMillis()));
+        announcement.whenComplete((taken, problem) -> turn(() -> witness(last, problem)));
+        return last == witnessed;
+    }
+
+    /** Any other problem than a refusal is the end of the connection: done again over the next. */
+    private void witness(OutRecord last, Throwable problem) {
+        if (problem == null || isRefusal(problem)) {
+            if (problem != null) {
+                LOG.warn("cannot announce what was sent to {}", link, problem);
+            }
+            witnessed = last;
+        }
+        step.run();
+    }
+
+    private static boolean isRefusal(Throwable problem) {
+        Throwable cause = problem instanceof CompletionException ? problem.getCause() : problem;
+        return cause instanceof Mqtt5PubAckException;
     }
 
     /** Disconnects. Called by any thread; no turns come after. */
@@ -205,6 +271,10 @@ final class Outlet implements MqttConnection.Events {
     }
 
     private void send(OutRecord record) {
+        if (!connection.fits(record.series, record.payload.length)) { // not known at its numbering
+            giveUp(record, TOO_LARGE);
+            return;
+        }
         sent.add(record);
         connection.send(record);
     }
@@ -219,7 +289,7 @@ final class Outlet implements MqttConnection.Events {
                 }
                 case OutRecord.REFUSED -> refuse(record);
                 case OutRecord.UNREAD -> unread(record, now);
-                case OutRecord.UNDELIVERABLE -> giveUp(record);
+                case OutRecord.UNDELIVERABLE -> giveUp(record, record.problem);
                 default -> accepted(record, now);
             }
             sent.poll();
@@ -229,6 +299,7 @@ final class Outlet implements MqttConnection.Events {
     }
 
     private void accepted(OutRecord record, long now) {
+        pendingBytes -= record.payload.length;
         if (holding && refused.isEmpty()) { // the one that was tried alone
             LOG.info("{} takes records again", link);
             holding = false;
@@ -276,12 +347,17 @@ final class Outlet implements MqttConnection.Events {
     }
 
     /** Without this one record would hold all behind it for ever. */
-    private void giveUp(OutRecord record) {
+    private void giveUp(OutRecord record, String problem) {
+        pendingBytes -= record.payload.length;
+        giveUp(record.payload.length, problem);
+    }
+
+    private void giveUp(int bytes, String problem) {
         LOG.error(
                 "cannot publish a record of {} bytes to {}: {}; it is left out",
-                record.payload.length,
+                bytes,
                 link,
-                record.problem);
+                problem);
         counters.undeliverable().inc();
         counters.failures().inc();
     }
@@ -295,12 +371,13 @@ final class Outlet implements MqttConnection.Events {
             }
         } else {
             counters.failures().inc(sent.size()); // at most once: what was on the wire stays there
+            sent.forEach(record -> pendingBytes -= record.payload.length);
             sent.clear();
         }
         takeBackRefused();
-        recent.moveBefore(waiting);
+        pendingBytes += recent.moveBefore(waiting);
         holding = false;
-        announced = null;
+        announced = null; // a broker that was killed may have forgotten it
         reaped = 0;
         connection = current;
     }
@@ -313,20 +390,33 @@ final class Outlet implements MqttConnection.Events {
 
     private void planRetry() {
         retryPlanned = true;
-        supervisor.later(pauseMs, () -> turn(this::retry));
+        supervisor.later(pauseMs, () -> turn(this::retryAfterPause));
         pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2);
     }
 
-    private void retry() {
+    private void retryAfterPause() {
         retryPlanned = false;
-        progress();
+        retry();
+    }
+
+    private void retryAtOnce() {
+        pauseMs = FIRST_PAUSE_MS;
+        retry();
+    }
+
+    /** Tries the first of the refused again. */
+    private void retry() {
+        catchUp();
         if (holding && sent.isEmpty() && connection.isReady()) {
             takeBackRefused();
-            wakeAt = reaped + 1;
-            send(waiting.poll());
-        } else {
-            step.run();
+            if (waiting.isEmpty()) { // the one that was tried could not be sent at all
+                holding = false;
+            } else {
+                wakeAt = reaped + 1;
+                send(waiting.poll());
+            }
         }
+        step.run();
     }
 
     /** Runs a task in a turn; not at all when the owner has ended. */
@@ -343,6 +433,7 @@ final class Outlet implements MqttConnection.Events {
     @Override
     public void ready(MqttConnection ready, boolean sessionPresent, int sendMaximum) {
         window = Math.min(link.window(), sendMaximum);
+        lastReady = ready;
         counters.connections().inc();
         turn(step);
     }
@@ -364,7 +455,10 @@ final class Outlet implements MqttConnection.Events {
             String text = new String(payload, StandardCharsets.UTF_8);
             switch (text) {
                 case "some" -> readers = Readers.SOME;
-                case "none" -> readers = Readers.NONE;
+                case "none" -> {
+                    readers = Readers.NONE;
+                    turn(this::retryAtOnce);
+                }
                 default -> LOG.warn("cannot read what is said on {}: {}", topic, text);
             }
             return;

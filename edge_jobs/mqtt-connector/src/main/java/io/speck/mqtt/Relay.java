@@ -60,7 +60,7 @@ public final class Relay {
         @Override
         public void arrived(MqttConnection connection) {
             Object message;
-            while ((message = reader.inbox.poll()) != null) {
+            while ((message = reader.poll()) != null) {
                 writer.send(new OutRecord(null, 0, reader.payloadOf(message)));
             }
             reader.resumeIfDrained();

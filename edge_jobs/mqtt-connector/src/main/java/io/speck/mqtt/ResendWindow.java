@@ -58,12 +58,18 @@ final class ResendWindow {
         return records.size();
     }
 
-    /** Puts all before what is in the queue already, in order, and is empty then. */
-    void moveBefore(ArrayDeque<OutRecord> queue) {
+    /**
+     * Puts all before what is in the queue already, in order, and is empty then.
+     *
+     * @return how many bytes of payload that is
+     */
+    long moveBefore(ArrayDeque<OutRecord> queue) {
+        long moved = bytes - (long) records.size() * OVERHEAD_BYTES;
         while (!records.isEmpty()) {
             queue.addFirst(records.pollLast());
         }
         bytes = 0;
+        return moved;
     }
 
     private void forgetOldest() {

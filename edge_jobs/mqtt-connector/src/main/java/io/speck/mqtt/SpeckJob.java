@@ -13,11 +13,11 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  * <pre>
  * --job-name NAME  --client-id ID  --epoch N (this incarnation's attempt)
  * --source-broker tcp://HOST:PORT  --source-topic TOPIC
- * --sink-broker tcp://HOST:PORT    --sink-topic TOPIC
+ * --sink-broker tcp://HOST:PORT    --sink-topic TOPIC   (ssl://HOST:PORT: encrypted)
  * --delivery at_most_once|at_least_once|exactly_once   (at_least_once)
- * --sink-readers none|some                             (none)
- * --receive-maximum N   most messages unacknowledged at once, to 65535 (10000)
- * --sink-window N       most messages under way at once, to 65535 (2000)
+ * --sink-readers none|some                             (none; until the broker says otherwise)
+ * --receive-maximum N   most messages unacknowledged at once, to 65534 (10000)
+ * --sink-window N       most messages under way at once, to 65534 (2000)
  * --max-record-bytes N  the sink broker's message_size_limit (1048576); larger ones are left out
  * --resend-window TIME  how long the sink keeps what the broker has acknowledged, to send it again
  *                       after a loss of the connection: three autosave intervals (15s); 0s: not

@@ -99,6 +99,11 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
     }
 
     @Override
+    public void admitted(MqttConnection connection, boolean sessionPresent) {
+        listener.admitted(connection, sessionPresent);
+    }
+
+    @Override
     public void said(MqttConnection connection, String topic, byte[] payload) {
         listener.said(connection, topic, payload);
     }

@@ -3,27 +3,64 @@ package io.speck.mqtt;
 import java.io.DataInput;
 import java.io.DataOutput;
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.TreeMap;
 
 /**
- * What a reader has taken: of each producer, for its last {@value #EPOCHS_KEPT} epochs, which
+ * What a reader has taken: of each producer, for the last {@value #EPOCHS_KEPT} epochs met, which
  * numbers. Part of the split's state, so it survives a change of the link. Not thread-safe.
  *
- * <p>A reader that meets a producer for the first time may have come late: numbers below the first
- * one it sees are not counted as missing then (they are still taken when they come). In every later
- * epoch of that producer numbering is known to begin at 1.
+ * <p>A reader that meets a producer for the first time, or on another link than before, may have
+ * come late: numbers below the first one it sees are not counted as missing then (they are still
+ * taken when they come). In every later epoch of that producer numbering is known to begin at 1.
+ *
+ * <p>Anybody may publish to a topic, so all is bounded: past {@value #MOST_PRODUCERS} producers the
+ * one not heard for longest is forgotten.
  */
 final class TakenNumbers {
     static final int EPOCHS_KEPT = 4;
+    static final int MOST_PRODUCERS = 1000;
+    private static final int LONGEST_NAME = 200;
 
-    private final TreeMap<String, TreeMap<Long, NumberRanges>> producers = new TreeMap<>();
+    /** Epochs in the order in which they were met: they need not rise. */
+    private static final class Producer {
+        final LinkedHashMap<Long, NumberRanges> epochs = new LinkedHashMap<>();
+
+        /** Nothing was heard of it on this link: a new epoch may have begun without us. */
+        boolean unheard = true;
+    }
+
+    private final LinkedHashMap<String, Producer> producers = // the last one heard comes last
+            new LinkedHashMap<>(16, 0.75f, true);
     private long messages;
-    private long lost; // holes of epochs that are not kept any more
+    private long lost; // holes of epochs and producers that are not kept any more
+    private long link; // stands for the link last read; 0: none
 
     // the stamp before the number, as last seen, and what it led to: saves two look-ups a message
     private String lastPrefix = "";
+    private Producer lastProducer;
     private NumberRanges lastRanges;
+
+    /**
+     * To be called before reading. If the link is another one than before, nothing is known about
+     * what went over it meanwhile. The state keeps no more than a hash of its name.
+     */
+    void readOver(String clientId) {
+        long now = hash(clientId);
+        if (link != 0 && link != now) {
+            for (Producer producer : producers.values()) {
+                producer.unheard = true;
+                producer.epochs.values().forEach(NumberRanges::leave);
+            }
+            lastPrefix = "";
+        }
+        link = now;
+    }
 
     /**
      * Notes a message.
@@ -47,23 +84,25 @@ final class TakenNumbers {
     /** Holes of all producers and epochs, also of those that are not kept any more. */
     long missing() {
         long missing = lost;
-        for (TreeMap<Long, NumberRanges> epochs : producers.values()) {
-            for (NumberRanges ranges : epochs.values()) {
-                missing += ranges.missing();
-            }
+        for (Producer producer : producers.values()) {
+            missing += missing(producer);
         }
         return missing;
     }
 
     TakenNumbers copy() {
+        noteHeard();
         TakenNumbers copy = new TakenNumbers();
         copy.messages = messages;
         copy.lost = lost;
+        copy.link = link;
         producers.forEach(
-                (producer, epochs) -> {
-                    TreeMap<Long, NumberRanges> copied = new TreeMap<>();
-                    epochs.forEach((epoch, ranges) -> copied.put(epoch, ranges.copy()));
-                    copy.producers.put(producer, copied);
+                (name, producer) -> {
+                    Producer copied = new Producer();
+                    copied.unheard = producer.unheard;
+                    producer.epochs.forEach(
+                            (epoch, ranges) -> copied.epochs.put(epoch, ranges.copy()));
+                    copy.producers.put(name, copied);
                 });
         return copy;
     }
@@ -84,31 +123,36 @@ final class TakenNumbers {
     }
 
     void write(DataOutput out) throws IOException {
+        noteHeard();
         out.writeLong(messages);
         out.writeLong(lost);
+        out.writeLong(link);
         out.writeInt(producers.size());
-        for (Map.Entry<String, TreeMap<Long, NumberRanges>> producer : producers.entrySet()) {
+        for (Map.Entry<String, Producer> producer : producers.entrySet()) {
             out.writeUTF(producer.getKey());
-            out.writeInt(producer.getValue().size());
-            for (Map.Entry<Long, NumberRanges> epoch : producer.getValue().entrySet()) {
+            out.writeBoolean(producer.getValue().unheard);
+            out.writeInt(producer.getValue().epochs.size());
+            for (Map.Entry<Long, NumberRanges> epoch : producer.getValue().epochs.entrySet()) {
                 out.writeLong(epoch.getKey());
                 epoch.getValue().write(out);
             }
         }
     }
 
-    /** @param withLost not in the first version of the state */
-    static TakenNumbers read(DataInput in, boolean withLost) throws IOException {
+    /** @param old the first version of the state: numbers only */
+    static TakenNumbers read(DataInput in, boolean old) throws IOException {
         TakenNumbers taken = new TakenNumbers();
         taken.messages = in.readLong();
-        taken.lost = withLost ? in.readLong() : 0;
+        taken.lost = old ? 0 : in.readLong();
+        taken.link = old ? 0 : in.readLong();
         int producers = in.readInt();
         for (int p = 0; p < producers; p++) {
-            TreeMap<Long, NumberRanges> epochs = new TreeMap<>();
-            taken.producers.put(in.readUTF(), epochs);
+            Producer producer = new Producer();
+            taken.producers.put(in.readUTF(), producer);
+            producer.unheard = !old && in.readBoolean();
             int count = in.readInt();
             for (int e = 0; e < count; e++) {
-                epochs.put(in.readLong(), NumberRanges.read(in));
+                producer.epochs.put(in.readLong(), NumberRanges.read(in, old));
             }
         }
         return taken;
@@ -125,41 +169,79 @@ final class TakenNumbers {
         }
         int before = stamp.lastIndexOf('/', slash - 1);
         long epoch = Stamp.digits(stamp, before + 1, slash);
-        if (before <= 0 || epoch < 0) {
+        if (before <= 0 || before > LONGEST_NAME || epoch < 0) {
             return true;
         }
-        lastRanges = rangesOf(stamp.substring(0, before), epoch);
+        noteHeard();
+        lastProducer = producerOf(stamp.substring(0, before));
+        lastRanges = rangesOf(lastProducer, epoch);
         lastPrefix = stamp.substring(0, slash + 1);
         return lastRanges.add(number);
     }
 
-    private NumberRanges rangesOf(String producer, long epoch) {
-        TreeMap<Long, NumberRanges> epochs = producers.get(producer);
-        boolean known = epochs != null;
-        if (!known) {
-            epochs = new TreeMap<>();
-            producers.put(producer, epochs);
+    /** Something new came from the last producer: it is known on this link. */
+    private void noteHeard() {
+        if (!lastPrefix.isEmpty() && !lastRanges.isAway()) {
+            lastProducer.unheard = false;
         }
-        NumberRanges ranges = epochs.get(epoch);
+    }
+
+    private Producer producerOf(String name) {
+        Producer producer = producers.get(name);
+        if (producer == null) {
+            if (producers.size() == MOST_PRODUCERS) {
+                Iterator<Producer> longestSilent = producers.values().iterator();
+                lost += missing(longestSilent.next());
+                longestSilent.remove();
+            }
+            producer = new Producer();
+            producers.put(name, producer);
+        }
+        return producer;
+    }
+
+    private NumberRanges rangesOf(Producer producer, long epoch) {
+        NumberRanges ranges = producer.epochs.get(epoch);
         if (ranges == null) {
             ranges = new NumberRanges();
-            if (known && epoch > epochs.lastKey()) {
+            if (!producer.unheard && producer.epochs.keySet().stream().allMatch(e -> e < epoch)) {
                 ranges.startAtZero();
             }
-            epochs.put(epoch, ranges);
-            while (epochs.size() > EPOCHS_KEPT) {
-                lost += epochs.pollFirstEntry().getValue().missing();
+            if (producer.epochs.size() == EPOCHS_KEPT) {
+                Iterator<NumberRanges> oldest = producer.epochs.values().iterator();
+                lost += oldest.next().missing();
+                oldest.remove();
             }
+            producer.epochs.put(epoch, ranges);
         }
         return ranges;
     }
 
+    private static long missing(Producer producer) {
+        long missing = 0;
+        for (NumberRanges ranges : producer.epochs.values()) {
+            missing += ranges.missing();
+        }
+        return missing;
+    }
+
+    private static long hash(String clientId) {
+        try {
+            byte[] digest =
+                    MessageDigest.getInstance("SHA-256")
+                            .digest(clientId.getBytes(StandardCharsets.UTF_8));
+            return ByteBuffer.wrap(digest).getLong() | 1; // never 0
+        } catch (NoSuchAlgorithmException e) {
+            throw new IllegalStateException(e); // every Java has it
+        }
+    }
+
     private void appendNumbers(StringBuilder json, boolean missing) {
         String producerComma = "";
-        for (Map.Entry<String, TreeMap<Long, NumberRanges>> producer : producers.entrySet()) {
+        for (Map.Entry<String, Producer> producer : producers.entrySet()) {
             json.append(producerComma).append(Json.quoted(producer.getKey())).append(":{");
             String epochComma = "";
-            for (Map.Entry<Long, NumberRanges> epoch : producer.getValue().entrySet()) {
+            for (Map.Entry<Long, NumberRanges> epoch : producer.getValue().epochs.entrySet()) {
                 NumberRanges ranges = epoch.getValue();
                 json.append(epochComma).append('"').append(epoch.getKey()).append("\":");
                 json.append(missing ? ranges.missing() : ranges.contiguous());

@@ -27,7 +27,7 @@ record TopicSplit(TakenNumbers taken, boolean restored) implements SourceSplit {
     }
 
     static final class Serializer implements SimpleVersionedSerializer<TopicSplit> {
-        private static final int VERSION = 2;
+        private static final int VERSION = 2; // 1 kept numbers only
 
         @Override
         public int getVersion() {
@@ -50,7 +50,7 @@ record TopicSplit(TakenNumbers taken, boolean restored) implements SourceSplit {
             }
             DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
             boolean restored = in.readBoolean();
-            return new TopicSplit(TakenNumbers.read(in, version > 1), restored);
+            return new TopicSplit(TakenNumbers.read(in, version == 1), restored);
         }
     }
 }

@@ -8,8 +8,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
+import java.util.Random;
+import java.util.Set;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -92,6 +95,10 @@ class ArgumentsTest {
     void addressesAreNormalised() {
         assertEquals("tcp://host:1883", BrokerAddress.parse("tcp://HOST/").toString());
         assertEquals(9, BrokerAddress.parse("tcp://[::1]:9").port());
+        assertEquals("ssl://host:8883", BrokerAddress.parse("mqtts://Host").toString());
+        assertEquals("ssl://host:1883", BrokerAddress.parse("ssl://host:1883/").toString());
+        assertTrue(BrokerAddress.parse("ssl://host").encrypted());
+        assertFalse(BrokerAddress.parse("mqtt://host").encrypted());
         assertThrows(IllegalArgumentException.class, () -> BrokerAddress.parse("http://a:1"));
         assertThrows(IllegalArgumentException.class, () -> BrokerAddress.parse("a:1"));
     }
@@ -106,11 +113,44 @@ class ArgumentsTest {
         LinkConfig link =
                 new LinkConfig(
                         BrokerAddress.parse("tcp://h:1"), "t", "c", Delivery.AT_LEAST_ONCE, 10);
-        MqttSink sink = new MqttSink(link, 2, new SinkSettings(false, 100, Duration.ZERO, 0));
-        assertEquals((2L << 32) + 1000, sink.newEpoch(1000, 0, List.of()));
+        MqttSink sink = new MqttSink(link, 2, settings());
+        Random random = new Random(7);
+        long epoch = sink.newEpoch(random, List.of());
+        assertEquals(2, epoch >> 32);
+        for (int i = 0; i < 50; i++) {
+            long next = sink.newEpoch(random, List.of(new MqttSink.State(epoch, 9, false)));
+            assertTrue(next > epoch);
+            assertEquals(2, next >> 32);
+            epoch = next;
+        }
         long later = 5L << 32;
-        assertEquals(later + 1, sink.newEpoch(1000, 0, List.of(new MqttSink.State(later, 9, false))));
-        assertTrue(sink.newEpoch(1000, 1, List.of()) > sink.newEpoch(1000, 0, List.of()));
+        assertTrue(sink.newEpoch(random, List.of(new MqttSink.State(later, 9, false))) > later);
+    }
+
+    /** Two openings from the same state must not number different records alike. */
+    @Test
+    void epochsAreNeverUsedTwice() {
+        LinkConfig link =
+                new LinkConfig(
+                        BrokerAddress.parse("tcp://h:1"), "t", "c", Delivery.AT_LEAST_ONCE, 10);
+        MqttSink sink = new MqttSink(link, 2, settings());
+        List<MqttSink.State> restored =
+                List.of(new MqttSink.State((2L << 32) + (1L << 31), 9, false));
+        Random random = new Random(7);
+        assertEquals(100, random(sink, random, List.of()).size());
+        assertEquals(100, random(sink, random, restored).size());
+    }
+
+    private static SinkSettings settings() {
+        return new SinkSettings(false, 100, Duration.ZERO, 0);
+    }
+
+    private static Set<Long> random(MqttSink sink, Random random, List<MqttSink.State> restored) {
+        Set<Long> epochs = new HashSet<>();
+        for (int i = 0; i < 100; i++) {
+            epochs.add(sink.newEpoch(random, restored));
+        }
+        return epochs;
     }
 
     @Test
@@ -124,5 +164,13 @@ class ArgumentsTest {
         assertEquals(
                 Credentials.NONE,
                 Credentials.forBroker(BrokerAddress.parse("tcp://two:1883"), folder));
+        Files.writeString(folder.resolve("c"), "address=mqtts://three\nuser=safe\n");
+        assertEquals(
+                "safe",
+                Credentials.forBroker(BrokerAddress.parse("ssl://three:8883"), folder).user());
+        assertEquals(
+                Credentials.NONE,
+                Credentials.forBroker(BrokerAddress.parse("tcp://three:8883"), folder),
+                "a password for an encrypted connection goes over no other");
     }
 }

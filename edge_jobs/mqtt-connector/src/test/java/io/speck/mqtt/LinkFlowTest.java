@@ -1,6 +1,7 @@
 package io.speck.mqtt;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.HashSet;
@@ -261,7 +262,8 @@ class LinkFlowTest extends OnBrokers {
 
     @Test
     void fallsBackToMqtt311() throws Exception {
-        try (OldBroker old = new OldBroker(broker)) {
+        try (OldBroker old = new OldBroker(broker);
+                TestClient books = new TestClient(broker).listen("speck/#")) {
             job = new TestJob(broker, "in", broker, "out");
             job.with("source-broker", old.address()).with("sink-broker", old.address());
             startAndSubscribe(job);
@@ -276,6 +278,8 @@ class LinkFlowTest extends OnBrokers {
             awaitRecords(120);
             assertEquals(records(1, 120), recordsOut());
             job.cancel();
+            assertTrue(books.lastByTopic().containsKey(TAKEN));
+            assertFalse(books.lastByTopic().containsKey(SENT), "nothing was numbered");
         }
     }
 

@@ -7,6 +7,7 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
@@ -16,11 +17,18 @@ final class Mosquitto implements AutoCloseable {
     private final Path folder;
     private final int port;
     private int autosaveSeconds = 1;
+    private List<String> more = List.of();
     private Process process;
 
     private Mosquitto(Path folder, int port) {
         this.folder = folder;
         this.port = port;
+    }
+
+    /** With further lines of configuration. */
+    Mosquitto with(String... lines) {
+        more = List.of(lines);
+        return this;
     }
 
     /** Not yet running. */
@@ -50,6 +58,7 @@ final class Mosquitto implements AutoCloseable {
                         "max_queued_messages 1000000",
                         "message_size_limit 1048576",
                         "set_tcp_nodelay true"));
+        Files.write(config, more, StandardOpenOption.APPEND);
         process =
                 new ProcessBuilder(program(), "-c", config.toString())
                         .redirectErrorStream(true)

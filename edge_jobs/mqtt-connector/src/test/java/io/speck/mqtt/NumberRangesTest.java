@@ -40,6 +40,40 @@ class NumberRangesTest {
     }
 
     @Test
+    void isBoundedUnderScatteredLoss() {
+        NumberRanges ranges = new NumberRanges();
+        int last = 10 * NumberRanges.MOST_RANGES;
+        for (int number = 1; number <= last; number += 2) {
+            assertTrue(ranges.add(number));
+        }
+        assertEquals(last / 2 - 1, ranges.missing());
+        assertEquals(last - 1, ranges.highest());
+        assertTrue(ranges.toString().split(",").length <= NumberRanges.MOST_RANGES);
+        assertFalse(ranges.add(2), "its hole was closed");
+        assertTrue(ranges.add(last - 2));
+        assertEquals(last / 2 - 2, ranges.missing());
+        assertEquals(ranges.missing(), ranges.copy().missing());
+    }
+
+    @Test
+    void aGapWhileAwayIsNoLossButItsNumbersAreTaken() {
+        NumberRanges ranges = new NumberRanges();
+        ranges.add(1);
+        ranges.add(3);
+        ranges.leave();
+        assertFalse(ranges.add(3));
+        assertTrue(ranges.add(100));
+        assertEquals(1, ranges.missing(), "as before");
+        assertEquals(100, ranges.contiguous());
+        assertTrue(ranges.add(50));
+        assertFalse(ranges.add(50));
+        assertEquals(1, ranges.missing());
+        assertEquals(100, ranges.contiguous());
+        ranges.add(103);
+        assertEquals(3, ranges.missing());
+    }
+
+    @Test
     void fromZeroAHoleAtTheBeginningIsMissing() {
         NumberRanges ranges = new NumberRanges();
         ranges.startAtZero();

@@ -60,7 +60,7 @@ class TakenNumbersTest {
             taken.take("a/" + epoch + "/1");
         }
         assertEquals(2, taken.missing());
-        assertTrue(taken.toJson(0, 0).contains("\"lost\":2"));
+        assertTrue(taken.toJson(0, 0).contains("\"lost\":2,"));
         byte[] bytes = new TopicSplit.Serializer().serialize(new TopicSplit(taken, true));
         assertEquals(2, new TopicSplit.Serializer().deserialize(2, bytes).taken().missing());
     }
@@ -91,6 +91,97 @@ class TakenNumbersTest {
         out.writeInt(0); // producers
         TopicSplit split = new TopicSplit.Serializer().deserialize(1, bytes.toByteArray());
         assertEquals(42, split.taken().messages());
+    }
+
+    @Test
+    void forgetsTheEpochMetFirstNotTheLowest() {
+        for (int epoch = 16; epoch >= 11; epoch--) {
+            taken.take("a/" + epoch + "/1");
+            taken.take("b/1/1"); // so that nothing is remembered from the last message
+            assertFalse(taken.take("a/" + epoch + "/1"), "epoch " + epoch);
+        }
+        assertTrue(taken.toJson(0, 0).contains("{\"14\":1,\"13\":1,\"12\":1,\"11\":1}"));
+    }
+
+    @Test
+    void whatWentOverALinkThatWasLeftIsNotMissing() throws Exception {
+        taken.readOver("client-on-one");
+        for (int number = 1; number <= 10; number++) {
+            taken.take("a/1/" + number);
+        }
+        TakenNumbers elsewhere = throughState(taken);
+        elsewhere.readOver("client-on-two");
+        elsewhere.take("b/1/1");
+        TakenNumbers back = throughState(elsewhere);
+        back.readOver("client-on-one");
+        assertFalse(back.take("a/1/10"));
+        assertTrue(back.take("a/1/50"));
+        assertTrue(back.take("a/1/52"));
+        assertEquals(1, back.missing());
+        assertTrue(back.toJson(0, 0).contains("\"a\":{\"1\":50}"), back.toJson(0, 0));
+    }
+
+    @Test
+    void anEpochThatBeganOnALinkThatWasLeftIsMetLate() throws Exception {
+        taken.readOver("client-on-one");
+        taken.take("a/1/1");
+        TakenNumbers back = throughState(taken);
+        back.readOver("client-on-two");
+        back.take("a/2/31");
+        assertEquals(0, back.missing());
+        back.take("a/3/2");
+        assertEquals(1, back.missing(), "this one began here");
+    }
+
+    @Test
+    void theSameLinkIsNotLeftByARestart() throws Exception {
+        taken.readOver("client-on-one");
+        taken.take("a/1/1");
+        TakenNumbers again = throughState(taken);
+        again.readOver("client-on-one");
+        again.take("a/1/4");
+        again.take("a/2/3");
+        assertEquals(4, again.missing());
+    }
+
+    @Test
+    void strangersCannotFillTheMemory() {
+        assertTrue(taken.take("x".repeat(201) + "/1/1"));
+        assertTrue(taken.take("x".repeat(201) + "/1/1"), "too long a name is nobody's");
+        taken.take("known/1/1");
+        for (int i = 0; i < 2 * TakenNumbers.MOST_PRODUCERS; i++) {
+            taken.take("p" + i + "/1/1");
+            taken.take("known/1/" + (i + 2));
+        }
+        assertEquals(TakenNumbers.MOST_PRODUCERS, taken.toJson(0, 0).split("\\{\"1\":1").length);
+        assertFalse(taken.take("known/1/7"), "who is heard is kept");
+    }
+
+    private static TakenNumbers throughState(TakenNumbers taken) throws Exception {
+        TopicSplit.Serializer serializer = new TopicSplit.Serializer();
+        byte[] bytes = serializer.serialize(new TopicSplit(taken.copy(), true));
+        return serializer.deserialize(serializer.getVersion(), bytes).taken();
+    }
+
+    @Test
+    void readsTheFirstVersionOfTheState() throws Exception {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        DataOutputStream out = new DataOutputStream(bytes);
+        out.writeBoolean(true);
+        out.writeLong(5);
+        out.writeInt(1);
+        out.writeUTF("a");
+        out.writeInt(1);
+        out.writeLong(3);
+        out.writeInt(4);
+        for (long bound : new long[] {1, 2, 4, 6}) {
+            out.writeLong(bound);
+        }
+        TakenNumbers old = new TopicSplit.Serializer().deserialize(1, bytes.toByteArray()).taken();
+        assertEquals(
+                "{\"v\":1,\"at\":0,\"checkpoint\":0,\"taken\":{\"a\":{\"3\":2}},"
+                        + "\"missing\":{\"a\":{\"3\":1}},\"lost\":0,\"messages\":5}",
+                old.toJson(0, 0));
     }
 
     @Test

@@ -66,9 +66,15 @@ final class TestClient implements AutoCloseable {
         return client.publish(builder.build());
     }
 
+    /** Says something for good; with an empty payload, unsays it. */
     void retain(String topic, String payload) {
-        byte[] bytes = payload.getBytes(StandardCharsets.UTF_8);
-        client.publishWith().topic(topic).payload(bytes).retain(true).send().join();
+        client.publishWith()
+                .topic(topic)
+                .payload(payload.getBytes(StandardCharsets.UTF_8))
+                .qos(MqttQos.AT_LEAST_ONCE)
+                .retain(true)
+                .send()
+                .join();
     }
 
     /** Payloads r{from}..r{to}, numbered so by producer p in the epoch. */

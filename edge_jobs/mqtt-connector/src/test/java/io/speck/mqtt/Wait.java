@@ -6,7 +6,7 @@ import java.util.function.Supplier;
 
 /** Waits for conditions, never for time. */
 final class Wait {
-    private static final Duration LIMIT = Duration.ofSeconds(30);
+    private static final Duration LIMIT = Duration.ofSeconds(60);
 
     private Wait() {}
 

@@ -11,8 +11,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * One measurement. A single thread does everything, so that messages are handled in batches as large
- * as there is work for, and the core is left to the broker in between.
+ * One measurement. A single thread does everything, so that messages are handled in batches as
+ * large as there is work for, and the core is left to the broker in between.
  *
  * <p>A message's payload begins with the time when it was due and its number. It carries the stamp
  * that our sinks give, so that a reader's book-keeping is part of what is measured.

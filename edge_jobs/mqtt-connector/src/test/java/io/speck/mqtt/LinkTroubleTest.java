@@ -1,0 +1,309 @@
+package io.speck.mqtt;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.stream.IntStream;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.metrics.Counter;
+import org.apache.flink.metrics.Gauge;
+import org.apache.flink.metrics.Metric;
+import org.apache.flink.runtime.testutils.InMemoryReporter;
+import org.apache.flink.runtime.testutils.MiniClusterResourceConfiguration;
+import org.apache.flink.test.junit5.MiniClusterExtension;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.RegisterExtension;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Links whose readers come and go, whose connections break, and whose jobs are slow. */
+class LinkTroubleTest {
+    private static final String TAKEN = "speck/taken/" + TestJob.CLIENT_ID;
+    private static final String SENT = "speck/sent/" + TestJob.CLIENT_ID + "-out";
+    private static final String READERS = "speck/readers/out";
+
+    private static final InMemoryReporter METRICS = InMemoryReporter.create();
+    private static volatile CountDownLatch gate = new CountDownLatch(0);
+
+    @RegisterExtension
+    static final MiniClusterExtension CLUSTER =
+            new MiniClusterExtension(
+                    new MiniClusterResourceConfiguration.Builder()
+                            .setNumberTaskManagers(1)
+                            .setNumberSlotsPerTaskManager(2)
+                            .setConfiguration(METRICS.addToConfiguration(new Configuration()))
+                            .build());
+
+    @TempDir Path folder;
+    private Mosquitto broker;
+    private TestClient client;
+    private TestClient books;
+    private TestJob job;
+
+    @BeforeEach
+    void open() throws Exception {
+        begin(Mosquitto.in(folder));
+    }
+
+    private void begin(Mosquitto at) throws Exception {
+        broker = at.start();
+        client = new TestClient(broker);
+        books = new TestClient(broker).listen("speck/taken/#").listen("speck/sent/#");
+        job = new TestJob(broker, "in", broker, "out");
+    }
+
+    @AfterEach
+    void close() throws Exception {
+        gate.countDown();
+        job.cancel(); // also when it was not started
+        client.close();
+        books.close();
+        broker.close();
+    }
+
+    /** Everything that comes is counted from here on. */
+    private void startAndSubscribe() throws Exception {
+        job.start();
+        Wait.until("the reader is there", () -> value("connected", "mqtt-source") == 1);
+    }
+
+    private static List<String> records(int from, int to) {
+        return IntStream.rangeClosed(from, to).mapToObj(i -> "r" + i).toList();
+    }
+
+    private long value(String name) {
+        return value(name, "");
+    }
+
+    /** Of the running job; -1 when it is not there. */
+    private long value(String name, String operator) {
+        return METRICS.findMetrics(job.client().getJobID(), name).entrySet().stream()
+                .filter(entry -> entry.getKey().contains(operator))
+                .mapToLong(entry -> number(entry.getValue()))
+                .max()
+                .orElse(-1);
+    }
+
+    private static long number(Metric metric) {
+        return metric instanceof Counter counter
+                ? counter.getCount()
+                : ((Number) ((Gauge<?>) metric).getValue()).longValue();
+    }
+
+    private void awaitSaid(String topic, String text) throws Exception {
+        Wait.until(
+                topic + " says " + text,
+                () -> books.lastByTopic().getOrDefault(topic, "").contains(text),
+                books::lastByTopic);
+    }
+
+    @Test
+    void aLinkThatLosesItsLastReaderHoldsNobodyUp() throws Exception {
+        job.with("sink-readers", "some");
+        startAndSubscribe();
+        client.publishNumbered("in", 1, 1, 20);
+        Wait.until("records are held", () -> value("recordsRefused") > 0);
+        client.retain(READERS, "none");
+        awaitSaid(SENT, "\"number\":20");
+        client.publishNumbered("in", 1, 21, 30);
+        awaitSaid(SENT, "\"number\":30");
+    }
+
+    @Test
+    void aLinkThatGetsItsFirstReaderHoldsRecordsForIt() throws Exception {
+        job.with("sink-readers", "none");
+        startAndSubscribe();
+        client.publishNumbered("in", 1, 1, 5);
+        awaitSaid(SENT, "\"number\":5");
+        client.retain(READERS, "some");
+        Wait.until(
+                "records are held",
+                () -> {
+                    client.publish("in", "x", null).join();
+                    return value("recordsRefused") > 0;
+                });
+        client.publishNumbered("in", 1, 6, 25);
+        try (TestClient reader = new TestClient(broker).listen("out")) {
+            Wait.until(
+                    "all came",
+                    () -> reader.payloads().containsAll(records(6, 25)),
+                    reader::payloads);
+        }
+    }
+
+    @Test
+    void whatIsSaidOfReadersCountsFromTheFirstRecordOn() throws Exception {
+        client.retain(READERS, "some");
+        job.with("sink-readers", "none");
+        startAndSubscribe();
+        client.publishNumbered("in", 1, 1, 20);
+        Wait.until("records are held", () -> value("recordsRefused") > 0);
+        try (TestClient reader = new TestClient(broker).listen("out")) {
+            reader.await(20);
+            assertEquals(records(1, 20), reader.payloads());
+        }
+    }
+
+    @Test
+    void aSlowJobTakesABoundedBacklog() throws Exception {
+        gate = new CountDownLatch(1);
+        job.mapping(LinkTroubleTest::whenOpen);
+        startAndSubscribe();
+        byte[] large = new byte[600_000];
+        Arrays.fill(large, (byte) 'x');
+        String text = new String(large, StandardCharsets.US_ASCII);
+        try (TestClient reader = new TestClient(broker).listen("out")) {
+            for (int i = 1; i <= 60; i++) {
+                client.publish("in", text, "p/1/" + i).join();
+            }
+            long most = MqttConnection.MOST_INBOX_BYTES;
+            Wait.until("much waits", () -> value("bytesWaiting") >= most);
+            assertTrue(value("bytesWaiting") <= most + large.length + (1 << 16));
+            gate.countDown();
+            reader.await(60);
+        }
+    }
+
+    /** Three pings take more than twice the keep-alive time. */
+    @Test
+    @Tag("long")
+    void aLongPauseIsNotTakenForADeadBroker() throws Exception {
+        gate = new CountDownLatch(1);
+        job.mapping(LinkTroubleTest::whenOpen);
+        try (Cutter cutter = new Cutter(broker);
+                TestClient reader = new TestClient(broker).listen("out")) {
+            job.with("source-broker", cutter.address());
+            startAndSubscribe();
+            for (int i = 1; i <= 60; i++) {
+                client.publish("in", "x".repeat(600_000), "p/1/" + i).join();
+            }
+            Wait.until("pings went out", () -> cutter.pings() >= 3, cutter::pings);
+            assertEquals(1, value("connections", "mqtt-source"));
+            gate.countDown();
+            reader.await(60);
+            assertEquals(1, value("connections", "mqtt-source"));
+            job.cancel();
+        }
+    }
+
+    private static byte[] whenOpen(byte[] payload) throws InterruptedException {
+        gate.await();
+        return payload;
+    }
+
+    @Test
+    void theLastNumberIsAnnouncedThoughTheConnectionBreaks() throws Exception {
+        try (Cutter cutter = new Cutter(broker)) {
+            job.with("sink-broker", cutter.address());
+            startAndSubscribe();
+            cutter.cutBefore("speck/sent/");
+            client.publishNumbered("in", 1, 1, 7);
+            Wait.until("the connection is cut", cutter::hasCut);
+            awaitSaid(SENT, "\"number\":7");
+            job.cancel();
+        }
+    }
+
+    @Test
+    void anIdleReaderAnnouncesAgainOverANewConnection() throws Exception {
+        try (Cutter cutter = new Cutter(broker)) {
+            job.with("source-broker", cutter.address());
+            startAndSubscribe();
+            client.publishNumbered("in", 1, 1, 7);
+            awaitSaid(TAKEN, "\"p\":{\"1\":7}");
+            client.retain(TAKEN, "");
+            Wait.until("it is forgotten", () -> books.lastByTopic().get(TAKEN).isEmpty());
+            cutter.cut();
+            awaitSaid(TAKEN, "\"p\":{\"1\":7}");
+            job.cancel();
+        }
+    }
+
+    @Test
+    void aSessionLostJustBeforeAnotherBreakIsNoticed() throws Exception {
+        try (Cutter cutter = new Cutter(broker)) {
+            job.with("source-broker", cutter.address());
+            startAndSubscribe();
+            broker.stop();
+            broker.forgetEverything();
+            cutter.cutBeforeSubscribe();
+            broker.start();
+            Wait.until("the connection is cut", cutter::hasCut);
+            Wait.until("it is made again", () -> value("connected", "mqtt-source") == 1);
+            assertEquals(1, value("sessionsLost"));
+            job.cancel();
+        }
+    }
+
+    @Test
+    void aRecordOverTheBrokersPacketSizeIsLeftOutAndLeavesNoHole() throws Exception {
+        close();
+        begin(Mosquitto.in(folder).with("max_packet_size 2000"));
+        job.mapping(LinkTroubleTest::enlarged);
+        startAndSubscribe();
+        Wait.until("the sink is connected", () -> value("connected", "mqtt-sink") == 1);
+        try (TestClient reader = new TestClient(broker).listen("out")) {
+            client.publishNumbered("in", 1, 1, 4);
+            reader.await(2);
+            Wait.until("it is counted", () -> value("recordsUndeliverable") == 2);
+            assertEquals("r1", reader.payloads().get(0));
+            assertEquals("r4", reader.payloads().get(1));
+            List<Integer> numbers =
+                    reader.stamps().stream().map(s -> Integer.parseInt(s.split("/")[2])).toList();
+            assertEquals(List.of(1, 2), numbers);
+            assertEquals(1, value("connections", "mqtt-sink"));
+        }
+    }
+
+    /** r2 fits into a packet without its stamp only, and r3 not at all. */
+    private static byte[] enlarged(byte[] payload) {
+        return switch (new String(payload, StandardCharsets.US_ASCII)) {
+            case "r2" -> new byte[1980];
+            case "r3" -> new byte[3000];
+            default -> payload;
+        };
+    }
+
+    @Test
+    void encryptedLinksCarryRecords() throws Exception {
+        close();
+        int port = freePort();
+        TestCertificate certificate = TestCertificate.in(folder);
+        begin(
+                Mosquitto.in(folder)
+                        .with(
+                                "listener " + port + " 127.0.0.1",
+                                "certfile " + certificate.file(),
+                                "keyfile " + certificate.key()));
+        Path credentials = Files.createDirectory(folder.resolve("credentials"));
+        Files.copy(certificate.file(), credentials.resolve("ca.pem"));
+        String address = "ssl://127.0.0.1:" + port;
+        Files.writeString(credentials.resolve("site"), "address=" + address + "\nca=ca.pem\n");
+        System.setProperty(Credentials.PROPERTY, credentials.toString());
+        try (TestClient reader = new TestClient(broker).listen("out")) {
+            job.with("source-broker", address).with("sink-broker", address);
+            startAndSubscribe();
+            client.publishNumbered("in", 1, 1, 20);
+            reader.await(20);
+            assertEquals(records(1, 20), reader.payloads());
+        } finally {
+            System.clearProperty(Credentials.PROPERTY);
+        }
+    }
+
+    private static int freePort() throws Exception {
+        try (ServerSocket free = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+            return free.getLocalPort();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+"""Short words for what tests of the use cases say often."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from binders.memory import World
+from binders.memory.queues import Queues
+from binders.memory.slots import SlotPool
+from speck.model import CompositionDescription, JobDescription, JsonObject
+from speck.schema import composition_from_data, job_from_data
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.memory_fog import FAST, HASTY
+
+LIMIT_S = 20.0
+DONE = Request(wait_s=LIMIT_S)
+
+
+def engine(site: str) -> SlotPool:
+    return World.current().engine(f"http://{site}.test:8081")
+
+
+def broker(site: str) -> Queues:
+    return World.current().broker(f"tcp://{site}.test:1883")
+
+
+def job_body(name: str, site: str = "edge-a", **more: Any) -> JsonObject:
+    """A job that reads `<name>-in` and writes `<name>-out` at its own site."""
+    return {
+        "job_name": name,
+        "site": site,
+        "source_topic": f"{name}-in",
+        "sink_topic": f"{name}-out",
+        "entry_class": "package.ExampleJob",
+        "job_path": "test-1.jar",
+        **more,
+    }
+
+
+def job(name: str, site: str = "edge-a", **more: Any) -> JobDescription:
+    return job_from_data(job_body(name, site, **more))
+
+
+def composition(*jobs: JsonObject, name: str = "c", **more: Any) -> CompositionDescription:
+    return composition_from_data({"name": name, "jobs": list(jobs), **more})
+
+
+def reopened(service: Service) -> Service:
+    """The service after a stop and a new start."""
+    service.close()
+    return Service(service.config, bounds=FAST, patience=HASTY)
+
+
+def everything(service: Service) -> dict[str, JsonObject]:
+    """All records but the trail: events, changes, and the numbers that only grow."""
+    trail = ("event/", "change/", "op/", "att/", "jobrev/", "artifact/")
+    return {k: r for k, r in service.records.store.scan("") if not k.startswith(trail)}
+
+
+def look_anew(service: Service) -> None:
+    """Let what was seen of the engines so far be out of date, as it is a second later."""
+    service.changes.touched = service.clock.monotonic()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < until, "it never came to that"
+        time.sleep(0.001)

@@ -1,0 +1,273 @@
+"""`speck serve` as a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import requests
+
+from speck.clock import SystemClock
+from speck.records import Records
+from speck.service.tokens import Tokens
+
+PATIENCE_S = 60.0
+SITE = {
+    "name": "edge-a",
+    "tier": "edge",
+    "spe": {"kind": "memory", "address": "http://edge-a:8081"},
+    "broker": {"kind": "memory", "address": "tcp://edge-a:1883"},
+}
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running `speck serve`."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    url: str
+
+    def workers(self) -> list[int]:
+        """Process ids of the master's children."""
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        return [int(child) for child in children.split()]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Its exit status after a signal."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+
+def _start(home: Path, log: Path, **env: str) -> subprocess.Popen[bytes]:
+    settings = {"SPECK_HOME": str(home), "SPECK_PORT": "0", **env}
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SPECK_")}
+    with log.open("wb") as err:
+        return subprocess.Popen(
+            [sys.executable, "-m", "speck.server"], env={**clean, **settings}, stderr=err
+        )
+
+
+@contextmanager
+def serving(home: Path, **env: str) -> Iterator[Server]:
+    """A server that has said where it listens."""
+    log = home.parent / "server.log"
+    process = _start(home, log, **env)
+    try:
+        found = wait_for(
+            lambda: re.search(r"speck serves at (\S+)", log.read_text()) or process.poll()
+        )
+        assert isinstance(found, re.Match), log.read_text()
+        yield Server(process, log, found[1].replace("0.0.0.0", "127.0.0.1"))
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(PATIENCE_S)
+
+
+def wait_for(look: Callable[[], Any]) -> Any:
+    """What `look` gives once it is true."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if found := look():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+def refused(home: Path, **env: str) -> tuple[int, str]:
+    """Exit status and words of a server that cannot start."""
+    log = home.parent / "refused.log"
+    status = _start(home, log, **env).wait(PATIENCE_S)
+    return status, log.read_text()
+
+
+def raw(url: str, request: bytes) -> tuple[int, dict[str, str], Any]:
+    """Status, headers and JSON body of the answer to exactly these bytes."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), PATIENCE_S) as connection:
+        connection.sendall(request)
+        answer = b""
+        while chunk := connection.recv(65536):
+            answer += chunk
+    head, _, body = answer.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return int(first.split()[1]), headers, json.loads(body)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def test_it_serves_and_ends_cleanly(home: Path) -> None:
+    with serving(home) as server:
+        assert requests.get(f"{server.url}/readyz", timeout=10).json() == {"status": "ready"}
+        assert requests.post(f"{server.url}/sites", json=SITE, timeout=10).status_code == 201
+        assert server.end() == 0
+        log = server.log.read_text()
+    assert "Traceback" not in log
+    assert re.search(r"^\d\d:\d\d:\d\d POST /sites 201 \d+ ms - [0-9a-f]{16}$", log, re.M)
+    assert "/readyz" not in log
+    with serving(home) as again:
+        assert len(requests.get(f"{again.url}/sites", timeout=10).json()["sites"]) == 1
+
+
+def test_a_chunked_body_is_refused(home: Path) -> None:
+    with serving(home) as server:
+        body = (chunk for chunk in (b"jobs: []\n", b"name: x\n"))
+        answer = requests.post(
+            f"{server.url}/compositions",
+            data=body,
+            headers={"Content-Type": "application/yaml"},
+            timeout=10,
+        )
+    assert answer.status_code == 411
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: %s\r\n\r\n" % (b"a" * 9000), 431),
+        (b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"a" * 9000), 414),
+        (b"nonsense\r\n\r\n", 400),
+        (b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", 400),
+    ],
+    ids=["header too long", "path too long", "no HTTP", "bad length"],
+)
+def test_what_is_no_request_gets_a_problem(request_text: bytes, status: int, home: Path) -> None:
+    with serving(home) as server:
+        found, headers, body = raw(server.url, request_text)
+    assert (found, headers["content-type"]) == (status, "application/problem+json")
+    assert (body["status"], body["request_id"]) == (status, headers["x-request-id"])
+
+
+def test_a_store_that_another_holds_is_one_clear_sentence(home: Path) -> None:
+    with serving(home):
+        status, words = refused(home)
+    assert status == 1
+    assert words == (
+        f"cannot open the store at {home}/store: another speck holds it; stop that one first\n"
+    )
+
+
+def test_a_port_that_another_holds_is_one_clear_sentence(home: Path, tmp_path: Path) -> None:
+    with serving(home) as server:
+        port = server.url.rpartition(":")[2]
+        status, words = refused(tmp_path / "other", SPECK_PORT=port)
+    assert status == 1
+    assert words == (
+        f"cannot listen on 127.0.0.1:{port}: Address already in use;"
+        " choose another address with SPECK_HOST and SPECK_PORT\n"
+    )
+
+
+def test_past_loopback_it_needs_a_token(home: Path) -> None:
+    status, words = refused(home, SPECK_HOST="0.0.0.0")
+    assert status == 1
+    assert words == (
+        "cannot listen on 0.0.0.0, past loopback, before a token exists: make one with"
+        " `speck token add NAME --role admin`, or set SPECK_HOST to 127.0.0.1\n"
+    )
+    clock = SystemClock()
+    records = Records.at(home / "store", clock)
+    secret = Tokens(records, clock).add("root", "admin")
+    records.store.close()
+    with serving(home, SPECK_HOST="0.0.0.0") as server:
+        headers = {"Authorization": f"Bearer {secret}"}
+        assert requests.get(f"{server.url}/sites", timeout=10).status_code == 401
+        found = requests.get(f"{server.url}/sites", headers=headers, timeout=10)
+        assert found.status_code == 200
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGTTIN", "SIGUSR2"])
+def test_signals_that_would_start_a_second_worker_are_harmless(name: str, home: Path) -> None:
+    with serving(home) as server:
+        before = server.workers()
+        server.process.send_signal(signal.Signals[name])
+        wait_for(lambda: "ignored a signal" in server.log.read_text())
+        assert requests.get(f"{server.url}/readyz", timeout=10).status_code == 200
+        assert server.workers() == before and len(before) == 1
+
+
+def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(home: Path) -> None:
+    with serving(home) as server:
+        requests.post(f"{server.url}/sites", json=SITE, timeout=10)
+        old = server.workers()
+        os.kill(old[0], signal.SIGKILL)
+        wait_for(lambda: server.log.read_text().count("speck serves at") == 2)
+        assert len(requests.get(f"{server.url}/sites", timeout=10).json()["sites"]) == 1
+        assert server.workers() != old
+
+
+def test_open_event_streams_do_not_hold_up_the_end(home: Path) -> None:
+    with serving(home) as server:
+        accept = {"Accept": "text/event-stream"}
+        with requests.get(f"{server.url}/events", headers=accept, stream=True, timeout=30) as feed:
+            parts = feed.iter_content(None)
+            assert next(parts) == b": speck\n\n"
+            requests.post(f"{server.url}/sites", json=SITE, timeout=10)
+            assert b"site edge-a registered" in next(parts)
+            server.process.send_signal(signal.SIGTERM)
+            assert list(parts) == []
+        assert server.process.wait(PATIENCE_S) == 0
+        assert "Traceback" not in server.log.read_text()
+
+
+def test_a_job_that_is_waited_for_does_not_hold_up_the_end(home: Path, tmp_path: Path) -> None:
+    """The broker of the job does not answer; the end brings its change to a safe point."""
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    _make_jar(jars / "a.jar")
+    away = {**SITE, "broker": {"kind": "mqtt", "address": f"tcp://127.0.0.1:{_free_port()}"}}
+    job = {
+        "job_name": "A",
+        "site": "edge-a",
+        "source_topic": "a",
+        "sink_topic": "b",
+        "entry_class": "package.Job",
+        "job_path": "a.jar",
+    }
+    with serving(home, SPECK_JARS=str(jars)) as server:
+        assert requests.post(f"{server.url}/sites", json=away, timeout=10).status_code == 201
+        answers: list[requests.Response] = []
+
+        waiting = Thread(
+            target=lambda: answers.append(
+                requests.post(f"{server.url}/jobs?wait=600", json=job, timeout=PATIENCE_S)
+            )
+        )
+        waiting.start()
+        wait_for(lambda: requests.get(f"{server.url}/changes", timeout=10).json()["changes"])
+        assert server.end() == 0
+        waiting.join(PATIENCE_S)
+    assert answers[0].status_code == 503
+    assert "the service is stopping" in answers[0].json()["detail"]
+
+
+def _make_jar(file: Path) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("package/Job.class", b"")
+
+
+def _free_port() -> int:
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])

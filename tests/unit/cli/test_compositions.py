@@ -1,0 +1,215 @@
+"""validate, plan, apply, rollback, destroy, history."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from binders.memory import World
+from speck.errors import EngineRefusedError
+from tests.unit.cli.conftest import COMPOSITION, Run, Server
+
+FOLDER = Path(__file__).parents[3] / "compositions"
+
+
+def engine(site: str) -> str:
+    return f"http://{site}.test:8081"
+
+
+def test_validate_without_a_service(alone: Run) -> None:
+    done = alone("validate", str(FOLDER / "traffic" / "fog.yaml"))
+    assert done.exit_code == 0
+    assert done.stdout.endswith("fog.yaml: composition traffic, 17 jobs: fine\n")
+
+
+def test_validate_tells_line_and_path(alone: Run, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(COMPOSITION.replace("  sink_topic: clean", "  sink_topics: clean"))
+    done = alone("validate", str(file))
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == [
+        f"{file}:3: error: jobs[0].sink_topic: missing",
+        f"{file}:7: error: jobs[0].sink_topics: unknown field; did you mean sink_topic?",
+    ]
+    assert done.stderr == f"error: cannot accept {file}: 2 problems\n"
+
+
+def test_validate_finds_faults_of_the_graph(alone: Run) -> None:
+    circular = COMPOSITION.replace("sink_topic: kept", "sink_topic: clean")
+    done = alone("validate", "-", "-o", "json", stdin=circular)
+    assert done.exit_code == 1
+    (found,) = json.loads(done.stdout)["files"]
+    assert found["problems"][0]["path"] == "jobs[1].sink_topic"
+    assert found["problems"][0]["line"] == 13
+
+
+def test_validate_what_is_no_yaml_at_all(alone: Run) -> None:
+    done = alone("validate", "-", stdin="jobs: [")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("stdin:")
+
+
+def test_plan_shows_what_would_change(speck: Run, chain: str) -> None:
+    done = speck("plan", chain)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "+ add     clean  edge-a  new job",
+        "+ add     keep   cloud   new job",
+        "plan: 2 to add, 0 to update, 0 to move, 0 to remove, 0 unchanged (6 operations)",
+    ]
+    assert speck("jobs", "-o", "json").stdout == '{\n  "jobs": []\n}\n'
+
+
+def test_every_sign_of_a_plan(speck: Run, chain: str) -> None:
+    assert speck("apply", "--yes", chain).exit_code == 0
+    moved = COMPOSITION.replace(
+        "site: edge-a\n  sink", "site: edge-b\n  source_site: edge-a\n  sink"
+    )
+    updated = moved.replace("  sink_topic: kept\n", "  sink_topic: kept\n  args: [x]\n")
+    third = updated.replace("inputs:", COMPOSITION[COMPOSITION.index("- job_name: keep") :], 1)
+    third = third[: third.index("inputs:")].replace("- job_name: keep", "- job_name: keep-2", 1)
+    done = speck("plan", "-", stdin=third)
+    assert done.exit_code == 0, done.stderr
+    starts = [line.split("  ")[0].strip() for line in done.stdout.splitlines()]
+    assert {"→ move", "+ add"} <= set(starts)
+    assert "edge-a → edge-b" in done.stdout
+    only = COMPOSITION[: COMPOSITION.index("- job_name: keep")] + "inputs: []\n"
+    removed = speck(
+        "plan", "-", "--operations", stdin=only.replace("sink_topic: clean", "sink_topic: x")
+    )
+    assert "- remove  keep" in removed.stdout
+    assert "~ update  clean" in removed.stdout
+    assert "[] -> #1 " in removed.stdout
+
+
+def test_detailed_exitcode(speck: Run, chain: str) -> None:
+    assert speck("plan", "--detailed-exitcode", chain).exit_code == 2
+    assert speck("apply", "-y", chain).exit_code == 0
+    same = speck("plan", "--detailed-exitcode", chain)
+    assert (same.exit_code, same.stdout) == (0, "no changes: 2 jobs as wanted\n")
+    assert speck("plan", "--detailed-exitcode", "--composition", "chain").exit_code == 0
+    assert speck("plan", "--detailed-exitcode", "nothing.yaml").exit_code == 1
+
+
+def test_plan_as_data(speck: Run, chain: str) -> None:
+    answer = json.loads(speck("plan", chain, "-o", "json").stdout)
+    assert answer["plan"]["summary"]["add"] == 2
+    assert answer["composition"] == "chain"
+
+
+def test_what_the_service_refuses_is_told_with_lines(speck: Run) -> None:
+    elsewhere = COMPOSITION.replace("site: edge-a\n  sink", "site: edge-z\n  sink")
+    done = speck("plan", "-", stdin=elsewhere)
+    assert done.exit_code == 1
+    assert "jobs[0].site (line 4)" in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_apply_shows_the_plan_and_follows(speck: Run, chain: str) -> None:
+    done = speck("apply", "--yes", chain)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "+ add     clean  edge-a  new job"
+    assert done.stdout.splitlines()[-1] == "chain revision 1 is deployed"
+    assert "start clean on edge-a: done\n" in done.stderr
+    again = speck("apply", chain)  # nothing to ask about
+    assert again.stdout.splitlines() == [
+        "no changes: 2 jobs as wanted",
+        "chain revision 1 is deployed",
+    ]
+
+
+def test_apply_asks(speck: Run, chain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    unasked = speck("apply", chain)
+    assert unasked.exit_code == 1
+    assert "stdin is no terminal; give --yes" in unasked.stderr
+    monkeypatch.setattr("speck.cli.talk.interactive", lambda: True)
+    no = speck("apply", chain, stdin="n\n")
+    assert no.exit_code == 1
+    assert "nothing was changed" in no.stderr
+    assert "chain" not in speck("status").stdout
+    yes = speck("apply", chain, stdin="y\n")
+    assert yes.exit_code == 0
+
+
+def test_apply_as_data_holds_the_outcome_alone(speck: Run) -> None:
+    done = speck("apply", "-y", "-", "-o", "json", stdin=COMPOSITION)
+    answer = json.loads(done.stdout)
+    assert (answer["revision"], answer["state"]) == (1, "done")
+    assert {o["state"] for o in answer["operations"]} == {"done"}
+    assert "+ add     clean" in done.stderr
+
+
+def test_apply_takes_json(speck: Run, tmp_path: Path) -> None:
+    file = tmp_path / "empty.json"
+    file.write_text('{\t"name": "none", "jobs": []}')
+    for given in (["plan", str(file)], ["plan", "-"]):
+        done = speck(*given, stdin=file.read_text())
+        assert done.exit_code == 0, done.stderr
+
+
+def test_no_wait(speck: Run, chain: str, server: Server) -> None:
+    done = speck("apply", "-y", "--no-wait", chain)
+    assert done.exit_code == 0
+    assert "is under way" in done.stdout
+    for running in server.service.changes.all_under_way():
+        running.over.wait(10)
+
+
+def test_a_failure_tells_what_failed_and_what_was_skipped(speck: Run, chain: str) -> None:
+    faults = World.current().engine(engine("cloud"))
+    faults.refuse("submit", 1, EngineRefusedError("cannot start it: no luck"))
+    done = speck("apply", "-y", chain)
+    assert done.exit_code == 1
+    assert "  failed  start keep on cloud: cannot start it: no luck" in done.stderr
+    assert "mend the cause and apply again" in done.stderr
+    assert "is deployed" not in done.stdout
+    mended = speck("apply", "-y", chain)
+    assert mended.exit_code == 0
+    assert "+ add     keep" in mended.stdout
+
+
+def test_a_site_that_is_away_blocks(speck: Run, chain: str, server: Server) -> None:
+    assert speck("apply", "-y", chain).exit_code == 0
+    World.current().engine(engine("cloud")).unreachable = True
+    changed = COMPOSITION.replace("  sink_topic: kept\n", "  sink_topic: kept\n  args: [x]\n")
+    done = speck("apply", "-y", "-", "--timeout", "0.5", stdin=changed)
+    assert done.exit_code == 1
+    assert "it goes on when the site is back" in done.stderr or "still runs" in done.stderr
+    (running,) = server.service.changes.all_under_way()
+    assert speck("cancel", running.change.id).exit_code == 0
+    running.over.wait(10)
+
+
+def test_rollback_and_history(speck: Run, chain: str) -> None:
+    changed = COMPOSITION.replace("  sink_topic: kept\n", "  sink_topic: kept\n  args: [x]\n")
+    assert speck("apply", "-y", chain).exit_code == 0
+    assert speck("apply", "-y", "-", stdin=changed).exit_code == 0
+    done = speck("rollback", "chain", "1", "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert "~ update  keep" in done.stdout
+    assert done.stdout.endswith("chain revision 3 is deployed\n")
+    told = json.loads(speck("history", "chain", "-o", "json").stdout)
+    assert [r["revision"] for r in told["revisions"]] == [3, 2, 1]
+    assert [c["state"] for c in told["changes"]] == ["done"] * 3
+    assert "REVISION" in speck("history", "chain").stdout
+    assert speck("rollback", "chain", "9", "--yes").exit_code == 1
+
+
+def test_destroy(speck: Run, chain: str) -> None:
+    assert speck("apply", "-y", chain).exit_code == 0
+    assert speck("destroy", "chain").exit_code == 1  # nobody can be asked
+    done = speck("destroy", "chain", "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == "composition chain is gone\n"
+    assert "- remove  clean  edge-a" in done.stderr
+    assert speck("destroy", "chain", "--yes").exit_code == 1
+
+
+def test_destroy_without_drain(speck: Run, chain: str) -> None:
+    assert speck("apply", "-y", chain).exit_code == 0
+    done = speck("destroy", "chain", "--yes", "--no-drain", "-o", "json")
+    kinds = {o["kind"] for o in json.loads(done.stdout)["operations"]}
+    assert "drain" not in kinds
+    assert "cancel" in kinds

@@ -1,0 +1,173 @@
+"""fog and replay: that the options reach what does the work, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speck.fog.publisher import ReplayOptions
+from speck.fog.replay import Summary
+from speck.fog.sites import Fog, ProcessStatus, SiteStatus
+from speck.fog.state import SiteRecord
+from tests.memory_fog import site_body
+from tests.unit.cli.conftest import Run, Server
+
+SITE = SiteRecord("edge-q", "edge", "127.1.2.3", 1883, 8081, 8)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What was asked of a fog of one site that is never really started."""
+    asked: list[tuple[Any, ...]] = []
+
+    def up(self: Fog, *args: Any, progress: Any) -> tuple[SiteRecord, ...]:
+        asked.append(args)
+        progress("edge-q")
+        return (SITE,)
+
+    def down(self: Fog, *, keep: bool) -> int:
+        asked.append((keep,))
+        return 2
+
+    def status(self: Fog) -> list[SiteStatus]:
+        processes = (
+            ProcessStatus("broker", 11, True, 5.04),
+            ProcessStatus("engine", 12, True, 300.0),
+        )
+        return [SiteStatus("edge-q", "edge", "http://e", "tcp://b", processes, 8, 7)]
+
+    monkeypatch.setattr(Fog, "up", up)
+    monkeypatch.setattr(Fog, "status", status)
+    monkeypatch.setattr(Fog, "sites", lambda _: (SITE,))
+    monkeypatch.setattr(Fog, "site_bodies", lambda _: [site_body("edge-q")])
+    monkeypatch.setattr(Fog, "down", down)
+    return asked
+
+
+def test_up_registers_the_sites(speck: Run, calls: list[Any], server: Server) -> None:
+    done = speck("fog", "up")
+    assert done.exit_code == 0, done.stderr
+    assert calls == [(3, 8, 24, 1, "single")]
+    assert f"1 sites are registered at {server.url}" in done.stderr
+    assert "edge-q" in speck("site", "list").stdout
+    assert speck("fog", "up").exit_code == 0  # the same sites again
+
+
+def test_up_without_a_service_says_how_to_register(alone: Run, calls: list[Any]) -> None:
+    options = ("--edges", "1", "--slots", "2", "--cloud-slots", "3", "--clouds", "2")
+    done = alone("fog", "up", *options, "--runtime", "cluster")
+    assert done.exit_code == 0
+    assert calls == [(1, 2, 3, 2, "cluster")]
+    assert "then register the sites with `speck fog register`" in done.stderr
+    assert alone("fog", "register").exit_code == 1
+
+
+def test_status_and_down(alone: Run, calls: list[Any]) -> None:
+    told = alone("fog", "status").stdout
+    assert "edge-q  edge  up     7     8      305" in told
+    assert "broker:11 engine:12" in told
+    assert told.endswith("memory in all: 305 MB\n")
+    data = json.loads(alone("fog", "status", "-o", "json").stdout)
+    assert data["rss_mb"] == 305.0
+    assert data["sites"][0]["state"] == "up"
+    assert alone("fog", "down", "--keep").stderr == "2 processes ended\n"
+    assert calls == [(True,)]
+
+
+def test_a_fog_that_is_down(alone: Run) -> None:
+    assert alone("fog", "status").stdout == "the fog is down\n"
+    assert "bring one up" in alone("fog", "register").stderr
+
+
+TRACE = """\
+stream,time_s,sensor_id,vehicle_id,speed_mps,length_m,vehicle_type
+A1,1.0,A1-01,v1,10.0,4.5,car
+B1,2.0,B1-01,v2,10.0,4.5,car
+"""
+
+
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> list[ReplayOptions]:
+    """The options of each replay; nothing is published."""
+    made: list[ReplayOptions] = []
+
+    class Fake:
+        cancelled = False
+
+        def __init__(self, rows: Any, options: ReplayOptions, **_: Any):
+            made.append(options)
+
+        def run(self) -> Summary:
+            return Summary(2, 0, 2, 0, 0, 0.25, cancelled=len(made) > 1)
+
+    monkeypatch.setattr("speck.fog.replay.Replay", Fake)
+    return made
+
+
+def test_replay_goes_to_the_registered_sites(
+    speck: Run, replays: list[ReplayOptions], tmp_path: Path
+) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE)
+    done = speck("replay", "trace.csv", "--rate", "100", "--copies", "2", "-o", "json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["published"] == 2
+    (options,) = replays
+    assert options.brokers == {"A": "tcp://edge-a.test:1883", "B": "tcp://edge-b.test:1883"}
+    assert (options.rate, options.copies, options.readers) == (100, 2, "some")
+    cancelled = speck("replay", "trace.csv")
+    assert cancelled.exit_code == 1
+    assert "ended early" in cancelled.stderr
+
+
+def test_replay_without_a_service(alone: Run, replays: list[ReplayOptions], tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE)
+    given = ("--broker", "A=tcp://a:1", "--broker", "B=tcp://b:1")
+    done = alone("replay", "trace.csv", *given)
+    assert done.exit_code == 0, done.stderr
+    assert replays[0].brokers == {"A": "tcp://a:1", "B": "tcp://b:1"}
+    assert "cannot reach speck" in alone("replay", "trace.csv").stderr
+    assert alone("replay", "trace.csv", "--broker", "A").exit_code == 1
+    assert "no such file" in alone("replay", "nothing.csv").stderr
+
+
+def test_replay_names_the_site_that_is_missing(
+    speck: Run, replays: list[ReplayOptions], tmp_path: Path
+) -> None:
+    (tmp_path / "trace.csv").write_text(TRACE.replace("B1", "Z1"))
+    done = speck("replay", "trace.csv")
+    assert done.exit_code == 1
+    assert "give --broker Z=tcp://host:port" in done.stderr
+    named = speck("replay", "trace.csv", "--broker", "Z=cloud")
+    assert named.exit_code == 0, named.stderr
+    assert replays[0].brokers["Z"] == "tcp://cloud.test:1883"
+
+
+def test_replay_uses_the_credentials_of_the_home(
+    speck: Run, server: Server, replays: list[ReplayOptions], tmp_path: Path
+) -> None:
+    body = site_body("edge-s")
+    body["broker"]["credentials"] = "edge-s"
+    (tmp_path / "site.json").write_text(json.dumps(body))
+    assert speck("site", "add", "-f", "site.json").exit_code == 0
+    (tmp_path / "trace.csv").write_text(TRACE.replace("A1", "S1"))
+    missing = speck("replay", "trace.csv")
+    assert "cannot read the credentials" in missing.stderr
+    folder = tmp_path / "offline" / "credentials"
+    folder.mkdir(parents=True)
+    file = folder / "edge-s"
+    file.write_text("user=u\npassword=p=q\nca=ca.pem\n")
+    file.chmod(0o644)
+    assert f"run: chmod 0600 {file}" in speck("replay", "trace.csv").stderr
+    file.chmod(0o600)
+    assert speck("replay", "trace.csv").exit_code == 0
+    assert replays[0].logins is not None
+    assert replays[0].logins["S"].password == "p=q"
+    assert replays[0].logins["S"].ca == folder / "ca.pem"
+    file.write_text("user=u\npassword=p=q\naddress=tcp://elsewhere:1883\n")
+    foreign = speck("replay", "trace.csv")
+    assert foreign.exit_code == 1
+    assert "they are for tcp://elsewhere:1883" in foreign.stderr
+    assert len(replays) == 1

@@ -1,0 +1,223 @@
+"""status, jobs, job, logs, sites, artifacts, tokens, backup and restore."""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from speck.errors import UnreachableError
+from speck.store import Store
+from tests.memory_fog import site_body
+from tests.unit.cli.conftest import Run, Server
+
+
+@pytest.fixture
+def deployed(speck: Run, chain: str) -> Run:
+    assert speck("apply", "-y", chain).exit_code == 0
+    return speck
+
+
+def test_status(deployed: Run) -> None:
+    told = deployed("status").stdout
+    assert "edge-a  edge   up" in told
+    assert "chain  1         1         2     2 running" in told
+    assert "clean  chain        edge-a  running  1        raw     clean" in told
+    one = json.loads(deployed("status", "chain", "-o", "json").stdout)
+    assert [site["name"] for site in one["sites"]] == ["cloud", "edge-a"]
+    assert [job["job_name"] for job in one["jobs"]] == ["clean", "keep"]
+    assert deployed("status", "nothing").exit_code == 1
+
+
+def test_jobs_are_filtered(deployed: Run) -> None:
+    found = yaml.safe_load(deployed("jobs", "--site", "cloud", "-o", "yaml").stdout)
+    assert [job["job_name"] for job in found["jobs"]] == ["keep"]
+    assert deployed("jobs", "--state", "failed").stdout == "no jobs\n"
+    wrong = deployed("jobs", "--state", "happy")
+    assert wrong.exit_code == 1
+    assert "is none of" in wrong.stderr
+
+
+def test_job(deployed: Run) -> None:
+    told = deployed("job", "keep").stdout
+    assert "state          running" in told
+    assert "source_topic   clean" in told
+    assert "exceptions" in json.loads(deployed("job", "keep", "-o", "json").stdout)
+    missing = deployed("job", "nothing")
+    assert missing.stderr == "error: cannot find job 'nothing'\n"
+
+
+def test_logs(deployed: Run) -> None:
+    told = deployed("logs", "chain").stdout.splitlines()
+    assert told[-1].endswith("change of chain done")
+    assert len(deployed("logs", "-n", "2").stdout.splitlines()) == 2
+    events = json.loads(deployed("logs", "--job", "keep", "-o", "json").stdout)["events"]
+    assert {event["job_name"] for event in events} == {"keep"}
+    after = json.loads(deployed("logs", "-o", "json").stdout)["events"][-1]["id"]
+    assert deployed("logs", "--after", str(after)).stdout == ""
+
+
+def test_logs_follow_through_pages_and_a_restart(
+    deployed: Run, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = server.service.records
+    looks = 0
+
+    def sleep(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks > 1:
+            raise KeyboardInterrupt
+        for number in range(1100):
+            records.write(records.event("test", f"thing {number} \x1b[31m"))
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    done = deployed("logs", "-f", "-n", "0")
+    assert done.exit_code == 130
+    lines = done.stdout.splitlines()
+    assert len(lines) == 1100
+    assert lines[-1].endswith("thing 1099 \N{REPLACEMENT CHARACTER}[31m")
+
+
+def test_sites(speck: Run, tmp_path: Path) -> None:
+    file = tmp_path / "more.json"
+    file.write_text(json.dumps([site_body("edge-c"), site_body("edge-d")]))
+    done = speck("site", "add", "-f", str(file))
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr == "site edge-c registered\nsite edge-d registered\n"
+    assert speck("site", "add", "-f", str(file)).stderr.startswith("site edge-c is there")
+    assert "edge-d" in speck("site", "list").stdout
+    assert "memory http://edge-c.test:8081" in speck("site", "show", "edge-c").stdout
+    assert speck("site", "remove", "edge-c", "--yes").exit_code == 0
+    assert speck("site", "show", "edge-c").exit_code == 1
+
+
+def test_a_site_by_its_addresses(speck: Run) -> None:
+    given = (
+        *("site", "add", "edge-z", "--engine", "http://z:8081", "--engine-kind", "memory"),
+        *("--broker", "tcp://z", "--broker-kind", "memory", "--uplink-mbps", "10"),
+        *("--label", "room=4", "-o", "json"),
+    )
+    done = speck(*given)
+    assert done.exit_code == 0, done.stderr
+    (site,) = json.loads(done.stdout)["sites"]
+    assert (site["tier"], site["uplink_mbps"], site["labels"]) == ("edge", 10, {"room": "4"})
+    taken = speck(*given, "--tier", "cloud")
+    assert "change it with PUT" in taken.stderr
+    assert speck(*given, "--tier", "cloud", "--replace").exit_code == 0
+    assert speck("site", "add", "edge-y").exit_code == 1
+    assert speck("site", "add", "edge-y", "--label", "x").exit_code == 1
+    assert speck("site", "add").exit_code == 1
+
+
+def test_site_check_fails_on_errors_only(speck: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert speck("site", "check").stdout.splitlines() == [
+        "cloud: fine",
+        "edge-a: fine",
+        "edge-b: fine",
+    ]
+    finding = {
+        "part": "broker",
+        "severity": "warning",
+        "setting": "persistence",
+        "found": "false",
+        "why": "queues are lost",
+        "mend": "persistence true",
+    }
+    answer = {"name": "edge-a", "ok": True, "findings": [finding]}
+    monkeypatch.setattr("speck.client.Client.check_site", lambda *_: answer)
+    warned = speck("site", "check", "edge-a")
+    assert warned.exit_code == 0
+    assert warned.stdout.splitlines() == [
+        "edge-a:",
+        "  warning: broker persistence: false; queues are lost",
+        "    mend: persistence true",
+    ]
+    finding["severity"] = "error"
+    assert speck("site", "check", "edge-a").exit_code == 1
+
+
+def test_artifacts(speck: Run, tmp_path: Path) -> None:
+    jar = tmp_path / "job.jar"
+    jar.write_bytes(b"x" * 3_000_000)
+    done = speck("artifacts", "push", str(jar))
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("artifact:")
+    assert done.stderr == "sent 3000000 bytes\n"
+    assert speck("artifacts", "push", str(jar)).stderr == "it was there already\n"
+    assert done.stdout.strip() in speck("artifacts", "list").stdout
+    assert speck("artifacts", "push", "nothing.jar").exit_code == 1
+
+
+def test_tokens_over_http(speck: Run, tmp_path: Path) -> None:
+    made = speck("token", "add", "boss", "--role", "admin")
+    assert made.exit_code == 0, made.stderr
+    secret = made.stdout.strip()
+    refused = speck("jobs")
+    assert refused.exit_code == 1
+    assert "(here: by SPECK_TOKEN or --token-file)" in refused.stderr
+    assert speck("jobs", SPECK_TOKEN=secret).exit_code == 0
+    (tmp_path / "secret").write_text(f"{secret}\n")
+    assert speck("jobs", "--token-file", "secret").exit_code == 0
+    assert speck("jobs", "--token-file", "none").exit_code == 1
+    assert "boss  admin" in speck("token", "list", SPECK_TOKEN=secret).stdout
+    assert speck("token", "remove", "boss", SPECK_TOKEN=secret).exit_code == 0
+    assert speck("jobs").exit_code == 0
+
+
+def test_the_first_token_needs_no_service(alone: Run, tmp_path: Path) -> None:
+    done = alone("token", "add", "boss", "--role", "admin")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("speck_")
+    assert len(done.stdout.splitlines()) == 1
+    assert "boss" in alone("token", "list").stdout
+    assert "boss" in alone("token", "list", "--home", str(tmp_path / "offline")).stdout
+    assert alone("token", "remove", "boss").exit_code == 0
+    assert alone("token", "list").stdout == "no tokens\n"
+    assert alone("token", "add", "site", "--role", "site").exit_code == 1
+
+
+def test_a_far_service_is_never_replaced_by_the_store_here(alone: Run, tmp_path: Path) -> None:
+    done = alone("token", "add", "x", "--role", "admin", SPECK_SERVER="http://speck.invalid:1")
+    assert done.exit_code == 1
+    assert "is the address right?" in done.stderr
+    assert not (tmp_path / "offline").exists()
+
+
+def test_a_store_in_use_is_left_alone(speck: Run, server: Server) -> None:
+    home = str(server.service.config.home)
+    done = speck("token", "add", "x", "--role", "admin", "--home", home)
+    assert done.exit_code == 1
+    assert "another speck holds it" in done.stderr
+
+
+def test_backup_and_restore(deployed: Run, alone: Run, tmp_path: Path) -> None:
+    done = deployed("backup", "saved.gz")
+    assert done.exit_code == 0, done.stderr
+    saved = tmp_path / "saved.gz"
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+    assert deployed("backup", "-").stdout_bytes[:2] == saved.read_bytes()[:2]
+    assert deployed("backup", "no/such/folder/x").exit_code == 1
+    restored = alone("restore", "saved.gz", "--home", str(tmp_path / "new"))
+    assert restored.exit_code == 0, restored.stderr
+    store = Store.open(tmp_path / "new" / "store")
+    assert store.get("head/chain") is not None
+    store.close()
+    assert alone("restore", "saved.gz", "--home", str(tmp_path / "new")).exit_code == 1
+    assert alone("restore", "nothing.gz").exit_code == 1
+
+
+def test_a_cut_backup_leaves_no_file(
+    speck: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(_: object):  # type: ignore[no-untyped-def]
+        yield b"half"
+        raise UnreachableError("cannot read the whole backup: cut")
+
+    monkeypatch.setattr("speck.client.Client.backup", cut)
+    assert speck("backup", "saved.gz").exit_code == 1
+    assert not list(tmp_path.glob("*saved.gz*"))

@@ -1,0 +1,169 @@
+"""Help, errors and exit statuses of the whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from speck.cli.main import _LAZY, root
+from tests.unit.cli.conftest import Run
+
+HEAVY = ("flask", "requests", "rich", "marshmallow", "plyvel", "paho", "yaml", "gunicorn")
+
+LISTED = {
+    "serve",
+    "fog",
+    "site",
+    "validate",
+    "plan",
+    "apply",
+    "status",
+    "jobs",
+    "job",
+    "logs",
+    "history",
+    "rollback",
+    "destroy",
+    "artifacts",
+    "token",
+    "replay",
+    "backup",
+    "restore",
+    "completion",
+}
+
+
+@pytest.mark.parametrize("args", [["--help"], ["apply", "--help"], ["fog", "up", "--help"]])
+def test_help_imports_nothing_heavy(args: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from speck.cli.main import root\n"
+        f"try: root.main({args!r}, prog_name='speck')\n"
+        "except SystemExit as end: assert end.code == 0, end.code\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Usage: speck")
+    assert done.stderr.strip() == "[]"
+
+
+def test_help_lists_every_command(alone: Run) -> None:
+    told = alone("--help").stdout
+    listed = [line.split()[0] for line in told.split("Commands:\n")[1].splitlines()]
+    assert listed == list(_LAZY)
+    assert set(listed) >= LISTED
+    assert "..." not in told.split("Commands:\n")[1]
+
+
+def commands(group: click.Group, path: tuple[str, ...]) -> list[tuple[str, ...]]:
+    ctx = click.Context(group)
+    found: list[tuple[str, ...]] = []
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None, name
+        found.append((*path, name))
+        if isinstance(command, click.Group):
+            found += commands(command, (*path, name))
+    return found
+
+
+@pytest.mark.parametrize("path", commands(root, ()), ids=" ".join)
+def test_every_command_has_help(path: tuple[str, ...], alone: Run) -> None:
+    done = alone(*path, "--help")
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"Usage: speck {' '.join(path)}")
+
+
+def test_version(alone: Run) -> None:
+    assert alone("--version").stdout.startswith("speck 0.")
+
+
+def test_wrong_usage_exits_with_1(alone: Run) -> None:
+    for args in (["nonsense"], ["plan"], ["site", "show"], ["-o", "xml", "jobs"]):
+        done = alone(*args)
+        assert done.exit_code == 1, args
+        assert "Usage: speck" in done.stderr
+        assert done.stdout == ""
+
+
+def test_says_how_to_start_a_missing_server(alone: Run) -> None:
+    done = alone("status")
+    assert done.exit_code == 1
+    assert done.stderr == (
+        "error: cannot reach speck at http://127.0.0.1:1: Connection refused;"
+        " start it with `speck serve`\n"
+    )
+
+
+def test_an_unforeseen_error_shows_no_traceback(
+    alone: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr("speck.client.Client.sites", fails)
+    done = alone("site", "list")
+    assert done.exit_code == 1
+    assert done.stderr == (
+        "error: cannot carry on: RuntimeError: out of luck (SPECK_DEBUG=1 shows where)\n"
+    )
+    debugged = alone("site", "list", SPECK_DEBUG="1")
+    assert isinstance(debugged.exception, RuntimeError)
+
+
+def test_options_stand_before_or_after_the_command(speck: Run, server: object) -> None:
+    url = getattr(server, "url")  # noqa: B009
+    nowhere = "http://127.0.0.1:1"
+    before = speck("--server", url, "-o", "json", "jobs", SPECK_SERVER=nowhere)
+    after = speck("jobs", "--server", url, "-o", "json", SPECK_SERVER=nowhere)
+    assert before.exit_code == after.exit_code == 0
+    assert before.stdout == after.stdout == '{\n  "jobs": []\n}\n'
+
+
+def test_refuses_a_server_that_is_no_address(alone: Run) -> None:
+    done = alone("jobs", "--server", "localhost:8080")
+    assert "cannot use 'localhost:8080' as the service's address" in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str, alone: Run) -> None:
+    done = alone("completion", shell)
+    assert done.exit_code == 0
+    assert f"_SPECK_COMPLETE={shell}_complete" in done.stdout
+
+
+def test_completes_commands_and_names(speck: Run, alone: Run) -> None:
+    asked = {"_SPECK_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
+    done = speck(COMP_WORDS="speck site show edge", **asked)
+    assert done.stdout.split() == ["plain,edge-a", "plain,edge-b"]
+    assert alone(COMP_WORDS="speck site show edge", **asked).stdout.strip() == ""
+
+
+def test_ctrl_c_ends_with_130(alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("speck.client.Client.sites", interrupted)
+    assert alone("site", "list").exit_code == 130
+
+
+def test_serve_takes_options_over_the_environment(
+    alone: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from speck.config import Config
+
+    served: list[Config] = []
+    monkeypatch.setattr("speck.server.serve", served.append)
+    done = alone(
+        "serve", "--port", "0", "--jars", "a", "--jars", "b", SPECK_PORT="9", SPECK_HOST="127.0.0.9"
+    )
+    assert done.exit_code == 0, done.stderr
+    (config,) = served
+    assert (config.port, config.host, config.home) == (0, "127.0.0.9", tmp_path / "offline")
+    assert config.jar_folders == (tmp_path / "a", tmp_path / "b")
+    wrong = alone("serve", SPECK_PORT="many")
+    assert "cannot read SPECK_PORT" in wrong.stderr

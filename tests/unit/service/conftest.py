@@ -1,0 +1,20 @@
+"""A service over three memory sites, for all tests of the use cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from speck.service import Service
+from tests.memory_fog import memory_service, site_body
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """edge-a, edge-b and cloud share storage; edge-c has its own."""
+    alone = {**site_body("edge-c"), "labels": {}}
+    sites = [site_body(name) for name in ("edge-a", "edge-b", "cloud")]
+    with memory_service(tmp_path, [*sites, alone]) as service:
+        yield service

@@ -1,0 +1,67 @@
+"""What an engine or broker cannot do is refused before anything moves, or done without."""
+
+from __future__ import annotations
+
+import pytest
+
+from binders.memory import World
+from speck.binding import BrokerCapability, EngineCapability
+from speck.errors import ConflictError, InvalidError
+from speck.service import Service
+from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, job, job_body
+
+
+def without(service: Service, *missing: EngineCapability) -> None:
+    service.connections.close()  # a binder tells its capabilities when it is opened
+    engine("edge-a").capabilities = frozenset(EngineCapability) - set(missing)
+
+
+def test_an_engine_without_savepoints_takes_only_stateless_jobs(service: Service) -> None:
+    without(service, EngineCapability.SAVEPOINTS)
+    with pytest.raises(InvalidError) as refused:
+        service.compositions.apply(composition(job_body("B", "cloud"), job_body("A")), DONE)
+    (problem,) = refused.value.problems
+    assert problem.path == "jobs[1].upgrade"
+    assert problem.message == (
+        "the engine of site edge-a keeps no state on request; set upgrade: stateless"
+    )
+    with pytest.raises(InvalidError) as refused:
+        service.jobs.post(job("A"), LIMIT_S)
+    assert [problem.path for problem in refused.value.problems] == ["upgrade"]
+
+
+def test_on_an_engine_without_savepoints_a_job_is_cancelled_not_stopped(service: Service) -> None:
+    without(service, EngineCapability.SAVEPOINTS)
+    service.jobs.post(job("A", upgrade="stateless"), LIMIT_S)
+    updated = service.jobs.put("A", job("A", upgrade="stateless", args=["--x"]), LIMIT_S)
+    assert updated.body["attempt"] == 2
+    assert engine("edge-a").count("stop") == 0
+    assert engine("edge-a").count("cancel") == 1
+    with pytest.raises(ConflictError, match="the engine of site edge-a keeps no state on request"):
+        service.jobs.savepoint("A", LIMIT_S)
+
+
+def test_what_an_engine_cannot_try_is_not_tried(service: Service) -> None:
+    without(service, EngineCapability.TRY_MAIN)
+    service.jobs.post(job("A"), LIMIT_S)
+    service.jobs.put("A", job("A", args=["--x"]), LIMIT_S)
+    assert engine("edge-a").count("try_main") == 0
+    assert [j["attempt"] for j in service.jobs.all()] == [2]
+
+
+def test_a_broker_without_sessions_carries_only_what_may_be_lost(service: Service) -> None:
+    service.connections.close()
+    World.current().broker("tcp://cloud.test:1883").capabilities = frozenset(
+        {BrokerCapability.NUMBERS}
+    )
+    with pytest.raises(InvalidError) as refused:
+        service.jobs.post(job("A", source_site="cloud"), LIMIT_S)
+    (problem,) = refused.value.problems
+    assert problem.path == "delivery"
+    assert problem.message == (
+        "the broker of site cloud keeps nothing for a reader that is away;"
+        " set delivery: at_most_once"
+    )
+    allowed = job("A", source_site="cloud", delivery="at_most_once")
+    assert service.jobs.post(allowed, LIMIT_S).status == 201
+    assert broker("cloud").count("reserve") == 1

@@ -1,0 +1,530 @@
+"""Compositions: desired state in, change out."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from binders.memory import World
+from speck.change import ChangeState
+from speck.errors import (
+    ConflictError,
+    EngineRefusedError,
+    InvalidError,
+    NotFoundError,
+    StaleRevisionError,
+    UnreachableError,
+)
+from speck.model import JsonObject
+from speck.service import Service
+from speck.service.compositions import Request
+from speck.service.jobs import Answer
+from tests.memory_fog import make_jar
+from tests.service_helpers import (
+    DONE,
+    LIMIT_S,
+    broker,
+    composition,
+    engine,
+    everything,
+    job,
+    job_body,
+    look_anew,
+    reopened,
+    wait_until,
+)
+
+A, B = job_body("A"), job_body("B", "cloud")
+
+
+def states(service: Service) -> dict[str, str]:
+    return {job["job_name"]: job["state"] for job in service.jobs.all()}
+
+
+def change_is(service: Service, change: str, state: ChangeState) -> bool:
+    return bool(service.changes.get(change)["state"] == state)
+
+
+def test_apply_makes_the_composition_true(service: Service) -> None:
+    answer = service.compositions.apply(composition(A, B), DONE)
+    assert answer.status == 200
+    assert answer.body["state"] == "done"
+    assert answer.body["revision"] == 1
+    assert states(service) == {"A": "running", "B": "running"}
+    shown = service.compositions.get("c")
+    assert shown["desired"]["revision"] == shown["deployed"]["revision"] == 1
+
+
+def test_applying_the_same_again_does_nothing_and_is_no_new_revision(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    again = service.compositions.apply(composition(B, A), DONE)
+    assert again.body["plan"]["operations"] == []
+    assert engine("edge-a").count("submit") == 1
+    third = service.compositions.apply(composition(B, A), DONE)
+    assert third.body["revision"] == again.body["revision"]
+
+
+def test_a_dry_run_tells_the_plan_and_changes_nothing(service: Service) -> None:
+    before = everything(service)
+    answer = service.compositions.apply(composition(A), Request(dry_run=True))
+    assert answer.status == 200
+    assert answer.body["change"] is None
+    assert answer.body["plan"]["summary"]["add"] == 1
+    assert everything(service) == before
+
+
+def test_while_a_change_runs_another_is_refused_with_its_id(service: Service) -> None:
+    engine("edge-a").hold_starts = True
+    first = service.compositions.apply(composition(A), Request())
+    assert first.status == 202
+    for call in (
+        lambda: service.compositions.apply(composition(A, B), DONE),
+        lambda: service.compositions.delete("c", LIMIT_S),
+    ):
+        with pytest.raises(ConflictError) as refused:
+            call()
+        assert refused.value.change == first.body["change"]
+        assert str(refused.value) == (
+            f"cannot change composition 'c': change {first.body['change']} is under way"
+        )
+    engine("edge-a").let_go()
+
+
+def test_an_apply_that_waits_keeps_nobody_else_waiting(service: Service) -> None:
+    engine("edge-a").hold_starts = True
+    waiting = threading.Thread(target=service.compositions.apply, args=(composition(A), DONE))
+    waiting.start()
+    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    other = service.compositions.apply(composition(B, name="other"), DONE)
+    assert other.body["state"] == "done"
+    with pytest.raises(ConflictError, match="is under way"):
+        service.compositions.apply(composition(A), DONE)
+    engine("edge-a").let_go()
+    waiting.join(LIMIT_S)
+    assert states(service) == {"A": "running", "B": "running"}
+
+
+def blocked(service: Service) -> JsonObject:
+    """A change of `c` that waits for edge-a, which is silent."""
+    engine("edge-a").unreachable = True
+    body = service.compositions.apply(composition(A), Request()).body
+    wait_until(lambda: change_is(service, body["change"], ChangeState.BLOCKED))
+    return body
+
+
+def test_a_blocked_change_goes_on_when_its_site_answers(service: Service) -> None:
+    body = blocked(service)
+    (shown,) = service.jobs.all()
+    assert shown["state"] == "unreachable"
+    assert shown["error"] == "cannot reach http://edge-a.test:8081: made unreachable by a test"
+    engine("edge-a").unreachable = False
+    wait_until(lambda: change_is(service, body["change"], ChangeState.DONE))
+    assert states(service) == {"A": "running"}
+
+
+def test_a_blocked_change_is_superseded_and_the_new_one_inherits(service: Service) -> None:
+    first = blocked(service)
+    second = service.compositions.apply(composition(B), DONE)
+    assert second.body["state"] == "done"
+    old = service.changes.get(first["change"])
+    assert old["state"] == "cancelled"
+    assert old["superseded_by"] == second.body["change"]
+    assert states(service) == {"B": "running"}
+    assert broker("edge-a").sessions == {}
+
+
+def test_a_deletion_supersedes_a_blocked_change(service: Service) -> None:
+    first = blocked(service)
+    engine("edge-a").unreachable = False
+    engine("edge-a").refuse("upload", 10**6, UnreachableError("cannot reach edge-a"))
+    service.compositions.delete("c", LIMIT_S)
+    old = service.changes.get(first["change"])
+    if old["state"] == "cancelled":  # or edge-a was quicker
+        assert old["superseded_by"] is not None
+    assert states(service) == {}
+
+
+def test_what_is_refused_does_not_end_the_blocked_change(service: Service) -> None:
+    first = blocked(service)
+    with pytest.raises(InvalidError):
+        service.compositions.apply(composition(job_body("A", "nowhere")), DONE)
+    assert change_is(service, first["change"], ChangeState.BLOCKED)
+
+
+def test_if_match_of_another_revision_is_stale(service: Service) -> None:
+    service.compositions.apply(composition(A), DONE)
+    service.compositions.apply(composition(A, B), Request(wait_s=LIMIT_S, if_match=1))
+    with pytest.raises(StaleRevisionError) as refused:
+        service.compositions.apply(composition(A), Request(if_match=1))
+    assert str(refused.value) == (
+        "cannot change composition 'c': If-Match names revision 1, the newest is 2; read it again"
+    )
+    assert states(service) == {"A": "running", "B": "running"}
+
+
+def test_an_idempotency_key_replays_the_first_answer(service: Service) -> None:
+    request = Request(wait_s=LIMIT_S, idempotency_key="k-1")
+    first = service.compositions.apply(composition(A), request)
+    service.compositions.apply(composition(A, B), DONE)
+    again = service.compositions.apply(composition(A), request)
+    assert (again.status, again.body["state"]) == (200, "done")
+    assert again.body["change"] == first.body["change"]
+    unwaited = service.compositions.apply(composition(A), Request(idempotency_key="k-1"))
+    assert (unwaited.status, "state" in unwaited.body) == (202, False)
+    assert unwaited.location == f"/changes/{first.body['change']}"
+    assert states(service) == {"A": "running", "B": "running"}
+
+
+def test_a_replay_waits_for_the_change_that_it_names(service: Service) -> None:
+    engine("edge-a").hold_starts = True
+    first = service.compositions.apply(composition(A), Request(idempotency_key="k-1"))
+    answers: list[Answer] = []
+    request = Request(wait_s=LIMIT_S, idempotency_key="k-1")
+    waiting = threading.Thread(
+        target=lambda: answers.append(service.compositions.apply(composition(A), request))
+    )
+    waiting.start()
+    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    engine("edge-a").let_go()
+    waiting.join(LIMIT_S)
+    (again,) = answers
+    assert (again.status, again.body["state"]) == (200, "done")
+    assert again.body["change"] == first.body["change"]
+
+
+def test_an_idempotency_key_is_kept_for_a_day(service: Service) -> None:
+    request = Request(wait_s=LIMIT_S, idempotency_key="k-1")
+    first = service.compositions.apply(composition(A), request)
+    ((key, record),) = service.records.store.scan("idem/")
+    service.records.write({key: {**record, "at": "2020-01-01T00:00:00.000Z"}})
+    again = service.compositions.apply(composition(A), request)
+    assert again.body["change"] != first.body["change"]
+
+
+def test_an_idempotency_key_with_another_body_is_refused(service: Service) -> None:
+    service.compositions.apply(composition(A), Request(wait_s=LIMIT_S, idempotency_key="k-1"))
+    with pytest.raises(ConflictError) as refused:
+        service.compositions.apply(composition(B), Request(idempotency_key="k-1"))
+    assert str(refused.value) == "cannot use Idempotency-Key 'k-1': it came with another body"
+
+
+def test_a_job_posted_alone_is_taken_in_only_when_told_to(service: Service) -> None:
+    alone = service.jobs.post(job("A"), LIMIT_S).body
+    with pytest.raises(ConflictError) as refused:
+        service.compositions.apply(composition(A), DONE)
+    assert str(refused.value) == (
+        "cannot apply composition 'c': job 'A' was posted alone; apply with ?adopt=true to take"
+        " it in"
+    )
+    answer = service.compositions.apply(composition(A), Request(wait_s=LIMIT_S, adopt=True))
+    assert answer.body["plan"]["operations"] == []
+    adopted = service.jobs.get("A")
+    assert adopted["engine_job_id"] == alone["engine_job_id"]
+    assert adopted["composition"] == "c"
+    service.compositions.delete("c", LIMIT_S)
+    assert engine("edge-a").running() == []
+    assert broker("edge-a").sessions == {}
+
+
+def test_a_dry_run_of_an_adoption_plans_as_the_real_one(service: Service) -> None:
+    service.jobs.post(job("A"), LIMIT_S)
+    before = everything(service)
+    dry = service.compositions.apply(composition(A), Request(dry_run=True, adopt=True))
+    assert dry.body["plan"]["operations"] == []
+    assert everything(service) == before
+
+
+def test_an_adoption_that_is_refused_leaves_the_job_alone(service: Service) -> None:
+    service.jobs.post(job("A"), LIMIT_S)
+    before = everything(service)
+    with pytest.raises(InvalidError):
+        faulty = composition(A, job_body("B", "nowhere"))
+        service.compositions.apply(faulty, Request(adopt=True))
+    assert everything(service) == before
+    assert service.jobs.delete("A", LIMIT_S).status == 204
+
+
+def test_an_adopted_job_never_gets_an_id_that_was_used(service: Service) -> None:
+    adopting = Request(wait_s=LIMIT_S, adopt=True)
+    for args in ([], ["--x"], ["--y"]):
+        service.compositions.apply(composition({**A, "args": args}), DONE)
+    service.compositions.delete("c", LIMIT_S)
+    service.jobs.post(job("A"), LIMIT_S)
+    service.compositions.apply(composition(A), adopting)
+    answer = service.compositions.apply(composition({**A, "args": ["--z"]}), DONE)
+    assert answer.body["state"] == "done"
+    assert service.jobs.get("A")["attempt"] == 4
+
+
+def test_a_job_name_belongs_to_one_composition(service: Service) -> None:
+    service.compositions.apply(composition(A), DONE)
+    with pytest.raises(ConflictError) as refused:
+        service.compositions.apply(composition(A, name="other"), DONE)
+    assert str(refused.value) == (
+        "cannot apply composition 'other': composition 'c' owns job 'A'; choose another name"
+    )
+
+
+def test_a_name_is_free_again_only_when_its_job_is_gone(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    engine("edge-a").unreachable = True
+    service.compositions.apply(composition(B), Request())
+    with pytest.raises(ConflictError, match="composition 'c' owns job 'A'"):
+        service.compositions.apply(composition(A, name="other"), DONE)
+    engine("edge-a").unreachable = False
+    wait_until(lambda: service.changes.under_way("c") is None)
+    answer = service.compositions.apply(composition(A, name="other"), DONE)
+    assert answer.body["state"] == "done"
+
+
+def test_what_fails_stops_its_branch_and_applying_again_finishes(service: Service) -> None:
+    engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
+    failed = service.compositions.apply(composition(A, B), DONE)
+    assert failed.body["state"] == "failed"
+    change = service.changes.get(failed.body["change"])
+    outcomes = {(o["kind"], o["job_name"]): o["state"] for o in change["operations"]}
+    assert outcomes["start", "A"] == "failed"
+    assert outcomes["start", "B"] == "done"
+    assert change["error"] == "cannot start A: no memory"
+    assert states(service) == {"A": "failed", "B": "running"}
+    assert service.compositions.get("c")["deployed"]["revision"] is None
+
+    again = service.compositions.apply(composition(A, B), DONE)
+    assert again.body["state"] == "done"
+    assert {o["job_name"] for o in again.body["plan"]["operations"]} == {None, "A"}
+    assert states(service) == {"A": "running", "B": "running"}
+    assert service.compositions.get("c")["deployed"]["revision"] == 1
+
+
+def test_a_jar_that_cannot_be_sent_fails_the_jobs_that_need_it(service: Service) -> None:
+    engine("edge-a").refuse("upload", 1, EngineRefusedError("cannot upload: no space"))
+    service.compositions.apply(composition(A, B), DONE)
+    shown = {job["job_name"]: (job["state"], job["error"]) for job in service.jobs.all()}
+    assert shown["A"][0] == "failed"
+    assert str(shown["A"][1]).endswith("failed: cannot upload: no space")
+    assert shown["B"] == ("running", None)
+
+
+def test_an_update_that_fails_goes_on_from_the_old_state_when_applied_again(
+    service: Service,
+) -> None:
+    service.compositions.apply(composition(A), DONE)
+    engine("edge-a").refuse("submit", 2, EngineRefusedError("cannot start A: no memory"))
+    updated = composition({**A, "args": ["--x"]})
+    for _ in range(2):
+        assert service.compositions.apply(updated, DONE).body["state"] == "failed"
+    assert service.compositions.apply(updated, DONE).body["state"] == "done"
+    (incarnation,) = engine("edge-a").running()
+    assert incarnation.submission.savepoint is not None
+
+
+def test_a_jar_goes_to_a_site_once_however_many_jobs_use_it(service: Service) -> None:
+    jobs = [job_body(name, site) for name, site in zip("ABCD", ["edge-a", "cloud"] * 2)]  # noqa: B905
+    service.compositions.apply(composition(*jobs), DONE)
+    assert engine("edge-a").count("upload") == engine("cloud").count("upload") == 1
+
+
+def test_a_cancelled_change_ends_at_a_safe_point_and_can_be_gone_on_with(
+    service: Service,
+) -> None:
+    engine("edge-a").hold_starts = True
+    updated = composition(A, {**B, "source_topic": "A-out", "source_site": "edge-a"})
+    change = service.compositions.apply(updated, Request()).body["change"]
+    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    threading.Thread(target=service.changes.cancel, args=(change,)).start()
+    engine("edge-a").let_go()
+    wait_until(lambda: service.changes.under_way("c") is None)
+    assert service.changes.get(change)["state"] in ("cancelled", "done")
+    assert service.compositions.apply(updated, DONE).body["state"] == "done"
+    assert all(len(engine(site).running()) == 1 for site in ("edge-a", "cloud"))
+    with pytest.raises(ConflictError, match=f"cannot cancel change {change}: it is"):
+        service.changes.cancel(change)
+
+
+def test_drift_is_what_differs_though_nobody_asked(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    assert service.compositions.drift("c") == {"drift": []}
+    World.current().pump()  # a first checkpoint: without any, speck would not start it again
+    (incarnation,) = engine("cloud").running()
+    engine("cloud").fail(incarnation.id, "division by zero")
+    look_anew(service)
+    assert service.compositions.drift("c") == {
+        "drift": [{"job_name": "B", "kind": "failed", "expected": "running", "observed": "failed"}]
+    }
+    plan = service.compositions.plan("c")
+    assert [j["action"] for j in plan["jobs"]] == ["unchanged", "update"]
+    assert service.compositions.apply(composition(A, B), DONE).body["state"] == "done"
+    assert service.compositions.drift("c") == {"drift": []}
+
+
+def test_rollback_applies_an_earlier_revision_as_a_new_one(service: Service) -> None:
+    service.compositions.apply(composition(A), DONE)
+    service.compositions.apply(composition({**A, "args": ["--x"]}, B), DONE)
+    answer = service.compositions.rollback("c", 1, DONE)
+    assert answer.body["revision"] == 3
+    assert states(service) == {"A": "running"}
+    assert service.jobs.get("A")["args"] == []
+    (incarnation,) = engine("edge-a").running()
+    assert incarnation.submission.savepoint is not None
+    revisions = service.compositions.revisions("c")["revisions"]
+    assert [r["revision"] for r in revisions] == [1, 2, 3]
+    with pytest.raises(NotFoundError, match="cannot find revision 9 of composition 'c'"):
+        service.compositions.rollback("c", 9, DONE)
+
+
+def test_rollback_brings_back_the_code_that_ran(service: Service, tmp_path: Path) -> None:
+    make_jar(tmp_path / "jars", content=b"1")
+    service.compositions.apply(composition(A), DONE)
+    (one,) = engine("edge-a").running()
+    make_jar(tmp_path / "jars", content=b"2")
+    rebuilt = service.compositions.apply(composition(A), DONE)
+    assert rebuilt.body["revision"] == 2, "another jar is another version"
+    assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
+    (now,) = engine("edge-a").running()
+    assert now.submission.jar == one.submission.jar
+    assert service.compositions.plan("c")["operations"] == [], "the rolled back jar is desired"
+    assert service.compositions.drift("c") == {"drift": []}
+    anew = service.compositions.apply(composition(A), DONE)
+    assert anew.body["plan"]["summary"]["update"] == 1, "an apply looks at the file again"
+
+
+def test_rollback_needs_no_file_at_the_old_path(service: Service, tmp_path: Path) -> None:
+    service.compositions.apply(composition(A), DONE)
+    service.compositions.apply(composition({**A, "args": ["--x"]}), DONE)
+    (tmp_path / "jars" / "test-1.jar").unlink()
+    assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
+
+
+def test_a_stopped_job_keeps_its_session_and_comes_back_from_its_savepoint(
+    service: Service,
+) -> None:
+    service.compositions.apply(composition(A), DONE)
+    stopped = service.compositions.apply(composition({**A, "state": "stopped"}), DONE)
+    assert stopped.body["state"] == "done"
+    assert states(service) == {"A": "stopped"}
+    assert engine("edge-a").running() == []
+    assert len(broker("edge-a").sessions) == 1
+    assert service.compositions.drift("c") == {"drift": []}
+    left = service.records.deployed("c", "A")
+    assert left is not None and left.savepoint is not None
+
+    service.compositions.apply(composition(A), DONE)
+    (incarnation,) = engine("edge-a").running()
+    assert incarnation.submission.savepoint == left.savepoint
+    assert broker("edge-a").count("reserve") == 1
+
+
+def test_compositions_survive_a_restart_and_the_plan_is_then_empty(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    shown = service.compositions.get("c")
+    again = reopened(service)
+    try:
+        assert again.compositions.get("c") == shown
+        assert again.compositions.plan("c")["operations"] == []
+        assert again.compositions.apply(composition(A, B), DONE).body["revision"] == 1
+    finally:
+        again.close()
+
+
+def test_a_restart_in_the_middle_of_a_change_leaves_a_record_and_a_way_on(
+    service: Service,
+) -> None:
+    engine("edge-a").hold_starts = True
+    change = service.compositions.apply(composition(A), Request()).body["change"]
+    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    copy = b"".join(service.records.store.backup())
+    engine("edge-a").let_go()
+    wait_until(lambda: service.changes.under_way("c") is None)
+    backup = service.config.home / "backup.gz"
+    backup.write_bytes(copy)
+    service.close()
+    service.config.store.rename(service.config.home / "aside")
+    service.records.store.restore(service.config.store, backup)
+    again = reopened(service)
+    try:
+        cut = again.changes.get(change)
+        assert cut["state"] == "failed"
+        assert cut["error"] == (
+            "cannot say how it ended: the service stopped; apply again to go on"
+        )
+        assert {o["state"] for o in cut["operations"]} <= {"done", "failed", "cancelled"}
+        done = again.compositions.apply(composition(A), DONE)
+        assert done.body["plan"]["operations"] == [], "it runs: it is adopted"
+        assert len(engine("edge-a").jobs) == 1
+    finally:
+        again.close()
+
+
+def test_delete_removes_everything_and_the_name_can_be_used_again(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    assert service.compositions.delete("c", LIMIT_S).status == 204
+    assert states(service) == {}
+    assert not broker("edge-a").sessions and not broker("cloud").sessions
+    with pytest.raises(NotFoundError, match="cannot find composition 'c'"):
+        service.compositions.get("c")
+    answer = service.compositions.apply(composition(A), DONE)
+    assert answer.body["revision"] == 2
+    assert [c["deployed_revision"] for c in service.compositions.all()] == [2]
+
+
+def test_state_does_not_travel_between_sites_without_shared_storage(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    moved = {**A, "site": "edge-c", "source_site": "edge-a", "sink_site": "edge-a"}
+    with pytest.raises(InvalidError) as refused:
+        service.compositions.apply(composition(B, moved), DONE)
+    (problem,) = refused.value.problems
+    assert problem.path == "jobs[1].site"
+    assert problem.message == (
+        "cannot move A with its state from edge-a to edge-c: the two share no storage; give both"
+        " sites the same label state_uri, or set upgrade: stateless"
+    )
+
+
+def test_two_compositions_that_name_the_same_new_job_do_not_both_get_it(
+    service: Service,
+) -> None:
+    meeting = threading.Barrier(2)
+    first_look = threading.local()
+
+    def meet(kind: str, subject: str) -> None:
+        if kind == "view" and not hasattr(first_look, "seen"):
+            first_look.seen = True
+            meeting.wait(LIMIT_S)
+
+    engine("edge-a").before = meet
+    outcomes: list[str] = []
+
+    def apply(name: str) -> None:
+        try:
+            service.compositions.apply(composition(A, name=name), Request())
+            outcomes.append("accepted")
+        except ConflictError:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=apply, args=(name,)) for name in ("c", "d")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert sorted(outcomes) == ["accepted", "refused"]
+    engine("edge-a").before = None
+
+
+def test_events_come_in_the_order_of_their_numbers(service: Service) -> None:
+    seen: list[int] = []
+    stop = threading.Event()
+
+    def follow() -> None:
+        while not stop.is_set():
+            seen.extend(e["id"] for e in service.records.events(seen[-1] if seen else 0))
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    service.compositions.apply(composition(*(job_body(n) for n in "ABCDEFGH")), DONE)
+    service.compositions.delete("c", LIMIT_S)
+    stop.set()
+    follower.join(LIMIT_S)
+    seen.extend(e["id"] for e in service.records.events(seen[-1]))
+    assert seen == list(range(1, len(seen) + 1)), "a follower has missed an event"

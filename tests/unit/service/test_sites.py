@@ -1,0 +1,206 @@
+"""Sites: registered, changed, removed."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from speck.errors import ConflictError, InvalidError, NotFoundError
+from speck.model import Site
+from speck.schema import site_from_data
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.memory_fog import site_body
+from tests.service_helpers import (
+    DONE,
+    LIMIT_S,
+    broker,
+    composition,
+    engine,
+    job,
+    job_body,
+    look_anew,
+    wait_until,
+)
+
+
+def site(name: str, host: str | None = None, **more: object) -> Site:
+    return site_from_data({**site_body(name, host), **more})
+
+
+def test_a_new_site_is_shown_with_what_its_engine_says(service: Service) -> None:
+    shown, new = service.sites.add(site("edge-z"))
+    assert new
+    assert shown["state"] == "up"
+    assert shown["slots"] == {"total": 16, "free": 16}
+    assert shown["engine_version"] == "memory"
+    assert shown["last_seen"] is None
+
+
+def test_the_same_site_again_is_no_other(service: Service) -> None:
+    service.sites.add(site("edge-z"))
+    _, new = service.sites.add(site("edge-z"))
+    assert not new
+
+
+def test_the_same_name_with_another_body_is_refused(service: Service) -> None:
+    with pytest.raises(ConflictError) as refused:
+        service.sites.add(site("edge-a", uplink_mbps=5))
+    assert str(refused.value) == (
+        "cannot register site 'edge-a': it is there with another body;"
+        " change it with PUT /sites/edge-a"
+    )
+    shown, new = service.sites.put(site("edge-a", uplink_mbps=5))
+    assert not new
+    assert shown["uplink_mbps"] == 5
+
+
+def test_an_address_belongs_to_one_site(service: Service) -> None:
+    for call in (service.sites.add, service.sites.put):
+        with pytest.raises(ConflictError) as refused:
+            call(site("edge-z", "EDGE-A.test"))
+        assert str(refused.value) in (
+            "cannot register site 'edge-z': http://edge-a.test:8081 belongs to edge-a",
+            "cannot register site 'edge-z': tcp://edge-a.test:1883 belongs to edge-a",
+        )
+
+
+def test_of_two_sites_that_want_one_address_at_once_one_gets_it(service: Service) -> None:
+    outcomes: list[str] = []
+    meeting = threading.Barrier(8)
+
+    def add(number: int) -> None:
+        meeting.wait(LIMIT_S)
+        try:
+            service.sites.add(site(f"edge-{number}", "contested"))
+            outcomes.append("added")
+        except ConflictError:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert sorted(outcomes) == ["added"] + ["refused"] * 7
+
+
+def test_an_unknown_kind_is_refused_with_those_installed(service: Service) -> None:
+    body = site_body("edge-z")
+    body["spe"]["kind"] = "storm"
+    with pytest.raises(InvalidError) as refused:
+        service.sites.add(site_from_data(body))
+    (problem,) = refused.value.problems
+    assert problem.path == "spe.kind"
+    assert problem.message == "no binder for 'storm'; installed: flink, memory"
+
+
+def test_a_site_in_use_is_neither_removed_nor_given_other_addresses(service: Service) -> None:
+    service.compositions.apply(composition(job_body("A"), job_body("B", sink_site="cloud")), DONE)
+    with pytest.raises(ConflictError) as refused:
+        service.sites.delete("edge-a")
+    assert str(refused.value) == ("cannot remove site 'edge-a': it serves A, B; remove them first")
+    with pytest.raises(ConflictError, match="cannot change the addresses of site 'edge-a'"):
+        service.sites.put(site("edge-a", "elsewhere"))
+    with pytest.raises(ConflictError, match="cannot remove site 'cloud': it serves B"):
+        service.sites.delete("cloud")
+    service.sites.put(site("edge-a", labels={"state_uri": "memory:/state", "room": "7"}))
+    service.compositions.delete("c", LIMIT_S)
+    service.sites.delete("edge-a")
+    with pytest.raises(NotFoundError, match="cannot find site 'edge-a'"):
+        service.sites.get("edge-a")
+
+
+def test_a_site_that_keeps_a_stopped_job_s_session_is_not_removed(service: Service) -> None:
+    service.jobs.post(job("A"), LIMIT_S)
+    service.jobs.put("A", job("A", state="stopped"), LIMIT_S)
+    with pytest.raises(ConflictError, match="it serves A; remove them first"):
+        service.sites.delete("edge-a")
+
+
+def test_a_silent_site_is_shown_as_unreachable(service: Service) -> None:
+    engine("edge-a").unreachable = broker("edge-a").unreachable = True
+    service.views.forget("edge-a")
+    assert service.sites.get("edge-a")["state"] == "unreachable"
+    assert service.sites.get("edge-a")["slots"] == {"total": None, "free": None}
+    assert [s["name"] for s in service.sites.all(state="unreachable")] == ["edge-a"]
+
+
+def test_whoever_waited_for_a_slow_look_gets_its_answer(service: Service) -> None:
+    looking, go_on = threading.Event(), threading.Event()
+
+    def slow(kind: str, subject: str) -> None:
+        looking.set()
+        go_on.wait(LIMIT_S)
+
+    look_anew(service)
+    seen = engine("edge-b").count("view")
+    engine("edge-b").before = slow
+    threads = [threading.Thread(target=service.sites.get, args=("edge-b",)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    assert looking.wait(LIMIT_S)
+    go_on.set()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert engine("edge-b").count("view") == seen + 1
+
+
+def test_a_heartbeat_is_remembered(service: Service) -> None:
+    beat = service.sites.heartbeat("edge-a", {"load": 0.5})
+    assert service.sites.get("edge-a")["last_seen"] == beat["last_seen"]
+    with pytest.raises(NotFoundError):
+        service.sites.heartbeat("edge-z", {})
+
+
+def test_check_names_the_part_that_does_not_answer(service: Service) -> None:
+    assert service.sites.check("edge-a") == {"name": "edge-a", "ok": True, "findings": []}
+    engine("edge-a").unreachable = True
+    found = service.sites.check("edge-a")
+    assert not found["ok"]
+    assert [(f["part"], f["found"]) for f in found["findings"]] == [("engine", "no answer")]
+
+
+def test_a_site_is_not_removed_under_a_change_that_is_being_prepared(service: Service) -> None:
+    looking, go_on = threading.Event(), threading.Event()
+
+    def hold(kind: str, subject: str) -> None:
+        if kind == "view":
+            looking.set()
+            assert go_on.wait(LIMIT_S)
+
+    outcome: list[str] = []
+
+    def apply() -> None:
+        try:
+            service.compositions.apply(composition(job_body("A")), DONE)
+        except ConflictError as error:
+            outcome.append(str(error))
+
+    engine("edge-a").before = hold
+    applying = threading.Thread(target=apply)
+    applying.start()
+    assert looking.wait(LIMIT_S)
+    service.sites.delete("edge-a")
+    engine("edge-a").before = None
+    go_on.set()
+    applying.join(LIMIT_S)
+    assert outcome == [
+        "cannot start a change: site 'edge-a' was removed or changed meanwhile; try again"
+    ]
+    assert service.compositions.all() == []
+
+
+def test_a_site_is_not_removed_while_a_change_that_needs_it_waits(service: Service) -> None:
+    engine("edge-a").unreachable = broker("edge-a").unreachable = True
+    service.compositions.apply(composition(job_body("A")), Request())
+    for call in (
+        lambda: service.sites.delete("edge-a"),
+        lambda: service.sites.put(site("edge-a", "elsewhere")),
+    ):
+        with pytest.raises(ConflictError, match="site 'edge-a': it serves A; remove them first"):
+            call()
+    engine("edge-a").unreachable = broker("edge-a").unreachable = False
+    wait_until(lambda: not service.changes.all_under_way())
+    assert service.jobs.get("A")["state"] == "running"

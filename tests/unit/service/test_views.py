@@ -1,0 +1,160 @@
+"""What is shown while sites are slow or silent, and of jobs that are on their way out."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from speck.errors import EngineRefusedError, NotFoundError
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.service_helpers import (
+    DONE,
+    LIMIT_S,
+    broker,
+    composition,
+    engine,
+    job,
+    job_body,
+    look_anew,
+    wait_until,
+)
+
+A, B = job_body("A"), job_body("B", "cloud")
+
+
+class Held:
+    """Holds all looks at an engine until it is let go."""
+
+    def __init__(self, site: str):
+        self.looking, self.go_on = threading.Event(), threading.Event()
+        self.outwaited = False  # somebody has waited for a look for as long as it was held
+        self._engine = engine(site)
+
+    def __enter__(self) -> Held:
+        self._engine.before = self._hold
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.before = None
+        self.go_on.set()
+        assert not self.outwaited, "a request waited for a look until that was given up"
+
+    def _hold(self, kind: str, subject: str) -> None:
+        if kind == "view":
+            self.looking.set()
+            self.outwaited |= not self.go_on.wait(LIMIT_S)
+
+
+def test_a_slow_site_holds_up_no_look_at_another(service: Service) -> None:
+    service.jobs.post(job("A"), LIMIT_S)
+    service.jobs.post(job("B", "cloud"), LIMIT_S)
+    look_anew(service)
+    with Held("cloud") as cloud:
+        slow = threading.Thread(target=service.jobs.all)
+        slow.start()
+        assert cloud.looking.wait(LIMIT_S)
+        assert service.jobs.get("A")["state"] == "running"
+    slow.join(LIMIT_S)
+
+
+def test_while_a_slow_site_is_looked_at_its_last_look_is_served(service: Service) -> None:
+    service.jobs.post(job("B", "cloud"), LIMIT_S)
+    look_anew(service)
+    with Held("cloud"):
+        for _ in range(3):
+            assert service.jobs.get("B")["state"] == "running"
+        assert service.sites.get("cloud")["state"] == "up"
+    assert engine("cloud").count("view") > 0
+
+
+def test_a_site_of_which_nothing_is_known_yet_is_unknown(service: Service) -> None:
+    service.connections.close()
+    service.views.forget("cloud")
+    with Held("cloud"):
+        assert service.sites.get("cloud")["state"] == "unknown"
+
+
+def test_a_look_from_before_a_job_came_does_not_make_it_lost(service: Service) -> None:
+    assert service.sites.get("cloud")["state"] == "up"
+    done = service.jobs.post(job("B", "cloud"), LIMIT_S)
+    assert done.status == 201
+    look_anew(service)
+    with Held("cloud"):
+        assert service.jobs.get("B")["state"] == "running"
+
+
+@pytest.mark.parametrize("part", ["engine", "broker"])
+def test_a_site_of_which_one_half_answers_is_degraded(service: Service, part: str) -> None:
+    assert service.sites.get("edge-a")["state"] == "up"
+    half = engine("edge-a") if part == "engine" else broker("edge-a")
+    half.unreachable = True
+    service.views.forget("edge-a")
+    assert service.sites.get("edge-a")["state"] == "degraded"
+    assert [s["name"] for s in service.sites.all(state="degraded")] == ["edge-a"]
+    assert (service.sites.get("edge-a")["slots"]["total"] is None) == (part == "engine")
+
+
+def test_a_job_on_its_way_out_is_shown_as_stopping(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    holding, go_on = threading.Event(), threading.Event()
+
+    def hold(kind: str, subject: str) -> None:
+        if kind == "cancel":
+            holding.set()
+            assert go_on.wait(LIMIT_S)
+
+    engine("cloud").before = hold
+    service.compositions.apply(composition(A), Request())
+    assert holding.wait(LIMIT_S)
+    shown = {j["job_name"]: j["state"] for j in service.jobs.all()}
+    assert shown == {"A": "running", "B": "stopping"}
+    assert service.jobs.get("B")["site"] == "cloud"
+    engine("cloud").before = None
+    go_on.set()
+    wait_until(lambda: service.changes.under_way("c") is None)
+    with pytest.raises(NotFoundError):
+        service.jobs.get("B")
+
+
+def test_a_job_whose_removal_failed_is_shown_and_drifts(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    engine("cloud").refuse("cancel", 1, EngineRefusedError("cannot cancel B: not now"))
+    failed = service.compositions.apply(composition(A), DONE)
+    assert failed.body["state"] == "failed"
+    left = service.jobs.get("B")
+    assert (left["state"], left["error"]) == ("running", "cannot cancel B: not now")
+    assert left["job_path"].startswith("artifact:")
+    assert [j["job_name"] for j in service.compositions.get("c")["jobs"]] == ["A", "B"]
+    assert service.compositions.drift("c") == {
+        "drift": [
+            {
+                "job_name": "B",
+                "kind": "leftover",
+                "expected": "removed",
+                "observed": "cannot cancel B: not now",
+            }
+        ]
+    }
+    assert service.compositions.apply(composition(A), DONE).body["state"] == "done"
+    assert service.compositions.drift("c") == {"drift": []}
+
+
+def test_a_single_job_whose_removal_failed_tells_why(service: Service) -> None:
+    service.jobs.post(job("B", "cloud"), LIMIT_S)
+    engine("cloud").refuse("cancel", 1, EngineRefusedError("cannot cancel B: not now"))
+    with pytest.raises(EngineRefusedError):
+        service.jobs.delete("B", LIMIT_S)
+    shown = service.jobs.get("B")
+    assert (shown["state"], shown["error"]) == ("running", "cannot cancel B: not now")
+
+
+def test_jobs_that_a_deletion_has_done_with_are_not_shown_as_pending(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    engine("cloud").unreachable = True
+    service.compositions.delete("c", 0)
+    wait_until(lambda: service.records.deployed("c", "A") is None)
+    assert [j["job_name"] for j in service.jobs.all()] == ["B"]
+    engine("cloud").unreachable = False
+    wait_until(lambda: service.changes.under_way("c") is None)

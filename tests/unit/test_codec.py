@@ -1,0 +1,93 @@
+"""What is stored is read back as it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from speck.codec import (
+    deployed_from_json,
+    deployed_to_json,
+    job_from_json,
+    job_to_json,
+    session_from_json,
+    session_to_json,
+    site_from_json,
+    site_to_json,
+)
+from speck.inventory import Deployed, Session
+from speck.model import (
+    Broker,
+    Delivery,
+    DesiredState,
+    Engine,
+    Job,
+    JsonObject,
+    Link,
+    Site,
+    Tier,
+    Upgrade,
+)
+
+LINK = Link("tcp://a:1883", "T-1")
+PLAIN = Job("A", "a", "http://a:8081", LINK, Link("tcp://b:1883", "T"), "a", "b", "x.A", "f" * 64)
+FULL = replace(
+    PLAIN,
+    args=("--x", "ü"),
+    parallelism=3,
+    state=DesiredState.STOPPED,
+    delivery=Delivery.EXACTLY_ONCE,
+    upgrade=Upgrade.STATELESS,
+    pinned=True,
+)
+
+
+def stored(data: JsonObject) -> JsonObject:
+    """As the store gives it back."""
+    found: JsonObject = json.loads(json.dumps(data))
+    return found
+
+
+@pytest.mark.parametrize("job", [PLAIN, FULL])
+def test_a_job_is_read_back(job: Job) -> None:
+    assert job_from_json(stored(job_to_json(job))) == job
+
+
+def test_what_a_job_leaves_at_its_default_takes_no_room() -> None:
+    assert set(job_to_json(PLAIN)).isdisjoint({"args", "parallelism", "state", "pinned"})
+    assert {"args", "parallelism", "state", "pinned"} <= set(job_to_json(FULL))
+
+
+def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
+    base = Deployed(PLAIN, 1, "1" * 32, confirmed=True, ended=True, savepoint="file:/s")
+    deployed = Deployed(
+        FULL, 2, "2" * 32, base=base, accepted=True, void=True, former_sinks=("x-out", "y-out")
+    )
+    assert deployed_from_json(stored(deployed_to_json(deployed))) == deployed
+
+
+def test_an_incarnation_from_before_former_sinks_were_kept_is_read_back() -> None:
+    deployed = Deployed(PLAIN, 1, "1" * 32, confirmed=True)
+    old = stored(deployed_to_json(deployed))
+    del old["former_sinks"]
+    assert deployed_from_json(old) == deployed
+
+
+@pytest.mark.parametrize("job_name", ["A", None])
+def test_a_session_is_read_back(job_name: str | None) -> None:
+    session = Session("reader", LINK, "a", job_name, reserved=False, owed=(("p", 1 << 32, 7),))
+    assert session_from_json(stored(session_to_json(session))) == session
+
+
+def test_a_site_is_read_back() -> None:
+    site = Site(
+        "a",
+        Tier.EDGE,
+        Engine("flink", "http://a:8081"),
+        Broker("mqtt", "tcp://a:1883", "a"),
+        10.5,
+        {"state_uri": "file:/s"},
+    )
+    assert site_from_json(stored(site_to_json(site))) == site

@@ -1,0 +1,56 @@
+"""Binders are opened once for each address, when they are needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from speck.connections import Connections
+from speck.errors import NotFoundError, PermanentError
+from speck.schema import site_from_data
+from tests.memory_fog import site_body
+
+
+def connections(folder: Path, **more: object) -> Connections:
+    body = site_body("edge-a")
+    site = site_from_data({**body, "broker": {**body["broker"], **more}})
+    return Connections(lambda: {"edge-a": site}, folder)
+
+
+def test_everybody_shares_one_binder_of_an_address(tmp_path: Path) -> None:
+    opened = connections(tmp_path)
+    assert opened.engine("edge-a") is opened.engine("edge-a")
+    assert opened.broker("edge-a") is opened.broker("edge-a")
+
+
+def test_an_unknown_site_says_how_to_register_it(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError) as refused:
+        connections(tmp_path).engine("edge-z")
+    assert str(refused.value) == "cannot find site 'edge-z'; register it with POST /sites"
+
+
+def test_missing_credentials_are_named_with_their_folder(tmp_path: Path) -> None:
+    opened = connections(tmp_path, credentials="edge-a")
+    with pytest.raises(PermanentError) as refused:
+        opened.broker("edge-a")
+    assert str(refused.value) == (
+        f"cannot use credentials 'edge-a': no file of that name in {tmp_path}"
+    )
+    (tmp_path / "edge-a").write_text("user=x\n")
+    opened.broker("edge-a")
+
+
+def test_an_address_that_changes_gets_a_binder_of_its_own(tmp_path: Path) -> None:
+    sites = {"edge-a": site_from_data(site_body("edge-a"))}
+    opened = Connections(lambda: sites, tmp_path)
+    before = opened.engine("edge-a")
+    sites["edge-a"] = site_from_data(site_body("edge-a", host="elsewhere"))
+    assert opened.engine("edge-a") is not before
+
+
+def test_after_close_binders_are_opened_anew(tmp_path: Path) -> None:
+    opened = connections(tmp_path)
+    before = opened.engine("edge-a")
+    opened.close()
+    assert opened.engine("edge-a") is not before

@@ -1,0 +1,66 @@
+"""One look at every site concerned."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from binders.memory import World
+from speck.connections import Connections
+from speck.errors import TransientError
+from speck.observed import Observation
+from speck.observer import observe
+from speck.schema import site_from_data
+from tests.memory_fog import site_body
+
+SITES = ("edge-a", "edge-b", "cloud")
+
+
+def connections(folder: Path) -> Connections:
+    World.reset()
+    sites = {name: site_from_data(site_body(name)) for name in SITES}
+    return Connections(lambda: sites, folder)
+
+
+def engine_address(site: str) -> str:
+    return f"http://{site}.test:8081"
+
+
+def test_engines_and_brokers_are_looked_at_as_asked(tmp_path: Path) -> None:
+    seen = observe(connections(tmp_path), ["edge-a", "cloud"], ["cloud"])
+    assert set(seen.engines) == {"edge-a", "cloud"}
+    assert set(seen.brokers) == {"cloud"}
+    assert seen.unreachable == {}
+
+
+def test_nothing_to_look_at_is_an_empty_observation(tmp_path: Path) -> None:
+    assert observe(connections(tmp_path), []) == Observation({})
+
+
+def test_a_silent_site_is_told_with_the_reason_and_hides_no_other(tmp_path: Path) -> None:
+    opened = connections(tmp_path)
+    World.current().engine(engine_address("edge-a")).unreachable = True
+    refusal = TransientError("cannot look: busy")
+    World.current().engine(engine_address("edge-b")).refuse("view", 1, refusal)
+    seen = observe(opened, SITES)
+    assert set(seen.engines) == {"cloud"}
+    assert seen.unreachable == {
+        "edge-a": "cannot reach http://edge-a.test:8081: made unreachable by a test",
+        "edge-b": "cannot look: busy",
+    }
+
+
+def test_a_silent_engine_does_not_hide_its_site_s_broker(tmp_path: Path) -> None:
+    opened = connections(tmp_path)
+    World.current().engine(engine_address("edge-a")).unreachable = True
+    seen = observe(opened, ["edge-a"], ["edge-a"])
+    assert set(seen.brokers) == {"edge-a"}
+    assert set(seen.unreachable) == {"edge-a"}
+
+
+def test_all_sites_are_looked_at_at_the_same_time(tmp_path: Path) -> None:
+    opened = connections(tmp_path)
+    meeting = threading.Barrier(len(SITES))
+    for site in SITES:
+        World.current().engine(engine_address(site)).before = lambda *_: meeting.wait(20) and None
+    assert set(observe(opened, SITES).engines) == set(SITES)
