@@ -112,6 +112,7 @@ class LinkFlowTest extends OnBrokers {
     void findsItsNumbersAgainOnAnotherBrokerAndTopic() throws Exception {
         startAndSubscribe(job());
         client.publishNumbered("in", 1, 1, 100);
+        awaitRecords(100); // what is not taken before the stop is no repeat elsewhere
         String savepoint = job.stop(folder.toUri().toString());
         try (Mosquitto other = Mosquitto.started(folder);
                 TestClient there = new TestClient(other);
