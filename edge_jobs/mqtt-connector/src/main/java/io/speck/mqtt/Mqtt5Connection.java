@@ -30,25 +30,18 @@ final class Mqtt5Connection extends MqttConnection {
     private static final MqttUtf8String STAMP = MqttUtf8String.of(Stamp.PROPERTY);
     // type, length, topic's length, packet id, properties' length, topic alias
     private static final int PUBLISH_HEADERS = 1 + 4 + 2 + 2 + 4 + 3;
-    private static final int USER_PROPERTY = 1 + 2 + 2; // type, lengths of name and value
-    private static final int LONG_DIGITS = 19;
 
     private final Mqtt5RxClient client;
     private final MqttTopic topic;
     private final MqttQos qos;
-    private final String stampPrefix;
     private final UnicastProcessor<Mqtt5Publish> outgoing = UnicastProcessor.create();
     private final CompositeDisposable flows = new CompositeDisposable();
     private boolean reader;
 
-    /**
-     * @param stampPrefix a sink's producer and epoch; null for a source
-     */
-    Mqtt5Connection(LinkConfig link, EventLoops loops, Events events, String stampPrefix) {
+    Mqtt5Connection(LinkConfig link, EventLoops loops, Events events) {
         super(link, loops, events);
         this.topic = MqttTopic.of(link.topic());
         this.qos = link.delivery().acknowledged() ? MqttQos.AT_LEAST_ONCE : MqttQos.AT_MOST_ONCE;
-        this.stampPrefix = stampPrefix;
         Mqtt5ClientBuilder builder =
                 ClientSettings.common(link, loops)
                         .useMqttVersion5()
@@ -110,26 +103,22 @@ final class Mqtt5Connection extends MqttConnection {
                                 refused -> disconnect()));
     }
 
-    /** The most that a record's packet has besides the payload. */
+    /** The most that a record's packet has besides payload and stamp. */
     private int overhead() {
-        int stamp =
-                stampPrefix == null
-                        ? 0
-                        : USER_PROPERTY + Stamp.PROPERTY.length() + utf8(stampPrefix) + LONG_DIGITS;
-        return PUBLISH_HEADERS + utf8(link.topic()) + stamp;
+        return PUBLISH_HEADERS + link.topic().getBytes(StandardCharsets.UTF_8).length;
     }
 
-    private static int utf8(String text) {
-        return text.getBytes(StandardCharsets.UTF_8).length;
-    }
-
-    /** A sink wants to know whether its link has readers; where it may not, it goes on without. */
+    /** A sink wants to know what is said about its link; where it may not, it goes on without. */
     private void listen(Runnable then) {
         Mqtt5Subscribe subscribe =
                 Mqtt5Subscribe.builder()
                         .addSubscription()
                         .topicFilter(READERS + link.topic())
                         .qos(MqttQos.AT_LEAST_ONCE)
+                        .applySubscription()
+                        .addSubscription()
+                        .topicFilter(SENT + link.clientId())
+                        .qos(MqttQos.AT_MOST_ONCE)
                         .applySubscription()
                         .build();
         flows.add(
@@ -161,8 +150,8 @@ final class Mqtt5Connection extends MqttConnection {
     @Override
     void transmit(OutRecord record) {
         var builder = Mqtt5Publish.builder().topic(topic).payload(record.payload).qos(qos);
-        if (stampPrefix != null) {
-            MqttUtf8String stamp = MqttUtf8String.of(stampPrefix + record.number);
+        if (record.series != null) {
+            MqttUtf8String stamp = MqttUtf8String.of(record.series.prefix() + record.number);
             builder.userProperties(Mqtt5UserProperties.of(Mqtt5UserProperty.of(STAMP, stamp)));
         }
         Mqtt5Publish publish = builder.build();

@@ -113,7 +113,7 @@ abstract class MqttConnection {
     /** How many bytes the message's payload has. */
     abstract int sizeOf(Object message);
 
-    /** Whether messages carry stamps here. */
+    /** Whether messages carry stamps here, so that readers can drop repeats. */
     abstract boolean isNumbered();
 
     /** The message's stamp, or null. */
@@ -153,9 +153,13 @@ abstract class MqttConnection {
         transmit(record);
     }
 
-    /** Whether the broker takes records of this size; known when the connection is ready. */
-    final boolean fits(int payloadBytes) {
-        return payloadBytes <= mostPayload;
+    /**
+     * Whether the broker takes records of this size; known when the connection is ready.
+     *
+     * @param series of the record's number; null: it has none
+     */
+    final boolean fits(Series series, int payloadBytes) {
+        return payloadBytes <= mostPayload - (series == null ? 0 : series.stampBytes());
     }
 
     /** The next message, or null; only by one thread. */
@@ -206,7 +210,11 @@ abstract class MqttConnection {
         events.admitted(this, sessionPresent);
     }
 
-    /** A larger one would be refused by the client library, or, worse, go without its stamp. */
+    /**
+     * A larger one would be refused by the client library, or, worse, go without its stamp.
+     *
+     * @param bytes of payload and stamp
+     */
     final void onMostPayload(int bytes) {
         mostPayload = bytes;
     }

@@ -9,39 +9,41 @@ import java.security.SecureRandom;
 import java.util.Collection;
 import java.util.List;
 import java.util.random.RandomGenerator;
+import org.apache.flink.api.connector.sink2.Committer;
+import org.apache.flink.api.connector.sink2.CommitterInitContext;
 import org.apache.flink.api.connector.sink2.Sink;
 import org.apache.flink.api.connector.sink2.SinkWriter;
-import org.apache.flink.api.connector.sink2.StatefulSinkWriter;
+import org.apache.flink.api.connector.sink2.SupportsCommitter;
 import org.apache.flink.api.connector.sink2.SupportsWriterState;
 import org.apache.flink.api.connector.sink2.WriterInitContext;
 import org.apache.flink.core.io.SimpleVersionedSerializer;
 
 /** Publishes each record as one message of one topic. Runs at parallelism 1. */
-final class MqttSink implements Sink<byte[]>, SupportsWriterState<byte[], MqttSink.State> {
+final class MqttSink
+        implements Sink<byte[]>,
+                SupportsWriterState<byte[], MqttSink.State>,
+                SupportsCommitter<Batch> {
     private static final long serialVersionUID = 1L;
     private static final long FRESH_SPREAD = 1L << 31;
     private static final long NEXT_SPREAD = 1L << 24; // small: an attempt has room for many
 
     private final LinkConfig link;
     private final long attempt;
-    private final boolean hasReaders;
-    private final int mostBytes;
+    private final SinkSettings settings;
 
-    /**
-     * @param attempt of the incarnation; newer ones have higher numbers
-     * @param hasReaders hold records that nobody has subscribed to, instead of letting them go
-     * @param mostBytes larger records are left out and counted: a broker would close the connection
-     *     at each of them, again and again
-     */
-    MqttSink(LinkConfig link, long attempt, boolean hasReaders, int mostBytes) {
+    /** @param attempt of the incarnation; newer ones have higher numbers */
+    MqttSink(LinkConfig link, long attempt, SinkSettings settings) {
         this.link = link;
         this.attempt = attempt;
-        this.hasReaders = hasReaders;
-        this.mostBytes = mostBytes;
+        this.settings = settings;
     }
 
-    /** The epoch that a writer had at a checkpoint, and its last number in it. */
-    record State(long epoch, long number) {}
+    /**
+     * The epoch that a writer had at a checkpoint, and its last number in it.
+     *
+     * @param exact numbers after this one were not given to any record that got out
+     */
+    record State(long epoch, long number, boolean exact) {}
 
     @Override
     public SinkWriter<byte[]> createWriter(WriterInitContext context) {
@@ -49,23 +51,35 @@ final class MqttSink implements Sink<byte[]>, SupportsWriterState<byte[], MqttSi
     }
 
     @Override
-    public StatefulSinkWriter<byte[], State> restoreWriter(
-            WriterInitContext context, Collection<State> restored) {
-        long epoch = newEpoch(new SecureRandom(), restored);
-        return new MqttSinkWriter(
-                link,
-                epoch,
-                hasReaders,
-                mostBytes,
-                context.getMailboxExecutor(),
-                context.metricGroup());
+    public SpeckWriter restoreWriter(WriterInitContext context, Collection<State> restored) {
+        boolean exact = link.delivery() == Delivery.EXACTLY_ONCE;
+        State before =
+                exact ? restored.stream().filter(State::exact).findFirst().orElse(null) : null;
+        String producer = Stamp.producerOf(link.clientId().replaceFirst("-out$", ""));
+        if (before != null) {
+            return new BatchWriter(
+                    link,
+                    Series.of(producer, before.epoch),
+                    before.number,
+                    settings.mostBytes(),
+                    context.metricGroup());
+        }
+        Series series = Series.of(producer, newEpoch(new SecureRandom(), restored));
+        return exact
+                ? new BatchWriter(link, series, 0, settings.mostBytes(), context.metricGroup())
+                : new MqttSinkWriter(
+                        link,
+                        series,
+                        settings,
+                        context.getMailboxExecutor(),
+                        context.metricGroup());
     }
 
     /**
-     * Numbers given after the last checkpoint may go to other records after a restore, so each
-     * opening begins a new epoch: above the restored one, and unlike those of openings whose state
-     * was never saved. The latter by chance: clocks step back, and what counts the openings forgets
-     * with the engine.
+     * Unless they wait for a checkpoint, numbers given after the last one may go to other records
+     * after a restore, so each opening begins a new epoch: above the restored one, and unlike those
+     * of openings whose state was never saved. The latter by chance: clocks step back, and what
+     * counts the openings forgets with the engine.
      */
     long newEpoch(RandomGenerator random, Collection<State> restored) {
         long epoch = (attempt << 32) + random.nextLong(FRESH_SPREAD);
@@ -77,13 +91,24 @@ final class MqttSink implements Sink<byte[]>, SupportsWriterState<byte[], MqttSi
         return epoch;
     }
 
+    /** In all delivery modes, so that a change of the mode finds the same operators. */
+    @Override
+    public Committer<Batch> createCommitter(CommitterInitContext context) {
+        return new MqttCommitter(link, settings, context.metricGroup());
+    }
+
+    @Override
+    public SimpleVersionedSerializer<Batch> getCommittableSerializer() {
+        return new Batch.Serializer();
+    }
+
     @Override
     public SimpleVersionedSerializer<State> getWriterStateSerializer() {
         return new StateSerializer();
     }
 
     static final class StateSerializer implements SimpleVersionedSerializer<State> {
-        private static final int VERSION = 1;
+        private static final int VERSION = 2; // 1 had no `exact`
 
         @Override
         public int getVersion() {
@@ -96,16 +121,17 @@ final class MqttSink implements Sink<byte[]>, SupportsWriterState<byte[], MqttSi
             DataOutputStream out = new DataOutputStream(bytes);
             out.writeLong(state.epoch);
             out.writeLong(state.number);
+            out.writeBoolean(state.exact);
             return bytes.toByteArray();
         }
 
         @Override
         public State deserialize(int version, byte[] bytes) throws IOException {
-            if (version != VERSION) {
+            if (version < 1 || version > VERSION) {
                 throw new IOException("cannot read sink state of version " + version);
             }
             DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
-            return new State(in.readLong(), in.readLong());
+            return new State(in.readLong(), in.readLong(), version > 1 && in.readBoolean());
         }
     }
 }

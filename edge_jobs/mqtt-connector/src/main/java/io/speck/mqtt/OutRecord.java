@@ -11,12 +11,13 @@ final class OutRecord {
     /** Never to be taken by the broker (too large). */
     static final int UNDELIVERABLE = 3;
 
-    /** The connection ended before: the writer notices that by itself. */
+    /** The connection ended before: the outlet notices that by itself. */
     static final int CUT_OFF = 4;
 
     /** Nobody has subscribed to the topic: the broker has dropped it. */
     static final int UNREAD = 5;
 
+    final Series series; // null: sent without a stamp
     final long number;
     final byte[] payload;
 
@@ -26,7 +27,10 @@ final class OutRecord {
     String problem; // published by the write of outcome
     volatile int outcome;
 
-    OutRecord(long number, byte[] payload) {
+    long acknowledgedNs; // the last time, when it is in the resend window
+
+    OutRecord(Series series, long number, byte[] payload) {
+        this.series = series;
         this.number = number;
         this.payload = payload;
     }

@@ -36,13 +36,10 @@ public final class Relay {
         Copier copier = new Copier();
         copier.writer =
                 new Mqtt5Connection(
-                        new LinkConfig(at, out, id + "-out", delivery, window),
-                        loops,
-                        copier,
-                        null);
+                        new LinkConfig(at, out, id + "-out", delivery, window), loops, copier);
         copier.reader =
                 new Mqtt5Connection(
-                        new LinkConfig(at, in, id, delivery, window), loops, copier, null);
+                        new LinkConfig(at, in, id, delivery, window), loops, copier);
         copier.writer.open(false);
     }
 
@@ -64,7 +61,7 @@ public final class Relay {
         public void arrived(MqttConnection connection) {
             Object message;
             while ((message = reader.poll()) != null) {
-                writer.send(new OutRecord(0, reader.payloadOf(message)));
+                writer.send(new OutRecord(null, 0, reader.payloadOf(message)));
             }
             reader.resumeIfDrained();
         }

@@ -6,8 +6,6 @@ import org.apache.flink.configuration.ReadableConfig;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * A job between two links. Its arguments follow speck's job contract:
@@ -21,10 +19,12 @@ import org.slf4j.LoggerFactory;
  * --receive-maximum N   most messages unacknowledged at once, to 65534 (10000)
  * --sink-window N       most messages under way at once, to 65534 (2000)
  * --max-record-bytes N  the sink broker's message_size_limit (1048576); larger ones are left out
+ * --resend-window TIME  how long the sink keeps what the broker has acknowledged, to send it again
+ *                       after a loss of the connection: three autosave intervals (15s); 0s: not
+ * --resend-bytes N      how much of it at most (32 MiB, or a sixteenth of a small JVM's memory)
  * </pre>
  *
- * and then the job's own. Until committables are there, {@code exactly_once} gets what {@link
- * Delivery#parse} says: at least once, with numbers.
+ * and then the job's own.
  *
  * <pre>
  * SpeckJob job = SpeckJob.from(args);
@@ -36,7 +36,6 @@ import org.slf4j.LoggerFactory;
  * passed on. Source and sink run at parallelism 1, what is between them at the environment's.
  */
 public final class SpeckJob {
-    private static final Logger LOG = LoggerFactory.getLogger(SpeckJob.class);
     private static final long CHECKPOINT_INTERVAL_MS = 1000;
     private static final int RECEIVE_MAXIMUM = 10_000;
     private static final int SINK_WINDOW = 2000;
@@ -46,8 +45,7 @@ public final class SpeckJob {
     private final LinkConfig source;
     private final LinkConfig sink;
     private final long attempt;
-    private final boolean sinkHasReaders;
-    private final int mostBytes;
+    private final SinkSettings settings;
     private final String name;
     private final StreamExecutionEnvironment environment;
 
@@ -58,8 +56,12 @@ public final class SpeckJob {
         String clientId = parameters.get("client-id");
         Delivery delivery = Delivery.parse(parameters.get("delivery", "at_least_once"));
         this.attempt = parameters.getLong("epoch", 0);
-        this.mostBytes = parameters.getInt("max-record-bytes", MOST_BYTES);
-        this.sinkHasReaders = readers(parameters.get("sink-readers", "none"));
+        this.settings =
+                new SinkSettings(
+                        readers(parameters.get("sink-readers", "none")),
+                        parameters.getInt("max-record-bytes", MOST_BYTES),
+                        parameters.getDuration("resend-window", SinkSettings.RESEND_WINDOW),
+                        parameters.getLong("resend-bytes", 0));
         this.source =
                 new LinkConfig(
                         BrokerAddress.parse(parameters.get("source-broker")),
@@ -74,9 +76,6 @@ public final class SpeckJob {
                         clientId + "-out",
                         delivery,
                         parameters.getInt("sink-window", SINK_WINDOW));
-        if (parameters.get("delivery", "").equals(Delivery.EXACTLY_ONCE)) {
-            LOG.warn("{}: exactly_once is not there yet; delivering at least once", name);
-        }
     }
 
     /**
@@ -113,7 +112,7 @@ public final class SpeckJob {
 
     /** Publishes each record as a message of the sink topic. Call once. */
     public void sink(DataStream<byte[]> records) {
-        records.sinkTo(new MqttSink(sink, attempt, sinkHasReaders, mostBytes))
+        records.sinkTo(new MqttSink(sink, attempt, settings))
                 .uid("sink")
                 .name("mqtt-sink")
                 .setParallelism(1);

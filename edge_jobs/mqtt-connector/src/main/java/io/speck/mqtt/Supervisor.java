@@ -3,6 +3,7 @@ package io.speck.mqtt;
 import com.hivemq.client.mqtt.mqtt5.exceptions.Mqtt5ConnAckException;
 import com.hivemq.client.mqtt.mqtt5.message.connect.connack.Mqtt5ConnAckReasonCode;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -23,7 +24,6 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
 
     private final LinkConfig link;
     private final boolean reader;
-    private final String stampPrefix;
     private final MqttConnection.Events listener;
     private final EventLoops loops = EventLoops.lease();
 
@@ -35,24 +35,18 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
     private boolean wasReady;
     private int failures;
 
-    private Supervisor(
-            LinkConfig link,
-            boolean reader,
-            String stampPrefix,
-            MqttConnection.Events listener) {
+    private Supervisor(LinkConfig link, boolean reader, MqttConnection.Events listener) {
         this.link = link;
         this.reader = reader;
-        this.stampPrefix = stampPrefix;
         this.listener = listener;
     }
 
     static Supervisor forReader(LinkConfig link, MqttConnection.Events listener) {
-        return new Supervisor(link, true, null, listener);
+        return new Supervisor(link, true, listener);
     }
 
-    static Supervisor forWriter(
-            LinkConfig link, String stampPrefix, MqttConnection.Events listener) {
-        return new Supervisor(link, false, stampPrefix, listener);
+    static Supervisor forWriter(LinkConfig link, MqttConnection.Events listener) {
+        return new Supervisor(link, false, listener);
     }
 
     /** Starts connecting; returns at once. */
@@ -68,6 +62,11 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
     /** The connection of now; it may be still connecting, or lost. Null before the start. */
     MqttConnection current() {
         return current;
+    }
+
+    /** One network thread, for who has no thread of its own; usable until the close. */
+    Executor thread() {
+        return loops.group().next();
     }
 
     /** Runs a task on a network thread after a pause. */
@@ -152,7 +151,7 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
         MqttConnection next =
                 oldProtocol
                         ? new Mqtt3Connection(link, loops, this)
-                        : new Mqtt5Connection(link, loops, this, stampPrefix);
+                        : new Mqtt5Connection(link, loops, this);
         current = next; // before opening: messages may come before we know that we are connected
         next.open(reader);
     }

@@ -10,6 +10,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Random;
 import java.util.Set;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
@@ -83,8 +84,10 @@ class ArgumentsTest {
     }
 
     @Test
-    void exactlyOnceIsAcceptedForNow() {
-        assertEquals(Delivery.AT_LEAST_ONCE, Delivery.parse("exactly_once"));
+    void deliveryIsOneOfThree() {
+        for (Delivery delivery : Delivery.values()) {
+            assertEquals(delivery, Delivery.parse(delivery.name().toLowerCase(Locale.ROOT)));
+        }
         assertThrows(IllegalArgumentException.class, () -> Delivery.parse("twice"));
     }
 
@@ -110,18 +113,18 @@ class ArgumentsTest {
         LinkConfig link =
                 new LinkConfig(
                         BrokerAddress.parse("tcp://h:1"), "t", "c", Delivery.AT_LEAST_ONCE, 10);
-        MqttSink sink = new MqttSink(link, 2, false, 100);
+        MqttSink sink = new MqttSink(link, 2, settings());
         Random random = new Random(7);
         long epoch = sink.newEpoch(random, List.of());
         assertEquals(2, epoch >> 32);
         for (int i = 0; i < 50; i++) {
-            long next = sink.newEpoch(random, List.of(new MqttSink.State(epoch, 9)));
+            long next = sink.newEpoch(random, List.of(new MqttSink.State(epoch, 9, false)));
             assertTrue(next > epoch);
             assertEquals(2, next >> 32);
             epoch = next;
         }
         long later = 5L << 32;
-        assertTrue(sink.newEpoch(random, List.of(new MqttSink.State(later, 9))) > later);
+        assertTrue(sink.newEpoch(random, List.of(new MqttSink.State(later, 9, false))) > later);
     }
 
     /** Two openings from the same state must not number different records alike. */
@@ -130,11 +133,16 @@ class ArgumentsTest {
         LinkConfig link =
                 new LinkConfig(
                         BrokerAddress.parse("tcp://h:1"), "t", "c", Delivery.AT_LEAST_ONCE, 10);
-        MqttSink sink = new MqttSink(link, 2, false, 100);
-        List<MqttSink.State> restored = List.of(new MqttSink.State((2L << 32) + (1L << 31), 9));
+        MqttSink sink = new MqttSink(link, 2, settings());
+        List<MqttSink.State> restored =
+                List.of(new MqttSink.State((2L << 32) + (1L << 31), 9, false));
         Random random = new Random(7);
         assertEquals(100, random(sink, random, List.of()).size());
         assertEquals(100, random(sink, random, restored).size());
+    }
+
+    private static SinkSettings settings() {
+        return new SinkSettings(false, 100, Duration.ZERO, 0);
     }
 
     private static Set<Long> random(MqttSink sink, Random random, List<MqttSink.State> restored) {

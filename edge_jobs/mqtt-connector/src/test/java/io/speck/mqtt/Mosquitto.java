@@ -16,6 +16,7 @@ import java.util.stream.Stream;
 final class Mosquitto implements AutoCloseable {
     private final Path folder;
     private final int port;
+    private int autosaveSeconds = 1;
     private List<String> more = List.of();
     private Process process;
 
@@ -52,7 +53,7 @@ final class Mosquitto implements AutoCloseable {
                         "user " + System.getProperty("user.name"),
                         "persistence true",
                         "persistence_location " + folder + "/",
-                        "autosave_interval 1",
+                        "autosave_interval " + autosaveSeconds,
                         "max_inflight_messages 1000",
                         "max_queued_messages 1000000",
                         "message_size_limit 1048576",
@@ -65,6 +66,25 @@ final class Mosquitto implements AutoCloseable {
                         .start();
         Wait.until("mosquitto listens", this::listens);
         return this;
+    }
+
+    /** From the next start on. */
+    Mosquitto autosaving(int seconds) {
+        autosaveSeconds = seconds;
+        return this;
+    }
+
+    /** SIGSTOP: connections stay, nothing is answered. */
+    void freeze() throws Exception {
+        signal("STOP");
+    }
+
+    void thaw() throws Exception {
+        signal("CONT");
+    }
+
+    private void signal(String name) throws Exception {
+        new ProcessBuilder("kill", "-" + name, Long.toString(process.pid())).start().waitFor();
     }
 
     int port() {

@@ -3,6 +3,7 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import java.time.Duration;
 import org.apache.flink.api.common.operators.MailboxExecutor;
 import org.apache.flink.metrics.groups.UnregisteredMetricsGroup;
 import org.apache.flink.util.function.ThrowingRunnable;
@@ -23,13 +24,12 @@ class MqttSinkWriterTest {
         MqttSinkWriter writer =
                 new MqttSinkWriter(
                         nowhere,
-                        1,
-                        false,
-                        MEBIBYTE,
+                        Series.of("p", 1),
+                        new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0),
                         new Waiting(),
                         UnregisteredMetricsGroup.createSinkWriterMetricGroup());
         byte[] record = new byte[MEBIBYTE];
-        for (int i = 0; i < MqttSinkWriter.MOST_PENDING_BYTES / MEBIBYTE; i++) {
+        for (int i = 0; i < Outlet.MOST_PENDING_BYTES / MEBIBYTE; i++) {
             writer.write(record, null);
         }
         assertThrows(WouldWait.class, () -> writer.write(record, null));

@@ -41,7 +41,7 @@ class NoThreadsTest {
                             Delivery.AT_LEAST_ONCE,
                             10);
             EventLoops loops = EventLoops.lease();
-            MqttConnection connection = new Mqtt5Connection(link, loops, new Nothing(), null);
+            MqttConnection connection = new Mqtt5Connection(link, loops, new Nothing());
             connection.open(true);
             connection.end().get(30, TimeUnit.SECONDS);
             loops.close();

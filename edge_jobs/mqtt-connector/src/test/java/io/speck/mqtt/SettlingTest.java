@@ -14,7 +14,7 @@ class SettlingTest {
     private final EventLoops loops = EventLoops.lease();
     private final Silent connection = new Silent(loops);
     private final List<OutRecord> records =
-            IntStream.rangeClosed(1, 4).mapToObj(i -> new OutRecord(i, new byte[0])).toList();
+            IntStream.rangeClosed(1, 4).mapToObj(i -> new OutRecord(null, i, new byte[0])).toList();
 
     @AfterEach
     void close() {

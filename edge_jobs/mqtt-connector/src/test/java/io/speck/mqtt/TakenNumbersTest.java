@@ -53,17 +53,7 @@ class TakenNumbersTest {
     }
 
     @Test
-    void forgetsTheEpochMetFirstNotTheLowest() {
-        for (int epoch = 16; epoch >= 11; epoch--) {
-            taken.take("a/" + epoch + "/1");
-            taken.take("b/1/1"); // so that nothing is remembered from the last message
-            assertFalse(taken.take("a/" + epoch + "/1"), "epoch " + epoch);
-        }
-        assertTrue(taken.toJson(0, 0).contains("{\"14\":1,\"13\":1,\"12\":1,\"11\":1}"));
-    }
-
-    @Test
-    void holesOfForgottenEpochsStayCounted() {
+    void holesOfForgottenEpochsStayCounted() throws Exception {
         taken.take("a/1/1");
         taken.take("a/1/4");
         for (int epoch = 2; epoch <= 6; epoch++) {
@@ -71,6 +61,46 @@ class TakenNumbersTest {
         }
         assertEquals(2, taken.missing());
         assertTrue(taken.toJson(0, 0).contains("\"lost\":2,"));
+        byte[] bytes = new TopicSplit.Serializer().serialize(new TopicSplit(taken, true));
+        assertEquals(2, new TopicSplit.Serializer().deserialize(2, bytes).taken().missing());
+    }
+
+    /** After an outage a sink sends what was refused, or acknowledged in vain, behind newer ones. */
+    @Test
+    void holesAreFilledInAnyOrderAndRepeatsDropped() {
+        for (int number : new int[] {1, 2, 6, 7, 8, 3, 12, 5, 4}) {
+            assertTrue(taken.take("a/1/" + number));
+        }
+        assertEquals(3, taken.missing());
+        for (int number = 1; number <= 8; number++) {
+            assertFalse(taken.take("a/1/" + number));
+        }
+        for (int number = 9; number <= 11; number++) {
+            assertTrue(taken.take("a/1/" + number));
+        }
+        assertEquals(0, taken.missing());
+        assertEquals(12, taken.messages());
+    }
+
+    @Test
+    void readsTheStateOfTheFirstVersion() throws Exception {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        DataOutputStream out = new DataOutputStream(bytes);
+        out.writeBoolean(true);
+        out.writeLong(42); // messages
+        out.writeInt(0); // producers
+        TopicSplit split = new TopicSplit.Serializer().deserialize(1, bytes.toByteArray());
+        assertEquals(42, split.taken().messages());
+    }
+
+    @Test
+    void forgetsTheEpochMetFirstNotTheLowest() {
+        for (int epoch = 16; epoch >= 11; epoch--) {
+            taken.take("a/" + epoch + "/1");
+            taken.take("b/1/1"); // so that nothing is remembered from the last message
+            assertFalse(taken.take("a/" + epoch + "/1"), "epoch " + epoch);
+        }
+        assertTrue(taken.toJson(0, 0).contains("{\"14\":1,\"13\":1,\"12\":1,\"11\":1}"));
     }
 
     @Test

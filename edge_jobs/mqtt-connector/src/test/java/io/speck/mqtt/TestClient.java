@@ -20,6 +20,8 @@ final class TestClient implements AutoCloseable {
     private final Mqtt5AsyncClient client;
     private final ConcurrentLinkedQueue<Mqtt5Publish> received = new ConcurrentLinkedQueue<>();
 
+    private volatile String last = "";
+
     TestClient(Mosquitto broker) {
         client =
                 MqttClient.builder()
@@ -32,8 +34,18 @@ final class TestClient implements AutoCloseable {
                         .maxDelay(200, java.util.concurrent.TimeUnit.MILLISECONDS)
                         .applyAutomaticReconnect()
                         .buildAsync();
-        client.publishes(MqttGlobalPublishFilter.ALL, received::add);
+        client.publishes(MqttGlobalPublishFilter.ALL, this::take);
         client.connectWith().cleanStart(false).sessionExpiryInterval(600).send().join();
+    }
+
+    private void take(Mqtt5Publish message) {
+        received.add(message);
+        last = text(message);
+    }
+
+    /** The newest payload, or an empty text. */
+    String last() {
+        return last;
     }
 
     TestClient listen(String topic) {
@@ -92,6 +104,27 @@ final class TestClient implements AutoCloseable {
                 .map(Mqtt5UserProperty::getValue)
                 .map(Object::toString)
                 .toList();
+    }
+
+    /**
+     * The payloads that are left when repeats are dropped by their stamps, in order of arrival.
+     * Fails when a stamp has come with two payloads, or a message without one.
+     */
+    List<String> distinct() {
+        Map<String, String> byStamp = new LinkedHashMap<>();
+        for (Mqtt5Publish message : received) {
+            String stamp =
+                    message.getUserProperties().asList().stream()
+                            .filter(p -> p.getName().toString().equals(Stamp.PROPERTY))
+                            .map(p -> p.getValue().toString())
+                            .findFirst()
+                            .orElseThrow(() -> new AssertionError("no stamp: " + text(message)));
+            String before = byStamp.putIfAbsent(stamp, text(message));
+            if (before != null && !before.equals(text(message))) {
+                throw new AssertionError(stamp + " is " + before + " and " + text(message));
+            }
+        }
+        return new ArrayList<>(byStamp.values());
     }
 
     void await(int count) throws Exception {

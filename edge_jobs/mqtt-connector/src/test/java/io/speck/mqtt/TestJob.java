@@ -1,12 +1,19 @@
 package io.speck.mqtt;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.List;
+import java.util.stream.Stream;
 import org.apache.flink.api.common.JobStatus;
 import org.apache.flink.api.common.functions.MapFunction;
 import org.apache.flink.configuration.CheckpointingOptions;
 import org.apache.flink.configuration.Configuration;
+import org.apache.flink.configuration.ExternalizedCheckpointRetention;
+import org.apache.flink.configuration.RestartStrategyOptions;
 import org.apache.flink.configuration.StateRecoveryOptions;
 import org.apache.flink.core.execution.JobClient;
 import org.apache.flink.core.execution.SavepointFormatType;
@@ -26,6 +33,10 @@ final class TestJob {
         with("source-broker", from.address()).with("source-topic", sourceTopic);
         with("sink-broker", to.address()).with("sink-topic", sinkTopic);
         every(Duration.ofMillis(100));
+        configuration.set(RestartStrategyOptions.RESTART_STRATEGY, "fixed-delay");
+        configuration.set(RestartStrategyOptions.RESTART_STRATEGY_FIXED_DELAY_ATTEMPTS, 100);
+        configuration.set(
+                RestartStrategyOptions.RESTART_STRATEGY_FIXED_DELAY_DELAY, Duration.ofMillis(20));
     }
 
     TestJob with(String name, String value) {
@@ -42,6 +53,32 @@ final class TestJob {
     TestJob from(String savepoint) {
         configuration.set(StateRecoveryOptions.SAVEPOINT_PATH, savepoint);
         return this;
+    }
+
+    /** Keeps the newest checkpoint when it is cancelled. */
+    TestJob keeping(Path folder) {
+        configuration.set(CheckpointingOptions.CHECKPOINTS_DIRECTORY, folder.toUri().toString());
+        configuration.set(
+                CheckpointingOptions.EXTERNALIZED_CHECKPOINT_RETENTION,
+                ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION);
+        return this;
+    }
+
+    /** Of a job that was {@link #keeping} its checkpoints. */
+    String newestCheckpoint(Path folder) throws IOException {
+        try (Stream<Path> found =
+                Files.walk(folder.resolve(running.getJobID().toString()))) {
+            return found.filter(path -> path.endsWith("_metadata"))
+                    .map(Path::getParent)
+                    .max(Comparator.comparingInt(TestJob::numberOf))
+                    .orElseThrow()
+                    .toUri()
+                    .toString();
+        }
+    }
+
+    private static int numberOf(Path checkpoint) {
+        return Integer.parseInt(checkpoint.getFileName().toString().replace("chk-", ""));
     }
 
     TestJob mapping(MapFunction<byte[], byte[]> function) {

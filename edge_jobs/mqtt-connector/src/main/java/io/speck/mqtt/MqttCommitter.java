@@ -1,0 +1,148 @@
+package io.speck.mqtt;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import org.apache.flink.api.connector.sink2.Committer;
+import org.apache.flink.metrics.groups.SinkCommitterMetricGroup;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Publishes what a complete checkpoint holds.
+ *
+ * <p>A commit returns when the broker has taken everything; while the broker is away it waits, and
+ * with it the task: Flink gives a commit only a few more attempts, at once, before it fails the
+ * job. Committed again after a failure, the same records go out under the same numbers.
+ *
+ * <p>Batches restored from a checkpoint may be for a link that was the sink's before. They go there
+ * first, over a connection of their own that is closed before the next one is opened: both may
+ * have the same client id. In the other delivery modes, where the writer has the sink's connection,
+ * this is all there is to do.
+ */
+final class MqttCommitter implements Committer<Batch> {
+    private static final Logger LOG = LoggerFactory.getLogger(MqttCommitter.class);
+
+    private final LinkConfig link;
+    private final SinkSettings settings;
+    private final SinkCounters counters;
+    private volatile Line line; // to the sink's link; null: not needed yet
+
+    MqttCommitter(LinkConfig link, SinkSettings settings, SinkCommitterMetricGroup metrics) {
+        this.link = link;
+        this.settings = settings;
+        this.counters = SinkCounters.of(metrics, metrics.counter("recordsFailed"));
+        metrics.gauge("window", () -> line == null ? link.window() : line.outlet.window());
+        metrics.gauge("connected", () -> line != null && line.outlet.isConnected() ? 1 : 0);
+    }
+
+    @Override
+    public void commit(Collection<CommitRequest<Batch>> requests) throws InterruptedException {
+        List<Batch> run = new ArrayList<>(); // batches of one link, in order
+        for (CommitRequest<Batch> request : requests) {
+            Batch batch = request.getCommittable();
+            if (!run.isEmpty() && !batch.isFor(linkOf(run.get(0)))) {
+                publish(run);
+                run.clear();
+            }
+            run.add(batch);
+        }
+        if (!run.isEmpty()) {
+            publish(run);
+        }
+    }
+
+    @Override
+    public void close() {
+        if (line != null) {
+            line.outlet.close();
+        }
+    }
+
+    private void publish(List<Batch> batches) throws InterruptedException {
+        boolean own = batches.get(0).isFor(link);
+        if (own && link.delivery() == Delivery.EXACTLY_ONCE) {
+            if (line == null) {
+                line = new Line(link, readers());
+            }
+            line.publish(batches);
+            return;
+        }
+        LinkConfig there = linkOf(batches.get(0));
+        LOG.info("what is left for {} goes there first", there);
+        Line passing = new Line(there, own ? readers() : Outlet.Readers.NOT_KNOWN);
+        try {
+            passing.publish(batches);
+        } finally {
+            passing.outlet.close();
+        }
+    }
+
+    private Outlet.Readers readers() {
+        return settings.hasReaders() ? Outlet.Readers.SOME : Outlet.Readers.NONE;
+    }
+
+    private LinkConfig linkOf(Batch batch) {
+        return new LinkConfig(
+                batch.broker(),
+                batch.topic(),
+                batch.clientId(),
+                Delivery.EXACTLY_ONCE,
+                link.window());
+    }
+
+    /** An outlet driven by a network thread, so that it also lives between commits. */
+    private final class Line {
+        private final Outlet outlet;
+        private CompletableFuture<Void> published = new CompletableFuture<>(); // of that thread
+
+        Line(LinkConfig to, Outlet.Readers readers) {
+            outlet = new Outlet(to, settings, readers, counters, null, this::step);
+            outlet.start();
+        }
+
+        /** Returns when the broker has taken all, and that this is so. */
+        void publish(List<Batch> batches) throws InterruptedException {
+            List<OutRecord> records = new ArrayList<>();
+            for (Batch batch : batches) {
+                long number = batch.first();
+                for (byte[] payload : batch.payloads()) {
+                    records.add(new OutRecord(batch.series(), number++, payload));
+                }
+            }
+            CompletableFuture<Void> done = new CompletableFuture<>();
+            outlet.turn(
+                    () -> {
+                        published = done;
+                        outlet.addAll(records);
+                        step();
+                    });
+            try {
+                done.get();
+            } catch (ExecutionException e) {
+                throw new IllegalStateException("cannot publish to " + outlet.link(), e.getCause());
+            }
+        }
+
+        private void step() {
+            try {
+                do {
+                    outlet.progress();
+                } while (outlet.pending() > 0 && !outlet.wakeAfter(enough()));
+                if (outlet.announce()) { // which is false while records are pending
+                    published.complete(null);
+                }
+            } catch (RuntimeException e) { // else the commit would wait for ever
+                published.completeExceptionally(e);
+            }
+        }
+
+        /** New ones are sent a quarter of the window at a time. */
+        private int enough() {
+            int underWay = outlet.underWay();
+            return outlet.pending() > underWay ? (underWay + 3) / 4 : underWay;
+        }
+    }
+}

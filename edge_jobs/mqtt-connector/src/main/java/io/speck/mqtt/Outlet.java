@@ -1,0 +1,476 @@
+package io.speck.mqtt;
+
+import com.hivemq.client.mqtt.mqtt5.exceptions.Mqtt5PubAckException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayDeque;
+import java.util.Collection;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Where a sink's records go out.
+ *
+ * <p>At most a window of records is under way. A record leaves it when the broker has taken it.
+ * After a loss of the connection all that are left are sent again, in order and under the same
+ * numbers, and before them those that were taken not long ago, see {@link ResendWindow}. A record
+ * that the broker refuses stops the sending of new ones: when all before have an outcome, the
+ * refused are tried again, the first alone, with a growing pause, and then the rest in order.
+ *
+ * <p>All but the callbacks of {@link MqttConnection.Events} runs in the owner's turns, one after
+ * another.
+ */
+final class Outlet implements MqttConnection.Events {
+    /** What to do with records that nobody has subscribed to. */
+    enum Readers {
+        SOME,
+        NONE,
+        /** The link was the job's once: hold them for a while, then let them go. */
+        NOT_KNOWN
+    }
+
+    private static final Logger LOG = LoggerFactory.getLogger(Outlet.class);
+    private static final long FIRST_PAUSE_MS = 50;
+    private static final long LONGEST_PAUSE_MS = 2000;
+    private static final long LAST_WORD_MS = 1000;
+    private static final long NEVER = Long.MAX_VALUE;
+    private static final String TOO_LARGE =
+            "it is larger than the broker's Maximum Packet Size allows";
+
+    /** How much may wait for the broker, however many records the window allows. */
+    static final long MOST_PENDING_BYTES = 16 << 20;
+
+    /** What the broker is known to have taken, by its own retained word. */
+    private record Confirmed(MqttConnection by, SentNumber upTo) {}
+
+    private final LinkConfig link;
+    private final SinkCounters counters;
+    private final Executor turns;
+    private final Runnable step;
+    private final Supervisor supervisor;
+    private final ResendWindow recent;
+    private final long patienceNs;
+
+    /** The number of settled records at which the network thread is to wake the owner. */
+    private volatile long wakeAt = NEVER;
+
+    private volatile int window;
+    private volatile MqttConnection lastReady;
+
+    /** As the job was told at its start, until the broker says otherwise. */
+    private volatile Readers readers;
+
+    private volatile Confirmed confirmed;
+
+    private MqttConnection connection; // the one that `sent` went to; null: none yet
+    private long reaped; // of this connection
+    private final ArrayDeque<OutRecord> sent = new ArrayDeque<>();
+    private final ArrayDeque<OutRecord> refused = new ArrayDeque<>();
+    private final ArrayDeque<OutRecord> waiting = new ArrayDeque<>();
+    private boolean holding; // new records wait until the refused have gone
+    private boolean retryPlanned;
+    private long pauseMs = FIRST_PAUSE_MS;
+    private long unreadSinceNs; // 0: not
+    private long pendingBytes;
+
+    private OutRecord newest;
+    private OutRecord announced; // the last one over this connection
+    private OutRecord witnessed; // the last one whose announcement a broker has taken
+    private volatile CompletableFuture<?> announcement = CompletableFuture.completedFuture(null);
+
+    /**
+     * @param turns runs the owner's turns; null: a network thread does
+     * @param step what the owner does in a turn when something has happened: at least {@link
+     *     #progress}
+     */
+    Outlet(
+            LinkConfig link,
+            SinkSettings settings,
+            Readers readers,
+            SinkCounters counters,
+            Executor turns,
+            Runnable step) {
+        this.link = link;
+        this.readers = readers;
+        this.counters = counters;
+        this.step = step;
+        this.window = link.window();
+        this.recent = settings.newResendWindow(counters);
+        this.patienceNs = settings.resendWindow().toNanos();
+        this.supervisor = Supervisor.forWriter(link, this);
+        this.turns = turns == null ? supervisor.thread() : turns;
+    }
+
+    void start() {
+        supervisor.start();
+    }
+
+    LinkConfig link() {
+        return link;
+    }
+
+    int window() {
+        return window;
+    }
+
+    boolean isConnected() {
+        MqttConnection current = supervisor.current();
+        return current != null && current.isReady();
+    }
+
+    /** How many records have no outcome yet. */
+    int pending() {
+        return sent.size() + refused.size() + waiting.size();
+    }
+
+    /** How many of them are on their way. */
+    int underWay() {
+        return sent.size();
+    }
+
+    /** Whether a record more should wait until some have gone. */
+    boolean isFull() {
+        return pending() >= window || pendingBytes >= MOST_PENDING_BYTES;
+    }
+
+    /** Whether the broker takes such a record: to be asked before it has a number. */
+    boolean fits(Series series, int payloadBytes) {
+        MqttConnection known = lastReady;
+        return known == null || known.fits(series, payloadBytes);
+    }
+
+    /** Counts a record that was left out for its size before it had a number. */
+    void leaveOut(int payloadBytes) {
+        giveUp(payloadBytes, TOO_LARGE);
+    }
+
+    void add(OutRecord record) {
+        newest = record;
+        pendingBytes += record.payload.length;
+        if (canSend()) {
+            send(record);
+        } else {
+            waiting.add(record);
+        }
+    }
+
+    void addAll(Collection<OutRecord> records) {
+        records.forEach(this::add);
+    }
+
+    /** Takes note of what has happened on the network since, and goes on from there. */
+    void progress() {
+        catchUp();
+        if (holding && sent.isEmpty() && !retryPlanned) {
+            planRetry();
+        }
+        while (!holding && !waiting.isEmpty() && connection.isReady() && sent.size() < window) {
+            send(waiting.poll());
+        }
+    }
+
+    private void catchUp() {
+        reap();
+        MqttConnection current = supervisor.current();
+        if (current != connection || (connection.isEnded() && !sent.isEmpty())) {
+            startOver(current);
+        }
+    }
+
+    /**
+     * Asks for a step when some records more are settled; it is also done when anything else
+     * happens.
+     *
+     * @return false when this is so already, and there will be none
+     */
+    boolean wakeAfter(int more) {
+        MqttConnection watched = connection;
+        if (watched == null || more == 0) {
+            return true;
+        }
+        wakeAt = reaped + more;
+        if (watched.settled >= reaped + more || watched.isEnded()) {
+            wakeAt = NEVER;
+            return false;
+        }
+        return true;
+    }
+
+    void dontWake() {
+        wakeAt = NEVER;
+    }
+
+    /**
+     * Publishes, retained, up to which number the broker has everything; if it has.
+     *
+     * @return whether the broker has taken that, if only over an earlier connection; if not, there
+     *     is a step when it has, or when that can be tried again
+     */
+    boolean announce() {
+        if (pending() > 0) {
+            return false;
+        }
+        if (newest == null
+                || newest.series == null
+                || (connection != null && !connection.isNumbered())) {
+            return true;
+        }
+        if (newest == announced || connection == null || !connection.isReady()) {
+            return newest == witnessed;
+        }
+        OutRecord last = newest;
+        announced = last;
+        announcement =
+                connection.publishRetained(
+                        MqttConnection.SENT + link.clientId(),
+                        SentNumber.of(last).toJson(System.currentTimeMillis()));
+        announcement.whenComplete((taken, problem) -> turn(() -> witness(last, problem)));
+        return last == witnessed;
+    }
+
+    /** Any other problem than a refusal is the end of the connection: done again over the next. */
+    private void witness(OutRecord last, Throwable problem) {
+        if (problem == null || isRefusal(problem)) {
+            if (problem != null) {
+                LOG.warn("cannot announce what was sent to {}", link, problem);
+            }
+            witnessed = last;
+        }
+        step.run();
+    }
+
+    private static boolean isRefusal(Throwable problem) {
+        Throwable cause = problem instanceof CompletionException ? problem.getCause() : problem;
+        return cause instanceof Mqtt5PubAckException;
+    }
+
+    /** Disconnects. Called by any thread; no turns come after. */
+    void close() {
+        if (isConnected()) {
+            try {
+                announcement.get(LAST_WORD_MS, TimeUnit.MILLISECONDS);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            } catch (Exception e) {
+                LOG.debug("the last announcement of {} may be missing", link, e);
+            }
+        }
+        supervisor.close();
+    }
+
+    private boolean canSend() {
+        return !holding
+                && waiting.isEmpty()
+                && connection != null
+                && connection.isReady()
+                && sent.size() < window;
+    }
+
+    private void send(OutRecord record) {
+        if (!connection.fits(record.series, record.payload.length)) { // not known at its numbering
+            giveUp(record, TOO_LARGE);
+            return;
+        }
+        sent.add(record);
+        connection.send(record);
+    }
+
+    private void reap() {
+        long now = System.nanoTime();
+        OutRecord record;
+        while ((record = sent.peek()) != null && record.outcome != OutRecord.UNDER_WAY) {
+            switch (record.outcome) {
+                case OutRecord.CUT_OFF -> {
+                    return; // and so are all behind it
+                }
+                case OutRecord.REFUSED -> refuse(record);
+                case OutRecord.UNREAD -> unread(record, now);
+                case OutRecord.UNDELIVERABLE -> giveUp(record, record.problem);
+                default -> accepted(record, now);
+            }
+            sent.poll();
+            reaped++;
+        }
+        recent.prune(now);
+    }
+
+    private void accepted(OutRecord record, long now) {
+        pendingBytes -= record.payload.length;
+        if (holding && refused.isEmpty()) { // the one that was tried alone
+            LOG.info("{} takes records again", link);
+            holding = false;
+            pauseMs = FIRST_PAUSE_MS;
+        }
+        unreadSinceNs = 0;
+        if (link.delivery().acknowledged() && connection.isNumbered()) {
+            recent.add(record, now);
+        }
+    }
+
+    private void unread(OutRecord record, long now) {
+        if (readers == Readers.NONE || isConfirmed(record)) {
+            accepted(record, now);
+            return;
+        }
+        if (unreadSinceNs == 0) {
+            unreadSinceNs = now;
+        }
+        if (readers == Readers.NOT_KNOWN && now - unreadSinceNs > patienceNs) {
+            LOG.warn("nobody reads {} any more: record {} is given up", link, record.number);
+            counters.unread().inc();
+            long since = unreadSinceNs;
+            accepted(record, now);
+            unreadSinceNs = since; // the rest need not wait for as long
+        } else {
+            record.problem = "nobody has subscribed to it";
+            refuse(record);
+        }
+    }
+
+    /** Taken at an earlier attempt, by us or by the incarnation before: a reader had it in store. */
+    private boolean isConfirmed(OutRecord record) {
+        Confirmed known = confirmed;
+        return known != null && known.by == connection && known.upTo.covers(record);
+    }
+
+    private void refuse(OutRecord record) {
+        if (!holding) {
+            LOG.warn("{} does not take record {}: {}; holding", link, record.number, record.problem);
+        }
+        holding = true;
+        counters.refused().inc();
+        refused.add(record);
+    }
+
+    /** Without this one record would hold all behind it for ever. */
+    private void giveUp(OutRecord record, String problem) {
+        pendingBytes -= record.payload.length;
+        giveUp(record.payload.length, problem);
+    }
+
+    private void giveUp(int bytes, String problem) {
+        LOG.error(
+                "cannot publish a record of {} bytes to {}: {}; it is left out",
+                bytes,
+                link,
+                problem);
+        counters.undeliverable().inc();
+        counters.failures().inc();
+    }
+
+    /** A new connection knows nothing of what the old one was given, and its broker may not. */
+    private void startOver(MqttConnection current) {
+        if (link.delivery().acknowledged()) {
+            counters.resent().inc(sent.size() + (long) recent.size());
+            while (!sent.isEmpty()) {
+                waiting.addFirst(sent.pollLast());
+            }
+        } else {
+            counters.failures().inc(sent.size()); // at most once: what was on the wire stays there
+            sent.forEach(record -> pendingBytes -= record.payload.length);
+            sent.clear();
+        }
+        takeBackRefused();
+        pendingBytes += recent.moveBefore(waiting);
+        holding = false;
+        announced = null; // a broker that was killed may have forgotten it
+        reaped = 0;
+        connection = current;
+    }
+
+    private void takeBackRefused() {
+        while (!refused.isEmpty()) {
+            waiting.addFirst(refused.pollLast());
+        }
+    }
+
+    private void planRetry() {
+        retryPlanned = true;
+        supervisor.later(pauseMs, () -> turn(this::retryAfterPause));
+        pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2);
+    }
+
+    private void retryAfterPause() {
+        retryPlanned = false;
+        retry();
+    }
+
+    private void retryAtOnce() {
+        pauseMs = FIRST_PAUSE_MS;
+        retry();
+    }
+
+    /** Tries the first of the refused again. */
+    private void retry() {
+        catchUp();
+        if (holding && sent.isEmpty() && connection.isReady()) {
+            takeBackRefused();
+            if (waiting.isEmpty()) { // the one that was tried could not be sent at all
+                holding = false;
+            } else {
+                wakeAt = reaped + 1;
+                send(waiting.poll());
+            }
+        }
+        step.run();
+    }
+
+    /** Runs a task in a turn; not at all when the owner has ended. */
+    void turn(Runnable task) {
+        try {
+            turns.execute(task);
+        } catch (RejectedExecutionException e) {
+            LOG.debug("the sink to {} has ended", link);
+        }
+    }
+
+    // ---- on the network thread
+
+    @Override
+    public void ready(MqttConnection ready, boolean sessionPresent, int sendMaximum) {
+        window = Math.min(link.window(), sendMaximum);
+        lastReady = ready;
+        counters.connections().inc();
+        turn(step);
+    }
+
+    @Override
+    public void arrived(MqttConnection from) {}
+
+    @Override
+    public void settled(MqttConnection from) {
+        if (from.settled >= wakeAt) {
+            wakeAt = NEVER;
+            turn(step);
+        }
+    }
+
+    @Override
+    public void said(MqttConnection from, String topic, byte[] payload) {
+        if (topic.startsWith(MqttConnection.READERS)) {
+            String text = new String(payload, StandardCharsets.UTF_8);
+            switch (text) {
+                case "some" -> readers = Readers.SOME;
+                case "none" -> {
+                    readers = Readers.NONE;
+                    turn(this::retryAtOnce);
+                }
+                default -> LOG.warn("cannot read what is said on {}: {}", topic, text);
+            }
+            return;
+        }
+        SentNumber upTo = SentNumber.parse(payload);
+        if (upTo != null) {
+            confirmed = new Confirmed(from, upTo);
+        }
+    }
+
+    @Override
+    public void ended(MqttConnection lost, Throwable cause) {
+        turn(step);
+    }
+}

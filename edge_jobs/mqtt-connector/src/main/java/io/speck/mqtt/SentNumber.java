@@ -1,0 +1,40 @@
+package io.speck.mqtt;
+
+import java.nio.charset.StandardCharsets;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/** Up to where a broker has taken a sink's records: what {@code speck/sent/<client id>} says. */
+record SentNumber(String producer, long epoch, long number) {
+    private static final Pattern JSON =
+            Pattern.compile(
+                    "\"producer\":\"([^\"]*)\",\"epoch\":(\\d{1,18}),\"number\":(\\d{1,18})");
+
+    static SentNumber of(OutRecord record) {
+        return new SentNumber(record.series.producer(), record.series.epoch(), record.number);
+    }
+
+    /** Null when it is not what our sinks write. */
+    static SentNumber parse(byte[] payload) {
+        Matcher found = JSON.matcher(new String(payload, StandardCharsets.UTF_8));
+        return found.find()
+                ? new SentNumber(
+                        found.group(1),
+                        Long.parseLong(found.group(2)),
+                        Long.parseLong(found.group(3)))
+                : null;
+    }
+
+    boolean covers(OutRecord record) {
+        return record.series != null
+                && epoch == record.series.epoch()
+                && number >= record.number
+                && producer.equals(record.series.producer());
+    }
+
+    byte[] toJson(long atMs) {
+        return "{\"v\":1,\"at\":%d,\"producer\":%s,\"epoch\":%d,\"number\":%d}"
+                .formatted(atMs, Json.quoted(producer), epoch, number)
+                .getBytes(StandardCharsets.UTF_8);
+    }
+}

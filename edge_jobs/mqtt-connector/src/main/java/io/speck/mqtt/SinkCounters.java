@@ -1,0 +1,34 @@
+package io.speck.mqtt;
+
+import org.apache.flink.metrics.Counter;
+import org.apache.flink.metrics.MetricGroup;
+
+/**
+ * What happens to a sink's records on their way.
+ *
+ * @param failures left out, or lost under at_most_once
+ * @param resent sent once more after a loss of the connection
+ * @param refused not taken by the broker at an attempt
+ * @param undeliverable left out: no broker would ever take them
+ * @param unread given up: their link is not the job's any more, and has no reader
+ * @param cut acknowledged and forgotten too early for a broker that is killed now
+ */
+record SinkCounters(
+        Counter failures,
+        Counter resent,
+        Counter refused,
+        Counter undeliverable,
+        Counter unread,
+        Counter cut,
+        Counter connections) {
+    static SinkCounters of(MetricGroup group, Counter failures) {
+        return new SinkCounters(
+                failures,
+                group.counter("recordsResent"),
+                group.counter("recordsRefused"),
+                group.counter("recordsUndeliverable"),
+                group.counter("recordsUnread"),
+                group.counter("resendWindowCut"),
+                group.counter("connections"));
+    }
+}

@@ -1,0 +1,30 @@
+package io.speck.mqtt;
+
+import java.io.Serializable;
+import java.time.Duration;
+
+/**
+ * How a sink treats its records.
+ *
+ * @param hasReaders hold records that nobody has subscribed to, instead of letting them go; what is
+ *     announced on {@code speck/readers/<topic>} goes before it
+ * @param mostBytes larger records are left out and counted: a broker would close the connection at
+ *     each of them, again and again
+ * @param resendWindow how long acknowledged records are kept, see {@link ResendWindow}
+ * @param resendBytes how much of them at most; 0: 32 MiB, less in a small JVM, which has other jobs
+ */
+record SinkSettings(boolean hasReaders, int mostBytes, Duration resendWindow, long resendBytes)
+        implements Serializable {
+    /** Three autosave intervals of the brokers that speck sets up. */
+    static final Duration RESEND_WINDOW = Duration.ofSeconds(15);
+
+    private static final long MOST_RESEND_BYTES = 32L << 20;
+    private static final int SHARE_OF_MEMORY = 16;
+
+    /** To be called where the sink runs. */
+    ResendWindow newResendWindow(SinkCounters counters) {
+        long share = Runtime.getRuntime().maxMemory() / SHARE_OF_MEMORY;
+        long most = resendBytes > 0 ? resendBytes : Math.min(MOST_RESEND_BYTES, share);
+        return new ResendWindow(resendWindow, most, counters.cut());
+    }
+}

@@ -1,0 +1,119 @@
+package io.speck.mqtt;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.List;
+import org.apache.flink.runtime.testutils.InMemoryReporter;
+import org.apache.flink.test.junit5.MiniClusterExtension;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.RegisterExtension;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/**
+ * A chain of two jobs whose broker between them is killed after it has acknowledged, and before it
+ * has written anything down.
+ */
+class BrokerKillTest extends OnBrokers {
+    private static final InMemoryReporter METRICS = InMemoryReporter.create();
+
+    @RegisterExtension static final MiniClusterExtension CLUSTER = cluster(METRICS);
+
+    private static final String NEXT = "speck-0a1b2c3d-next-89abcdef";
+
+    private Mosquitto middle;
+    private TestJob next;
+
+    @Override
+    InMemoryReporter metrics() {
+        return METRICS;
+    }
+
+    /** The second job's session is on disk, and all that comes after will not be. */
+    @BeforeEach
+    void openMiddle() throws Exception {
+        middle = Mosquitto.in(folder).autosaving(1800).start();
+        reserve(middle, NEXT, "mid");
+        middle.stop();
+        middle.start();
+    }
+
+    @AfterEach
+    void closeMiddle() throws Exception {
+        if (next != null) {
+            next.cancel();
+        }
+        job.cancel();
+        middle.close();
+    }
+
+    private void startFirst(String delivery, String resendWindow) throws Exception {
+        job = new TestJob(broker, "in", middle, "mid").with("sink-readers", "some");
+        job.with("delivery", delivery).with("resend-window", resendWindow).start();
+        Wait.until("the reader is there", () -> publishAndSee("hello"));
+    }
+
+    private void startNext(String delivery) throws Exception {
+        next = new TestJob(middle, "mid", broker, "out").with("client-id", NEXT);
+        next.with("job-name", "next").with("delivery", delivery).start();
+    }
+
+    /** Lets an observer see the records, so that they are acknowledged, and kills the broker. */
+    private void killWhenItHas(int count) throws Exception {
+        TestClient observer = new TestClient(middle).listen("mid");
+        feedIfNotYet(count);
+        Wait.until(
+                "the broker in the middle has all",
+                () -> observer.payloads().containsAll(records(1, count)),
+                observer::payloads);
+        awaitAcknowledged();
+        middle.kill();
+        observer.close();
+        middle.start();
+    }
+
+    private boolean fed;
+
+    private void feedIfNotYet(int count) {
+        if (!fed) {
+            client.publishNumbered("in", 1, 1, count);
+            fed = true;
+        }
+    }
+
+    /** Two complete checkpoints later nothing is under way. */
+    private void awaitAcknowledged() throws Exception {
+        long before = completedCheckpoints();
+        Wait.until("checkpoints go on", () -> completedCheckpoints() > before + 1);
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"at_least_once", "exactly_once"})
+    void whatTheBrokerForgotIsSentAgain(String delivery) throws Exception {
+        startFirst(delivery, "15s");
+        killWhenItHas(200);
+        killWhenItHas(200); // what was sent again is kept again
+        assertTrue(counter("recordsResent") >= 200);
+        startNext(delivery);
+        awaitRecords(200);
+        client.publishNumbered("in", 1, 201, 210);
+        awaitRecords(210);
+        List<String> distinct = out.distinct();
+        distinct.removeIf(text -> text.equals("hello"));
+        assertEquals(records(1, 210), distinct);
+    }
+
+    /** Shows that the tests above test something. */
+    @Test
+    void withoutAWindowItIsLost() throws Exception {
+        startFirst("at_least_once", "0s");
+        killWhenItHas(200);
+        startNext("at_least_once");
+        client.publishNumbered("in", 1, 201, 201);
+        awaitRecords(1);
+        assertEquals(List.of("r201"), recordsOut());
+    }
+}

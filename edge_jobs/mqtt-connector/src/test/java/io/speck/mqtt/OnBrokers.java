@@ -1,0 +1,141 @@
+package io.speck.mqtt;
+
+import com.hivemq.client.mqtt.MqttClient;
+import com.hivemq.client.mqtt.datatypes.MqttQos;
+import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5PublishResult;
+import com.hivemq.client.mqtt.mqtt5.message.publish.puback.Mqtt5PubAckReasonCode;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.stream.IntStream;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.metrics.Counter;
+import org.apache.flink.metrics.Gauge;
+import org.apache.flink.runtime.testutils.InMemoryReporter;
+import org.apache.flink.runtime.testutils.MiniClusterResourceConfiguration;
+import org.apache.flink.test.junit5.MiniClusterExtension;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.io.TempDir;
+
+/** A small Flink, a real broker, and a publisher and a listener at it; for whole jobs. */
+abstract class OnBrokers {
+    static final Duration NEVER = Duration.ofHours(1);
+
+    /** To be registered by each class: a reporter ends with its cluster. */
+    static MiniClusterExtension cluster(InMemoryReporter metrics) {
+        return new MiniClusterExtension(
+                new MiniClusterResourceConfiguration.Builder()
+                        .setNumberTaskManagers(1)
+                        .setNumberSlotsPerTaskManager(2)
+                        .setConfiguration(metrics.addToConfiguration(new Configuration()))
+                        .build());
+    }
+
+    abstract InMemoryReporter metrics();
+
+    @TempDir Path folder;
+    Mosquitto broker;
+    TestClient client;
+    TestClient out;
+    TestJob job;
+
+    @BeforeEach
+    void open() throws Exception {
+        broker = Mosquitto.started(folder);
+        client = new TestClient(broker);
+        out = new TestClient(broker).listen("out");
+    }
+
+    @AfterEach
+    void close() throws Exception {
+        if (job != null) {
+            job.cancel();
+        }
+        client.close();
+        out.close();
+        broker.close();
+        Wait.until("no network thread is left", () -> ourThreads().isEmpty(), this::ourThreads);
+    }
+
+    List<String> ourThreads() {
+        return Thread.getAllStackTraces().keySet().stream()
+                .map(Thread::getName)
+                .filter(name -> name.startsWith("speck-mqtt-"))
+                .toList();
+    }
+
+    TestJob job() {
+        job = new TestJob(broker, "in", broker, "out");
+        return job;
+    }
+
+    /**
+     * A job is RUNNING before its reader has subscribed; and Flink makes a first checkpoint at once,
+     * however long the interval is.
+     */
+    void startAndSubscribe(TestJob started) throws Exception {
+        started.start();
+        Wait.until("the first checkpoint is complete", () -> completedCheckpoints() > 0);
+        Wait.until(
+                "the reader takes a message",
+                () -> {
+                    client.publish("in", "hello", null).join();
+                    return out.payloads().contains("hello");
+                });
+    }
+
+    /** How many checkpoints of the running job are complete. */
+    long completedCheckpoints() {
+        return metrics()
+                .findMetrics(job.client().getJobID(), "numberOfCompletedCheckpoints")
+                .values()
+                .stream()
+                .mapToLong(metric -> ((Number) ((Gauge<?>) metric).getValue()).longValue())
+                .max()
+                .orElse(0);
+    }
+
+    static List<String> records(int from, int to) {
+        return IntStream.rangeClosed(from, to).mapToObj(i -> "r" + i).toList();
+    }
+
+    List<String> recordsOut() {
+        return out.payloads().stream().filter(payload -> payload.startsWith("r")).toList();
+    }
+
+    void awaitRecords(int count) throws Exception {
+        Wait.until(count + " records came", () -> recordsOut().size() >= count, this::recordsOut);
+    }
+
+    /** Of the running job; -1 when it is not there. */
+    long counter(String name) {
+        return metrics().findMetrics(job.client().getJobID(), name).values().stream()
+                .mapToLong(metric -> ((Counter) metric).getCount())
+                .max()
+                .orElse(-1);
+    }
+
+    /** Feeds until the source is seen to have subscribed: its session then holds a message. */
+    boolean publishAndSee(String payload) {
+        CompletableFuture<?> published = client.publish("in", payload, null);
+        published.join();
+        return ((Mqtt5PublishResult.Mqtt5Qos1Result) published.join()).getPubAck().getReasonCode()
+                == Mqtt5PubAckReasonCode.SUCCESS;
+    }
+
+    /** As the control plane does it before a producer starts. */
+    static void reserve(Mosquitto at, String clientId, String topic) {
+        var reserving =
+                MqttClient.builder()
+                        .useMqttVersion5()
+                        .identifier(clientId)
+                        .serverHost("127.0.0.1")
+                        .serverPort(at.port())
+                        .buildBlocking();
+        reserving.connectWith().cleanStart(false).sessionExpiryInterval(600).send();
+        reserving.subscribeWith().topicFilter(topic).qos(MqttQos.AT_LEAST_ONCE).send();
+        reserving.disconnect();
+    }
+}
