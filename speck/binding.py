@@ -208,6 +208,57 @@ class MessageBroker(Protocol):
         """Give back connections."""
 
 
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A job's state to bring from the disk of one site to that of another.
+
+    `path` is how the engine of `source` names it. `id` is the same in every try, so that asking
+    again goes on with what was begun.
+    """
+
+    id: str
+    job_name: str
+    engine_job_id: str
+    source: str
+    target: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransferProgress:
+    """How far a transfer is, in bytes; `location` is how the engine of its target names it."""
+
+    done: bool
+    location: str | None = None
+    failure: str | None = None
+    bytes: int = 0
+    total: int | None = None
+
+
+class StateKeeper(Protocol):
+    """Where sites keep the state of jobs, and how it gets from one to another.
+
+    Raises UnreachableError while a site's agent does not answer, PermanentError where a site
+    has none and what is asked needs one.
+    """
+
+    def folder(self, site: str) -> str | None:
+        """The URI below which the site's engine keeps state; None when it is not known."""
+
+    def shared(self, one: str, other: str) -> bool:
+        """Whether two sites (or one) read the same storage: nothing needs to travel."""
+
+    def newest(self, site: str, engine_job_id: str) -> CheckpointInfo | None:
+        """The newest complete checkpoint or savepoint of an incarnation, found by listing the
+        site's folders: for an engine that does not know the job any more. None: there is none."""
+
+    def carry(self, transfer: Transfer) -> TransferProgress:
+        """Begin the transfer, or go on with it, and say how far it is; never waits for it."""
+
+    def drop(self, site: str, path: str) -> None:
+        """Delete state that nobody will want; harmless when it is gone."""
+
+
 ENGINES = "speck.engines"
 BROKERS = "speck.brokers"
 
