@@ -13,8 +13,7 @@ import pytest
 def test_kill_9_loses_no_write_that_was_told_and_tears_none(rounds: int) -> None:
     bench = subprocess.run(
         [sys.executable, "-m", "bench.store", "--rounds", str(rounds), "--no-file"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     )
