@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from speck.binding import StateKeeper
 from speck.clock import Clock, SystemClock
 from speck.config import Config
 from speck.connections import Connections
@@ -14,6 +15,7 @@ from speck.service.changes import Changes
 from speck.service.compositions import Compositions
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
+from speck.service.keeper import SharedStorage
 from speck.service.sites import Sites
 from speck.service.tokens import Tokens
 from speck.service.views import Views
@@ -31,12 +33,14 @@ class Service:
         clock: Clock | None = None,
         bounds: Bounds | None = None,
         patience: Patience | None = None,
+        keeper: StateKeeper | None = None,
     ):
         self.config = config
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
         self.records = Records.at(config.store, self.clock)
         self.connections = Connections(self.records.sites, config.credentials, config.timeout_s)
+        self.keeper: StateKeeper = keeper or SharedStorage(self.records.sites)
         self.artifacts = Artifacts(config, self.records, self.clock)
         self.changes = Changes(
             self.records,
@@ -45,10 +49,13 @@ class Service:
             self.artifacts.file,
             bounds or Bounds(),
             patience or Patience(),
+            self.keeper,
         )
         self.views = Views(self.records, self.connections, self.changes, self.clock)
         self.sites = Sites(self.records, self.connections, self.views, self.changes, self.clock)
-        deployer = Deployer(config, self.records, self.connections, self.artifacts, self.changes)
+        deployer = Deployer(
+            config, self.records, self.connections, self.artifacts, self.changes, self.keeper
+        )
         self.jobs = Jobs(self.records, self.connections, deployer, self.views, self.clock)
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
