@@ -10,7 +10,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
-	bench-deploy bench-connector bench-state bench-moves bench-faults
+	bench-deploy bench-connector bench-state bench-store bench-moves bench-faults
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -74,6 +74,9 @@ bench-moves: setup ## 200 moves and updates under load: what is lost, how long i
 
 bench-faults: setup ## the fault suite, its results and the table in docs/guarantees.md
 	@$(PY) -m bench.faults
+
+bench-store: setup ## kill -9 of a process that writes: what is lost
+	@$(PY) -m bench.store
 
 clean: ## delete what was built
 	rm -rf edge_jobs/target edge_jobs/*/target build .mypy_cache .ruff_cache .pytest_cache \
