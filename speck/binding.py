@@ -86,6 +86,16 @@ class CheckpointInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """How a running job takes checkpoints: how often it means to (None: never), and the newest
+    that it has completed (None: none yet), which ended at `completed_ms` of the engine's clock."""
+
+    interval_s: float | None
+    completed_id: int | None = None
+    completed_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A setting that would lose data or starve jobs, and the line that mends it."""
 
@@ -160,6 +170,9 @@ class StreamEngine(Protocol):
         EngineRefusedError when the engine does not know the job, or its states are gone.
         """
 
+    def checkpointing(self, engine_job_id: str) -> Checkpointing | None:
+        """How the incarnation takes checkpoints; None when the engine does not know it."""
+
     def exceptions(self, engine_job_id: str) -> list[JobException]:
         """Failures of the incarnation, newest first."""
 
@@ -184,8 +197,9 @@ class MessageBroker(Protocol):
     def reach(self) -> str:
         """Connect once and say what answered, e.g. `mqtt 5`."""
 
-    def reserve(self, client_id: str, topic: str) -> None:
-        """Make the reader's session and its subscription, and leave both behind.
+    def reserve(self, client_id: str, topic: str) -> bool:
+        """Make the reader's session and its subscription, and leave both behind; whether the
+        session was there already (it is kept then, with all that waits in it).
 
         Never call it for an id that an incarnation may hold: that throws the holder out.
         Also announces (retained, `speck/readers/<topic>`) that the link has readers.

@@ -64,20 +64,33 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The last number that a sink knows to be delivered."""
+    """The last number that a sink knows to be delivered.
+
+    `unread` messages are held back by the sink now, since the broker says that nobody reads
+    the link though it has readers.
+    """
 
     producer: str
     epoch: int
     number: int
     at_ms: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """A broker's bookkeeping: readers' taken numbers and sinks' sent numbers by client id."""
+    """A broker's bookkeeping: readers' taken numbers and sinks' sent numbers by client id.
+
+    `uptime_s` is how long the broker runs, `dropped` how many messages it has dropped in that
+    time since a queue was full; both as it told them last (every 10 s by default), None where
+    it does not. `readers` are the topics that are announced to have readers (true) or none.
+    """
 
     taken: Mapping[str, Taken]
     sent: Mapping[str, Sent]
+    uptime_s: int | None = None
+    dropped: int | None = None
+    readers: Mapping[str, bool] = field(default_factory=dict)
 
     def lag(self, reader: str, sinks: list[str]) -> int | None:
         """Messages sent by `sinks` that `reader` has not taken; None when it is not known.

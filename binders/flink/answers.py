@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from binders.flink.failures import reason_of
-from speck.binding import CheckpointInfo, JobException, SavepointProgress
+from speck.binding import CheckpointInfo, Checkpointing, JobException, SavepointProgress
 from speck.errors import EngineRefusedError
 from speck.observed import EngineJob, EngineView, RunState, Slots
 
@@ -145,6 +145,14 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
         bytes=0,
         is_savepoint=bool(restored["is_savepoint"]),
     )
+
+
+def checkpointing(interval_s: float, answer: Json) -> Checkpointing:
+    """From `/jobs/:id/checkpoints`: savepoints do not count, they come on request."""
+    latest = answer["latest"].get("completed")
+    if latest is None:
+        return Checkpointing(interval_s)
+    return Checkpointing(interval_s, int(latest["id"]), int(latest["latest_ack_timestamp"]))
 
 
 def _usable(state: Json) -> bool:

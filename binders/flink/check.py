@@ -229,10 +229,15 @@ def findings(settings: Settings, view: EngineView) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.severity != "error")
 
 
+def interval_s(config: Mapping[str, Any] | None) -> float | None:
+    """How often a job takes checkpoints, from `/jobs/:id/checkpoints/config`; None: never."""
+    interval_ms = float(config["interval"]) if config is not None else 0.0
+    return interval_ms / 1000 if 0 < interval_ms < 2**62 else None
+
+
 def job_finding(name: str, config: Mapping[str, Any] | None) -> Finding | None:
     """From `/jobs/:id/checkpoints/config` of one running job; None: it has no checkpoints."""
-    interval = float(config["interval"]) if config is not None else 0.0
-    if not 0 < interval < 2**62:
+    if interval_s(config) is None:
         return Finding(
             "error",
             _INTERVAL,

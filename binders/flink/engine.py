@@ -19,6 +19,7 @@ from binders.flink.rest import FlinkRest, RefusedAnswer
 from binders.flink.settings import Settings
 from speck.binding import (
     CheckpointInfo,
+    Checkpointing,
     EngineCapability,
     Finding,
     JobException,
@@ -45,6 +46,9 @@ METRICS_AT_ONCE = 3000
 JOBS_CHECKED = 20
 """Running jobs of which `check` reads the checkpoint configuration."""
 
+INTERVALS_KEPT = 10_000
+"""Jobs of which it is remembered how often they take checkpoints."""
+
 
 class FlinkEngine:
     """One Flink cluster at `target.address` (http://host:port of its REST API)."""
@@ -57,6 +61,7 @@ class FlinkEngine:
         self._main_s = target.timeout_s * MAIN_TIME_FACTOR
         self._jars = JarStore(self._rest, self._main_s)
         self._settings: Settings | None = None
+        self._intervals: dict[str, float | None] = {}
         self._lock = threading.Lock()
 
     def view(self) -> EngineView:
@@ -178,6 +183,21 @@ class FlinkEngine:
                 self._outwait_cache(answers.engine_clock_ms(job) - ended_ms)
             return answers.newest_state(self._rest.get(f"/jobs/{engine_job_id}/checkpoints"))
 
+    def checkpointing(self, engine_job_id: str) -> Checkpointing | None:
+        """One request; one more when the job is asked about for the first time, since how often
+        a job takes checkpoints does not change while it runs. None: Flink does not know it."""
+        with self._translated(f"look at checkpoints of job {engine_job_id}"):
+            try:
+                interval_s = self._interval_s(engine_job_id)
+                if interval_s is None:
+                    return Checkpointing(None)
+                answer = self._rest.get(f"/jobs/{engine_job_id}/checkpoints")
+            except RefusedAnswer as refused:
+                if refused.refusal.status != 404 or not refused.refusal.job_unknown:
+                    raise
+                return None
+            return answers.checkpointing(interval_s, answer)
+
     def exceptions(self, engine_job_id: str) -> list[JobException]:
         """Failures of the incarnation, newest first; none when the job is not known."""
         with self._translated(f"read exceptions of job {engine_job_id}"):
@@ -261,6 +281,24 @@ class FlinkEngine:
             ended_meanwhile = refused.refusal.job_unknown
             return None if ended_meanwhile else checks.job_finding(job.name, None)
         return checks.job_finding(job.name, config)
+
+    def _interval_s(self, engine_job_id: str) -> float | None:
+        """How often a job takes checkpoints; None: it takes none. Remembered."""
+        with self._lock:
+            if engine_job_id in self._intervals:
+                return self._intervals[engine_job_id]
+        try:
+            config = self._rest.get(f"/jobs/{engine_job_id}/checkpoints/config")
+        except RefusedAnswer as refused:
+            if refused.refusal.status != 404 or refused.refusal.job_unknown:
+                raise
+            config = None
+        interval_s = checks.interval_s(config)
+        with self._lock:
+            if len(self._intervals) >= INTERVALS_KEPT:
+                self._intervals.clear()
+            self._intervals[engine_job_id] = interval_s
+        return interval_s
 
     def _vertex_metrics(self, engine_job_id: str, vertex: str) -> dict[str, float]:
         path = f"/jobs/{engine_job_id}/vertices/{vertex}/metrics"

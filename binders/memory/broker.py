@@ -24,13 +24,15 @@ class MemoryBroker:
         with self._call("reach"):
             return "memory"
 
-    def reserve(self, client_id: str, topic: str) -> None:
+    def reserve(self, client_id: str, topic: str) -> bool:
         """Make the session; a live holder is thrown out, which is noted as a fault."""
         with self._call("reserve", client_id):
+            there = client_id in self._broker.sessions
             session = self._broker.subscribe(client_id, topic)
             if session.holder is not None:
                 self._broker.thrown_out.append(client_id)
             self._broker.readers[topic] = "some"
+            return there
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
         """End the session; what it held is in `abandoned`."""
@@ -48,7 +50,13 @@ class MemoryBroker:
         with self._call("view"):
             if self._world.auto_pump:
                 self._world.pump()
-            return BrokerView(taken=dict(self._broker.taken), sent=dict(self._broker.sent))
+            return BrokerView(
+                taken=dict(self._broker.taken),
+                sent=dict(self._broker.sent),
+                uptime_s=self._broker.uptime_s,
+                dropped=len(self._broker.dropped),
+                readers={topic: said == "some" for topic, said in self._broker.readers.items()},
+            )
 
     def forget(self, client_id: str) -> None:
         """Clear the retained numbers."""

@@ -12,6 +12,7 @@ from binders.memory.slots import Incarnation, read_wiring
 from binders.memory.world import World
 from speck.binding import (
     CheckpointInfo,
+    Checkpointing,
     EngineCapability,
     Finding,
     JobException,
@@ -149,6 +150,17 @@ class MemoryEngine:
             if job is None:
                 raise EngineRefusedError(f"cannot find the state of {engine_job_id}: no such job")
             return job.newest
+
+    def checkpointing(self, engine_job_id: str) -> Checkpointing | None:
+        """As often as the slot pool's `interval_s` says; its checkpoints come with the pump."""
+        with self._call("checkpointing", engine_job_id):
+            job = self._engine.jobs.get(engine_job_id)
+            if job is None:
+                return None
+            newest = job.newest
+            if newest is None or not newest.checkpoint_id:
+                return Checkpointing(self._engine.interval_s)
+            return Checkpointing(self._engine.interval_s, newest.checkpoint_id, newest.at_ms)
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
         """What `SlotPool.fail` noted."""

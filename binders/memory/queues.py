@@ -31,6 +31,7 @@ class Queues(Faults):
 
     capabilities: frozenset[BrokerCapability] = frozenset(BrokerCapability)
     queue_limit: int | None = None
+    uptime_s: int = 1000
     findings: list[Finding] = field(default_factory=list)
     sessions: dict[str, Session] = field(default_factory=dict)
     readers: dict[str, str] = field(default_factory=dict)
@@ -55,6 +56,13 @@ class Queues(Faults):
             self.thrown_out.append(client_id)
         session.holder = holder
         return session
+
+    def restart(self) -> None:
+        """Die without a chance to write anything down, and start anew."""
+        with self.lock:
+            self.uptime_s = 0
+            for kept in (self.sessions, self.readers, self.taken, self.sent, self.dropped):
+                kept.clear()
 
     def read_by_any(self, topic: str) -> bool:
         """Whether a message on `topic` would reach a session."""

@@ -193,6 +193,7 @@ class SlotPool(Faults):
     total: int
     capabilities: frozenset[EngineCapability] = frozenset(EngineCapability)
     storage: str = "memory:"
+    interval_s: float = 1.0
     hold_starts: bool = False
     hold_savepoints: bool = False
     findings: list[Finding] = field(default_factory=list)

@@ -4,15 +4,57 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from speck.observed import Sent, Taken
+from speck.observed import BrokerView, Sent, Taken
 
 TAKEN = "speck/taken/"
 SENT = "speck/sent/"
 READERS = "speck/readers/"
 MARKER = "speck/marker/"
 PROBE = "speck/probe/"
+NUMBERS = (TAKEN, SENT, READERS)
+UPTIME = "$SYS/broker/uptime"
+DROPPED = "$SYS/broker/publish/messages/dropped"
+
+
+class Retained:
+    """What is read of a broker's retained topics while they come in."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, Taken] = {}
+        self._sent: dict[str, Sent] = {}
+        self._readers: dict[str, bool] = {}
+        self._uptime_s: int | None = None
+        self._dropped: int | None = None
+
+    def note(self, topic: str, payload: bytes) -> None:
+        """One message; an empty one clears. Raises ValueError when it cannot be read."""
+        if topic.startswith(TAKEN):
+            _put(self._taken, topic.removeprefix(TAKEN), parse_taken(payload) if payload else None)
+        elif topic.startswith(SENT):
+            _put(self._sent, topic.removeprefix(SENT), parse_sent(payload) if payload else None)
+        elif topic.startswith(READERS):
+            _put(
+                self._readers, topic.removeprefix(READERS), payload == b"some" if payload else None
+            )
+        elif topic == UPTIME:
+            self._uptime_s = int(payload.split()[0])
+        elif topic == DROPPED:
+            self._dropped = int(payload)
+
+    def view(self) -> BrokerView:
+        return BrokerView(self._taken, self._sent, self._uptime_s, self._dropped, self._readers)
+
+
+T = TypeVar("T")
+
+
+def _put(found: dict[str, T], key: str, value: T | None) -> None:
+    if value is None:
+        found.pop(key, None)
+    else:
+        found[key] = value
 
 
 def parse_taken(payload: bytes) -> Taken:
@@ -38,6 +80,7 @@ def parse_sent(payload: bytes) -> Sent:
         epoch=_whole(said, "epoch"),
         number=_whole(said, "number"),
         at_ms=_whole(said, "at", 0),
+        unread=_whole(said, "unread", 0),
     )
 
 

@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from paho.mqtt.client import MQTTMessage
@@ -23,7 +24,7 @@ from binders.mqtt.credentials import Credentials, read_credentials
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import BrokerRefusedError
 from speck.model import normalise_address
-from speck.observed import BrokerView, Sent, Taken
+from speck.observed import BrokerView
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +56,9 @@ class MqttBroker:
         with self._open(_visitor()) as connection:
             return "mqtt 5" if connection.version == V5 else "mqtt 3.1.1"
 
-    def reserve(self, client_id: str, topic: str) -> None:
-        """Make the session and its subscription, announce that the link has readers.
+    def reserve(self, client_id: str, topic: str) -> bool:
+        """Make the session and its subscription, announce that the link has readers; whether
+        the session was there.
 
         Nothing that waits in the session is taken: acknowledgements are manual and none is
         sent, and Receive Maximum 1 keeps all but one message from travelling in vain.
@@ -68,6 +70,7 @@ class MqttBroker:
         with self._open(session) as connection:
             connection.reserve(topic)
             connection.publish(bookkeeping.READERS + topic, b"some", retain=True)
+            return connection.session_present
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
         """End the session; with `last_reader` announce that nobody reads the link."""
@@ -77,30 +80,27 @@ class MqttBroker:
                 connection.publish(bookkeeping.READERS + topic, b"none", retain=True)
 
     def view(self) -> BrokerView:
-        """All readers' taken and all sinks' sent numbers; an unreadable one is skipped."""
-        taken: dict[str, Taken] = {}
-        sent: dict[str, Sent] = {}
+        """All readers' taken and all sinks' sent numbers, which links are announced to have
+        readers, and what $SYS tells where it may be read; an unreadable one is skipped."""
+        read = bookkeeping.Retained()
         marker = bookkeeping.MARKER + secrets.token_hex(8)
         seen: list[str] = []
 
         def note(message: MQTTMessage) -> None:
-            topic, payload = message.topic, bytes(message.payload)
-            client_id = topic.rpartition("/")[2]
+            if message.topic == marker:
+                seen.append(marker)
+                return
             try:
-                if topic == marker:
-                    seen.append(topic)
-                elif not payload:  # cleared while we look
-                    (taken if topic.startswith(bookkeeping.TAKEN) else sent).pop(client_id, None)
-                elif topic.startswith(bookkeeping.TAKEN):
-                    taken[client_id] = bookkeeping.parse_taken(payload)
-                elif topic.startswith(bookkeeping.SENT):
-                    sent[client_id] = bookkeeping.parse_sent(payload)
+                read.note(message.topic, bytes(message.payload))
             except ValueError as error:
-                log.warning("broker at %s: %s is skipped: %s", self._target.address, topic, error)
+                address, topic = self._target.address, message.topic
+                log.warning("broker at %s: %s is skipped: %s", address, topic, error)
 
         with self._open(_visitor(), note) as connection:
+            with suppress(BrokerRefusedError):  # `check` says that $SYS cannot be read
+                connection.subscribe(bookkeeping.UPTIME, bookkeeping.DROPPED)
             # The broker answers in order: once the marker comes back, so has all before it.
-            connection.subscribe(bookkeeping.TAKEN + "#", bookkeeping.SENT + "#", marker)
+            connection.subscribe(*(topic + "#" for topic in bookkeeping.NUMBERS), marker)
             connection.publish(marker, b"")
             try:
                 connection.wait(lambda: bool(seen), "read the retained numbers")
@@ -109,7 +109,7 @@ class MqttBroker:
                     f"{error}; it took a message on {marker} and did not hand it back: may this"
                     " user read speck/#?"
                 ) from error
-        return BrokerView(taken=taken, sent=sent)
+        return read.view()
 
     def forget(self, client_id: str) -> None:
         """Clear the retained numbers of a reader or sink; harmless when there are none."""

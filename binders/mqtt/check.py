@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from paho.mqtt.client import MQTTMessage
 
-from binders.mqtt.bookkeeping import MARKER, PROBE
+from binders.mqtt.bookkeeping import DROPPED, MARKER, PROBE
 from binders.mqtt.connection import V5, Connection, NoAnswerError, Session
 from binders.mqtt.credentials import Credentials
 from speck.binding import Finding, Target
@@ -29,7 +29,6 @@ PROBE_MESSAGES = 1200
 
 _PROBE_EXPIRY_S = 60
 _UNSEEN = "cannot be seen from outside"
-_DROPPED = "$SYS/broker/publish/messages/dropped"
 _VERSION = "$SYS/broker/version"
 
 OnMessage = Callable[[MQTTMessage], None]
@@ -156,7 +155,7 @@ def _anonymous_may_connect(credentials: Credentials, open_: Open) -> bool:
 
 def _system_findings(open_: Open) -> Iterator[Finding]:
     """What the broker counts below `$SYS`, which is retained and so there at once."""
-    told = _read_retained(open_, (_VERSION, _DROPPED))
+    told = _read_retained(open_, (_VERSION, DROPPED))
     if _VERSION not in told:
         yield Finding(
             "warning",
@@ -166,7 +165,7 @@ def _system_findings(open_: Open) -> Iterator[Finding]:
             " counter of dropped messages)",
             "sys_interval 10\n# and in the acl_file: topic read $SYS/#",
         )
-    dropped = told.get(_DROPPED, b"0")
+    dropped = told.get(DROPPED, b"0")
     if dropped.strip() not in (b"", b"0"):
         yield Finding(
             "error",

@@ -27,7 +27,7 @@ TAKEN = Taken(
     messages=42,
     at_ms=1000,
 )
-SENT = Sent(producer="abc-clean", epoch=(3 << 32) + 5, number=44, at_ms=1001)
+SENT = Sent(producer="abc-clean", epoch=(3 << 32) + 5, number=44, at_ms=1001, unread=3)
 
 
 class Bench(Protocol):
@@ -131,6 +131,7 @@ class MosquittoBench:
             "producer": sent.producer,
             "epoch": sent.epoch,
             "number": sent.number,
+            "unread": sent.unread,
         }
         self._retain(f"speck/sent/{client_id}", said)
 
@@ -194,6 +195,32 @@ def test_reserving_again_takes_nothing_and_keeps_the_order(bench: Bench) -> None
         broker.reserve("speck-abc-merge-1", "traffic/a")
 
     assert bench.drain("speck-abc-merge-1") == payloads
+
+
+def test_reserving_says_whether_the_session_was_there(bench: Bench) -> None:
+    broker = bench.open()
+
+    assert not broker.reserve("speck-abc-merge-1", "traffic/a")
+    assert broker.reserve("speck-abc-merge-1", "traffic/a")
+    broker.release("speck-abc-merge-1", "traffic/a", last_reader=True)
+    assert not broker.reserve("speck-abc-merge-1", "traffic/a")
+
+
+def test_view_tells_how_long_the_broker_runs_and_what_it_dropped(bench: Bench) -> None:
+    view = bench.open().view()
+
+    assert view.uptime_s is not None
+    assert view.uptime_s >= 0
+    assert view.dropped == 0
+
+
+def test_view_tells_which_links_are_announced_to_have_readers(bench: Bench) -> None:
+    broker = bench.open()
+    broker.reserve("one", "traffic/a")
+    broker.reserve("two", "traffic/b/c")
+    broker.release("two", "traffic/b/c", last_reader=True)
+
+    assert broker.view().readers == {"traffic/a": True, "traffic/b/c": False}
 
 
 def test_each_session_on_a_topic_gets_everything(bench: Bench) -> None:

@@ -14,6 +14,7 @@ import pytest
 from binders.memory import World
 from speck.binding import (
     CheckpointInfo,
+    Checkpointing,
     EngineCapability,
     SavepointProgress,
     StreamEngine,
@@ -440,3 +441,25 @@ def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
         assert type(caught.value) is UnreachableError
         assert str(caught.value).startswith("cannot reach ")
     absent.close()
+
+
+def test_checkpoints_that_complete_are_told(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+
+    def another_than(known: int | None) -> Checkpointing | None:
+        bench.work()
+        told = engine.checkpointing(job)
+        assert told is not None
+        return told if told.completed_id not in (None, known) else None
+
+    first = wait_for("a checkpoint", lambda: another_than(None))
+    assert first.interval_s is not None
+    assert 0 < first.interval_s <= 1
+    second = wait_for("the next", lambda: another_than(first.completed_id))
+    assert first.completed_id is not None
+    assert second.completed_id is not None
+    assert second.completed_id > first.completed_id
+
+
+def test_checkpoints_of_an_unknown_job_are_unknown(engine: StreamEngine) -> None:
+    assert engine.checkpointing(uuid4().hex) is None

@@ -24,8 +24,10 @@ class MailboxBroker:
         self._sessions()
         return "mailbox 1.0"
 
-    def reserve(self, client_id: str, topic: str) -> None:
+    def reserve(self, client_id: str, topic: str) -> bool:
+        there = client_id in self._sessions()
         self._sessions().setdefault(client_id, set()).add(topic)
+        return there
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
         self._sessions().pop(client_id, None)

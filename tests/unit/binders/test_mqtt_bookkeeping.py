@@ -1,7 +1,7 @@
 import pytest
 
-from binders.mqtt.bookkeeping import parse_sent, parse_taken
-from speck.observed import Sent, Taken
+from binders.mqtt.bookkeeping import Retained, parse_sent, parse_taken
+from speck.observed import BrokerView, Sent, Taken
 
 
 def test_taken_is_read_with_numbers_as_numbers() -> None:
@@ -47,3 +47,28 @@ def test_anything_else_is_a_value_error(payload: bytes, reason: str) -> None:
 def test_sent_needs_a_producer() -> None:
     with pytest.raises(ValueError, match="producer is no text"):
         parse_sent(b'{"v":1,"epoch":1,"number":1}')
+
+
+def test_what_a_sink_holds_back_is_read() -> None:
+    payload = b'{"v":1,"producer":"p","epoch":1,"number":7,"unread":4}'
+
+    assert parse_sent(payload) == Sent("p", 1, 7, unread=4)
+
+
+def test_retained_topics_make_a_view_and_empty_ones_clear() -> None:
+    read = Retained()
+    read.note("speck/sent/gone", b'{"v":1,"producer":"p","epoch":1,"number":7}')
+    read.note("speck/sent/gone", b"")
+    read.note("speck/taken/r", b'{"v":1,"checkpoint":0}')
+    read.note("speck/readers/a/b", b"some")
+    read.note("speck/readers/c", b"none")
+    read.note("$SYS/broker/uptime", b"12 seconds")
+    read.note("$SYS/broker/publish/messages/dropped", b"3")
+
+    assert read.view() == BrokerView(
+        {"r": Taken(0, {})}, {}, uptime_s=12, dropped=3, readers={"a/b": True, "c": False}
+    )
+
+
+def test_a_broker_that_tells_nothing_of_itself() -> None:
+    assert Retained().view() == BrokerView({}, {}, uptime_s=None, dropped=None)

@@ -1,0 +1,86 @@
+"""What each kind of operation does: one binder call, its intent stored before, its outcome after.
+
+No decision is made here; the plan made them. A handler returns a `Done` with what to store,
+or a `Waiting` that says which engine view means that it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from speck.clock import Clock
+from speck.connections import Connections
+from speck.operations import ending, links, starting
+from speck.operations.context import Context
+from speck.operations.draining import Draining
+from speck.operations.outcome import Done, Outcome, Patience, Waiting
+from speck.plan import (
+    Cancel,
+    Clear,
+    Drain,
+    Forget,
+    Operation,
+    Release,
+    Reserve,
+    Settle,
+    Start,
+    Stop,
+    TryMain,
+    Upload,
+)
+from speck.records import Records
+
+__all__ = ["Done", "Operations", "Outcome", "Patience", "Waiting"]
+
+
+class Operations:
+    """Carries out operations of one scope's plan."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        records: Records,
+        clock: Clock,
+        scope: str,
+        jar_file: Callable[[str], Path],
+        patience: Patience,
+    ):
+        self._context = Context(connections, records, clock, scope, jar_file, patience)
+
+    def carry_out(self, operation: Operation) -> Outcome:
+        """Do it. Raises TransientError when another try makes sense, PermanentError if not."""
+        context = self._context
+        match operation:
+            case Upload():
+                return self._upload(operation)
+            case TryMain():
+                return self._try(operation)
+            case Reserve():
+                return links.reserve(context, operation)
+            case Drain():
+                return Draining(operation, context).look()
+            case Stop():
+                return ending.stop(context, operation)
+            case Cancel():
+                return ending.cancel(context, operation)
+            case Settle():
+                return ending.settle(context, operation)
+            case Start():
+                return starting.start(context, operation)
+            case Release():
+                return links.release(context, operation)
+            case Forget():
+                return links.forget(context, operation)
+            case Clear():
+                return links.clear(context, operation)
+
+    def _upload(self, operation: Upload) -> Outcome:
+        engine = self._context.connections.engine(operation.site)
+        engine.upload(self._context.jar_file(operation.jar), operation.jar)
+        return Done()
+
+    def _try(self, operation: TryMain) -> Outcome:
+        submission = self._context.submission(operation, sink_has_readers=True, savepoint=None)
+        self._context.connections.engine(operation.site).try_main(submission)
+        return Done()

@@ -1,0 +1,48 @@
+"""What every operation needs: open connections, the store, the clock, and the keeper of states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from speck.binding import Submission
+from speck.clock import Clock
+from speck.connections import Connections
+from speck.contract import render_args
+from speck.inventory import Deployed
+from speck.operations.outcome import Patience
+from speck.plan import Start, TryMain
+from speck.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the operations of one scope's plan work with."""
+
+    connections: Connections
+    records: Records
+    clock: Clock
+    scope: str
+    jar_file: Callable[[str], Path]
+    patience: Patience
+
+    def submission(
+        self, operation: Start | TryMain | Deployed, sink_has_readers: bool, savepoint: str | None
+    ) -> Submission:
+        """What the engine is given for a job."""
+        job = operation.job
+        return Submission(
+            engine_job_id=operation.engine_job_id,
+            job_name=job.job_name,
+            jar=job.jar,
+            jar_file=self.jar_file(job.jar),
+            entry_class=job.entry_class,
+            args=render_args(job, self.records.installation, operation.attempt, sink_has_readers),
+            parallelism=job.parallelism,
+            savepoint=savepoint,
+        )
+
+    def deployed(self, job_name: str) -> Deployed | None:
+        """The newest incarnation of a job, as stored."""
+        return self.records.deployed(self.scope, job_name)

@@ -1,0 +1,128 @@
+"""How a reader empties the link that it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from speck.errors import PermanentError, SpeckError
+from speck.inventory import Session
+from speck.observed import BrokerView, RunState
+from speck.operations.context import Context
+from speck.operations.outcome import Done, Outcome, Waiting
+from speck.plan import Drain
+from speck.records import Batch
+
+
+@dataclass(slots=True)
+class Draining:
+    """Waits until a reader has taken what was sent to the link that it leaves.
+
+    It has when the numbers say so. They cannot where the reader came after messages were sent,
+    has lost its memory, or a producer tells none. Then it has when it completes checkpoints and
+    takes nothing: it acknowledges at checkpoints, and the broker sends what waits.
+    """
+
+    operation: Drain
+    context: Context
+    owed: dict[tuple[str, int], int] | None = None
+    least: int | None = None
+    since: float = 0.0
+    looked: float = 0.0
+    messages: int = 0
+    checkpoint: int | None = None
+    quiet: int = 0
+    quietest: int = 0
+
+    def look(self) -> Outcome:
+        """Look once. Raises PermanentError when for `drain_idle_s` nothing has come nearer."""
+        operation = self.operation
+        # Asked before the numbers, which so are not older than the checkpoint.
+        checkpoint = None if self.least is None else self._checkpoint()
+        view = self.context.connections.broker(operation.site).view()
+        self.looked = self.context.clock.monotonic()
+        lag = view.untaken(operation.client_id, self._owed(view))
+        # Without a number a sink of ours never sent anything; of another's nothing is known.
+        known = all(sink in view.sent for sink in operation.silent)
+        if (lag == 0 and known) or self._is_quiet(checkpoint, view):
+            return Done(self._note({}))
+        if self.least is None or lag < self.least:
+            self.least, self.since = lag, self.looked
+        if self.looked - self.since > self.context.patience.drain_idle_s:
+            what = f"{lag} messages and takes no more" if known else "what nobody counts"
+            raise PermanentError(
+                f"cannot drain {operation.site}/{operation.link.topic}: {operation.job_name}"
+                f" has not taken {what}; see `speck job {operation.job_name}`"
+            )
+        return Waiting(
+            None,
+            lambda _: (
+                self.context.clock.monotonic() - self.looked >= self.context.patience.drain_poll_s
+            ),
+            self.look,
+            float("inf"),
+            lambda: "",
+            may_be_left=True,
+        )
+
+    def _owed(self, view: BrokerView) -> dict[tuple[str, int], int]:
+        """The last numbers to wait for; written down, since they may be told no more later."""
+        first = self.owed is None
+        if self.owed is None:
+            session = self._session()
+            self.owed = {(p, e): n for p, e, n in session.owed} if session else {}
+        for sink in self.operation.sinks:
+            if (sent := view.sent.get(sink)) is not None:
+                key = (sent.producer, sent.epoch)
+                self.owed[key] = max(sent.number, self.owed.get(key, 0))
+        if first and view.untaken(self.operation.client_id, self.owed):
+            self.context.records.write(self._note(self.owed))
+        return self.owed
+
+    def _note(self, owed: dict[tuple[str, int], int]) -> Batch:
+        session = self._session()
+        told = tuple((p, e, n) for (p, e), n in sorted(owed.items()))
+        if session is None or session.owed == told:
+            return {}
+        return self.context.records.put_session(self.context.scope, replace(session, owed=told))
+
+    def _session(self) -> Session | None:
+        return self.context.records.session(
+            self.context.scope, self.operation.client_id, self.operation.site
+        )
+
+    def _is_quiet(self, checkpoint: int | None, view: BrokerView) -> bool:
+        """Whether the reader has completed enough checkpoints one after the other since it
+        told to have taken anything. Ids are not counted: they number failed ones too."""
+        seen = view.taken.get(self.operation.client_id)
+        messages = seen.messages if seen else 0
+        if checkpoint is None or self.checkpoint is None or messages != self.messages:
+            self.quiet, self.checkpoint, self.messages = 0, checkpoint, messages
+            return False
+        if checkpoint != self.checkpoint:
+            self.quiet, self.checkpoint = self.quiet + 1, checkpoint
+            if self.quiet > self.quietest:
+                self.quietest, self.since = self.quiet, self.looked
+        return self.quiet >= _QUIET_CHECKPOINTS
+
+    def _checkpoint(self) -> int | None:
+        """The reader's newest checkpoint; None unless it runs and is connected."""
+        job_id = self.operation.engine_job_id
+        try:
+            engine = self.context.connections.engine(self.operation.reader_site)
+            if engine.status(job_id) is not RunState.RUNNING:
+                return None
+            found = engine.newest_state(job_id)
+            if found is None:
+                return None
+            if found.checkpoint_id != self.checkpoint:
+                for metric, value in engine.metrics(job_id).items():
+                    if metric.rpartition(".")[2] == "connected" and value == 0:
+                        return None
+            return found.checkpoint_id
+        except SpeckError:
+            return None
+
+
+_QUIET_CHECKPOINTS = 3
+"""The first may have begun before the producers had stopped; the second has not; at the third,
+what the second took has been told."""

@@ -1,0 +1,46 @@
+"""What carrying out an operation gives, and how long it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from speck.observed import EngineJob
+from speck.records import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The operation succeeded; `store` is written together with its outcome."""
+
+    store: Batch = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The engine is at work. Once `ready(view)` holds for the site's view, `finish` ends it.
+
+    Without a `site` no engine is asked, and `ready` sees an empty view at each poll.
+    `finish` may return Waiting again. After `limit_s` seconds `overdue` says why it failed.
+    One that `may_be_left` has begun nothing: a change that is cancelled does not wait for it.
+    """
+
+    site: str | None
+    ready: Callable[[Mapping[str, EngineJob]], bool]
+    finish: Callable[[], Done | Waiting]
+    limit_s: float
+    overdue: Callable[[], str]
+    may_be_left: bool = False
+
+
+Outcome = Done | Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Time limits in seconds; see docs/architecture.md for why each is what it is."""
+
+    start_s: float = 180.0
+    stop_s: float = 1800.0
+    drain_idle_s: float = 60.0
+    drain_poll_s: float = 0.2

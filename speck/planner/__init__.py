@@ -1,0 +1,102 @@
+"""Desired composition + inventory + observation -> Plan. Pure: no I/O, no clock, no metric.
+
+Sessions and jobs are compared separately, then their steps are joined by the orders of
+docs/architecture.md and no others:
+
+(a) a session is reserved before any producer starts on its link (and before its own reader);
+(b) a reader leaves a link after the producers that leave it in this plan have stopped and it
+    has taken their last number;
+(c) a session is released after its reader's stop, and after the start of the job's next
+    incarnation: until that runs, the old session is the way back; one of a reader outside
+    speck after its link's leaving producers have stopped, and before that reader's next one on
+    the same broker is reserved, since both are one;
+(d) a sink's last number is dropped when its job leaves the sink's link, after the drains that
+    go by it; the job's next incarnation, if it speaks at the same place of another link, waits
+    until that is over, done or not;
+(e) within one job: the jar is there and `main` was tried before it stops, it stops before it
+    starts; a start that needs a slot waits for stops that free one.
+
+Stops never wait for starts, so every plan is acyclic by construction.
+"""
+
+from __future__ import annotations
+
+from speck.inventory import Inventory
+from speck.model import Composition, Link
+from speck.observed import Observation
+from speck.plan import Action, JobChange, Plan
+from speck.planner.decisions import decide
+from speck.planner.draft import Decision, Draft
+from speck.planner.sessions import (
+    ending_sessions,
+    release_sessions,
+    renew_sessions,
+    reserve_sessions,
+    wanted_sessions,
+)
+from speck.planner.sinks import clear, forget
+from speck.planner.starts import note_slot_waits, start
+from speck.planner.stops import note_leaving, stop, upstream_first
+
+
+def plan(
+    desired: Composition,
+    inventory: Inventory,
+    observed: Observation,
+    installation: str,
+    outside_readers: frozenset[Link] = frozenset(),
+    *,
+    drain: bool = True,
+    cannot_try: frozenset[str] = frozenset(),
+    cannot_save: frozenset[str] = frozenset(),
+) -> Plan:
+    """The plan that makes `desired` true.
+
+    `inventory` and `desired` are of one scope (a composition, or one job posted alone);
+    `outside_readers` are links that jobs of other scopes read. Without `drain` readers leave
+    their links at once, and what is queued there is abandoned. `cannot_try` and `cannot_save`
+    are sites whose engine cannot run a `main` alone, or keep a job's state on request.
+    """
+    draft = Draft(desired, inventory, observed, installation, outside_readers, drain)
+    draft.cannot_try, draft.cannot_save = cannot_try, cannot_save
+    draft.wanted = {job.job_name: job for job in desired.jobs}
+    draft.sessions = wanted_sessions(draft)
+    draft.owed = frozenset(s.client_id for s in inventory.sessions if s.owed)
+    for deployed in inventory.jobs.values():
+        draft.producers[deployed.job.sink].append(deployed)
+    draft.read = outside_readers | {session.link for session in draft.sessions}
+    names = sorted(draft.wanted.keys() | inventory.jobs.keys())
+    decisions = [decide(draft, name) for name in names]
+    _add_steps(draft, decisions)
+    changes = tuple(
+        JobChange(
+            d.job_name,
+            d.action,
+            d.reason,
+            d.old.job.site if d.old else None,
+            d.new.site if d.new else None,
+        )
+        for d in decisions
+    )
+    return Plan(desired.name, changes, tuple(draft.steps))
+
+
+def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
+    ending = ending_sessions(draft)
+    shared = {(s.link.broker, s.client_id) for s in ending}
+    reserve_sessions(
+        draft, [s for s in draft.sessions if (s.link.broker, s.client_id) not in shared]
+    )
+    note_leaving(draft, decisions)
+    for decision in upstream_first(draft, [d for d in decisions if d.stops]):
+        stop(draft, decision)
+    renew_sessions(draft, ending)
+    note_slot_waits(draft, decisions)
+    for decision in decisions:
+        if decision.starts:
+            clear(draft, decision)
+            start(draft, decision)
+    releases = release_sessions(draft, decisions)
+    for decision in decisions:
+        if decision.action is Action.REMOVE:
+            forget(draft, decision, releases)

@@ -1,0 +1,83 @@
+"""What happens to each job: added, updated, moved, removed, or left alone, and why."""
+
+from __future__ import annotations
+
+from speck.fingerprint import differences
+from speck.inventory import Deployed
+from speck.model import DesiredState, Job, Upgrade
+from speck.observed import RunState
+from speck.plan import Action
+from speck.planner.draft import Decision, Draft
+
+
+def decide(draft: Draft, name: str) -> Decision:
+    new, old = draft.wanted.get(name), draft.inventory.jobs.get(name)
+    if old is None:
+        assert new is not None
+        starts = new.state is DesiredState.RUNNING
+        reason = "new job" if starts else "new job, kept stopped"
+        return Decision(name, new, None, Action.ADD, reason, starts=starts)
+    live = is_live(draft, old)
+    if new is None:
+        stops = live or may_arrive(draft, old)
+        return Decision(name, None, old, Action.REMOVE, "no longer wanted", stops=stops)
+    return decide_kept(draft, name, new, old, live)
+
+
+def decide_kept(draft: Draft, name: str, new: Job, old: Deployed, live: bool) -> Decision:
+    wanted = new.state is DesiredState.RUNNING
+    changes = differences(old.job, new)
+    arriving = not live and may_arrive(draft, old)
+    again = arriving and wanted and not changes
+    action = Action.MOVE if old.job.site != new.site else Action.UPDATE
+    if wanted and live and not changes:
+        return Decision(name, new, old, Action.UNCHANGED, "same fingerprint, running")
+    if not wanted and not live and not arriving:
+        changes_later = "; ".join([*changes, "stopped, as wanted"])
+        kept = Action.UPDATE if changes else Action.UNCHANGED
+        return Decision(name, new, old, kept, changes_later)
+    if not wanted:
+        changes.append("state running -> stopped")
+    elif not live and not old.confirmed and old.base is None:
+        action = Action.ADD
+        changes = [*changes, f"not started yet: {why_not_live(draft, old)}"]
+    elif not live:
+        changes.append(why_not_live(draft, old))
+    return Decision(
+        name,
+        new,
+        old,
+        action if wanted else Action.UPDATE,
+        "; ".join(changes),
+        stops=live or (arriving and not again),
+        keeps_state=not wanted or new.upgrade is Upgrade.SAVEPOINT,
+        starts=wanted,
+        again=again,
+    )
+
+
+def may_arrive(draft: Draft, old: Deployed) -> bool:
+    """Whether a start whose answer was lost may still be on its way to the engine."""
+    return old.may_arrive and draft.observed.job(old.job.site, old.engine_job_id) is None
+
+
+def is_live(draft: Draft, old: Deployed) -> bool:
+    """Whether an incarnation may run: silence of a site is no word that it does not."""
+    if old.ended:
+        return False
+    if old.job.site not in draft.observed.engines:
+        return True
+    seen = draft.observed.job(old.job.site, old.engine_job_id)
+    return seen is not None and not seen.state.terminal
+
+
+def why_not_live(draft: Draft, old: Deployed) -> str:
+    if old.ended:
+        return "state stopped -> running"
+    seen = draft.observed.job(old.job.site, old.engine_job_id)
+    if seen is None:
+        return f"not running: {old.job.site} does not know it"
+    return f"not running: {_WORDS.get(seen.state, str(seen.state))}"
+
+
+_WORDS = {RunState.FAILED: "failed", RunState.CANCELED: "canceled", RunState.FINISHED: "finished"}

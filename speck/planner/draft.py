@@ -1,0 +1,79 @@
+"""What the parts of the planner share: what is given, and what is planned so far."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from speck.inventory import Deployed, Inventory, Session
+from speck.model import Composition, Job, Link
+from speck.observed import Observation
+from speck.plan import Action, Operation, Step
+
+
+@dataclass(slots=True)
+class Decision:
+    """What will happen to one job; the step ids are filled in as steps are added."""
+
+    job_name: str
+    new: Job | None
+    old: Deployed | None
+    action: Action
+    reason: str
+    stops: bool = False
+    keeps_state: bool = False
+    starts: bool = False
+    again: bool = False  # the start that was asked for is sent again, under its id
+    stop_id: int | None = None
+    clear_id: int | None = None
+    start_id: int | None = None
+    forget_id: int | None = None
+
+
+@dataclass(slots=True)
+class Draft:
+    """A plan in the making."""
+
+    desired: Composition
+    inventory: Inventory
+    observed: Observation
+    installation: str
+    outside_readers: frozenset[Link]
+    drain: bool
+    wanted: dict[str, Job] = field(default_factory=dict)
+    sessions: list[Session] = field(default_factory=list)
+    read: frozenset[Link] = frozenset()
+    left_by: dict[Link, list[Decision]] = field(default_factory=lambda: defaultdict(list))
+    drained: set[Link] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+    uploads: dict[tuple[str, str], int] = field(default_factory=dict)
+    tries: dict[tuple[object, ...], int] = field(default_factory=dict)
+    reserves: dict[Link, list[int]] = field(default_factory=lambda: defaultdict(list))
+    reserve_of: dict[str, int] = field(default_factory=dict)
+    producers: dict[Link, list[Deployed]] = field(default_factory=lambda: defaultdict(list))
+    slot_waits: dict[str, list[int]] = field(default_factory=dict)
+    drains_of: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Steps that need the last number of a sink, by its client id."""
+    owed: frozenset[str] = frozenset()
+    """Client ids of readers that an earlier drain, which failed, still waits for."""
+    emptied: set[str] = field(default_factory=set)
+    """Client ids of readers whose session is known to be empty once they were drained."""
+    cannot_try: frozenset[str] = frozenset()
+    cannot_save: frozenset[str] = frozenset()
+
+    def add(
+        self,
+        operation: Operation,
+        after: Iterable[int],
+        reason: str,
+        whatever: frozenset[int] = frozenset(),
+    ) -> int:
+        step = Step(len(self.steps) + 1, operation, tuple(sorted(set(after))), reason, whatever)
+        self.steps.append(step)
+        return step.id
+
+
+def ids(found: Iterable[int | None]) -> tuple[int, ...]:
+    """Those that are there."""
+    return tuple(step for step in found if step is not None)

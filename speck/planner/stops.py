@@ -1,0 +1,122 @@
+"""How incarnations end: who leaves which link, what is drained, and the stop itself."""
+
+from __future__ import annotations
+
+from graphlib import TopologicalSorter
+
+from speck.contract import tells_numbers
+from speck.inventory import Deployed
+from speck.model import DesiredState, Link, source_client_id
+from speck.plan import Cancel, Drain, Settle, Stop
+from speck.planner.decisions import may_arrive
+from speck.planner.draft import Decision, Draft, ids
+from speck.planner.sinks import sinks_of
+from speck.planner.starts import try_main
+
+
+def still_fed(draft: Draft, link: Link) -> bool:
+    """Whether a producer of the link, ours or anybody's, goes on when its reader leaves."""
+    producers = {deployed.job.job_name for deployed in draft.producers.get(link, ())}
+    return not producers or not producers <= {d.job_name for d in draft.left_by[link]}
+
+
+def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
+    """Which producers leave which links, and which of those links are drained.
+
+    A producer that has stopped before leaves too: what it sent may still wait.
+    """
+    for decision in decisions:
+        if decision.old is None:
+            continue
+        sink = decision.old.job.sink
+        new = decision.new
+        if new is None or new.sink != sink or new.state is DesiredState.STOPPED:
+            draft.left_by[sink].append(decision)
+    if draft.drain:
+        draft.drained = {
+            d.old.job.source
+            for d in decisions
+            if d.stops and d.old and (d.new is None or d.new.source != d.old.job.source)
+        }
+
+
+def drains(draft: Draft, reader: Decision) -> bool:
+    """Whether `reader` leaves a link that it can empty before it stops."""
+    old, new = reader.old, reader.new
+    assert old is not None
+    stays = new is not None and new.source == old.job.source
+    return not stays and old.job.source in draft.drained and not may_arrive(draft, old)
+
+
+def producers_that_left(draft: Draft, reader: Decision) -> list[Decision]:
+    """Producers that leave, in this plan, the link that `reader` leaves; none if it stays."""
+    assert reader.old is not None
+    if not drains(draft, reader):
+        return []
+    return [d for d in draft.left_by.get(reader.old.job.source, []) if d is not reader]
+
+
+def upstream_first(draft: Draft, stopping: list[Decision]) -> list[Decision]:
+    """Producers before the readers that are drained after them, ties by name.
+
+    The deployed graph has no cycle, so neither has this.
+    """
+    by_name = {d.job_name: d for d in stopping}
+    before = {
+        d.job_name: {p.job_name for p in producers_that_left(draft, d)} & by_name.keys()
+        for d in stopping
+    }
+    return [by_name[name] for name in TopologicalSorter(before).static_order()]
+
+
+def stop(draft: Draft, decision: Decision) -> None:
+    old = decision.old
+    assert old is not None
+    after: list[int] = []
+    if decision.new and decision.starts and decision.new.site not in draft.cannot_try:
+        after.append(try_main(draft, decision))
+    after += ids([drain(draft, decision, old)])
+    kind: type[Settle] | type[Cancel] | type[Stop] = Stop
+    if may_arrive(draft, old):
+        kind = Settle
+    elif nothing_depends_on(draft, decision) or old.job.site in draft.cannot_save:
+        kind = Cancel
+    operation = kind(old.job.site, decision.job_name, old.attempt, old.engine_job_id)
+    decision.stop_id = draft.add(operation, after, decision.reason)
+
+
+def drain(draft: Draft, decision: Decision, old: Deployed) -> int | None:
+    """The step in which a reader empties the link that it leaves, if it needs one."""
+    source = old.job.source
+    client_id = source_client_id(draft.installation, decision.job_name, source)
+    producers = producers_that_left(draft, decision)
+    if not producers and not (client_id in draft.owed and drains(draft, decision)):
+        return None
+    left = [d.old for d in producers if d.old]
+    told_by = [sink for each in left for sink in sinks_of(draft, each)]
+    silent = [s for d in left if not tells_numbers(d.job) for s in sinks_of(draft, d)]
+    operation = Drain(
+        old.job.source_site,
+        source,
+        client_id,
+        decision.job_name,
+        tuple(sorted(told_by)),
+        old.job.site,
+        old.engine_job_id,
+        tuple(sorted(silent)),
+    )
+    names = ", ".join(sorted(d.job_name for d in producers))
+    reason = f"{names} left it" if producers else "left from before"
+    step = draft.add(operation, ids(d.stop_id for d in producers), reason)
+    for sink in operation.sinks:
+        draft.drains_of[sink].append(step)
+    if tells_numbers(old.job) and not silent and not still_fed(draft, source):
+        draft.emptied.add(client_id)
+    return step
+
+
+def nothing_depends_on(draft: Draft, decision: Decision) -> bool:
+    """A removed job may be cancelled, unless a reader is drained after it: only a stop
+    flushes the sink and says what its last number was."""
+    assert decision.old is not None
+    return decision.new is None and decision.old.job.sink not in draft.drained
