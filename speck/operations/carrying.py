@@ -39,7 +39,7 @@ def bring(context: Context, deployed: Deployed | None, site: str, then: Then) ->
     transfer = Transfer(
         identity, found.job.job_name, found.engine_job_id, found.job.site, site, path
     )
-    return _Carrying(context, transfer, found, then, context.clock.monotonic()).look()
+    return _Carrying(context, transfer, found, then).look()
 
 
 @dataclass(slots=True)
@@ -50,7 +50,6 @@ class _Carrying:
     transfer: Transfer
     found: Deployed
     then: Then
-    began: float
     bytes: int = -1
     since: float = 0.0
     looked: float = 0.0
@@ -64,7 +63,7 @@ class _Carrying:
         if progress.failure is not None:
             raise PermanentError(f"cannot carry {what}: {progress.failure}")
         if progress.done and progress.location is not None:
-            return self._arrived(progress, progress.location)
+            return self._arrived(progress.location)
         if progress.bytes > self.bytes:
             self.bytes, self.since = progress.bytes, self.looked
         if self.looked - self.since > self.context.patience.carry_idle_s:
@@ -82,21 +81,15 @@ class _Carrying:
             progress=_so_far(progress),
         )
 
-    def _arrived(self, progress: TransferProgress, location: str) -> Outcome:
+    def _arrived(self, location: str) -> Outcome:
         transfer = self.transfer
         carried = Carried(transfer.path, transfer.target, location)
         self.found = replace(self.found, carried=carried)
-        records, now = self.context.records, self.context.clock.monotonic()
         known = self.context.deployed(transfer.job_name)
-        event = records.event(
-            "operation",
-            f"carried the state of {transfer.job_name} from {transfer.source} to"
-            f" {transfer.target}: {progress.bytes} bytes in {now - self.began:.1f} s",
-            site=transfer.target,
-            job_name=transfer.job_name,
-        )
         noted = _with_copy(known, transfer.engine_job_id, carried)
-        records.write(event, records.put_deployed(self.context.scope, noted) if noted else {})
+        if noted is not None:
+            records = self.context.records
+            records.write(records.put_deployed(self.context.scope, noted))
         return self.then(self.found, location)
 
 

@@ -10,12 +10,12 @@ from speck.errors import TransientError
 from speck.executor import Bounds
 from speck.operations import Patience
 from speck.records import Records
+from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
 from speck.service.changes import Changes
 from speck.service.compositions import Compositions
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
-from speck.service.keeper import SharedStorage
 from speck.service.sites import Sites
 from speck.service.tokens import Tokens
 from speck.service.views import Views
@@ -40,7 +40,8 @@ class Service:
         config.home.mkdir(parents=True, exist_ok=True)
         self.records = Records.at(config.store, self.clock)
         self.connections = Connections(self.records.sites, config.credentials, config.timeout_s)
-        self.keeper: StateKeeper = keeper or SharedStorage(self.records.sites)
+        self.agents = Agents(self.records, self.records.sites, self.clock)
+        self.keeper: StateKeeper = keeper or self.agents
         self.artifacts = Artifacts(config, self.records, self.clock)
         self.changes = Changes(
             self.records,
@@ -52,7 +53,7 @@ class Service:
             self.keeper,
         )
         self.views = Views(self.records, self.connections, self.changes, self.clock)
-        self.sites = Sites(self.records, self.connections, self.views, self.changes, self.clock)
+        self.sites = Sites(self.records, self.connections, self.views, self.changes, self.agents)
         deployer = Deployer(
             config, self.records, self.connections, self.artifacts, self.changes, self.keeper
         )
@@ -61,7 +62,7 @@ class Service:
             self.records, deployer, self.jobs, self.changes, self.clock
         )
         self.tokens = Tokens(self.records, self.clock)
-        self.changes.recover()
+        self.changes.recover(deployer.plan_anew)
 
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError
@@ -72,7 +73,10 @@ class Service:
             raise TransientError("cannot take requests: the service is stopping")
 
     def close(self) -> None:
-        """Let running changes reach a safe point, then give back everything."""
+        """Let running changes reach a safe point, and give back everything.
+
+        They go on at the next start.
+        """
         self.changes.close()
         self.views.close()
         self.connections.close()
