@@ -66,6 +66,17 @@ class StoreHeldError(StoreError):
     """Another process has the store open."""
 
 
+class StoreWriteError(StoreError):
+    """The disk did not take a write (HTTP 503); what was last written may be there or not.
+
+    The store takes no more until it has been opened again.
+    """
+
+
+class StoreFullError(StoreWriteError):
+    """There is no room left on the store's disk (HTTP 507)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One fault in what a user sent: where it is and what is wrong.

@@ -4,12 +4,16 @@ The only importer of plyvel. One process may hold a store; a second opener is re
 record carries the version of its shape (`v`), so that a newer speck can lift an older store
 (`MIGRATIONS`) and an older speck refuses a newer one instead of guessing.
 
+A write that the disk did not take closes the store to all later ones, until it is opened again:
+LevelDB itself takes them, but behind half a record, where no reader finds them ever after.
+
 A store begins with a sentinel record: LevelDB silently makes an empty database where its
 CURRENT file is missing, and an empty store would look like "nothing is deployed".
 """
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
@@ -25,7 +29,7 @@ from typing import Any
 
 import plyvel
 
-from speck.errors import StoreError, StoreHeldError
+from speck.errors import StoreError, StoreFullError, StoreHeldError, StoreWriteError
 from speck.model import JsonObject
 
 VERSION = 1
@@ -33,6 +37,10 @@ VERSION = 1
 
 MIGRATIONS: dict[int, Callable[[str, JsonObject], JsonObject | None]] = {}
 """From version n: (key, record) -> the record in version n+1, or None to drop it."""
+
+RESERVE = 16 * 2**20
+"""Bytes of the disk (or a twentieth of a small one) that are left to what is under way: with less
+nothing new is begun. LevelDB needs room for a log and a table of 4 MiB each to go on."""
 
 _SENTINEL = "meta/store"
 _BACKUP_KIND = "speck-backup"
@@ -46,13 +54,18 @@ _held_lock = threading.Lock()
 class Store:
     """An open store. Use `create` once and `open` ever after.
 
-    Safe for use from several threads: LevelDB orders the writes itself.
+    Safe for use from several threads; one at a time writes.
     """
+
+    on_failure: Callable[[StoreWriteError], None] | None = None
+    """Told, once, that the store takes no more writes: the process should end and begin anew."""
 
     def __init__(self, database: Any, path: Path):
         self._db = database
         self._path = path
         self._closed = False
+        self._failure: StoreWriteError | None = None
+        self._writing = threading.Lock()
         self._users = 0
         self._idle = threading.Condition()
 
@@ -92,6 +105,7 @@ class Store:
                 f"cannot open the store at {path}: no CURRENT file there;"
                 " restore a backup with `speck restore`, or name an empty folder to begin anew"
             )
+        _check_room(path)
         store = cls(_open(path, create=False), path)
         try:
             store._lift()
@@ -135,16 +149,39 @@ class Store:
         return None if record is None else (prefix, record)
 
     def write(self, records: Mapping[str, JsonObject | None]) -> None:
-        """Put all `records` (None: delete) in one atomic batch, on disk before it returns."""
-        with (
-            self._using("write to"),
-            self._db.write_batch(transaction=True, sync=True) as batch,
-        ):
-            for key, record in records.items():
-                if record is None:
-                    batch.delete(key.encode())
+        """Put all `records` (None: delete) in one atomic batch, on disk before it returns.
+
+        Raises StoreWriteError when the disk does not take it, and from then on.
+        """
+        rows = {
+            key.encode(): None if record is None else _encode(record)
+            for key, record in records.items()
+        }
+        with self._using("write to"), self._writing:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                self._put(rows)
+            except plyvel.Error as error:
+                self._failure = _write_error(self._path, error)
+                if self.on_failure is not None:
+                    self.on_failure(self._failure)
+                raise self._failure from error
+
+    def _put(self, rows: Mapping[bytes, bytes | None]) -> None:
+        with self._db.write_batch(transaction=True, sync=True) as batch:
+            for key, value in rows.items():
+                if value is None:
+                    batch.delete(key)
                 else:
-                    batch.put(key.encode(), _encode(record))
+                    batch.put(key, value)
+
+    def check_writable(self) -> None:
+        """Raises StoreWriteError when a write has failed, StoreFullError when there is too
+        little room to begin anything."""
+        if self._failure is not None:
+            raise self._failure
+        _check_room(self._path)
 
     def backup(self) -> Iterator[bytes]:
         """The whole store as one gzip stream of JSON lines that ends with its own checksum."""
@@ -208,7 +245,7 @@ class Store:
         try:
             yield
         except (plyvel.Error, RuntimeError) as error:
-            raise StoreError(f"cannot {what} the store at {self._path}: {error}") from error
+            raise StoreError(f"cannot {what} the store at {self._path}: {_told(error)}") from error
         finally:
             with self._idle:
                 self._users -= 1
@@ -247,8 +284,11 @@ def _open(path: Path, *, create: bool) -> Any:
         _release(path)
         if f"lock {path}" in str(error):
             raise StoreHeldError(held) from error
+        if any(words in _told(error) for words in (*_NO_ROOM, *_BAD_DISK)):
+            raise _write_error(path, error) from error
         raise StoreError(
-            f"cannot open the store at {path}: {error}; restore a backup with `speck restore`"
+            f"cannot open the store at {path}: {_told(error)}; restore a backup with"
+            " `speck restore`"
         ) from error
     except BaseException:
         _release(path)
@@ -258,6 +298,39 @@ def _open(path: Path, *, create: bool) -> Any:
 def _release(path: Path) -> None:
     with _held_lock:
         _held.discard(path.resolve())
+
+
+def _check_room(path: Path) -> None:
+    """Raises StoreFullError when the disk of `path` has less room than is to be left."""
+    disk = shutil.disk_usage(path)
+    least = min(RESERVE, disk.total // 20)
+    if disk.free < least:
+        raise StoreFullError(
+            f"cannot write to the store at {path}: {disk.free} bytes are left on its disk;"
+            f" free space until it has {least} and more, then speck goes on by itself"
+        )
+
+
+def _write_error(path: Path, error: plyvel.Error) -> StoreWriteError:
+    told = _told(error)
+    if any(words in told for words in _NO_ROOM):
+        return StoreFullError(
+            f"cannot write to the store at {path}: {told};"
+            " free space on that disk, then speck goes on by itself"
+        )
+    return StoreWriteError(
+        f"cannot write to the store at {path}: {told}; look after that disk, then start speck again"
+    )
+
+
+def _told(error: plyvel.Error) -> str:
+    """LevelDB's own words, which plyvel gives as bytes."""
+    words = error.args[0] if error.args else error
+    return words.decode(errors="replace") if isinstance(words, bytes) else str(words)
+
+
+_NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EFBIG), os.strerror(errno.EDQUOT))
+_BAD_DISK = (os.strerror(errno.EIO), os.strerror(errno.EROFS))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -25,6 +25,8 @@ from speck.errors import (
     SpeckError,
     StaleRevisionError,
     StoreError,
+    StoreFullError,
+    StoreWriteError,
     TransientError,
     UnreachableError,
 )
@@ -56,6 +58,8 @@ _STATUS: Mapping[type[BaseException], int] = {
     BrokerRefusedError: 502,
     UnreachableError: 503,
     TransientError: 503,
+    StoreFullError: 507,
+    StoreWriteError: 503,
     StoreError: 500,
     PermanentError: 500,
 }
@@ -117,7 +121,7 @@ def register(app: Flask) -> None:
 def _of_speck(error: SpeckError) -> Response:
     status = status_of(error)
     headers = {}
-    if status == 503:
+    if status in (503, 507):
         headers["Retry-After"] = str(RETRY_AFTER_S)
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="speck"'

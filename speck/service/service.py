@@ -57,8 +57,10 @@ class Service:
         self.changes.recover()
 
     def check_ready(self) -> None:
-        """Raises StoreError when the store does not answer, TransientError while stopping."""
+        """Raises StoreError when the store does not answer or take writes, TransientError
+        while stopping."""
         self.records.store.get("meta/installation")
+        self.records.store.check_writable()
         if self.changes.closing:
             raise TransientError("cannot take requests: the service is stopping")
 

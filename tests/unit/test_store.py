@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+import plyvel
 import pytest
 
 from speck import store as store_module
-from speck.errors import StoreError
+from speck.errors import StoreError, StoreFullError, StoreWriteError
 from speck.store import Store
 
 WRITER = """
@@ -36,6 +39,28 @@ from speck.store import Store
 store = Store.open(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
+"""
+FILLER = """
+import json, resource, sys
+from pathlib import Path
+from speck.errors import StoreError
+from speck.store import Store
+
+def allow(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+store = Store.open(Path(sys.argv[1]))
+allow(int(sys.argv[2]))
+written, said = [], []
+for number in range(200):
+    try:
+        store.write({f"n/{number:04d}": {"text": "x" * 300}})
+        written.append(number)
+    except StoreError as error:
+        said.append([type(error).__name__, str(error)])
+        allow(resource.RLIM_INFINITY)
+store.close()
+print(json.dumps([written, said]))
 """
 
 
@@ -126,6 +151,74 @@ def test_kill_9_of_a_writing_process_loses_no_synced_write(store: Store, path: P
         assert len(numbers) >= newest
         assert last == {"n": len(numbers)}, "half of a batch was written"
         newest = len(numbers)
+
+
+@pytest.mark.parametrize("room", [1, 400, 1000, 5000, 33_000, 40_000])
+def test_after_a_disk_was_full_nothing_that_was_written_is_lost(
+    store: Store, path: Path, room: int
+) -> None:
+    """LevelDB takes writes behind one that failed in the middle; no reader finds them there."""
+    store.close()
+    out, errors = python(FILLER, str(path), str(room)).communicate()
+    assert errors == ""
+    written, said = json.loads(out)
+    assert [kind for kind, _ in said] == ["StoreFullError"] * (200 - len(written))
+    assert len({words for _, words in said}) == 1
+    assert f"cannot write to the store at {path}: " in said[0][1]
+    assert said[0][1].endswith("free space on that disk, then speck goes on by itself")
+    again = Store.open(path)
+    found = [int(key.split("/")[1]) for key, _ in again.scan("n/")]
+    assert found in (written, [*written, len(written)])
+    again.write({"n/9999": {}})
+    again.close()
+
+
+def test_whoever_holds_the_store_is_told_once_that_it_takes_no_more(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise plyvel.IOError(b"IO error: 000003.log: Input/output error")
+
+    told: list[StoreError] = []
+    store.on_failure = told.append
+    store.write({"a": {"n": 1}})
+    with monkeypatch.context() as sick:
+        sick.setattr(store, "_put", refuse)
+        with pytest.raises(StoreWriteError, match="Input/output error; look after that disk"):
+            store.write({"a": {"n": 2}})
+    for attempt in (lambda: store.write({"a": {"n": 3}}), store.check_writable):
+        with pytest.raises(StoreWriteError, match="Input/output error"):
+            attempt()
+    assert len(told) == 1
+    assert store.get("a") == {"n": 1}, "it can still be read"
+
+
+def test_what_cannot_be_encoded_does_not_close_the_store(store: Store) -> None:
+    with pytest.raises(TypeError):
+        store.write({"a": {"x": object()}})
+    store.write({"a": {}})
+    store.check_writable()
+
+
+def test_a_disk_with_too_little_room_is_refused_before_anything_is_begun(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Usage(NamedTuple):
+        total: int
+        used: int
+        free: int
+
+    room = Usage(100 * 2**20, 0, 5 * 2**20 - 1)
+    monkeypatch.setattr(store_module.shutil, "disk_usage", lambda _: room)
+    wanted = f"{room.free} bytes are left on its disk; free space until it has {5 * 2**20}"
+    with pytest.raises(StoreFullError, match=wanted):
+        store.check_writable()
+    store.write({"a": {}})  # what is under way may use the rest
+    store.close()
+    with pytest.raises(StoreFullError, match=wanted):
+        Store.open(path)
+    room = Usage(100 * 2**20, 0, 5 * 2**20)
+    Store.open(path).close()
 
 
 def test_a_second_process_is_refused_with_the_reason(store: Store, path: Path) -> None:
