@@ -21,7 +21,7 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 8080
     jar_folders: tuple[Path, ...] = ()
-    threads: int = 16
+    threads: int = 32
     timeout_s: float = 10.0
     watch_s: float = 5.0
     max_body: int = 8 * 1024 * 1024
@@ -56,7 +56,7 @@ class Config:
                 host=env.get("SPECK_HOST", "127.0.0.1"),
                 port=int(env.get("SPECK_PORT", "8080")),
                 jar_folders=jars,
-                threads=int(env.get("SPECK_THREADS", "16")),
+                threads=int(env.get("SPECK_THREADS", "32")),
                 timeout_s=float(env.get("SPECK_TIMEOUT", "10")),
                 watch_s=float(env.get("SPECK_WATCH_S", "5")),
             )

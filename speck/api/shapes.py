@@ -9,7 +9,7 @@ from typing import Any
 
 from marshmallow import RAISE, Schema, fields
 
-from speck.change import ChangeState, OperationState
+from speck.change import Cause, ChangeState, OperationState
 from speck.fields import Choice
 from speck.model import Delivery, Tier, Upgrade
 from speck.plan import Action
@@ -115,8 +115,22 @@ class HeartbeatShape(Shape):
     last_seen = _text()
 
 
+class BidsShape(Shape):
+    bids = fields.List(fields.Dict(), required=True)
+    again = fields.Float(
+        required=True, metadata={"description": "seconds after which to ask again"}
+    )
+
+
+class PieceShape(Shape):
+    received = _whole("bytes that have gone by: where the next piece begins")
+    pause = fields.Float(
+        required=True, metadata={"description": "seconds to wait before the next piece"}
+    )
+
+
 class FindingShape(Shape):
-    part = _one_of(("engine", "broker"))
+    part = _one_of(("engine", "broker", "agent"))
     severity = _one_of(("error", "warning"))
     setting = _text()
     found = _text()
@@ -235,6 +249,10 @@ class ChangeHeadShape(Shape):
     composition = _maybe("null: a job posted alone")
     job_name = _maybe("set for a job posted alone")
     revision = _whole(allow_none=True)
+    cause = _one_of(Cause, "why there is a change; a repair brings back what was accepted before")
+    by = _maybe("the name of the token that asked for it")
+    drain = _flag("whether links run empty before their readers leave")
+    leave = _list(fields.String(metadata={"description": "a job that a repair leaves alone"}))
     state = _one_of(CHANGE_STATES)
     started = _text()
     ended = _maybe()
@@ -374,6 +392,9 @@ class ProblemShape(Shape):
     request_id = _text("as in the header X-Request-Id and in the log")
     errors = _list(FaultShape)
     change = _optional("409: the change that is in the way")
+    received = fields.Integer(
+        metadata={"description": "409 of a piece of state: where the next one begins"}
+    )
 
 
 SITES = _of("sites", SiteShape)

@@ -9,6 +9,7 @@ from speck.errors import TransientError
 from speck.executor import Bounds
 from speck.operations import Patience
 from speck.records import Records
+from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
 from speck.service.changes import Changes, Running
 from speck.service.compositions import Compositions
@@ -48,7 +49,8 @@ class Service:
             patience or Patience(),
         )
         self.views = Views(self.records, self.connections, self.changes, self.clock)
-        self.sites = Sites(self.records, self.connections, self.views, self.changes, self.clock)
+        self.agents = Agents(self.records, self.records.sites, self.clock)
+        self.sites = Sites(self.records, self.connections, self.views, self.changes, self.agents)
         deployer = Deployer(config, self.records, self.connections, self.artifacts, self.changes)
         self.jobs = Jobs(self.records, self.connections, deployer, self.views, self.clock)
         self.compositions = Compositions(
@@ -64,7 +66,7 @@ class Service:
             config.watch_s,
         )
         self.tokens = Tokens(self.records, self.clock)
-        self.changes.recover()
+        self.changes.recover(deployer.plan_anew)
 
     def _mend(self, scope: str, leave: frozenset[str]) -> Running | None:
         mend = getattr(self.jobs if scope.startswith("~") else self.compositions, "mend", None)
@@ -82,7 +84,10 @@ class Service:
             raise TransientError("cannot take requests: the service is stopping")
 
     def close(self) -> None:
-        """Let running changes reach a safe point, then give back everything."""
+        """Let running changes reach a safe point, and give back everything.
+
+        They go on at the next start.
+        """
         self.watch.close()
         self.changes.close()
         self.views.close()

@@ -338,7 +338,8 @@ class Watch:
 
     def _have_mended(self, scope: str, names: frozenset[str]) -> None:
         """In a thread of its own: to plan is to look at every site of the scope."""
-        leave = frozenset(self._wanted.jobs(scope)) - names
+        known = self._wanted.jobs(scope).keys() | self._records.inventory(scope).jobs.keys()
+        leave = frozenset(known) - names
         self._mending[scope] = self._pool.submit(self._mend_now, scope, names, leave)
 
     def _mend_now(self, scope: str, names: frozenset[str], leave: frozenset[str]) -> None:
