@@ -251,6 +251,10 @@ class Flow:
         """Wait until so much more has been published and come through."""
         self.end.await_past(int(self.feed.sent + seconds * RATE), 60 + 2 * seconds)
 
+    def await_sent(self, number: int) -> None:
+        """Wait until so many have been published."""
+        wait_for(f"{number} messages", lambda: self.feed.sent >= number or self.feed.check(), 120)
+
     def finish(self, timeout_s: float = 120.0) -> Result:
         """End the feed, wait for the rest, count."""
         published = self.feed.end(timeout_s)
