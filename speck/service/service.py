@@ -54,7 +54,7 @@ class Service:
             self.records, deployer, self.jobs, self.changes, self.clock
         )
         self.tokens = Tokens(self.records, self.clock)
-        self.changes.recover()
+        self.changes.recover(deployer.plan_anew)
 
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError
@@ -65,7 +65,10 @@ class Service:
             raise TransientError("cannot take requests: the service is stopping")
 
     def close(self) -> None:
-        """Let running changes reach a safe point, then give back everything."""
+        """Let running changes reach a safe point, and give back everything.
+
+        They go on at the next start.
+        """
         self.changes.close()
         self.views.close()
         self.connections.close()
