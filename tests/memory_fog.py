@@ -12,6 +12,7 @@ from pathlib import Path
 from binders.memory import World
 from binders.memory.slots import SlotPool
 from speck.binding import CheckpointInfo, StateKeeper, Transfer, TransferProgress
+from speck.clock import Clock
 from speck.config import Config
 from speck.errors import UnreachableError
 from speck.executor import Bounds
@@ -114,6 +115,7 @@ def memory_service(
     slots: int = 16,
     bounds: Bounds = FAST,
     keeper: StateKeeper | None = None,
+    clock: Clock | None = None,
 ) -> Iterator[Service]:
     """A service with its own new world, the given sites and one jar, `test-1.jar`.
 
@@ -122,7 +124,7 @@ def memory_service(
     World.reset(slots=slots)
     make_jar(folder / "jars")
     config = Config(home=folder / "home", jar_folders=(folder / "jars",))
-    service = Service(config, bounds=bounds, patience=HASTY, keeper=keeper)
+    service = Service(config, clock, bounds=bounds, patience=HASTY, keeper=keeper)
     try:
         for body in sites:
             if keeper is not None:
