@@ -24,7 +24,7 @@ from speck.service import Service
 FAST = Bounds(
     poll_s=0.001, poll_most_s=0.01, retry_first_s=0.001, retry_most_s=0.01, retry_for_s=0.05
 )
-HASTY = Patience(start_s=5, stop_s=5, drain_idle_s=2, drain_poll_s=0.001)
+HASTY = Patience(start_s=5, stop_s=5, drain_idle_s=2, drain_poll_s=0.001, stop_poll_s=0.001)
 
 
 class MemoryKeeper:
