@@ -115,11 +115,12 @@ def memory_service(
     slots: int = 16,
     bounds: Bounds = FAST,
     keeper: StateKeeper | None = None,
+    apart: bool = True,
     clock: Clock | None = None,
 ) -> Iterator[Service]:
     """A service with its own new world, the given sites and one jar, `test-1.jar`.
 
-    With a `keeper` each site has a storage of its own.
+    With a `keeper` each site has a storage of its own, unless they are not `apart`.
     """
     World.reset(slots=slots)
     make_jar(folder / "jars")
@@ -128,7 +129,7 @@ def memory_service(
     try:
         for body in sites:
             if keeper is not None:
-                _engine(body["name"]).storage = f"memory:/{body['name']}"
+                _engine(body["name"]).storage = f"memory:/{body['name'] if apart else 'all'}"
                 body = {**body, "labels": {}}
             site: Site = site_from_data(body)
             service.sites.add(site)
