@@ -73,22 +73,24 @@ def test_queue_of_a_broker_full(trial: Trial) -> None:
     site = next(it for it in trial.fog.sites() if it.name == "cloud")
     folder = trial.fog.folder / "sites" / "cloud" / "broker"
     trial.fog.kill("cloud", "broker")
-    with mosquitto.start(
-        folder,
-        host=site.host,
-        port=site.broker_port,
-        settings={"max_queued_messages": str(ROOM), "max_inflight_messages": "1000"},
+    with (
+        mosquitto.start(
+            folder,
+            host=site.host,
+            port=site.broker_port,
+            settings={"max_queued_messages": str(ROOM), "max_inflight_messages": "1000"},
+        ),
+        trial.flowing() as flow,
     ):
-        with trial.flowing() as flow:
-            stopped = trial.chain()
-            stopped["jobs"][1]["state"] = "stopped"
-            trial.apply(stopped)
-            flow.await_sent(flow.feed.sent + 2 * ROOM + int(5 * RATE))
-            trial.apply(trial.chain())
-            flow.recovered()
-            flow.go_on(3)
-            result = flow.finish()
-            told = wait_for("the reader's numbers", lambda: missing(trial, result.count.lost), 15)
+        stopped = trial.chain()
+        stopped["jobs"][1]["state"] = "stopped"
+        trial.apply(stopped)
+        flow.await_sent(flow.feed.sent + 2 * ROOM + int(5 * RATE))
+        trial.apply(trial.chain())
+        flow.recovered()
+        flow.go_on(3)
+        result = flow.finish()
+        told = wait_for("the reader's numbers", lambda: missing(trial, result.count.lost), 15)
     expected = "the overflow, detected and counted exactly"
     report("broker's queue full", expected, trial, result, told_missing=told)
     assert result.count.lost > ROOM
