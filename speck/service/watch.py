@@ -69,6 +69,7 @@ class Watch:
         self._wanted = Wanted(records)
         self._memory = Memory()
         self._causes: dict[Key, str] = {}
+        self._amiss: dict[Key, float] = {}
         self._asked: dict[str, set[str]] = {}
         self._checkpoints: Looks[Mapping[str, Checkpointing]] = Looks(
             self._look_at_checkpoints, clock, lambda: float("-inf"), "checkpoints"
@@ -298,18 +299,27 @@ class Watch:
                 continue
             if new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
                 self._note_cause(job)
-            message = self._news(job, old, new)
+            message = self._news(job, new)
             if message is not None:
                 kind = "drift" if new.health is Health.ENDED else "job"
                 batches.append(self._event(kind, message, job))
-        for gone in self._causes.keys() - made.memory.jobs.keys():
-            del self._causes[gone]
+        known = made.memory.jobs
+        self._causes = {key: cause for key, cause in self._causes.items() if key in known}
+        self._amiss = {key: since for key, since in self._amiss.items() if key in known}
         if batches:
             self._records.write(*batches)
 
-    def _news(self, job: Watched, old: JobMemory | None, new: JobMemory) -> str | None:
+    def _news(self, job: Watched, new: JobMemory) -> str | None:
+        """What to tell of a job's health that is another than before."""
         name, cause = job.job_name, self._causes.get(job.key)
         because = f": {cause}" if cause else ""
+        if new.health is Health.RUNNING:
+            amiss = self._amiss.pop(job.key, None)
+            if amiss is None:
+                return None
+            return f"{name} runs again at {job.site} after {new.since - amiss:.0f} s"
+        if new.health in _AMISS:
+            self._amiss.setdefault(job.key, new.since)
         match new.health:
             case Health.LOST:
                 message = f"{name} is lost: the engine of {job.site} answers and does not know it"
@@ -321,8 +331,6 @@ class Watch:
                 return f"{name} is being restarted by the engine of {job.site}{because}"
             case Health.STALLED:
                 return f"{name} is stalled at {job.site}: {new.reason}"
-            case Health.RUNNING if old is not None and old.health in _AMISS:
-                return f"{name} runs again at {job.site}"
             case _:
                 return None
         if not job.mend:
