@@ -65,6 +65,8 @@ class Agents:
         self._sites = sites
         self._clock = clock
         self.bids = Bids(clock)
+        self.silent_s = SILENT_S
+        """An agent that was not heard for so long is taken for away."""
         self._lock = threading.RLock()
         self._beats: dict[str, JsonObject] = {}
         self._stored: dict[str, float] = {}
@@ -101,6 +103,10 @@ class Agents:
         self._site(site)
         self._drop_unwanted()
         return self.bids.open(site, known, wait_s, stopping)
+
+    def beat(self, site: str) -> JsonObject:
+        """What a site's agent told last of the site; empty when it has none."""
+        return dict(self._beat(site).get("body", {}))
 
     def forget(self, site: str) -> None:
         """The site is removed."""
@@ -354,7 +360,7 @@ class Agents:
                 " storage the same label state_uri"
             )
         silent = self.bids.silent_s(site)
-        if silent is None or silent > SILENT_S:
+        if silent is None or silent > self.silent_s:
             since = self._beat(site)["at"]
             raise UnreachableError(f"cannot reach the agent of {site}: last heard at {since}")
 
@@ -389,7 +395,7 @@ class Agents:
 
     def _silence(self, name: str, beat: Mapping[str, Any]) -> list[Finding]:
         silent = self.bids.silent_s(name)
-        if silent is not None and silent <= SILENT_S:
+        if silent is not None and silent <= self.silent_s:
             return []
         return [
             Finding(
