@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from speck.fog.process import Command, Process
+from speck.fog.sites import Fog
 
 _HIDE = (
     'for d in $SPECK_HIDDEN; do mount -t tmpfs -o size=4k tmpfs "$d" || exit 99; done; exec "$@"'
@@ -46,3 +47,15 @@ def hiding(command: Command, folders: Sequence[Path]) -> Command:
 def sees(process: Process, folder: Path) -> list[str]:
     """What is in a folder in the eyes of a process."""
     return sorted(os.listdir(f"/proc/{process.pid}/root{folder}"))
+
+
+def apart_fog(folder: Path) -> Fog:
+    """A fog (to be brought up with `shared_state=False`) in which every site's processes find
+    the state folders of the others empty."""
+
+    def wrap(site: str, command: Command) -> Command:
+        others = [fog.state_folder(other.name) for other in fog.sites() if other.name != site]
+        return hiding(command, others)
+
+    fog = Fog(folder, wrap=wrap)
+    return fog

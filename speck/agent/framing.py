@@ -34,6 +34,7 @@ class Stream:
 
     def __init__(self, files: Files):
         self._files = files
+        self._at = 0
         self.size = _size(files)
         self._seek(0)
 

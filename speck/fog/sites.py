@@ -29,6 +29,10 @@ _AGENT_PORT = 8090
 _TOKEN = "token"
 
 
+Wrap = Callable[[str, Command], Command]
+"""A site's name and what would be started there -> what is started."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
     """One process; `rss_mb` is its resident memory in MB."""
@@ -64,12 +68,14 @@ class SiteStatus:
 class Fog:
     """The fog whose files lie in `folder`; it outlives the process that brings it up."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, wrap: Wrap | None = None) -> None:
+        """`wrap` may change how a site's process is started, e.g. to put it into a namespace."""
         self.folder = (folder or default_folder()).absolute()
         self._file = StateFile(self.folder)
         self._state: FogState | None = None
         self._guard = threading.Lock()
         self._launching = True
+        self._wrap = wrap
 
     def state_folder(self, site: str) -> Path:
         """Where a site's engine keeps checkpoints and savepoints; one for all when shared."""
@@ -331,6 +337,8 @@ class Fog:
     def _launch(self, site: str, command: Command) -> Process:
         """Write down that it starts, start it, write down its pid."""
         record = ProcessRecord(site, command.what, secrets.token_hex(16))
+        if self._wrap is not None:
+            command = self._wrap(site, command)
         with self._guard:
             if not self._launching:
                 raise PermanentError(f"cannot start {command.what} of {site}: interrupted")

@@ -48,7 +48,12 @@ class Service:
             patience or Patience(),
         )
         self.views = Views(self.records, self.connections, self.changes, self.clock)
-        self.agents = Agents(self.records, self.records.sites, self.clock)
+        self.agents = Agents(
+            self.records,
+            self.records.sites,
+            lambda site: self.connections.engine(site).checkpoint_folder(),
+            self.clock,
+        )
         self.sites = Sites(self.records, self.connections, self.views, self.changes, self.agents)
         deployer = Deployer(config, self.records, self.connections, self.artifacts, self.changes)
         self.jobs = Jobs(self.records, self.connections, deployer, self.views, self.clock)
