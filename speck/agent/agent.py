@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +172,7 @@ class Agent:
             "listen": self._advertised(),
             "free_bytes": self._folder.free_bytes(),
             "load": round(os.getloadavg()[0], 2),
-            "versions": {"agent": version("speck"), "python": sys.version.split()[0]},
+            "versions": {"agent": _version(), "python": sys.version.split()[0]},
             "run": self._run_id,
         }
         overview = self._overview()
@@ -243,3 +243,10 @@ class Agent:
         if message != self._said:
             self._said = message
             print(time.strftime("%H:%M:%S"), message, file=sys.stderr, flush=True)
+
+
+def _version() -> str | None:
+    try:
+        return version("speck")
+    except PackageNotFoundError:  # installed as plain files, see docker/systemd
+        return None
