@@ -63,9 +63,11 @@ class _Quiet(WSGIRequestHandler):
 
 
 @contextmanager
-def answering(service: Service) -> Iterator[str]:
+def answering(service: Service, port: int = 0) -> Iterator[str]:
     """The service's own application behind a real HTTP server in this process."""
-    server = make_server("127.0.0.1", 0, create_app(service), threaded=True, request_handler=_Quiet)
+    server = make_server(
+        "127.0.0.1", port, create_app(service), threaded=True, request_handler=_Quiet
+    )
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()

@@ -5,13 +5,27 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import requests
 
 from speck.errors import PermanentError, TransientError, UnreachableError
-from tests.agents import Field, carried, fields, large, transfer, wait_until, write_state
+from speck.service import Service
+from tests.agents import (
+    AgentProcess,
+    Field,
+    answering,
+    carried,
+    fields,
+    heard,
+    large,
+    transfer,
+    wait_until,
+    write_state,
+)
+from tests.memory_fog import FAST, HASTY, memory_service, site_body
 
 LARGE_MB = 200
 MEMORY_MB = 60.0
@@ -25,11 +39,22 @@ def sites(tmp_path: Path) -> Iterator[Field]:
 
 
 class Spoiler:
-    """A proxy before a listener: it may flip one byte, or cut, after so many bytes."""
+    """A proxy before a server: it may flip one byte, cut after so many bytes, or be slow."""
 
-    def __init__(self, port: int, *, flip_at: int | None = None, cut_at: int | None = None):
-        self._target = port
+    def __init__(
+        self,
+        port: int,
+        host: str = "127.7.7.2",
+        *,
+        flip_at: int | None = None,
+        cut_at: int | None = None,
+        bytes_per_s: int | None = None,
+    ):
+        self._target = host, port
+        self._bytes_per_s = bytes_per_s
         self._flip_at, self._cut_at = flip_at, cut_at
+        self._pause = threading.Event()
+        self._block = 1 << 16 if bytes_per_s is None else 1 << 10
         self.passed = 0
         self._server = socket.create_server(("127.7.7.9", 0))
         self.port = self._server.getsockname()[1]
@@ -42,7 +67,9 @@ class Spoiler:
         while True:
             try:
                 client, _ = self._server.accept()
-                server = socket.create_connection(("127.7.7.2", self._target))
+                server = socket.create_connection(self._target)
+                for end in (client, server):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
             except OSError:
                 return
             for pair in ((client, server, True), (server, client, False)):
@@ -50,7 +77,9 @@ class Spoiler:
 
     def _pump(self, source: socket.socket, target: socket.socket, inward: bool) -> None:
         try:
-            while data := source.recv(1 << 16):
+            while data := source.recv(self._block):
+                if self._bytes_per_s is not None and inward:
+                    self._pause.wait(len(data) / self._bytes_per_s)
                 target.sendall(self._spoilt(data) if inward else data)
         except OSError:
             pass
@@ -131,6 +160,56 @@ def test_an_agent_killed_in_mid_transfer_goes_on_when_it_is_back(
     sites.agents[victim].start()
     assert _same(origin, carried(sites.service, wanted).location)
     assert list((sites.state("edge-b") / "carried/.arriving").iterdir()) == []
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "relayed"])
+def test_a_service_started_anew_in_mid_transfer_goes_on(tmp_path: Path, direct: bool) -> None:
+    bodies = [{**site_body(name), "labels": {}} for name in ("edge-a", "edge-b")]
+    agents: list[AgentProcess] = []
+    origin = write_state(tmp_path / "edge-a/savepoints/s/1", 9, {"f": large(100)})
+    wanted = transfer(origin)
+    try:
+        with memory_service(tmp_path, bodies) as service, answering(service) as url:
+            agents.append(AgentProcess("edge-a", url, tmp_path / "edge-a"))
+            options = ["--listen", "127.7.7.2:0"] if direct else []
+            agents.append(AgentProcess("edge-b", url, tmp_path / "edge-b", options))
+            heard(service, "edge-a", "edge-b")
+            wait_until(lambda: service.agents.carry(wanted).bytes > 1 << 20, "the first bytes")
+        again = Service(service.config, bounds=FAST, patience=HASTY)
+        with closing(again), answering(again, int(url.rpartition(":")[2])):
+            assert _same(origin, carried(again, wanted).location)
+            assert list((tmp_path / "edge-b/carried/.arriving").iterdir()) == []
+    finally:
+        for agent in agents:
+            agent.kill()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "relayed"])
+def test_a_line_of_64_kbit_takes_its_time(tmp_path: Path, direct: bool) -> None:
+    """300 kB at 8 kB/s: no limit on the whole, and one can see how far it is."""
+    with fields(tmp_path) as sites:
+        if direct:
+            proxy = _behind(sites, bytes_per_s=8000)
+        else:
+            proxy = Spoiler(int(sites.url.rpartition(":")[2]), "127.0.0.1", bytes_per_s=8000)
+            url = f"http://127.7.7.9:{proxy.port}"
+            sites.agents["edge-a"] = AgentProcess("edge-a", url, sites.state("edge-a"))
+            sites.start("edge-b")
+            sites.heard("edge-a", "edge-b")
+        content = {"f": large(1)[:300_000]}
+        origin = write_state(sites.state("edge-a") / "savepoints/s/1", 9, content)
+        seen: set[int] = set()
+
+        def done() -> str | None:
+            progress = sites.service.agents.carry(transfer(origin))
+            seen.add(progress.bytes)
+            return progress.location
+
+        wait_until(done, "the state", 180)
+        assert _same(origin, done())
+        assert len(seen) > 5
+        proxy.close()
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "relayed"])
