@@ -64,8 +64,8 @@ class Agents:
         self,
         records: Records,
         sites: Callable[[], Mapping[str, Site]],
-        engine_folder: Callable[[str], str | None],
         clock: Clock,
+        engine_folder: Callable[[str], str | None] = lambda site: None,
     ):
         """`engine_folder` asks a site's engine for the URI of its checkpoints; None: it does
         not tell."""

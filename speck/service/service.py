@@ -44,8 +44,8 @@ class Service:
         self.agents = Agents(
             self.records,
             self.records.sites,
-            lambda site: self.connections.engine(site).checkpoint_folder(),
             self.clock,
+            lambda site: self.connections.engine(site).checkpoint_folder(),
         )
         self.keeper: StateKeeper = keeper or self.agents
         self.artifacts = Artifacts(config, self.records, self.clock)
