@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+from speck import crash
 from speck.change import Change, ChangeState, OperationRecord, OperationState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
@@ -206,7 +207,10 @@ class Execution:
         for site, ready in self._ready.items():
             while ready and self._turns.take(site, self):
                 tasks.append(ready.popleft())
-        begun = [self._begin(self._by_id[task.step_id]) for task in tasks if task.finish is None]
+        new = [self._by_id[task.step_id] for task in tasks if task.finish is None]
+        for record in new:
+            crash.reached(crash.BEFORE_INTENT, record.step.operation.kind)
+        begun = [self._begin(record) for record in new]
         if begun:
             self.records.write(self.records.put_operations(self.change.id, begun))
             self.on_progress()
@@ -228,7 +232,11 @@ class Execution:
 
         def work() -> None:
             try:
-                self._inbox.put(_Result(task.step_id, action(), None))
+                with crash.carrying_out(operation.kind):
+                    outcome = action()
+                    if task.finish is None:
+                        crash.reached(crash.AFTER_ANSWER)
+                self._inbox.put(_Result(task.step_id, outcome, None))
             except BaseException as error:  # the loop decides by type
                 self._inbox.put(_Result(task.step_id, None, error))
 
@@ -319,11 +327,15 @@ class Execution:
         if not self._succeeded:
             return
         succeeded, self._succeeded = self._succeeded, []
+        for record, _ in succeeded:
+            crash.reached(crash.BEFORE_OUTCOME, record.step.operation.kind)
         self.records.write(
             *(done.store for _, done in succeeded),
             self.records.put_operations(self.change.id, [record for record, _ in succeeded]),
             *(self._event(record.step.operation, "done") for record, _ in succeeded),
         )
+        for record, _ in succeeded:
+            crash.reached(crash.AFTER_OUTCOME, record.step.operation.kind)
         for record, _ in succeeded:
             for dependent in self._dependents.get(record.step.id, []):
                 self._count_down(dependent)

@@ -3,7 +3,8 @@
 Sessions and jobs are compared separately, then their steps are joined by the orders of
 docs/architecture.md and no others:
 
-(a) a session is reserved before any producer starts on its link (and before its own reader);
+(a) a session is reserved before any producer starts on its link (and before its own reader),
+    and before another reader leaves the link while it is still fed: no message falls between;
 (b) a reader leaves a link after the producers that leave it in this plan have stopped and it
     has taken their last number;
 (c) a session is released after its reader's stop, and after the start of the job's next
