@@ -66,12 +66,14 @@ class SavepointProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobException:
-    """One failure of a job in the engine's own words; `at_ms` is Unix milliseconds."""
+    """One failure of a job in the engine's own words; `at_ms` is Unix milliseconds, `reason`
+    the one line of `trace` that says most."""
 
     at_ms: int
     name: str
     trace: str
     task: str | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,9 @@ class StreamEngine(Protocol):
 
     def check(self) -> list[Finding]:
         """Settings that would lose data or starve jobs."""
+
+    def checkpoint_folder(self) -> str | None:
+        """The URI of the folder of its checkpoints; None when it has none, or does not tell."""
 
     def close(self) -> None:
         """Give back connections."""
