@@ -150,6 +150,7 @@ class _Server(BaseApplication):  # type: ignore[misc]
             print(error, file=sys.stderr)
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
         app = create_app(self._service)
+        self._service.watch.start()
         threading.Thread(
             target=_end_changes, args=(app, self._service), name="stop", daemon=True
         ).start()

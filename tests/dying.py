@@ -155,4 +155,3 @@ def _ended(service: Served, change: str) -> JsonObject:
     ended = wait_for(f"change {change} to end", look)
     assert ended is not None
     return ended
-

@@ -22,11 +22,13 @@ Stops never wait for starts, so every plan is acyclic by construction.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from speck.inventory import Inventory
 from speck.model import Composition, Link
 from speck.observed import Observation
 from speck.plan import Action, JobChange, Plan
-from speck.planner.decisions import decide
+from speck.planner.decisions import decide, leave_alone
 from speck.planner.draft import Decision, Draft
 from speck.planner.sessions import (
     ending_sessions,
@@ -50,14 +52,17 @@ def plan(
     drain: bool = True,
     cannot_try: frozenset[str] = frozenset(),
     cannot_save: frozenset[str] = frozenset(),
+    leave: frozenset[str] = frozenset(),
 ) -> Plan:
     """The plan that makes `desired` true.
 
     `inventory` and `desired` are of one scope (a composition, or one job posted alone);
     `outside_readers` are links that jobs of other scopes read. Without `drain` readers leave
     their links at once, and what is queued there is abandoned. `cannot_try` and `cannot_save`
-    are sites whose engine cannot run a `main` alone, or keep a job's state on request.
+    are sites whose engine cannot run a `main` alone, or keep a job's state on request. Jobs to
+    `leave` alone stay as they are, whatever is desired of them.
     """
+    desired = _left_alone(desired, inventory, leave)
     draft = Draft(desired, inventory, observed, installation, outside_readers, drain)
     draft.cannot_try, draft.cannot_save = cannot_try, cannot_save
     draft.wanted = {job.job_name: job for job in desired.jobs}
@@ -67,7 +72,7 @@ def plan(
         draft.producers[deployed.job.sink].append(deployed)
     draft.read = outside_readers | {session.link for session in draft.sessions}
     names = sorted(draft.wanted.keys() | inventory.jobs.keys())
-    decisions = [decide(draft, name) for name in names]
+    decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
     _add_steps(draft, decisions)
     changes = tuple(
         JobChange(
@@ -80,6 +85,13 @@ def plan(
         for d in decisions
     )
     return Plan(desired.name, changes, tuple(draft.steps))
+
+
+def _left_alone(desired: Composition, inventory: Inventory, leave: frozenset[str]) -> Composition:
+    """With jobs to leave alone as they are deployed, so that their links and sessions stay."""
+    kept = {name: inventory.jobs[name].job for name in leave & inventory.jobs.keys()}
+    jobs = tuple(kept.pop(job.job_name, job) for job in desired.jobs)
+    return replace(desired, jobs=(*jobs, *kept.values()))
 
 
 def _add_steps(draft: Draft, decisions: list[Decision]) -> None:

@@ -206,6 +206,13 @@ class Changes:
         change.superseded_by = by.id
         return self._records.put_change(change)
 
+    def was_cancelled(self, change_id: str | None) -> bool:
+        """Whether a change was ended by a person, who wants what is there left as it is."""
+        head = self._records.store.get(f"change/{change_id}")
+        if head is None or head["superseded_by"] is not None:
+            return False
+        return bool(head["state"] == ChangeState.CANCELLED and head["cause"] != Cause.REPAIR)
+
     def over(self, change_id: str, wait_s: float) -> JsonObject | None:
         """A change that is over within `wait_s` seconds, as the API shows it; else None.
         Raises NotFoundError."""
