@@ -104,6 +104,7 @@ class Execution:
     _tick: itertools.count[int] = field(default_factory=itertools.count)
     _failing: dict[int, tuple[float, float]] = field(default_factory=dict)
     _tries: Counter[int] = field(default_factory=Counter)
+    _begun: dict[int, float] = field(default_factory=dict)
     _states: Counter[OperationState] = field(default_factory=Counter)
     _succeeded: list[tuple[OperationRecord, Done]] = field(default_factory=list)
     failure: SpeckError | None = None
@@ -219,6 +220,7 @@ class Execution:
 
     def _begin(self, record: OperationRecord) -> OperationRecord:
         record.attempts += 1
+        self._begun.setdefault(record.step.id, self.clock.monotonic())
         if record.started is None:
             record.started = rfc3339(self.clock.now())
         if record.state is not OperationState.BLOCKED:
@@ -313,6 +315,11 @@ class Execution:
             return False
         self._set(record, OperationState.RUNNING)
         record.error = None
+        operation = record.step.operation
+        self.records.write(
+            self.records.put_operations(self.change.id, [record]),
+            self._event(operation, f"goes on: {operation.site} answers again"),
+        )
         return True
 
     def _succeed(self, step_id: int, done: Done) -> None:
@@ -332,7 +339,10 @@ class Execution:
         self.records.write(
             *(done.store for _, done in succeeded),
             self.records.put_operations(self.change.id, [record for record, _ in succeeded]),
-            *(self._event(record.step.operation, "done") for record, _ in succeeded),
+            *(
+                self._event(record.step.operation, f"done in {self._seconds(record):.1f} s")
+                for record, _ in succeeded
+            ),
         )
         for record, _ in succeeded:
             crash.reached(crash.AFTER_OUTCOME, record.step.operation.kind)
@@ -347,7 +357,12 @@ class Execution:
         if self._missing[step_id] == 0:
             self._enqueue(step_id)
 
-    def _event(self, operation: Operation, what: str | None) -> Batch:
+    def _seconds(self, record: OperationRecord) -> float:
+        """Since its first call of this run, waiting included."""
+        now = self.clock.monotonic()
+        return now - self._begun.get(record.step.id, now)
+
+    def _event(self, operation: Operation, what: str) -> Batch:
         return self.records.event(
             "operation",
             f"{operation}: {what}",
@@ -369,6 +384,7 @@ class Execution:
             else:
                 self._unblock(step_id)
                 record.error = str(error)
+                self._note_retry(record)
             self._retry(step_id)
         else:
             if isinstance(error, SpeckError):
@@ -391,6 +407,15 @@ class Execution:
         self._failing[step_id] = (first, now)
         return now - first < self.bounds.retry_for_s
 
+    def _note_retry(self, record: OperationRecord) -> None:
+        """Tell of the first only: how many there were is in the operation's `attempts`."""
+        if self._tries[record.step.id] == 0:
+            what = f"tried again: {record.error}"
+            self.records.write(
+                self.records.put_operations(self.change.id, [record]),
+                self._event(record.step.operation, what),
+            )
+
     def _retry(self, step_id: int) -> None:
         pause = self.bounds.retry_first_s * 2.0 ** min(self._tries[step_id], 10)
         self._tries[step_id] += 1
@@ -404,7 +429,8 @@ class Execution:
         skipped = self._skip_dependents(record) if state is OperationState.FAILED else []
         self.records.write(
             self.records.put_operations(self.change.id, [record, *skipped]),
-            self._event(record.step.operation, record.error),
+            self._event(record.step.operation, f"{state}: {record.error}"),
+            *(self._event(r.step.operation, f"skipped: {r.error}") for r in skipped),
         )
         self.on_progress()
 
@@ -429,7 +455,10 @@ class Execution:
         record = self._by_id[step_id]
         if record.state is not OperationState.BLOCKED:
             self._set(record, OperationState.BLOCKED)
-            self.records.write(self.records.put_operations(self.change.id, [record]))
+            self.records.write(
+                self.records.put_operations(self.change.id, [record]),
+                self._event(record.step.operation, f"blocked: {record.error}"),
+            )
 
     def _note_blocked(self) -> None:
         """The change is `blocked` while nothing but unreachable sites keeps it from its end."""
