@@ -136,14 +136,16 @@ def reached(point: str, kind: str | None = None) -> None:
     trap.die(f"{kind}:{point}")
 
 
-def watched(binder: _T) -> _T:
-    """The binder, with every request that changes something preceded by its point."""
-    return cast(_T, _Watched(binder)) if armed() else binder
+def watched(binder: _T, *, tells: bool = True) -> _T:
+    """The binder, with every request that changes something preceded by its point; followed by
+    the next one, too, unless the binder `tells` itself when a request went out."""
+    return cast(_T, _Watched(binder, tells)) if armed() else binder
 
 
 class _Watched:
-    def __init__(self, binder: Any) -> None:
+    def __init__(self, binder: Any, tells: bool) -> None:
         self._binder = binder
+        self._tells = tells
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._binder, name)
@@ -153,6 +155,9 @@ class _Watched:
         @wraps(found)
         def call(*given: Any, **named: Any) -> Any:
             reached(AFTER_INTENT)
-            return found(*given, **named)
+            answer = found(*given, **named)
+            if not self._tells:
+                reached(AFTER_REQUEST)
+            return answer
 
         return call
