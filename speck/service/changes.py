@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from speck.binding import StateKeeper
 from speck import crash
+from speck.binding import StateKeeper
 from speck.change import STOPPED, Cause, Change, ChangeState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
