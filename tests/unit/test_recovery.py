@@ -150,9 +150,9 @@ def test_what_a_producer_leaves_behind_is_drained_when_its_reader_goes_later(
     assert not broker("edge-a").take("out")
     world.auto_pump = True
     wanted = composition(job("Z"), **out)
-    made = service.compositions.apply(wanted, Request(dry_run=True)).body["plan"]["text"]
-    assert "drain edge-a/x for Q: left from before" in made
-    apply(service, job("Z"), **out)
+    body = service.compositions.apply(wanted, Request(wait_s=20, force=True)).body
+    assert "drain edge-a/x for Q: left from before" in body["plan"]["text"]
+    assert body["state"] == "done"
     assert broker("edge-a").take("out") == [b"1", b"2", b"3"]
     assert not any(broker("edge-a").abandoned.values())
 
