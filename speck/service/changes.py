@@ -100,6 +100,7 @@ class Changes:
             ),
             scope,
         )
+        self._records.store.check_writable()
         with self.placing, self._lock:
             self._refuse_moved_sites(change, sites)
             if self.closing:

@@ -54,7 +54,11 @@ class Service:
             self.records, deployer, self.jobs, self.changes, self.clock
         )
         self.tokens = Tokens(self.records, self.clock)
-        self.changes.recover()
+        try:
+            self.changes.recover()
+        except BaseException:
+            self.close()
+            raise
 
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError
