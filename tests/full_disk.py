@@ -17,7 +17,7 @@ import pytest
 
 TMPFS_BYTES = 64 * 2**20
 _LEAST = 40
-"""Bytes of a file: a semaphore needs 32, and is not on the disk; no file of the store is smaller."""
+"""Bytes of a file: a semaphore needs 32, and lies elsewhere; the store needs more."""
 
 
 class Disk(Protocol):
