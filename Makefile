@@ -10,7 +10,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
-	bench-deploy bench-connector bench-state bench-store
+	bench-deploy bench-connector bench-state bench-store bench-moves bench-faults
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -68,6 +68,12 @@ bench-connector: setup ## messages through source, map and sink
 
 bench-state: setup ## state of a 1000-job composition on disk
 	@$(PY) -m bench.state
+
+bench-moves: setup ## 200 moves and updates under load: what is lost, how long it is silent
+	@$(PY) -m bench.moves
+
+bench-faults: setup ## the fault suite, its results and the table in docs/guarantees.md
+	@$(PY) -m bench.faults
 
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -45,6 +46,15 @@ class ChangeState(StrEnum):
         return self in (ChangeState.DONE, ChangeState.FAILED, ChangeState.CANCELLED)
 
 
+class Cause(StrEnum):
+    """Why there is a change; a repair brings back what was accepted before."""
+
+    APPLY = "apply"
+    ROLLBACK = "rollback"
+    REMOVE = "remove"
+    REPAIR = "repair"
+
+
 @dataclass(slots=True)
 class OperationRecord:
     """How one step went. Times are RFC 3339; `attempts` counts calls, retries included."""
@@ -69,7 +79,12 @@ class OperationRecord:
 
 @dataclass(slots=True)
 class Change:
-    """One execution of `plan`. `job_name` is set when it concerns a job posted alone."""
+    """One execution of `plan`. `job_name` is set when it concerns a job posted alone.
+
+    What it is for is stored with it, so that a service which stopped in its middle plans it
+    anew: its `cause` and `revision`, whether links `drain`, and the jobs that it has to `leave`
+    alone. `earlier` are the operations of its plans before, as they were stored.
+    """
 
     id: str
     plan: Plan
@@ -81,10 +96,36 @@ class Change:
     error: str | None = None
     superseded_by: str | None = None
     operations: list[OperationRecord] = field(default_factory=list)
+    cause: Cause = Cause.APPLY
+    by: str | None = None
+    drain: bool = True
+    leave: frozenset[str] = frozenset()
+    earlier: list[JsonObject] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.operations:
             self.operations = [OperationRecord(step) for step in self.plan.steps]
+
+    @classmethod
+    def cut_short(cls, head: JsonObject, operations: Sequence[JsonObject]) -> Change:
+        """A stored change without a plan: what had not ended of it is off."""
+        return cls(
+            id=head["id"],
+            plan=Plan(head["composition"], (), ()),
+            revision=head["revision"],
+            started=head["started"],
+            job_name=head["job_name"],
+            cause=Cause(head["cause"]),
+            by=head["by"],
+            drain=head["drain"],
+            leave=frozenset(head["leave"]),
+            earlier=[_off(operation) for operation in operations],
+        )
+
+    def go_on(self, plan: Plan) -> None:
+        """Take up a plan that was made anew; its steps are numbered behind those before."""
+        self.plan = plan.numbered_after(max((o["id"] for o in self.earlier), default=0))
+        self.operations = [OperationRecord(step) for step in self.plan.steps]
 
     @property
     def composition(self) -> str | None:
@@ -97,6 +138,10 @@ class Change:
             "composition": self.composition,
             "job_name": self.job_name,
             "revision": self.revision,
+            "cause": str(self.cause),
+            "by": self.by,
+            "drain": self.drain,
+            "leave": sorted(self.leave),
             "state": str(self.state),
             "started": self.started,
             "ended": self.ended,
@@ -105,7 +150,18 @@ class Change:
         }
 
     def to_json(self) -> JsonObject:
-        return {**self.head_json(), "operations": [o.to_json() for o in self.operations]}
+        operations = [*self.earlier, *(o.to_json() for o in self.operations)]
+        return {**self.head_json(), "operations": operations}
+
+
+STOPPED = "the service stopped; planned anew"
+"""What an operation that a stop of the service cut short says as its error."""
+
+
+def _off(operation: JsonObject) -> JsonObject:
+    if OperationState(operation["state"]).over:
+        return operation
+    return {**operation, "state": str(OperationState.CANCELLED), "error": STOPPED}
 
 
 def step_to_json(step: Step) -> JsonObject:

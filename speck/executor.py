@@ -88,6 +88,7 @@ class Execution:
     """The turns of all changes; without them this one has its own."""
     _turns: Turns = field(init=False)
     _cancel: threading.Event = field(default_factory=threading.Event)
+    _halted: threading.Event = field(default_factory=threading.Event)
     _inbox: queue.SimpleQueue[_Result | _Look | None] = field(default_factory=queue.SimpleQueue)
     _by_id: dict[int, OperationRecord] = field(default_factory=dict)
     _missing: dict[int, int] = field(default_factory=dict)
@@ -114,6 +115,12 @@ class Execution:
         """Start no further operation; `run` ends once those under way have ended."""
         self._cancel.set()
         self.wake()
+
+    def halt(self) -> None:
+        """As `cancel`, but what has not ended stays as it is in the store: the service stops,
+        and the change is to go on at its next start."""
+        self._halted.set()
+        self.cancel()
 
     def wake(self) -> None:
         """Look again at what there is to do."""
@@ -340,6 +347,8 @@ class Execution:
     def _fail(self, step_id: int, error: BaseException) -> None:
         record = self._by_id[step_id]
         record.error = str(error)
+        if isinstance(error, TransientError) and self._halted.is_set():
+            return
         if isinstance(error, TransientError) and self._cancel.is_set():
             self._end(record, OperationState.CANCELLED)
         elif isinstance(error, TransientError) and self._may_retry(step_id, error):
@@ -427,9 +436,12 @@ class Execution:
             given_up |= {task.step_id for task in ready if task.finish is None}
             self._ready[site] = deque(task for task in ready if task.finish is not None)
         for step_id, wait in list(self._waits.items()):
-            if self._by_id[step_id].state is OperationState.BLOCKED or wait.waiting.may_be_left:
+            blocked = self._by_id[step_id].state is OperationState.BLOCKED
+            if blocked or wait.waiting.may_be_left or self._halted.is_set():
                 del self._waits[step_id]
                 given_up.add(step_id)
+        if self._halted.is_set():
+            return
         dropped = [
             record
             for record in self._by_id.values()
@@ -443,6 +455,8 @@ class Execution:
             self.records.write(self.records.put_operations(self.change.id, dropped))
 
     def _finish(self) -> ChangeState:
+        if any(not record.state.over for record in self._by_id.values()):
+            return self.change.state  # halted
         if self._states[OperationState.FAILED]:
             self.change.state = ChangeState.FAILED
             self.change.error = next(

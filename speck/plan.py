@@ -10,7 +10,7 @@ returns as `text`:
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
@@ -270,6 +270,19 @@ class Plan:
         """How many jobs meet each action; all five keys always present."""
         counts = Counter(change.action for change in self.jobs)
         return {str(action): counts[action] for action in Action}
+
+    def numbered_after(self, last: int) -> Plan:
+        """The same plan with the ids of its steps counted from `last` + 1."""
+        steps = tuple(
+            replace(
+                step,
+                id=step.id + last,
+                after=tuple(before + last for before in step.after),
+                whatever=frozenset(before + last for before in step.whatever),
+            )
+            for step in self.steps
+        )
+        return replace(self, steps=steps)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))

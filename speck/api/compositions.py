@@ -102,7 +102,9 @@ def delete_composition(name: str, query: Query) -> Response:
     """Remove every job of the composition: 202, or 204 when it is gone within `wait`."""
     with waiting(query["wait"]) as seconds:
         return answer(
-            service().compositions.delete(name, seconds, drain=query["drain"], if_match=if_match())
+            service().compositions.delete(
+                name, seconds, drain=query["drain"], if_match=if_match(), by=caller().name
+            )
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from marshmallow import RAISE, Schema, fields
 
-from speck.change import ChangeState, OperationState
+from speck.change import Cause, ChangeState, OperationState
 from speck.fields import Choice
 from speck.model import Delivery, Tier, Upgrade
 from speck.plan import Action
@@ -234,6 +234,10 @@ class ChangeHeadShape(Shape):
     composition = _maybe("null: a job posted alone")
     job_name = _maybe("set for a job posted alone")
     revision = _whole(allow_none=True)
+    cause = _one_of(Cause, "why there is a change; a repair brings back what was accepted before")
+    by = _maybe("the name of the token that asked for it")
+    drain = _flag("whether links run empty before their readers leave")
+    leave = _list(fields.String(metadata={"description": "a job that a repair leaves alone"}))
     state = _one_of(CHANGE_STATES)
     started = _text()
     ended = _maybe()

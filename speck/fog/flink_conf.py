@@ -52,6 +52,9 @@ appender.file.strategy.max = 3
 # one line for each checkpoint of each job, every second
 logger.coordinator.name = org.apache.flink.runtime.checkpoint.CheckpointCoordinator
 logger.coordinator.level = WARN
+# a name of Flink's own meets itself at every checkpoint of a job with a committer: no trouble
+logger.metrics.name = org.apache.flink.metrics.MetricGroup
+logger.metrics.level = ERROR
 """
 
 # Folders of one engine that do not outlive it in meaning, and so are its own.

@@ -6,34 +6,57 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from speck.change import Change, ChangeState, OperationState
+from speck.change import STOPPED, Cause, Change, ChangeState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
-from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
+from speck.errors import (
+    ConflictError,
+    NotFoundError,
+    SpeckError,
+    StoreWriteError,
+    TransientError,
+)
 from speck.executor import Bounds, Execution
 from speck.model import JsonObject, Site
 from speck.operations import Operations, Patience
 from speck.plan import Forget, Plan, Start, TryMain
 from speck.records import Batch, Records, scope_of
+from speck.service.purposes import left_by
 from speck.turns import Turns
 
+PLANS_AT_ONCE = 4
+"""How many changes that were cut short are planned anew at the same time."""
 
-@dataclass(slots=True)
+
+class PlanAnew(Protocol):
+    """What makes a plan for a change that a stop of the service cut short."""
+
+    def __call__(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
+        """The plan, and the sites registered when it was made. Raises SpeckError."""
+
+
+@dataclass(slots=True, eq=False)
 class Running:
-    """A change under way; `over` is set when its outcome is stored."""
+    """A change under way; `over` is set when its outcome is stored, or when the service stops.
 
-    execution: Execution
+    It has no `execution` while, after a start of the service, it is planned anew.
+    """
+
+    change: Change
     scope: str
+    execution: Execution | None = None
     over: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def change(self) -> Change:
-        return self.execution.change
+    ending: bool = False
 
     @property
     def failure(self) -> SpeckError | None:
-        return self.execution.failure
+        return self.execution.failure if self.execution else None
+
+    def ended(self, wait_s: float) -> bool:
+        """Whether it has come to its end within so many seconds."""
+        return self.over.wait(wait_s) and self.change.state.over
 
 
 class Changes:
@@ -57,6 +80,7 @@ class Changes:
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
         self._turns = Turns(bounds.per_site)
+        self._planning = threading.BoundedSemaphore(PLANS_AT_ONCE)
         self.placing = threading.Lock()
         """Held while a change takes sites into use, or a site is given up."""
         self.closing = False
@@ -64,42 +88,41 @@ class Changes:
         self.touched = float("-inf")
         """When (monotonic) a change last did something: looks from before are out of date."""
 
-    def new(self, plan: Plan, revision: int | None, job_name: str | None = None) -> Change:
+    def new(
+        self,
+        plan: Plan,
+        revision: int | None,
+        job_name: str | None = None,
+        cause: Cause = Cause.APPLY,
+        *,
+        by: str | None = None,
+        drain: bool = True,
+        leave: frozenset[str] = frozenset(),
+    ) -> Change:
         """A change that is not started; its id begins with its time, so ids sort."""
         now = self._clock.now()
         identity = f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}"
-        return Change(identity, plan, revision, rfc3339(now), job_name)
+        return Change(
+            identity,
+            plan,
+            revision,
+            rfc3339(now),
+            job_name,
+            cause=cause,
+            by=by,
+            drain=drain,
+            leave=leave,
+        )
 
-    def start(
-        self,
-        change: Change,
-        accepted: Batch,
-        at_end: Callable[[Change], Batch],
-        sites: Mapping[str, Site],
-    ) -> Running:
+    def start(self, change: Change, accepted: Batch, sites: Mapping[str, Site]) -> Running:
         """Store the change with `accepted` in one write, then run it in its own thread.
 
-        `at_end` gives what to store together with its outcome; `sites` are those registered
-        when the plan was made. Raises ConflictError when the scope has a change under way or a
-        site of the plan is another by now, TransientError once the service is stopping.
+        `sites` are those registered when the plan was made. Raises ConflictError when the scope
+        has a change under way or a site of the plan is another by now, TransientError once the
+        service is stopping.
         """
         scope = scope_of(change.composition, change.job_name)
-        operations = Operations(
-            self._connections, self._records, self._clock, scope, self._jar_file, self._patience
-        )
-        running = Running(
-            Execution(
-                change,
-                operations,
-                self._connections,
-                self._records,
-                self._clock,
-                self._bounds,
-                self._touch,
-                self._turns,
-            ),
-            scope,
-        )
+        running = Running(change, scope, self._execution(change, scope))
         self._records.store.check_writable()
         with self.placing, self._lock:
             self._refuse_moved_sites(change, sites)
@@ -122,10 +145,27 @@ class Changes:
             self._forget(scope)
             running.over.set()
             raise
-        threading.Thread(
-            target=self._run, args=(running, at_end), name=f"change-{change.id}", daemon=True
-        ).start()
+        self._thread(running, self._run, running)
         return running
+
+    def _execution(self, change: Change, scope: str) -> Execution:
+        operations = Operations(
+            self._connections, self._records, self._clock, scope, self._jar_file, self._patience
+        )
+        return Execution(
+            change,
+            operations,
+            self._connections,
+            self._records,
+            self._clock,
+            self._bounds,
+            self._touch,
+            self._turns,
+        )
+
+    def _thread(self, running: Running, target: Callable[..., None], *arguments: object) -> None:
+        name = f"change-{running.change.id}"
+        threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
 
     def _refuse_moved_sites(self, change: Change, sites: Mapping[str, Site]) -> None:
         now = self._records.sites()
@@ -146,10 +186,12 @@ class Changes:
         return sorted(found)
 
     def in_the_way(self, scope: str, what: str) -> Running | None:
-        """The scope's change when that is blocked. Raises ConflictError when it runs; `what`
-        names what the caller wants to change."""
+        """The scope's change when a newer wish may end it: a repair, or one that is blocked.
+        Raises ConflictError for another one; `what` names what the caller wants to change."""
         running = self.under_way(scope)
-        if running is not None and running.change.state is not ChangeState.BLOCKED:
+        if running is None or running.change.cause is Cause.REPAIR:
+            return running
+        if running.change.state is not ChangeState.BLOCKED:
             raise ConflictError(
                 f"cannot change {what}: change {running.change.id} is under way",
                 change=running.change.id,
@@ -157,7 +199,7 @@ class Changes:
         return running
 
     def make_way(self, scope: str, what: str) -> Change | None:
-        """Bring the scope's blocked change to its end and return it, as `in_the_way`."""
+        """Bring the change that `in_the_way` finds to its end, and return it."""
         running = self.in_the_way(scope, what)
         if running is None:
             return None
@@ -175,7 +217,7 @@ class Changes:
         """A change that is over within `wait_s` seconds, as the API shows it; else None.
         Raises NotFoundError."""
         for running in self.all_under_way():
-            if running.change.id == change_id and not running.over.wait(wait_s):
+            if running.change.id == change_id and not running.ended(wait_s):
                 return None
         found = self.get(change_id)
         return found if ChangeState(found["state"]).over else None
@@ -191,8 +233,18 @@ class Changes:
 
     def end_early(self, running: Running) -> None:
         """Bring a change to its safe point, and wait for that."""
-        running.execution.cancel()
+        self._ask_to_end(running)
         running.over.wait()
+
+    def _ask_to_end(self, running: Running) -> None:
+        """The wish is stored first: after a restart too the change does not go on."""
+        wish: JsonObject = {"at": rfc3339(self._clock.now())}
+        self._records.write({f"ending/{running.change.id}": wish})
+        with self._lock:
+            running.ending = True
+            execution = running.execution
+        if execution is not None:
+            execution.cancel()
 
     def get(self, change_id: str) -> JsonObject:
         """The change as the API shows it. Raises NotFoundError."""
@@ -219,67 +271,126 @@ class Changes:
         """Start no further operation of it. Raises NotFoundError, ConflictError when over."""
         for running in self.all_under_way():
             if running.change.id == change_id:
-                running.execution.cancel()
+                self._ask_to_end(running)
                 running.over.wait(1.0)
                 return self.get(change_id)
         head = self.get(change_id)
         raise ConflictError(f"cannot cancel change {change_id}: it is {head['state']}")
 
-    def recover(self) -> None:
-        """Close the books on changes that a stop of the service cut short.
+    # -- over a stop of the service ---------------------------------------------------------
 
-        What they left is seen by the next plan, which starts from observation.
+    def recover(self, plan_anew: PlanAnew) -> None:
+        """Let changes that a stop of the service cut short go on, in the background.
+
+        Each keeps its id and is planned anew from what is there now; one that was asked to end
+        stays ended.
         """
+        wishes = {key.removeprefix("ending/") for key, _ in self._records.store.scan("ending/")}
         for head in list(self._records.changes()):
-            if head["state"] in (ChangeState.RUNNING, ChangeState.BLOCKED):
-                head |= {
-                    "state": str(ChangeState.FAILED),
-                    "ended": rfc3339(self._clock.now()),
-                    "error": "cannot say how it ended: the service stopped; apply again to go on",
-                }
-                self._records.write({f"change/{head['id']}": head, **self._cut_short(head["id"])})
+            if ChangeState(head["state"]).over:
+                continue
+            change = Change.cut_short(head, self._records.operations(head["id"]))
+            running = Running(change, scope_of(change.composition, change.job_name))
+            if change.id in wishes or running.scope in self._running:
+                change.state = ChangeState.CANCELLED
+                self._end(running)
+                continue
+            self._records.write(
+                self._event(change, "was cut short: the service stopped", kind="service")
+            )
+            self._running[running.scope] = running
+        self._records.write({f"ending/{change_id}": None for change_id in wishes})
+        for running in self.all_under_way():
+            self._thread(running, self._go_on, running, plan_anew)
 
-    def _cut_short(self, change_id: str) -> Batch:
-        """Its operations that had not ended: nobody knows of one under way, the rest is off."""
-        ends = {
-            OperationState.PENDING: OperationState.CANCELLED,
-            OperationState.BLOCKED: OperationState.CANCELLED,
-            OperationState.RUNNING: OperationState.FAILED,
-        }
-        return {
-            key: {**record, "state": str(ends[record["state"]]), "error": "the service stopped"}
-            for key, record in self._records.store.scan(f"op/{change_id}/")
-            if record["state"] in ends
-        }
+    def _go_on(self, running: Running, plan_anew: PlanAnew) -> None:
+        change = running.change
+        try:
+            with self._planning:
+                plan, sites = plan_anew(change)
+            change.go_on(plan)
+            execution = self._execution(change, running.scope)
+            with self.placing, self._lock:
+                self._refuse_moved_sites(change, sites)
+                if not (self.closing or running.ending):
+                    running.execution = execution
+        except Exception as error:
+            change.state, change.error = ChangeState.FAILED, _why(error)
+        if running.execution is not None:
+            self._run(running, self._planned_anew(change))
+            return
+        if running.ending:
+            change.state, change.error = ChangeState.CANCELLED, None
+        elif self.closing:  # planned once more at the next start
+            change.state, change.error = ChangeState.RUNNING, None
+        self._leave(running)
 
     def close(self) -> None:
-        """Cancel everything under way and wait until it is stored; nothing new starts."""
+        """Bring everything under way to a safe point; it goes on at the next start."""
         with self._lock:
             self.closing = True
-        for running in self.all_under_way():
-            running.execution.cancel()
+            executions = [running.execution for running in self._running.values()]
+        for execution in executions:
+            if execution is not None:
+                execution.halt()
         for running in self.all_under_way():
             running.over.wait(30.0)
 
-    def _run(self, running: Running, at_end: Callable[[Change], Batch]) -> None:
+    def _planned_anew(self, change: Change) -> Batch:
+        return {
+            **self._records.put_change(change),
+            **self._put_earlier(change),
+            **self._records.put_operations(change.id, change.operations),
+            **self._event(change, f"goes on with {len(change.operations)} operations planned anew"),
+        }
+
+    def _run(self, running: Running, first: Batch | None = None) -> None:
+        """Store `first`, and carry the change out."""
         change = running.change
+        assert running.execution is not None
         try:
+            if first is not None:
+                self._records.write(first)
             running.execution.run()
+        except StoreWriteError:
+            change.state = ChangeState.RUNNING  # as the store has it
         except Exception as error:
-            change.state = ChangeState.FAILED
-            change.error = f"cannot carry on: {error!r}"
-            change.ended = rfc3339(self._clock.now())
+            change.state, change.error = ChangeState.FAILED, _why(error)
         finally:
-            try:
+            self._leave(running)
+
+    def _leave(self, running: Running) -> None:
+        """A change has come to its end, or as far as it gets before the service stops.
+
+        Nobody is told of an end that is not stored: the change goes on at the next start.
+        """
+        try:
+            if running.change.state.over:
+                self._end(running)
+            else:
                 self._records.write(
-                    at_end(change),
-                    self._records.put_change(change),
-                    self._records.put_operations(change.id, change.operations),
-                    self._event(change, str(change.state)),
+                    self._event(running.change, "pauses: the service stops", kind="service")
                 )
-            finally:
-                self._forget(running.scope)
-                running.over.set()
+        except StoreWriteError:
+            running.change.state = ChangeState.RUNNING
+        finally:
+            self._forget(running.scope)
+            running.over.set()
+
+    def _end(self, running: Running) -> None:
+        change = running.change
+        change.ended = rfc3339(self._clock.now())
+        self._records.write(
+            left_by(change, self._records),
+            self._records.put_change(change),
+            self._put_earlier(change),
+            self._records.put_operations(change.id, change.operations),
+            {f"ending/{change.id}": None},
+            self._event(change, str(change.state)),
+        )
+
+    def _put_earlier(self, change: Change) -> Batch:
+        return {f"op/{change.id}/{o['id']:06d}": o for o in change.earlier}
 
     def _touch(self) -> None:
         self.touched = self._clock.monotonic()
@@ -289,15 +400,20 @@ class Changes:
         with self._lock:
             self._running.pop(scope, None)
 
-    def _event(self, change: Change, what: str) -> Batch:
+    def _event(self, change: Change, what: str, kind: str = "change") -> Batch:
         about = change.composition or change.job_name
+        noun = "change" if change.cause is Cause.APPLY else str(change.cause)
         return self._records.event(
-            "change",
-            f"change of {about} {what}" + (f": {change.error}" if change.error else ""),
+            kind,
+            f"{noun} of {about} {what}" + (f": {change.error}" if change.error else ""),
             change=change.id,
             composition=change.composition,
             job_name=change.job_name,
         )
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, SpeckError) else f"cannot carry on: {error!r}"
 
 
 def _sites_of(change: Change) -> dict[str, set[str]]:
@@ -313,4 +429,8 @@ def _sites_of(change: Change) -> dict[str, set[str]]:
         name = operation.job_name or getattr(operation, "client_id", None)
         for site in sites:
             found.setdefault(site, set()).update({name} if name else set())
+    for earlier in change.earlier:  # while it is planned anew nothing else tells
+        if change.plan.empty and earlier["error"] == STOPPED:
+            name = earlier["job_name"]
+            found.setdefault(earlier["site"], set()).update({name} if name else set())
     return found

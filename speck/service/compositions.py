@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from speck.change import Change, ChangeState, plan_to_json
+from speck.change import Cause, Change, ChangeState, plan_to_json
 from speck.clock import Clock, rfc3339
 from speck.errors import ConflictError, NotFoundError, StaleRevisionError
 from speck.model import CompositionDescription, JobDescription, JsonObject, Port, Site
@@ -29,6 +29,8 @@ class Request:
     wait_s: float = 0.0
     dry_run: bool = False
     adopt: bool = False
+    drain: bool = True
+    force: bool = False
     if_match: int | None = None
     idempotency_key: str | None = None
     by: str | None = None
@@ -154,6 +156,7 @@ class Compositions:
         description: CompositionDescription,
         request: Request,
         jars: Mapping[str, str] | None = None,
+        cause: Cause = Cause.APPLY,
     ) -> Answer:
         """Make `description` the desired state; `jars` as with `Deployer.prepare`.
 
@@ -163,7 +166,7 @@ class Compositions:
         name = description.name
         with self._locks[name]:
             first = self._replayed(description, request)
-            made = self._apply(description, request, jars) if first is None else None
+            made = self._apply(description, request, jars, cause) if first is None else None
         if made is None:
             assert first is not None
             return self._again(first, request.wait_s)
@@ -177,6 +180,7 @@ class Compositions:
         description: CompositionDescription,
         request: Request,
         jars: Mapping[str, str] | None,
+        cause: Cause,
     ) -> tuple[JsonObject, Running | None]:
         """What was accepted, and its change; none for a dry run."""
         name = description.name
@@ -186,12 +190,18 @@ class Compositions:
         adopted = self._adopted(description)
         if not request.dry_run:
             self._changes.in_the_way(name, _what(name))
-        prepared = self._deployer.prepare(name, description, request.line_of, adopted, jars)
+
+        def prepare() -> Prepared:
+            return self._deployer.prepare(
+                name, description, request.line_of, adopted, jars, drain=request.drain
+            )
+
+        prepared = prepare()
         if request.dry_run:
             return _accepted(None, name, head["revision"] if head else None, prepared), None
         superseded = self._changes.make_way(name, _what(name))
         if superseded is not None:  # what it did until its end counts
-            prepared = self._deployer.prepare(name, description, request.line_of, adopted, jars)
+            prepared = prepare()
         with self._jobs.owning:  # another request may name the same new job
             self._check_owners(description, request)
             if self._adopted(description) != adopted:
@@ -199,12 +209,17 @@ class Compositions:
                     f"cannot apply composition {name!r}: a job that was posted alone came or"
                     " went meanwhile; apply again"
                 )
-            return self._accept(
-                description, prepared, head, request, superseded, self._adopt(name, adopted)
-            )
+            taken_in = self._adopt(name, adopted)
+            return self._accept(description, prepared, head, request, superseded, taken_in, cause)
 
     def delete(
-        self, name: str, wait_s: float, *, drain: bool = True, if_match: int | None = None
+        self,
+        name: str,
+        wait_s: float,
+        *,
+        drain: bool = True,
+        if_match: int | None = None,
+        by: str | None = None,
     ) -> Answer:
         """Remove every job of the composition; its revisions stay known by number.
 
@@ -216,16 +231,13 @@ class Compositions:
             self._check_revision(name, head, if_match)
             superseded = self._changes.make_way(name, _what(name))
             prepared = self._deployer.prepare_removal(name, name, drain=drain)
-            change = self._changes.new(prepared.plan, head["revision"])
-
-            def at_end(ended: Change) -> Batch:
-                if ended.state is not ChangeState.DONE:
-                    return {f"head/{name}": {**head, "last_change": change.id}}
-                gone: JsonObject = {"deleted": True, "deployed_revision": None, "jobs": 0}
-                return {f"head/{name}": {**head, **gone}, **self._disowned(name, set())}
-
-            accepted = self._changes.superseded(superseded, change)
-            running = self._changes.start(change, accepted, at_end, prepared.sites)
+            change = self._changes.new(
+                prepared.plan, head["revision"], cause=Cause.REMOVE, by=by, drain=drain
+            )
+            leaving = {**head, "last_change": change.id, "removing": True}
+            accepted: Batch = {f"head/{name}": leaving}
+            accepted |= self._changes.superseded(superseded, change)
+            running = self._changes.start(change, accepted, prepared.sites)
         if running.over.wait(wait_s) and change.state is ChangeState.DONE:
             return Answer(204, {})
         return Answer(
@@ -239,7 +251,7 @@ class Compositions:
         if record is None:
             raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
         description = composition_from_data(record["description"])
-        return self.apply(description, request, record.get("jars"))
+        return self.apply(description, request, record.get("jars"), Cause.ROLLBACK)
 
     # -- parts of an apply ----------------------------------------------------------------
 
@@ -251,6 +263,7 @@ class Compositions:
         request: Request,
         superseded: Change | None,
         adopted: Batch,
+        cause: Cause,
     ) -> tuple[JsonObject, Running]:
         name = description.name
         dumped = dump_composition(description)
@@ -260,7 +273,9 @@ class Compositions:
             and self._accepted_before(name, head["revision"], dumped, prepared.jars)
         )
         revision = head["revision"] if same and head else (head["revision"] if head else 0) + 1
-        change = self._changes.new(prepared.plan, revision)
+        change = self._changes.new(
+            prepared.plan, revision, cause=cause, by=request.by, drain=request.drain
+        )
         now = rfc3339(self._clock.now())
         new_head: JsonObject = {
             "name": name,
@@ -288,14 +303,7 @@ class Compositions:
                 "at": now,
                 "answer": answer,
             }
-
-        def at_end(ended: Change) -> Batch:
-            if ended.state is not ChangeState.DONE:
-                return {}
-            deployed_head = {**new_head, "deployed_revision": revision}
-            return {f"head/{name}": deployed_head, **self._disowned(name, names)}
-
-        return answer, self._changes.start(change, accepted, at_end, prepared.sites)
+        return answer, self._changes.start(change, accepted, prepared.sites)
 
     def _accepted_before(
         self, name: str, revision: int, dumped: JsonObject, jars: Mapping[str, str]
@@ -303,15 +311,6 @@ class Compositions:
         """Whether a revision is this very description with these very jars."""
         record = self._revision(name, revision)
         return bool(record["description"] == dumped and record.get("jars", jars) == jars)
-
-    def _disowned(self, name: str, kept: set[str]) -> Batch:
-        """Gives up the names of jobs that are gone for good. Not earlier: while an old
-        incarnation runs, another of that name would take its session."""
-        return {
-            key: None
-            for key, record in self._records.store.scan("own/")
-            if record["composition"] == name and key.removeprefix("own/") not in kept
-        }
 
     def _again(self, first: JsonObject, wait_s: float) -> Answer:
         """The first answer to an Idempotency-Key again; it waits for the change that it names."""
@@ -451,7 +450,7 @@ def _addressed(
 
 def _settled(answer: JsonObject, running: Running, wait_s: float) -> Answer:
     location = f"/changes/{running.change.id}"
-    if wait_s and running.over.wait(wait_s):
+    if wait_s and running.ended(wait_s):
         return Answer(200, {**answer, "state": str(running.change.state)}, location)
     return Answer(202, answer, location)
 

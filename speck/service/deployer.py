@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from speck.binding import BrokerCapability, EngineCapability
+from speck.change import Cause, Change
 from speck.config import Config
 from speck.connections import Connections
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem, SpeckError
@@ -31,6 +32,7 @@ from speck.records import Records, scope_of
 from speck.resolve import JarFinder, LineOf, resolve, resolve_job
 from speck.service.artifacts import Artifacts
 from speck.service.changes import Changes
+from speck.service.purposes import wanted_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,14 @@ class Deployer:
         line_of: LineOf | None = None,
         adopted: Sequence[str] = (),
         jars: Mapping[str, str] | None = None,
+        *,
+        drain: bool = True,
     ) -> Prepared:
         """Resolve and plan. Raises InvalidError with every fault found; `line_of` gives the
         line of a fault's path in what the user sent. Jobs posted alone that are `adopted`
         count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of what was accepted
-        before and is to be used whatever lies there now."""
+        before and is to be used whatever lies there now; see `speck.planner.plan` for
+        `drain`."""
         sites = self._records.sites()
         inventory = self._inventory(scope, adopted)
         observed = self._observe(sites, inventory, _sites_named(description, sites))
@@ -111,7 +116,13 @@ class Deployer:
         for sha256, file in resolved.jars.items():
             self._artifacts.adopt(sha256, file)
         prepared = self._planned(
-            scope, composition, inventory, observed, resolved.warnings, adopted=adopted
+            scope,
+            composition,
+            inventory,
+            observed,
+            resolved.warnings,
+            adopted=adopted,
+            drain=drain,
         )
         return replace(prepared, sites=sites, jars=named)
 
@@ -126,6 +137,19 @@ class Deployer:
         observed = self._observe(sites, inventory, set())
         prepared = self._planned(scope, Composition(name, ()), inventory, observed, (), drain=drain)
         return replace(prepared, sites=sites)
+
+    def plan_anew(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
+        """The plan from what is there now to what a change was accepted for, and the sites.
+
+        Raises InvalidError, ConflictError, NotFoundError when that cannot be had any more.
+        """
+        scope = scope_of(change.composition, change.job_name)
+        if change.cause is Cause.REMOVE:
+            prepared = self.prepare_removal(scope, change.composition, drain=change.drain)
+        else:
+            description, jars = wanted_by(change, self._records)
+            prepared = self.prepare(scope, description, jars=jars, drain=change.drain)
+        return prepared.plan, prepared.sites
 
     def _planned(
         self,

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from speck.binding import EngineCapability
-from speck.change import Change, ChangeState
+from speck.change import Cause, Change, ChangeState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
 from speck.errors import (
@@ -230,7 +230,7 @@ class Jobs:
             if self._records.store.get(f"job/{name}") is None:
                 raise NotFoundError(f"cannot find job {name!r}")
             running = self._remove(name)
-        if not running.over.wait(wait_s):
+        if not running.ended(wait_s):
             return Answer(202, _accepted(running.change), f"/changes/{running.change.id}")
         if running.change.state is not ChangeState.DONE:
             raise running.failure or PermanentError(f"cannot remove {name}: {running.change.error}")
@@ -271,7 +271,7 @@ class Jobs:
         }
         with self.owning:
             self._refuse_owned(name)
-            return changes.start(change, accepted, lambda _: {}, prepared.sites)
+            return changes.start(change, accepted, prepared.sites)
 
     def _last_revision(self, name: str) -> int:
         record = self._records.store.get(f"jobrev/{name}")
@@ -283,21 +283,17 @@ class Jobs:
         superseded = changes.make_way(scope, _what(name))
         record = self._records.store.get(f"job/{name}")
         prepared = self._deployer.prepare_removal(scope, None)
-        change = changes.new(prepared.plan, None, name)
+        change = changes.new(prepared.plan, None, name, Cause.REMOVE)
         told: Batch = {f"job/{name}": {**record, "last_change": change.id}} if record else {}
-
-        def at_end(ended: Change) -> Batch:
-            return {f"job/{name}": None} if ended.state is ChangeState.DONE else {}
-
         accepted = told | changes.superseded(superseded, change)
-        return changes.start(change, accepted, at_end, prepared.sites)
+        return changes.start(change, accepted, prepared.sites)
 
     def _settled(
         self, running: Running, name: str, wait_s: float, *, created: bool, new: bool = False
     ) -> Answer:
         """What became of a change; of a `new` job that could not be started nothing is left."""
         change = running.change
-        if not running.over.wait(wait_s):
+        if not running.ended(wait_s):
             return Answer(202, _accepted(change), f"/changes/{change.id}")
         if change.state is ChangeState.DONE:
             return Answer(201 if created else 200, self.get(name), f"/jobs/{name}")

@@ -55,9 +55,11 @@ class Service:
         )
         self.tokens = Tokens(self.records, self.clock)
         try:
-            self.changes.recover()
-        except BaseException:
-            self.close()
+            self.changes.recover(deployer.plan_anew)
+        except BaseException:  # no thread of a change runs yet: there is nobody to wait for
+            self.views.close()
+            self.connections.close()
+            self.records.store.close()
             raise
 
     def check_ready(self) -> None:
@@ -69,7 +71,10 @@ class Service:
             raise TransientError("cannot take requests: the service is stopping")
 
     def close(self) -> None:
-        """Let running changes reach a safe point, then give back everything."""
+        """Let running changes reach a safe point, and give back everything.
+
+        They go on at the next start.
+        """
         self.changes.close()
         self.views.close()
         self.connections.close()

@@ -72,7 +72,7 @@ final class MqttCommitter implements Committer<Batch> {
         }
         LinkConfig there = linkOf(batches.get(0));
         LOG.info("what is left for {} goes there first", there);
-        Line passing = new Line(there, own ? readers() : Outlet.Readers.NOT_KNOWN);
+        Line passing = new Line(there, own ? readers() : Bookkeeping.Readers.NOT_KNOWN);
         try {
             passing.publish(batches);
         } finally {
@@ -80,8 +80,8 @@ final class MqttCommitter implements Committer<Batch> {
         }
     }
 
-    private Outlet.Readers readers() {
-        return settings.hasReaders() ? Outlet.Readers.SOME : Outlet.Readers.NONE;
+    private Bookkeeping.Readers readers() {
+        return settings.hasReaders() ? Bookkeeping.Readers.SOME : Bookkeeping.Readers.NONE;
     }
 
     private LinkConfig linkOf(Batch batch) {
@@ -98,7 +98,7 @@ final class MqttCommitter implements Committer<Batch> {
         private final Outlet outlet;
         private CompletableFuture<Void> published = new CompletableFuture<>(); // of that thread
 
-        Line(LinkConfig to, Outlet.Readers readers) {
+        Line(LinkConfig to, Bookkeeping.Readers readers) {
             outlet = new Outlet(to, settings, readers, counters, null, this::step);
             outlet.start();
         }

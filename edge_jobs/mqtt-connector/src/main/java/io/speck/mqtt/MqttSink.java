@@ -68,11 +68,12 @@ final class MqttSink
         return exact
                 ? new BatchWriter(link, series, 0, settings.mostBytes(), context.metricGroup())
                 : new MqttSinkWriter(
-                        link,
-                        series,
-                        settings,
-                        context.getMailboxExecutor(),
-                        context.metricGroup());
+                                link,
+                                series,
+                                settings,
+                                context.getMailboxExecutor(),
+                                context.metricGroup())
+                        .awaitReady();
     }
 
     /**

@@ -43,13 +43,19 @@ final class MqttSinkWriter implements SpeckWriter {
                 new Outlet(
                         link,
                         settings,
-                        settings.hasReaders() ? Outlet.Readers.SOME : Outlet.Readers.NONE,
+                        settings.hasReaders() ? Bookkeeping.Readers.SOME : Bookkeeping.Readers.NONE,
                         counters,
                         letter -> mailbox.execute(letter::run, "mqtt-sink"),
                         this::progress);
         metrics.gauge("window", outlet::window);
         metrics.gauge("connected", () -> outlet.isConnected() ? 1 : 0);
         outlet.start();
+    }
+
+    /** To be called before the first record: what the broker takes is known then, if it is there. */
+    MqttSinkWriter awaitReady() {
+        outlet.awaitReady();
+        return this;
     }
 
     @Override

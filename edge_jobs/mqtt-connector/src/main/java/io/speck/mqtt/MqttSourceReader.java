@@ -44,7 +44,7 @@ final class MqttSourceReader
     private final Counter connections;
 
     private final AtomicReference<CompletableFuture<Void>> waiting = new AtomicReference<>();
-    private Supervisor supervisor;
+    private volatile Supervisor supervisor; // null: not started
     private volatile boolean sessionExpected;
 
     // for gauges, which other threads read: as of the last checkpoint
@@ -52,6 +52,7 @@ final class MqttSourceReader
     private volatile TakenNumbers lastSnapshot = new TakenNumbers();
 
     // of the task's thread only
+    private boolean assigned; // the split
     private MqttConnection polled;
     private TakenNumbers taken = new TakenNumbers();
     private long arrivals; // acknowledgeable messages taken from this connection
@@ -74,29 +75,40 @@ final class MqttSourceReader
         metrics.gauge("messagesMissing", () -> lastSnapshot.missing());
     }
 
+    /**
+     * Connects. Who sees the task run may take it that messages are kept for it from then on: so
+     * this waits for the subscription, but not for ever for a broker that is away.
+     */
     @Override
-    public void start() {}
+    public void start() {
+        supervisor = Supervisor.forReader(link, this);
+        supervisor.start();
+        supervisor.awaitReady();
+    }
 
+    /** Before the start when there is something to restore; else soon after it. */
     @Override
     public void addSplits(List<TopicSplit> splits) {
-        if (supervisor != null || splits.size() != 1) {
+        if (assigned || splits.size() != 1) {
             throw new IllegalStateException(
                     "cannot read " + link + ": expected one split, got " + splits);
         }
+        assigned = true;
         taken = splits.get(0).taken();
         taken.readOver(link.clientId());
         lastSnapshot = taken.copy();
-        sessionExpected = splits.get(0).restored();
-        supervisor = Supervisor.forReader(link, this);
-        supervisor.start();
+        if (splits.get(0).restored()) {
+            sessionExpected = true;
+        }
+        wake(); // messages may wait already
     }
 
     @Override
     public InputStatus pollNext(ReaderOutput<byte[]> output) {
-        MqttConnection connection = supervisor == null ? null : supervisor.current();
-        if (connection == null) {
+        if (!assigned) {
             return InputStatus.NOTHING_AVAILABLE;
         }
+        MqttConnection connection = current();
         if (connection != polled) {
             switchTo(connection);
         }
@@ -149,8 +161,8 @@ final class MqttSourceReader
     }
 
     private boolean hasMessages() {
-        MqttConnection connection = supervisor == null ? null : supervisor.current();
-        return connection != null && connection.hasMessages();
+        MqttConnection connection = current();
+        return assigned && connection != null && connection.hasMessages();
     }
 
     private void wake() {
@@ -162,11 +174,11 @@ final class MqttSourceReader
 
     @Override
     public List<TopicSplit> snapshotState(long checkpoint) {
-        if (supervisor == null) {
+        if (!assigned) {
             return List.of();
         }
-        if (supervisor.current() != polled) { // an idle reader has to announce over it, too
-            switchTo(supervisor.current());
+        if (current() != polled) { // an idle reader has to announce over it, too
+            switchTo(current());
         }
         TakenNumbers snapshot = taken.copy();
         lastSnapshot = snapshot;
@@ -274,12 +286,16 @@ final class MqttSourceReader
     public void ended(MqttConnection connection, Throwable cause) {}
 
     private long bytesWaiting() {
-        MqttConnection connection = supervisor == null ? null : supervisor.current();
+        MqttConnection connection = current();
         return connection == null ? 0 : connection.waitingBytes();
     }
 
+    private MqttConnection current() {
+        return supervisor == null ? null : supervisor.current();
+    }
+
     private boolean isConnected() {
-        MqttConnection connection = supervisor == null ? null : supervisor.current();
+        MqttConnection connection = current();
         return connection != null && connection.isReady();
     }
 }

@@ -1,14 +1,9 @@
 package io.speck.mqtt;
 
-import com.hivemq.client.mqtt.mqtt5.exceptions.Mqtt5PubAckException;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.Collection;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CompletionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -25,18 +20,9 @@ import org.slf4j.LoggerFactory;
  * another.
  */
 final class Outlet implements MqttConnection.Events {
-    /** What to do with records that nobody has subscribed to. */
-    enum Readers {
-        SOME,
-        NONE,
-        /** The link was the job's once: hold them for a while, then let them go. */
-        NOT_KNOWN
-    }
-
     private static final Logger LOG = LoggerFactory.getLogger(Outlet.class);
     private static final long FIRST_PAUSE_MS = 50;
     private static final long LONGEST_PAUSE_MS = 2000;
-    private static final long LAST_WORD_MS = 1000;
     private static final long NEVER = Long.MAX_VALUE;
     private static final String TOO_LARGE =
             "it is larger than the broker's Maximum Packet Size allows";
@@ -44,15 +30,13 @@ final class Outlet implements MqttConnection.Events {
     /** How much may wait for the broker, however many records the window allows. */
     static final long MOST_PENDING_BYTES = 16 << 20;
 
-    /** What the broker is known to have taken, by its own retained word. */
-    private record Confirmed(MqttConnection by, SentNumber upTo) {}
-
     private final LinkConfig link;
     private final SinkCounters counters;
     private final Executor turns;
     private final Runnable step;
     private final Supervisor supervisor;
     private final ResendWindow recent;
+    private final Bookkeeping books;
     private final long patienceNs;
 
     /** The number of settled records at which the network thread is to wake the owner. */
@@ -60,11 +44,6 @@ final class Outlet implements MqttConnection.Events {
 
     private volatile int window;
     private volatile MqttConnection lastReady;
-
-    /** As the job was told at its start, until the broker says otherwise. */
-    private volatile Readers readers;
-
-    private volatile Confirmed confirmed;
 
     private MqttConnection connection; // the one that `sent` went to; null: none yet
     private long reaped; // of this connection
@@ -78,9 +57,6 @@ final class Outlet implements MqttConnection.Events {
     private long pendingBytes;
 
     private OutRecord newest;
-    private OutRecord announced; // the last one over this connection
-    private OutRecord witnessed; // the last one whose announcement a broker has taken
-    private volatile CompletableFuture<?> announcement = CompletableFuture.completedFuture(null);
 
     /**
      * @param turns runs the owner's turns; null: a network thread does
@@ -90,16 +66,16 @@ final class Outlet implements MqttConnection.Events {
     Outlet(
             LinkConfig link,
             SinkSettings settings,
-            Readers readers,
+            Bookkeeping.Readers readers,
             SinkCounters counters,
             Executor turns,
             Runnable step) {
         this.link = link;
-        this.readers = readers;
         this.counters = counters;
         this.step = step;
         this.window = link.window();
         this.recent = settings.newResendWindow(counters);
+        this.books = new Bookkeeping(link, this, readers);
         this.patienceNs = settings.resendWindow().toNanos();
         this.supervisor = Supervisor.forWriter(link, this);
         this.turns = turns == null ? supervisor.thread() : turns;
@@ -107,6 +83,11 @@ final class Outlet implements MqttConnection.Events {
 
     void start() {
         supervisor.start();
+    }
+
+    /** Waits a while for the first connection: it says how large a record may be. */
+    void awaitReady() {
+        supervisor.awaitReady();
     }
 
     LinkConfig link() {
@@ -185,6 +166,9 @@ final class Outlet implements MqttConnection.Events {
      * Asks for a step when some records more are settled; it is also done when anything else
      * happens.
      *
+     * <p>While there is no connection and nothing left on the old one, the next thing to happen is a
+     * new one: not to wait for it would be to ask again and again.
+     *
      * @return false when this is so already, and there will be none
      */
     boolean wakeAfter(int more) {
@@ -193,7 +177,8 @@ final class Outlet implements MqttConnection.Events {
             return true;
         }
         wakeAt = reaped + more;
-        if (watched.settled >= reaped + more || watched.isEnded()) {
+        boolean cutOff = watched.isEnded() && !sent.isEmpty();
+        if (watched.settled >= reaped + more || cutOff) {
             wakeAt = NEVER;
             return false;
         }
@@ -219,45 +204,13 @@ final class Outlet implements MqttConnection.Events {
                 || (connection != null && !connection.isNumbered())) {
             return true;
         }
-        if (newest == announced || connection == null || !connection.isReady()) {
-            return newest == witnessed;
-        }
-        OutRecord last = newest;
-        announced = last;
-        announcement =
-                connection.publishRetained(
-                        MqttConnection.SENT + link.clientId(),
-                        SentNumber.of(last).toJson(System.currentTimeMillis()));
-        announcement.whenComplete((taken, problem) -> turn(() -> witness(last, problem)));
-        return last == witnessed;
-    }
-
-    /** Any other problem than a refusal is the end of the connection: done again over the next. */
-    private void witness(OutRecord last, Throwable problem) {
-        if (problem == null || isRefusal(problem)) {
-            if (problem != null) {
-                LOG.warn("cannot announce what was sent to {}", link, problem);
-            }
-            witnessed = last;
-        }
-        step.run();
-    }
-
-    private static boolean isRefusal(Throwable problem) {
-        Throwable cause = problem instanceof CompletionException ? problem.getCause() : problem;
-        return cause instanceof Mqtt5PubAckException;
+        return books.announce(connection, newest);
     }
 
     /** Disconnects. Called by any thread; no turns come after. */
     void close() {
         if (isConnected()) {
-            try {
-                announcement.get(LAST_WORD_MS, TimeUnit.MILLISECONDS);
-            } catch (InterruptedException e) {
-                Thread.currentThread().interrupt();
-            } catch (Exception e) {
-                LOG.debug("the last announcement of {} may be missing", link, e);
-            }
+            books.awaitLastWord();
         }
         supervisor.close();
     }
@@ -312,14 +265,15 @@ final class Outlet implements MqttConnection.Events {
     }
 
     private void unread(OutRecord record, long now) {
-        if (readers == Readers.NONE || isConfirmed(record)) {
+        if (books.readers() == Bookkeeping.Readers.NONE || isConfirmed(record)) {
             accepted(record, now);
             return;
         }
         if (unreadSinceNs == 0) {
             unreadSinceNs = now;
         }
-        if (readers == Readers.NOT_KNOWN && now - unreadSinceNs > patienceNs) {
+        if (books.readers() == Bookkeeping.Readers.NOT_KNOWN
+                && now - unreadSinceNs > patienceNs) {
             LOG.warn("nobody reads {} any more: record {} is given up", link, record.number);
             counters.unread().inc();
             long since = unreadSinceNs;
@@ -333,8 +287,8 @@ final class Outlet implements MqttConnection.Events {
 
     /** Taken at an earlier attempt, by us or by the incarnation before: a reader had it in store. */
     private boolean isConfirmed(OutRecord record) {
-        Confirmed known = confirmed;
-        return known != null && known.by == connection && known.upTo.covers(record);
+        SentNumber known = books.confirmed(connection);
+        return known != null && known.covers(record);
     }
 
     private void refuse(OutRecord record) {
@@ -377,7 +331,7 @@ final class Outlet implements MqttConnection.Events {
         takeBackRefused();
         pendingBytes += recent.moveBefore(waiting);
         holding = false;
-        announced = null; // a broker that was killed may have forgotten it
+        books.startOver();
         reaped = 0;
         connection = current;
     }
@@ -390,6 +344,10 @@ final class Outlet implements MqttConnection.Events {
 
     private void planRetry() {
         retryPlanned = true;
+        OutRecord first = refused.peek();
+        if (first != null && first.outcome == OutRecord.UNREAD) {
+            books.sayHeld(connection, first, pending());
+        }
         supervisor.later(pauseMs, () -> turn(this::retryAfterPause));
         pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2);
     }
@@ -416,6 +374,11 @@ final class Outlet implements MqttConnection.Events {
                 send(waiting.poll());
             }
         }
+        step.run();
+    }
+
+    /** What the owner does when something has happened; in a turn. */
+    void step() {
         step.run();
     }
 
@@ -451,21 +414,8 @@ final class Outlet implements MqttConnection.Events {
 
     @Override
     public void said(MqttConnection from, String topic, byte[] payload) {
-        if (topic.startsWith(MqttConnection.READERS)) {
-            String text = new String(payload, StandardCharsets.UTF_8);
-            switch (text) {
-                case "some" -> readers = Readers.SOME;
-                case "none" -> {
-                    readers = Readers.NONE;
-                    turn(this::retryAtOnce);
-                }
-                default -> LOG.warn("cannot read what is said on {}: {}", topic, text);
-            }
-            return;
-        }
-        SentNumber upTo = SentNumber.parse(payload);
-        if (upTo != null) {
-            confirmed = new Confirmed(from, upTo);
+        if (books.heard(from, topic, payload)) {
+            turn(this::retryAtOnce);
         }
     }
 

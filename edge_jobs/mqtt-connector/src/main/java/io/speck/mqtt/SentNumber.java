@@ -14,6 +14,11 @@ record SentNumber(String producer, long epoch, long number) {
         return new SentNumber(record.series.producer(), record.series.epoch(), record.number);
     }
 
+    /** Everything before a record of the same epoch. */
+    static SentNumber before(OutRecord record) {
+        return new SentNumber(record.series.producer(), record.series.epoch(), record.number - 1);
+    }
+
     /** Null when it is not what our sinks write. */
     static SentNumber parse(byte[] payload) {
         Matcher found = JSON.matcher(new String(payload, StandardCharsets.UTF_8));
@@ -32,9 +37,10 @@ record SentNumber(String producer, long epoch, long number) {
                 && producer.equals(record.series.producer());
     }
 
-    byte[] toJson(long atMs) {
-        return "{\"v\":1,\"at\":%d,\"producer\":%s,\"epoch\":%d,\"number\":%d}"
-                .formatted(atMs, Json.quoted(producer), epoch, number)
+    /** @param unread how many records are held back, since nobody has subscribed to the topic */
+    byte[] toJson(long atMs, int unread) {
+        return "{\"v\":1,\"at\":%d,\"unread\":%d,\"producer\":%s,\"epoch\":%d,\"number\":%d}"
+                .formatted(atMs, unread, Json.quoted(producer), epoch, number)
                 .getBytes(StandardCharsets.UTF_8);
     }
 }

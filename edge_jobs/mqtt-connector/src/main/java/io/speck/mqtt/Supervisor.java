@@ -3,6 +3,7 @@ package io.speck.mqtt;
 import com.hivemq.client.mqtt.mqtt5.exceptions.Mqtt5ConnAckException;
 import com.hivemq.client.mqtt.mqtt5.message.connect.connack.Mqtt5ConnAckReasonCode;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
@@ -20,12 +21,15 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
     private static final long LONGEST_PAUSE_MS = 4000;
     private static final long SETTLED_IN_MS = 5000; // a connection this old was a good one
     private static final long CLOSE_TIMEOUT_MS = 3000;
+    private static final long READY_TIMEOUT_MS = 10_000;
     private static final int LOG_EVERY = 20;
 
     private final LinkConfig link;
     private final boolean reader;
     private final MqttConnection.Events listener;
     private final EventLoops loops = EventLoops.lease();
+
+    private final CompletableFuture<Void> firstReady = new CompletableFuture<>();
 
     private volatile MqttConnection current;
     private volatile boolean closing;
@@ -64,6 +68,22 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
         return current;
     }
 
+    /**
+     * Waits for the first connection, at most 10 s: a broker that is away is tried on, and holds no
+     * job up for longer. An interrupt ends the wait, and is left to whoever looks at it next.
+     */
+    void awaitReady() {
+        try {
+            firstReady.get(READY_TIMEOUT_MS, TimeUnit.MILLISECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } catch (TimeoutException e) {
+            LOG.warn("going on without {}: it does not answer; trying on", link);
+        } catch (ExecutionException e) {
+            throw new IllegalStateException(e); // it is never completed with an error
+        }
+    }
+
     /** One network thread, for who has no thread of its own; usable until the close. */
     Executor thread() {
         return loops.group().next();
@@ -83,6 +103,7 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
             failures = 0;
         }
         listener.ready(connection, sessionPresent, sendMaximum);
+        firstReady.complete(null);
         if (closing) {
             connection.disconnect();
         }
@@ -194,7 +215,7 @@ final class Supervisor implements MqttConnection.Events, AutoCloseable {
                 interrupted = true;
             } catch (TimeoutException e) {
                 LOG.warn("a connection did not end within {} ms", CLOSE_TIMEOUT_MS);
-            } catch (java.util.concurrent.ExecutionException e) {
+            } catch (ExecutionException e) {
                 throw new IllegalStateException(e); // it is never completed with an error
             }
         }

@@ -16,8 +16,11 @@ import org.apache.flink.configuration.Configuration;
 import org.apache.flink.metrics.Counter;
 import org.apache.flink.metrics.Gauge;
 import org.apache.flink.metrics.Metric;
+import org.apache.flink.runtime.execution.ExecutionState;
+import org.apache.flink.runtime.minicluster.MiniCluster;
 import org.apache.flink.runtime.testutils.InMemoryReporter;
 import org.apache.flink.runtime.testutils.MiniClusterResourceConfiguration;
+import org.apache.flink.test.junit5.InjectMiniCluster;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -203,6 +206,86 @@ class LinkTroubleTest {
     private static byte[] whenOpen(byte[] payload) throws InterruptedException {
         gate.await();
         return payload;
+    }
+
+    /** Tasks that run take input: whoever sees them run may feed them. */
+    @Test
+    void aJobThatRunsHasSubscribed(@InjectMiniCluster MiniCluster flink) throws Exception {
+        job.start();
+        awaitAllTasksRunning(flink);
+        client.publishNumbered("in", 1, 1, 5); // nothing is kept for who has not subscribed
+        awaitSaid(TAKEN, "\"p\":{\"1\":5}");
+    }
+
+    private void awaitAllTasksRunning(MiniCluster flink) throws Exception {
+        Wait.until(
+                "all tasks run",
+                () -> {
+                    var graph = flink.getExecutionGraph(job.client().getJobID());
+                    for (var vertex : graph.get().getAllExecutionVertices()) {
+                        if (vertex.getExecutionState() != ExecutionState.RUNNING) {
+                            return false;
+                        }
+                    }
+                    return true;
+                });
+    }
+
+    @Test
+    void aSourceWhoseBrokerIsAwayStartsAndTriesOn(@InjectMiniCluster MiniCluster flink)
+            throws Exception {
+        Mosquitto late = Mosquitto.in(folder);
+        job = new TestJob(late, "in", broker, "out").start();
+        awaitAllTasksRunning(flink);
+        late.start();
+        try (TestClient feeder = new TestClient(late);
+                TestClient lateBooks = new TestClient(late).listen("speck/taken/#")) {
+            Wait.until("the reader is there", () -> value("connected", "mqtt-source") == 1);
+            feeder.publishNumbered("in", 1, 1, 5);
+            Wait.until(
+                    "they are taken",
+                    () -> lateBooks.lastByTopic().getOrDefault(TAKEN, "").contains("{\"1\":5}"),
+                    lateBooks::lastByTopic);
+            job.cancel();
+        }
+        late.close();
+    }
+
+    /** Without waiting for the end of the wait. */
+    @Test
+    void aJobThatWaitsForItsBrokersCanBeCancelled() throws Exception {
+        Mosquitto never = Mosquitto.in(folder);
+        job = new TestJob(never, "in", never, "out").start();
+        Wait.until(
+                "its network threads are there",
+                () ->
+                        Thread.getAllStackTraces().keySet().stream()
+                                .anyMatch(thread -> thread.getName().startsWith("speck-mqtt-")));
+        job.cancel();
+        Wait.until(
+                "its network threads have gone",
+                () ->
+                        Thread.getAllStackTraces().keySet().stream()
+                                .noneMatch(thread -> thread.getName().startsWith("speck-mqtt-")));
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"at_least_once", "exactly_once"})
+    void recordsThatNobodyReadsAreCountedWhereTheSinkSpeaks(String delivery) throws Exception {
+        job.with("delivery", delivery).with("sink-readers", "some");
+        startAndSubscribe();
+        try (TestClient reader = new TestClient(broker).listen("out")) {
+            client.publishNumbered("in", 1, 1, 3);
+            awaitSaid(SENT, "\"number\":3");
+            awaitSaid(SENT, "\"unread\":0");
+        }
+        client.publishNumbered("in", 1, 4, 20);
+        awaitSaid(SENT, "\"unread\":17");
+        awaitSaid(SENT, "\"number\":3}"); // which is how far it has got
+        try (TestClient reader = new TestClient(broker).listen("out")) {
+            awaitSaid(SENT, "\"number\":20");
+            awaitSaid(SENT, "\"unread\":0");
+        }
     }
 
     @ParameterizedTest

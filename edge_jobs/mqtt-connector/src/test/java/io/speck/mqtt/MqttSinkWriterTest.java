@@ -3,11 +3,17 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import java.nio.file.Path;
 import java.time.Duration;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.flink.api.common.operators.MailboxExecutor;
 import org.apache.flink.metrics.groups.UnregisteredMetricsGroup;
 import org.apache.flink.util.function.ThrowingRunnable;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 class MqttSinkWriterTest {
     private static final int MEBIBYTE = 1 << 20;
@@ -37,12 +43,82 @@ class MqttSinkWriterTest {
         writer.close();
     }
 
+    /** Between two attempts to connect there is nothing to do, and a cancellation must be heard. */
+    @Test
+    void restsWhileItsBrokerIsAway(@TempDir Path folder) throws Exception {
+        BlockingQueue<ThrowingRunnable<? extends Exception>> letters = new LinkedBlockingQueue<>();
+        try (Mosquitto broker = Mosquitto.started(folder)) {
+            MqttSinkWriter writer =
+                    new MqttSinkWriter(
+                            new LinkConfig(
+                                    BrokerAddress.parse(broker.address()),
+                                    "t",
+                                    "c",
+                                    Delivery.AT_LEAST_ONCE,
+                                    10),
+                            Series.of("p", 1),
+                            new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0),
+                            new Queueing(letters),
+                            UnregisteredMetricsGroup.createSinkWriterMetricGroup());
+            writer.awaitReady();
+            broker.freeze();
+            FutureTask<Void> writing =
+                    new FutureTask<>(
+                            () -> {
+                                for (int i = 0; i < 11; i++) {
+                                    writer.write(new byte[10], null);
+                                }
+                                return null;
+                            });
+            Thread task = new Thread(writing);
+            task.start();
+            Wait.until("the window is full", () -> rests(task));
+            broker.kill();
+            int[] resting = new int[1];
+            Wait.until(
+                    "it rests between attempts to connect",
+                    () -> (resting[0] = rests(task) ? resting[0] + 1 : 0) == 30);
+            letters.add(
+                    () -> {
+                        throw new WouldWait(); // what a cancellation does to the task
+                    });
+            assertThrows(ExecutionException.class, writing::get);
+            writer.close();
+        }
+    }
+
+    private static boolean rests(Thread task) {
+        return task.getState() == Thread.State.WAITING;
+    }
+
     /** The task would wait for the network now. */
     private static final class WouldWait extends RuntimeException {
         private static final long serialVersionUID = 1L;
     }
 
-    private static final class Waiting implements MailboxExecutor {
+    private static final class Queueing extends Waiting {
+        private final BlockingQueue<ThrowingRunnable<? extends Exception>> letters;
+
+        Queueing(BlockingQueue<ThrowingRunnable<? extends Exception>> letters) {
+            this.letters = letters;
+        }
+
+        @Override
+        public void execute(
+                MailOptions options,
+                ThrowingRunnable<? extends Exception> command,
+                String description,
+                Object... arguments) {
+            letters.add(command);
+        }
+
+        @Override
+        public void yield() throws InterruptedException {
+            ThrowingRunnable.unchecked(letters.take()).run();
+        }
+    }
+
+    private static class Waiting implements MailboxExecutor {
         @Override
         public void execute(
                 MailOptions options,
@@ -51,7 +127,7 @@ class MqttSinkWriterTest {
                 Object... arguments) {}
 
         @Override
-        public void yield() {
+        public void yield() throws InterruptedException {
             throw new WouldWait();
         }
 

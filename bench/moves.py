@@ -1,0 +1,194 @@
+"""Moves and updates under load: what is lost or repeated at the end of a chain, and how long it
+is silent.
+
+A chain edge -> cloud of a job without state (PassThrough) and one with state (Counting) carries
+1000 messages a second. Again and again one of them, or both, is updated in place or moved to
+another site. Once under `exactly_once`, once under `at_least_once`.
+
+`make bench-moves` writes bench/results/moves.json; `--quick` tries ten moves and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from bench.common import Api, fog_with_service, machine, say, write_result
+from speck.fog.checker import Checker
+from speck.fog.feed import Feed
+from speck.fog.sites import Fog
+from speck.fog.witness import Witness
+from speck.model import JsonObject
+
+RATE = 1000
+SLOTS = 8
+CHECKPOINT_S = 1.0
+STATELESS, STATEFUL = "pass", "count"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the two jobs run, and with which argument."""
+
+    sites: dict[str, str]
+    note: int
+
+    def composition(self, delivery: str) -> JsonObject:
+        name = f"moves-{delivery.split('_')[0]}"
+
+        def job(short: str, entry: str, source: Sequence[str], sink: Sequence[str]) -> JsonObject:
+            return {
+                "job_name": f"{name}-{short}",
+                "site": self.sites[short],
+                "source_site": source[0],
+                "source_topic": f"{name}/{source[1]}",
+                "sink_site": sink[0],
+                "sink_topic": f"{name}/{sink[1]}",
+                "entry_class": f"io.speck.jobs.{entry}",
+                "job_path": "speck-jobs.jar",
+                "delivery": delivery,
+                "args": ["--note", str(self.note)],
+            }
+
+        return {
+            "name": name,
+            "jobs": [
+                job(STATELESS, "PassThrough", ("edge-a", "in"), ("cloud", "mid")),
+                job(STATEFUL, "Counting", ("cloud", "mid"), ("cloud", "out")),
+            ],
+            "inputs": [{"site": "edge-a", "topic": f"{name}/in"}],
+            "outputs": [{"site": "cloud", "topic": f"{name}/out", "client_id": f"{name}-end"}],
+        }
+
+
+def next_place(dice: random.Random, now: Where, names: Sequence[str]) -> tuple[Where, set[str]]:
+    """The next arrangement, and the jobs that it changes.
+
+    The note is an argument of both jobs: a job that stays is changed only when the note is, and
+    then both are updated.
+    """
+    chosen = dice.choice([STATELESS, STATEFUL, STATELESS, STATEFUL, "update"])
+    if chosen == "update":
+        return Where(now.sites, now.note + 1), {STATELESS, STATEFUL}
+    site = dice.choice([name for name in names if name != now.sites[chosen]])
+    return Where({**now.sites, chosen: site}, now.note), {chosen}
+
+
+@dataclass(slots=True)
+class Measured:
+    """One delivery mode: job moves and updates, and the silence of each hand-over in seconds."""
+
+    moves: int
+    gaps: dict[str, list[float]]
+    at_rest: list[float]
+    slow: list[str]
+
+
+def run(fog: Fog, api: Api, delivery: str, moves: int, seed: int) -> JsonObject:
+    """Moves jobs about under load and counts."""
+    brokers = {site.name: site.broker_address for site in fog.sites()}
+    engines = {site.name: site.engine_address for site in fog.sites()}
+    names = list(engines)
+    dice = random.Random(seed)
+    place = Where({STATELESS: "edge-a", STATEFUL: "cloud"}, 0)
+    first = place.composition(delivery)
+    name = first["name"]
+    api.apply(first)
+    measured = Measured(0, {STATELESS: [], STATEFUL: []}, [], [])
+    with (
+        Witness(engines) as witness,
+        Checker(brokers["cloud"], f"{name}/out", f"{name}-end") as end,
+        Feed(brokers["edge-a"], f"{name}/in", rate=RATE, run=name) as feed,
+    ):
+        end.await_number(10 * RATE)
+        measured.at_rest = list(end.silences(time.monotonic() - 8, time.monotonic()))
+        while measured.moves < moves:
+            place, changed = next_place(dice, place, names)
+            _change(api, place.composition(delivery), changed, feed, end, measured)
+        published = feed.end()
+        count = end.await_all(published)
+        two = witness.two_copies()
+        resent = feed.resent
+    api.call("DELETE", f"/compositions/{name}", wait=600)
+    if count.lost or count.repeated or count.miscounted:
+        say(f"{delivery}: {count}")
+    return {
+        "moves": measured.moves,
+        **asdict(count),
+        "resent_by_publisher": resent,
+        "two_copies": len(two),
+        "delivery": delivery,
+        "gap_stateless_s": _spread(measured.gaps[STATELESS]),
+        "gap_stateful_s": _spread(measured.gaps[STATEFUL]),
+        "gap_at_rest_s": _spread(measured.at_rest),
+    }
+
+
+def _change(
+    api: Api,
+    composition: JsonObject,
+    changed: set[str],
+    feed: Feed,
+    end: Checker,
+    measured: Measured,
+) -> None:
+    """One change: apply, and wait until what was published after it has come out."""
+    began = time.monotonic()
+    answer = api.apply(composition)
+    took = time.monotonic() - began
+    end.await_number(feed.sent, timeout_s=120)
+    end.await_number(feed.sent + RATE, timeout_s=120)
+    gap = end.longest_silence(began)
+    kinds = ", ".join(
+        f"{it['action']} {it['job_name']}"
+        for it in answer["plan"]["jobs"]
+        if it["action"] != "unchanged"
+    )
+    for short in changed if len(changed) == 1 else [STATEFUL]:
+        measured.gaps[short].append(gap)
+    measured.moves += len(changed)
+    say(f"{measured.moves}: {kinds}: {took:.2f} s, silent for {gap:.2f} s")
+
+
+def _spread(values: Sequence[float]) -> JsonObject:
+    if len(values) < 2:
+        return {"p50": None, "p95": None, "max": None}
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return {
+        "p50": round(cuts[49], 3),
+        "p95": round(cuts[94], 3),
+        "max": round(max(values), 3),
+        "of": len(values),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--moves", type=int, default=200, help="moves and updates in each mode")
+    parser.add_argument("--quick", action="store_true", help="ten moves, no file")
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--delivery", action="append", help="only this mode, no file")
+    options = parser.parse_args()
+    moves = 10 if options.quick else options.moves
+    modes = options.delivery or ["exactly_once", "at_least_once"]
+    with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
+        results = {mode: run(fog, api, mode, moves, options.seed) for mode in modes}
+    result = {
+        **results[modes[0]],
+        **{mode: results[mode] for mode in modes[1:]},
+        "rate_per_s": RATE,
+        "checkpoint_interval_s": CHECKPOINT_S,
+        "machine": machine(),
+    }
+    if options.quick or options.delivery or options.moves < 200:
+        say(str(result))
+        return
+    write_result("moves.json", result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+package io.speck.mqtt;
+
+import com.hivemq.client.mqtt.mqtt5.exceptions.Mqtt5PubAckException;
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * What is said about a sink's link on the broker's retained topics: whether it has readers and what
+ * the broker has, which is heard, and how far the sink is, which it says itself.
+ *
+ * <p>Used in the turns of an {@link Outlet}, but for {@link #heard}.
+ */
+final class Bookkeeping {
+    /** What to do with records that nobody has subscribed to. */
+    enum Readers {
+        SOME,
+        NONE,
+        /** The link was the job's once: hold them for a while, then let them go. */
+        NOT_KNOWN
+    }
+
+    private static final Logger LOG = LoggerFactory.getLogger(Bookkeeping.class);
+    private static final long LAST_WORD_MS = 1000;
+
+    /** What the broker is known to have taken, by its own retained word. */
+    private record Confirmed(MqttConnection by, SentNumber upTo) {}
+
+    private final LinkConfig link;
+    private final Outlet outlet;
+
+    /** As the job was told at its start, until the broker says otherwise. */
+    private volatile Readers readers;
+
+    private volatile Confirmed confirmed;
+
+    private OutRecord announced; // the last one over this connection
+    private OutRecord witnessed; // the last one whose announcement a broker has taken
+    private int heldSaid; // 0: nothing is said to be held back
+    private volatile CompletableFuture<?> announcement = CompletableFuture.completedFuture(null);
+
+    Bookkeeping(LinkConfig link, Outlet outlet, Readers readers) {
+        this.link = link;
+        this.outlet = outlet;
+        this.readers = readers;
+    }
+
+    Readers readers() {
+        return readers;
+    }
+
+    /** What this connection's broker said that it has; null: nothing. */
+    SentNumber confirmed(MqttConnection by) {
+        Confirmed known = confirmed;
+        return known != null && known.by == by ? known.upTo : null;
+    }
+
+    /**
+     * Says that the broker has everything up to this record.
+     *
+     * @return whether a broker has taken that, if only over an earlier connection; if not, there
+     *     is a step when it has, or when that can be tried again
+     */
+    boolean announce(MqttConnection connection, OutRecord newest) {
+        if (newest == announced || connection == null || !connection.isReady()) {
+            return newest == witnessed;
+        }
+        announced = newest;
+        heldSaid = 0;
+        say(connection, SentNumber.of(newest), 0)
+                .whenComplete(
+                        (taken, problem) -> outlet.turn(() -> witness(newest, problem)));
+        return newest == witnessed;
+    }
+
+    /**
+     * Says that records are held back since nobody reads the link; not twice the same.
+     *
+     * @param first of them; the broker has what comes before
+     */
+    void sayHeld(MqttConnection connection, OutRecord first, int count) {
+        if (count == heldSaid || first.series == null || !connection.isReady()) {
+            return;
+        }
+        SentNumber before = SentNumber.before(first);
+        SentNumber known = confirmed(connection);
+        boolean nothingNew = before.number() == 0 && known != null;
+        heldSaid = count;
+        announced = null; // to be said again when they are gone
+        say(connection, nothingNew ? known : before, count);
+    }
+
+    private CompletableFuture<?> say(MqttConnection connection, SentNumber upTo, int held) {
+        announcement =
+                connection.publishRetained(
+                        MqttConnection.SENT + link.clientId(),
+                        upTo.toJson(System.currentTimeMillis(), held));
+        return announcement;
+    }
+
+    /** Any other problem than a refusal is the end of the connection: done again over the next. */
+    private void witness(OutRecord last, Throwable problem) {
+        if (problem == null || isRefusal(problem)) {
+            if (problem != null) {
+                LOG.warn("cannot announce what was sent to {}", link, problem);
+            }
+            witnessed = last;
+        }
+        outlet.step();
+    }
+
+    private static boolean isRefusal(Throwable problem) {
+        Throwable cause = problem instanceof CompletionException ? problem.getCause() : problem;
+        return cause instanceof Mqtt5PubAckException;
+    }
+
+    /** Over a new connection everything is said again: a broker that was killed may forget. */
+    void startOver() {
+        announced = null;
+        heldSaid = 0;
+    }
+
+    /** Waits a moment for the last announcement to get out. Called by any thread. */
+    void awaitLastWord() {
+        try {
+            announcement.get(LAST_WORD_MS, TimeUnit.MILLISECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } catch (Exception e) {
+            LOG.debug("the last announcement of {} may be missing", link, e);
+        }
+    }
+
+    /**
+     * On the network thread.
+     *
+     * @return whether it is new that the link has no readers
+     */
+    boolean heard(MqttConnection from, String topic, byte[] payload) {
+        if (!topic.startsWith(MqttConnection.READERS)) {
+            SentNumber upTo = SentNumber.parse(payload);
+            if (upTo != null) {
+                confirmed = new Confirmed(from, upTo);
+            }
+            return false;
+        }
+        String text = new String(payload, StandardCharsets.UTF_8);
+        switch (text) {
+            case "some" -> readers = Readers.SOME;
+            case "none" -> {
+                readers = Readers.NONE;
+                return true;
+            }
+            default -> LOG.warn("cannot read what is said on {}: {}", topic, text);
+        }
+        return false;
+    }
+}

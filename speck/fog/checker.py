@@ -1,0 +1,246 @@
+"""Counts at the far end of an experiment: what is missing, repeated, reordered, stray, silent.
+
+Repeats are dropped by the connector's properties alone, as any reader of speck's links would;
+what is left is judged by the publisher's own numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from speck.errors import TransientError, UnreachableError
+
+_EXPIRY_S = 30 * 24 * 3600
+_AT_ONCE = 10_000
+_SILENCE_S = 0.02
+"""Shorter pauses between two messages are not written down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What came of numbers 1..published; `first_lost` names at most twenty of them.
+
+    `dropped`: repeats that the properties told. `repeated`, `reordered`, `stray`: by the
+    publisher's own numbers. `miscounted`: records whose `count` does not follow the one before
+    of its key: state was lost, or was counted twice.
+    """
+
+    published: int
+    lost: int
+    repeated: int
+    reordered: int
+    stray: int
+    dropped: int
+    miscounted: int
+    first_lost: tuple[int, ...] = ()
+    first_repeated: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Taken:
+    """Numbers of one producer and epoch: all up to `up_to`, and some above it."""
+
+    up_to: int = 0
+    above: set[int] = field(default_factory=set)
+
+    def take(self, number: int) -> bool:
+        """Whether it is new."""
+        if number <= self.up_to or number in self.above:
+            return False
+        self.above.add(number)
+        while self.up_to + 1 in self.above:
+            self.up_to += 1
+            self.above.discard(self.up_to)
+        return True
+
+
+class Tally:
+    """The counting itself; no I/O. Times are seconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self.dropped = self.reordered = self.stray = self.repeated = self.miscounted = 0
+        self.last = 0.0
+        self.silences: list[tuple[float, float]] = []
+        self._taken: defaultdict[str, Taken] = defaultdict(Taken)
+        self._seen = bytearray(1 << 16)
+        self._repeated: list[int] = []
+        self._highest = 0
+        self._counts: dict[str, int] = {}
+        self.distinct = 0
+
+    def hear(self, stamp: str | None, payload: bytes, now: float) -> None:
+        """Take in one message; `stamp` is the property `<producer>/<epoch>/<number>`."""
+        if stamp is not None:
+            series, _, number = stamp.rpartition("/")
+            if not self._taken[series].take(int(number)):
+                self.dropped += 1
+                return
+        if now - self.last > _SILENCE_S and self.last:
+            self.silences.append((self.last, now))
+        self.last = now
+        try:
+            record = json.loads(payload)
+            own = int(record["n"])
+        except (ValueError, KeyError, TypeError):
+            self.stray += 1
+            return
+        self._judge(own)
+        if "count" in record:
+            key = str(record.get("k"))
+            self.miscounted += record["count"] != self._counts.get(key, 0) + 1
+            self._counts[key] = record["count"]
+
+    def _judge(self, number: int) -> None:
+        if number < 1:
+            self.stray += 1
+            return
+        while number >= len(self._seen):
+            self._seen.extend(bytes(len(self._seen)))
+        if self._seen[number]:
+            self.repeated += 1
+            self._repeated.append(number)
+            return
+        self._seen[number] = 1
+        self.distinct += 1
+        if number < self._highest:
+            self.reordered += 1
+        self._highest = max(self._highest, number)
+
+    def missing(self, published: int) -> list[int]:
+        """Which of 1..published have not come."""
+        seen = self._seen
+        return [n for n in range(1, published + 1) if n >= len(seen) or not seen[n]]
+
+    def count(self, published: int) -> Count:
+        """The result for numbers 1..published; anything above is stray."""
+        lost = self.missing(published)
+        above = sum(self._seen[published + 1 :])
+        return Count(
+            published,
+            len(lost),
+            self.repeated,
+            self.reordered,
+            self.stray + above,
+            self.dropped,
+            self.miscounted,
+            tuple(lost[:20]),
+            tuple(self._repeated[:20]),
+        )
+
+
+class Checker:
+    """Reads `topic` under the session `client_id`, which must have been reserved, and counts."""
+
+    def __init__(self, broker: str, topic: str, client_id: str) -> None:
+        self._tally = Tally()
+        self._lock = threading.Lock()
+        self._topic = topic
+        parts = urlsplit(broker)
+        self._client = Client(
+            CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv5
+        )
+        self._client.reconnect_delay_set(1, 1)
+        self._client.on_connect = self._subscribe
+        self._client.on_message = self._hear
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = _EXPIRY_S
+        properties.ReceiveMaximum = _AT_ONCE
+        try:
+            self._client.connect(
+                parts.hostname or "",
+                parts.port or 1883,
+                keepalive=10,
+                clean_start=False,
+                properties=properties,
+            )
+        except OSError as error:
+            raise UnreachableError(f"cannot read {topic} on {broker}: {error}") from error
+        self._client.loop_start()
+
+    @property
+    def distinct(self) -> int:
+        """How many different numbers have come."""
+        return self._tally.distinct
+
+    def count(self, published: int) -> Count:
+        """The result so far."""
+        with self._lock:
+            return self._tally.count(published)
+
+    def await_all(self, published: int, timeout_s: float = 120.0, idle_s: float = 30.0) -> Count:
+        """Wait until 1..published have come, or nothing has come for `idle_s`, or `timeout_s`
+        are over; then count. What is lost is in the result."""
+        pause = threading.Event()
+        deadline = time.monotonic() + timeout_s
+        before, since = -1, time.monotonic()
+        while (now := time.monotonic()) < deadline and self.distinct < published:
+            if self.distinct != before:
+                before, since = self.distinct, now
+            if now - since > idle_s:
+                break
+            pause.wait(0.05)
+        return self.count(published)
+
+    def await_number(self, number: int, timeout_s: float = 60.0) -> None:
+        """Wait until so many different numbers have come. Raises TransientError."""
+        pause = threading.Event()
+        deadline = time.monotonic() + timeout_s
+        while self.distinct < number:
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    f"cannot see {number} messages on {self._topic}: {self.distinct} have come"
+                    f" in {timeout_s:g} s; see whether the jobs run"
+                )
+            pause.wait(0.02)
+
+    def longest_silence(self, since: float, until: float | None = None) -> float:
+        """Seconds of the longest pause between two new messages that overlaps the time from
+        `since` to `until` (of time.monotonic; None: now)."""
+        now = time.monotonic()
+        end = now if until is None else until
+        with self._lock:
+            pauses = list(self._tally.silences)
+            last = self._tally.last
+        if last and end > last:
+            pauses.append((last, end))
+        return max((b - a for a, b in pauses if b > since and a < end), default=_SILENCE_S)
+
+    def silences(self, since: float, until: float) -> Sequence[float]:
+        """Seconds of all pauses that lie within a time."""
+        with self._lock:
+            return [b - a for a, b in self._tally.silences if a >= since and b <= until]
+
+    def __enter__(self) -> Checker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _subscribe(self, client: Client, *_: Any) -> None:
+        options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
+        client.subscribe(self._topic, options=options)
+
+    def _hear(self, _: Client, __: Any, message: MQTTMessage) -> None:
+        stamps = dict(getattr(message.properties, "UserProperty", []))
+        with self._lock:
+            self._tally.hear(stamps.get("speck"), bytes(message.payload), time.monotonic())

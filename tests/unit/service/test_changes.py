@@ -1,0 +1,152 @@
+"""Changes over a stop of the service: they go on, or stay ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from speck.errors import ConflictError, NotFoundError
+from speck.model import JsonObject
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.service_helpers import DONE, composition, engine, job, reopened, wait_until
+from tests.service_helpers import job_body as body
+
+A, B = body("A"), body("B", "cloud")
+SOON = Request()
+
+
+@contextmanager
+def restarted(service: Service) -> Iterator[Service]:
+    """The service after an orderly stop and a new start."""
+    again = reopened(service)
+    try:
+        yield again
+    finally:
+        again.close()
+
+
+def held(service: Service) -> str:
+    """A change in whose middle A is being started."""
+    engine("edge-a").hold_starts = True
+    change = service.compositions.apply(composition(A, B), SOON).body["change"]
+    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    return str(change)
+
+
+def goes_on(service: Service, change: str) -> bool:
+    """Whether it has been planned anew."""
+    told = [e["message"] for e in service.records.events() if e.get("change") == change]
+    return any(" goes on with " in message for message in told)
+
+
+def over(service: Service, change: str) -> JsonObject:
+    """The change once it is over."""
+    wait_until(lambda: not service.changes.all_under_way())
+    return service.changes.get(change)
+
+
+def test_a_change_goes_on_under_its_id_after_a_stop(service: Service) -> None:
+    change = held(service)
+    with restarted(service) as again:
+        assert again.changes.get(change)["state"] == "running"
+        engine("edge-a").let_go()
+        found = over(again, change)
+        assert found["state"] == "done"
+        assert again.compositions.all()[0]["deployed_revision"] == 1
+        assert len(engine("edge-a").jobs) == 1
+        cut = [o for o in found["operations"] if o["state"] == "cancelled"]
+        assert {o["kind"] for o in cut} == {"start"}
+        assert cut[0]["error"] == "the service stopped; planned anew"
+        ids = [o["id"] for o in found["operations"]]
+        assert ids == sorted(set(ids)), "the new steps are numbered behind the old ones"
+        told = [e["message"] for e in again.records.events() if e.get("change") == change]
+        assert "change of c pauses: the service stops" in told
+        assert "change of c was cut short: the service stopped" in told
+
+
+def test_while_it_is_planned_anew_the_composition_is_busy(service: Service) -> None:
+    held(service)
+    with restarted(service) as again:
+        with pytest.raises(ConflictError, match="is under way"):
+            again.compositions.apply(composition(A), SOON)
+        engine("edge-a").let_go()
+
+
+def test_a_change_goes_on_over_two_stops(service: Service) -> None:
+    change = held(service)
+    with restarted(service) as again:
+        wait_until(lambda: goes_on(again, change))
+        with restarted(again) as third:
+            engine("edge-a").let_go()
+            found = over(third, change)
+            assert found["state"] == "done"
+            ids = [o["id"] for o in found["operations"]]
+            assert ids == sorted(set(ids))
+            assert len(engine("edge-a").jobs) == 1
+
+
+def test_what_was_asked_to_end_stays_ended(service: Service) -> None:
+    change = held(service)
+    service.records.write({f"ending/{change}": {"at": "now"}})
+    with restarted(service) as again:
+        found = again.changes.get(change)
+        assert found["state"] == "cancelled"
+        assert "start" in {o["kind"] for o in found["operations"] if o["state"] == "cancelled"}
+        assert again.compositions.all()[0]["deployed_revision"] is None
+        assert not list(again.records.store.scan("ending/"))
+    engine("edge-a").let_go()
+
+
+def test_a_blocked_change_goes_on_and_blocks_again(service: Service) -> None:
+    engine("edge-a").unreachable = True
+    change = service.compositions.apply(composition(A, B), SOON).body["change"]
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    with restarted(service) as again:
+        wait_until(lambda: again.changes.get(change)["state"] == "blocked")
+        engine("edge-a").unreachable = False
+        assert over(again, change)["state"] == "done"
+
+
+def test_a_removal_goes_on(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    engine("edge-a").unreachable = True
+    change = service.compositions.delete("c", 0).body["change"]
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    with restarted(service) as again:
+        wait_until(lambda: again.changes.get(change)["state"] == "blocked")
+        engine("edge-a").unreachable = False
+        assert over(again, change)["state"] == "done"
+        with pytest.raises(NotFoundError):
+            again.compositions.get("c")
+        again.jobs.post(job("A"), 20)
+
+
+def test_a_job_alone_goes_on_being_added_and_removed(service: Service) -> None:
+    engine("edge-a").hold_starts = True
+    change = service.jobs.post(job("A"), 0).body["change"]
+    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    with restarted(service) as again:
+        engine("edge-a").let_go()
+        assert over(again, change)["state"] == "done"
+        engine("edge-a").unreachable = True
+        change = again.jobs.delete("A", 0).body["change"]
+        wait_until(lambda: again.changes.get(change)["state"] == "blocked")
+        with restarted(again) as third:
+            engine("edge-a").unreachable = False
+            assert over(third, change)["state"] == "done"
+            with pytest.raises(NotFoundError):
+                third.jobs.get("A")
+
+
+def test_a_change_that_cannot_be_planned_any_more_says_why(service: Service) -> None:
+    change = held(service)
+    service.config.artifacts.rename(service.config.home / "aside")
+    (service.config.jar_folders[0] / "test-1.jar").unlink()
+    with restarted(service) as again:
+        found = over(again, change)
+        assert found["state"] == "failed"
+        assert found["error"].startswith("cannot accept composition c: jobs[0].job_path")
+    engine("edge-a").let_go()
