@@ -185,6 +185,9 @@ class StreamEngine(Protocol):
     def check(self) -> list[Finding]:
         """Settings that would lose data or starve jobs."""
 
+    def checkpoint_folder(self) -> str | None:
+        """The URI of the folder of its checkpoints; None when it has none, or does not tell."""
+
     def close(self) -> None:
         """Give back connections."""
 

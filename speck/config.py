@@ -20,7 +20,7 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 8080
     jar_folders: tuple[Path, ...] = ()
-    threads: int = 16
+    threads: int = 32
     timeout_s: float = 10.0
     max_body: int = 8 * 1024 * 1024
     max_artifact: int = 512 * 1024 * 1024
@@ -54,7 +54,7 @@ class Config:
                 host=env.get("SPECK_HOST", "127.0.0.1"),
                 port=int(env.get("SPECK_PORT", "8080")),
                 jar_folders=jars,
-                threads=int(env.get("SPECK_THREADS", "16")),
+                threads=int(env.get("SPECK_THREADS", "32")),
                 timeout_s=float(env.get("SPECK_TIMEOUT", "10")),
             )
         except ValueError as error:

@@ -234,6 +234,11 @@ class FlinkEngine:
             looks = [self._checkpointing(job) for job in running[:JOBS_CHECKED]]
             return found + [finding for finding in looks if finding is not None]
 
+    def checkpoint_folder(self) -> str | None:
+        """`execution.checkpointing.dir`, None when it is not set."""
+        with self._translated("read the engine's settings"):
+            return self._read_settings().get(*checks.CHECKPOINT_DIR)
+
     def close(self) -> None:
         """Give back connections."""
         self._rest.close()

@@ -115,8 +115,22 @@ class HeartbeatShape(Shape):
     last_seen = _text()
 
 
+class BidsShape(Shape):
+    bids = fields.List(fields.Dict(), required=True)
+    again = fields.Float(
+        required=True, metadata={"description": "seconds after which to ask again"}
+    )
+
+
+class PieceShape(Shape):
+    received = _whole("bytes that have gone by: where the next piece begins")
+    pause = fields.Float(
+        required=True, metadata={"description": "seconds to wait before the next piece"}
+    )
+
+
 class FindingShape(Shape):
-    part = _one_of(("engine", "broker"))
+    part = _one_of(("engine", "broker", "agent"))
     severity = _one_of(("error", "warning"))
     setting = _text()
     found = _text()
@@ -377,6 +391,9 @@ class ProblemShape(Shape):
     request_id = _text("as in the header X-Request-Id and in the log")
     errors = _list(FaultShape)
     change = _optional("409: the change that is in the way")
+    received = fields.Integer(
+        metadata={"description": "409 of a piece of state: where the next one begins"}
+    )
 
 
 SITES = _of("sites", SiteShape)

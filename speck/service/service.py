@@ -9,6 +9,7 @@ from speck.errors import TransientError
 from speck.executor import Bounds
 from speck.operations import Patience
 from speck.records import Records
+from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
 from speck.service.changes import Changes
 from speck.service.compositions import Compositions
@@ -47,7 +48,8 @@ class Service:
             patience or Patience(),
         )
         self.views = Views(self.records, self.connections, self.changes, self.clock)
-        self.sites = Sites(self.records, self.connections, self.views, self.changes, self.clock)
+        self.agents = Agents(self.records, self.records.sites, self.clock)
+        self.sites = Sites(self.records, self.connections, self.views, self.changes, self.agents)
         deployer = Deployer(config, self.records, self.connections, self.artifacts, self.changes)
         self.jobs = Jobs(self.records, self.connections, deployer, self.views, self.clock)
         self.compositions = Compositions(
