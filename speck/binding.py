@@ -66,12 +66,14 @@ class SavepointProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobException:
-    """One failure of a job in the engine's own words; `at_ms` is Unix milliseconds."""
+    """One failure of a job in the engine's own words; `at_ms` is Unix milliseconds, `reason`
+    the one line of `trace` that says most."""
 
     at_ms: int
     name: str
     trace: str
     task: str | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,7 @@ class _Server(BaseApplication):  # type: ignore[misc]
         service.records.store.on_failure = _begin_anew
         self._service = service
         app = create_app(service)
+        service.watch.start()
         threading.Thread(target=_end_changes, args=(app, service), name="stop", daemon=True).start()
         return app
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from binders.memory import World
+from speck.clock import Clock
 from speck.config import Config
 from speck.executor import Bounds
 from speck.model import JsonObject, Site
@@ -48,12 +49,13 @@ def memory_service(
     *,
     slots: int = 16,
     bounds: Bounds = FAST,
+    clock: Clock | None = None,
 ) -> Iterator[Service]:
     """A service with its own new world, the given sites and one jar, `test-1.jar`."""
     World.reset(slots=slots)
     make_jar(folder / "jars")
     config = Config(home=folder / "home", jar_folders=(folder / "jars",))
-    service = Service(config, bounds=bounds, patience=HASTY)
+    service = Service(config, clock, bounds=bounds, patience=HASTY)
     try:
         for body in sites:
             site: Site = site_from_data(body)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -70,6 +70,7 @@ def start(
         env={**clean, **settings},
         stderr=subprocess.PIPE,
         preexec_fn=prepare,
+        start_new_session=True,  # so that master and worker can be killed at once
     )
     assert process.stderr is not None
     return process, Log(process.stderr)
@@ -88,7 +89,11 @@ def serving(home: Path, prepare: Callable[[], None] | None = None, **env: str) -
     finally:
         if process.poll() is None:
             process.terminate()
-            process.wait(PATIENCE_S)
+            try:
+                process.wait(PATIENCE_S)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def wait_for(look: Callable[[], Any]) -> Any:

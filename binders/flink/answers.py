@@ -174,6 +174,7 @@ def job_exceptions(answer: Json) -> list[JobException]:
             name=str(entry["exceptionName"]),
             trace=str(entry["stacktrace"])[:LONGEST_TRACE],
             task=entry.get("taskName"),
+            reason=reason_of(str(entry["stacktrace"])),
         )
         for entry in entries
     ]

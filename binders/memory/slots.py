@@ -250,7 +250,7 @@ class SlotPool(Faults):
         with self.world.lock:
             job = self.jobs[engine_job_id]
             job.end(RunState.FAILED)
-            failure = JobException(self.world.now_ms(), "MemoryFailure", message)
+            failure = JobException(self.world.now_ms(), "MemoryFailure", message, reason=message)
             job.exceptions.insert(0, failure)
             self.schedule()
 

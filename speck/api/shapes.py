@@ -183,6 +183,7 @@ class JobExceptionShape(Shape):
     name = _text()
     trace = _text()
     task = _maybe()
+    reason = _text("the one line of the trace that says most")
 
 
 class JobMetricsShape(Shape):

@@ -11,13 +11,14 @@ from speck.operations import Patience
 from speck.records import Records
 from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
-from speck.service.changes import Changes
+from speck.service.changes import Changes, Running
 from speck.service.compositions import Compositions
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
 from speck.service.sites import Sites
 from speck.service.tokens import Tokens
 from speck.service.views import Views
+from speck.service.watch import Watch
 
 
 class Service:
@@ -55,14 +56,31 @@ class Service:
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
         )
+        self.watch = Watch(
+            self.records,
+            self.connections,
+            self.changes,
+            self.views,
+            self.clock,
+            self._mend,
+            config.watch_s,
+        )
         self.tokens = Tokens(self.records, self.clock)
         try:
             self.changes.recover(deployer.plan_anew)
         except BaseException:  # no thread of a change runs yet: there is nobody to wait for
+            self.watch.close()
             self.views.close()
             self.connections.close()
             self.records.store.close()
             raise
+
+    def _mend(self, scope: str, leave: frozenset[str]) -> Running | None:
+        mend = getattr(self.jobs if scope.startswith("~") else self.compositions, "mend", None)
+        if mend is None:
+            return None
+        running: Running | None = mend(scope[1:]) if scope.startswith("~") else mend(scope, leave)
+        return running
 
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError
@@ -77,6 +95,7 @@ class Service:
 
         They go on at the next start.
         """
+        self.watch.close()
         self.changes.close()
         self.views.close()
         self.connections.close()
