@@ -79,6 +79,8 @@ class Changes:
         self._patience = patience
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
+        newest = records.store.last("change/")
+        self._newest_ms = int(newest[0].removeprefix("change/")[:12], 16) if newest else 0
         self._turns = Turns(bounds.per_site)
         self._planning = threading.BoundedSemaphore(PLANS_AT_ONCE)
         self.placing = threading.Lock()
@@ -99,9 +101,12 @@ class Changes:
         drain: bool = True,
         leave: frozenset[str] = frozenset(),
     ) -> Change:
-        """A change that is not started; its id begins with its time, so ids sort."""
+        """A change that is not started; its id begins with its time, so ids sort. When the
+        clock was set back they go on from the highest there is."""
         now = self._clock.now()
-        identity = f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}"
+        with self._lock:
+            self._newest_ms = max(self._newest_ms + 1, int(now.timestamp() * 1000))
+            identity = f"{self._newest_ms:012x}{self._clock.new_id()[:8]}"
         return Change(
             identity,
             plan,

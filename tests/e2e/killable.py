@@ -109,7 +109,8 @@ class Killable:
         return change
 
     def remove(self) -> None:
-        self.call("DELETE", f"/compositions/{self.name}", params={"wait": 120, "force": "true"})
+        gone = self.call("DELETE", f"/compositions/{self.name}", params={"wait": 120})
+        assert gone.status_code == 204, gone.text
 
     # -- what is on the engines -----------------------------------------------------------
 
