@@ -24,7 +24,7 @@ from speck.connections import Connections
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
 from speck.observed import EngineJob
 from speck.operations import Done, Operations, Outcome, Waiting
-from speck.plan import Operation
+from speck.plan import Operation, Return
 from speck.records import Batch, Records
 from speck.turns import Turns
 
@@ -170,7 +170,8 @@ class Execution:
                 message = self._inbox.get_nowait()
             except queue.Empty:
                 break
-        self._store_successes()
+        for tidy_up in self._store_successes():
+            pool.submit(tidy_up)
         return True
 
     def _pause(self, now: float) -> float:
@@ -269,6 +270,7 @@ class Execution:
                 self._looked[site] = now
                 self._patience[site] = self.bounds.poll_s
             self._waits[step_id] = _Wait(message.outcome, limit)
+            self._by_id[step_id].progress = message.outcome.progress
             self._unblock(step_id)
         elif message.outcome is not None:
             self._succeed(step_id, message.outcome)
@@ -311,28 +313,44 @@ class Execution:
         record = self._by_id[step_id]
         self._set(record, OperationState.DONE)
         record.ended = rfc3339(self.clock.now())
-        record.error = None
+        record.error = record.progress = None
         self._succeeded.append((record, done))
 
-    def _store_successes(self) -> None:
-        """Store what has succeeded since the last time in one write, then let dependents go."""
+    def _store_successes(self) -> list[Callable[[], None]]:
+        """Store what has succeeded since the last time in one write, then let dependents go.
+        Gives what may be tidied up now."""
         if not self._succeeded:
-            return
+            return []
         succeeded, self._succeeded = self._succeeded, []
+        over = [record for record, _ in succeeded]
+        over += [spared for record in over for spared in self._spared_by(record)]
         self.records.write(
             *(done.store for _, done in succeeded),
-            self.records.put_operations(self.change.id, [record for record, _ in succeeded]),
+            self.records.put_operations(self.change.id, over),
             *(self._event(record.step.operation, "done") for record, _ in succeeded),
         )
         for record, _ in succeeded:
             for dependent in self._dependents.get(record.step.id, []):
                 self._count_down(dependent)
         self.on_progress()
+        return [done.afterwards for _, done in succeeded if done.afterwards]
+
+    def _spared_by(self, succeeded: OperationRecord) -> list[OperationRecord]:
+        """Steps that were only for the case that this one fails."""
+        spared = []
+        for dependent in self._dependents.get(succeeded.step.id, []):
+            record = self._by_id[dependent]
+            if record.step.only_if_failed == succeeded.step.id:
+                self._set(record, OperationState.SKIPPED)
+                record.ended = succeeded.ended
+                spared.append(record)
+        return spared
 
     def _count_down(self, step_id: int) -> None:
         """One more of the steps before it is over; it goes once none is left."""
         self._missing[step_id] -= 1
-        if self._missing[step_id] == 0:
+        pending = self._by_id[step_id].state is OperationState.PENDING
+        if self._missing[step_id] == 0 and pending:
             self._enqueue(step_id)
 
     def _event(self, operation: Operation, what: str | None) -> Batch:
@@ -459,15 +477,22 @@ class Execution:
             return self.change.state  # halted
         if self._states[OperationState.FAILED]:
             self.change.state = ChangeState.FAILED
-            self.change.error = next(
-                r.error for r in self._by_id.values() if r.state is OperationState.FAILED
-            )
+            error = next(r.error for r in self._by_id.values() if r.state is OperationState.FAILED)
+            self.change.error = "; ".join([str(error), *self._came_back()])
         elif self._states[OperationState.CANCELLED]:
             self.change.state = ChangeState.CANCELLED
         else:
             self.change.state = ChangeState.DONE
         self.change.ended = rfc3339(self.clock.now())
         return self.change.state
+
+    def _came_back(self) -> list[str]:
+        done = (r.step.operation for r in self._by_id.values() if r.state is OperationState.DONE)
+        return [
+            f"{back.job_name} came back as attempt {back.attempt} on {back.site}"
+            for back in done
+            if isinstance(back, Return)
+        ]
 
 
 def _overdue(waiting: Waiting) -> str:

@@ -188,6 +188,51 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """Bring a job's newest state to a site that cannot read the storage where it lies.
+
+    Which state that is, and where, is found when this is carried out; `source` is the site
+    where it lies as far as the plan knows.
+    """
+
+    kind: ClassVar[str] = "carry"
+    site: str
+    job_name: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"carry {self.job_name}'s state from {self.source} to {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Bring back what ran before a start that failed, from the newest state there is then.
+
+    `job` is what ran, `failed` the engine job id of the start: it is settled first.
+    """
+
+    kind: ClassVar[str] = "return"
+    job: Job
+    attempt: int
+    engine_job_id: str
+    sink_has_readers: bool
+    failed: str
+    keeps_state: bool = True
+    former_sinks: tuple[str, ...] = ()
+
+    @property
+    def site(self) -> str:
+        return self.job.site
+
+    @property
+    def job_name(self) -> str:
+        return self.job.job_name
+
+    def __str__(self) -> str:
+        return f"return {self.job_name} to {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """End a reader's session; `abandons` messages may still be in it (None: not known)."""
 
@@ -232,7 +277,19 @@ class Clear:
 
 
 Operation = (
-    Upload | TryMain | Reserve | Drain | Stop | Cancel | Settle | Start | Release | Forget | Clear
+    Upload
+    | TryMain
+    | Reserve
+    | Drain
+    | Stop
+    | Cancel
+    | Settle
+    | Carry
+    | Start
+    | Return
+    | Release
+    | Forget
+    | Clear
 )
 
 
@@ -240,7 +297,8 @@ Operation = (
 class Step:
     """An operation, the steps that must have succeeded before it, and its reason.
 
-    Those of `after` that are in `whatever` must only be over, however they ended.
+    Those of `after` that are in `whatever` must only be over, however they ended. One that is
+    `only_if_failed` is skipped when the step of that id has succeeded.
     """
 
     id: int
@@ -248,6 +306,7 @@ class Step:
     after: tuple[int, ...]
     reason: str
     whatever: frozenset[int] = frozenset()
+    only_if_failed: int | None = None
 
     def __str__(self) -> str:
         before = ",".join(map(str, self.after))

@@ -62,6 +62,7 @@ class Saved:
     ledger: Ledger
     epoch: int
     storage: str | None
+    checkpoint_id: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +130,9 @@ class Incarnation:
         now = self.engine.world.now_ms()
         where = path or f"{self.engine.storage}/{self.id}/chk-{self.checkpoint_id}"
         storage = self.engine.storage if where.startswith(self.engine.storage + "/") else None
-        self.engine.world.saved[where] = Saved(deepcopy(self.ledger), self.epoch, storage)
+        self.engine.world.saved[where] = Saved(
+            deepcopy(self.ledger), self.epoch, storage, self.checkpoint_id
+        )
         self.newest = CheckpointInfo(self.checkpoint_id, where, now, 0, path is not None)
         self._saved = (self.ledger.messages, self.number)
         if self.wiring is not None:

@@ -227,6 +227,9 @@ class OperationShape(Shape):
     site = _maybe()
     after = _list(fields.Integer())
     reason = _text()
+    only_if_failed = fields.Integer(
+        metadata={"description": "it is skipped when the operation of this id succeeds"}
+    )
 
 
 class OperationOutcomeShape(OperationShape):
@@ -235,6 +238,7 @@ class OperationOutcomeShape(OperationShape):
     ended = _maybe()
     attempts = _whole("calls, retries included")
     error = _maybe()
+    progress = fields.String(metadata={"description": "how far one is that takes its time"})
 
 
 class PlanShape(Shape):

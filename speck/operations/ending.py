@@ -17,10 +17,10 @@ from speck.records import Batch
 
 def stop(context: Context, operation: Stop) -> Outcome:
     trigger = hashlib.sha256(f"stop|{operation.engine_job_id}".encode()).hexdigest()[:32]
-    site = context.connections.site(operation.site)
+    folder = context.keeper.folder(operation.site)
     target = (
-        f"{site.state_uri.rstrip('/')}/savepoints/{operation.job_name}/{operation.engine_job_id}"
-        if site.state_uri
+        f"{folder.rstrip('/')}/savepoints/{operation.job_name}/{operation.engine_job_id}"
+        if folder
         else None
     )
     engine = context.connections.engine(operation.site)

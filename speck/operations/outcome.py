@@ -11,9 +11,11 @@ from speck.records import Batch
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The operation succeeded; `store` is written together with its outcome."""
+    """The operation succeeded; `store` is written together with its outcome, and what may then
+    be tidied up is done by `afterwards`."""
 
     store: Batch = field(default_factory=dict)
+    afterwards: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Waiting:
     Without a `site` no engine is asked, and `ready` sees an empty view at each poll.
     `finish` may return Waiting again. After `limit_s` seconds `overdue` says why it failed.
     One that `may_be_left` has begun nothing: a change that is cancelled does not wait for it.
+    `progress` says to people how far it is.
     """
 
     site: str | None
@@ -31,6 +34,7 @@ class Waiting:
     limit_s: float
     overdue: Callable[[], str]
     may_be_left: bool = False
+    progress: str | None = None
 
 
 Outcome = Done | Waiting
@@ -44,3 +48,4 @@ class Patience:
     stop_s: float = 1800.0
     drain_idle_s: float = 60.0
     drain_poll_s: float = 0.2
+    carry_idle_s: float = 60.0

@@ -14,7 +14,9 @@ docs/architecture.md and no others:
     go by it; the job's next incarnation, if it speaks at the same place of another link, waits
     until that is over, done or not;
 (e) within one job: the jar is there and `main` was tried before it stops, it stops before it
-    starts; a start that needs a slot waits for stops that free one.
+    starts; a start that needs a slot waits for stops that free one; between the stop and a
+    start that cannot read the old site's storage the state is carried; what stopped comes back
+    if the start fails, unless a reader has left the link that it would write to.
 
 Stops never wait for starts, so every plan is acyclic by construction.
 """
@@ -49,16 +51,18 @@ def plan(
     drain: bool = True,
     cannot_try: frozenset[str] = frozenset(),
     cannot_save: frozenset[str] = frozenset(),
+    apart: frozenset[tuple[str, str]] = frozenset(),
 ) -> Plan:
     """The plan that makes `desired` true.
 
     `inventory` and `desired` are of one scope (a composition, or one job posted alone);
     `outside_readers` are links that jobs of other scopes read. Without `drain` readers leave
     their links at once, and what is queued there is abandoned. `cannot_try` and `cannot_save`
-    are sites whose engine cannot run a `main` alone, or keep a job's state on request.
+    are sites whose engine cannot run a `main` alone, or keep a job's state on request;
+    `apart` are pairs (from, to) of sites between which state must be carried.
     """
     draft = Draft(desired, inventory, observed, installation, outside_readers, drain)
-    draft.cannot_try, draft.cannot_save = cannot_try, cannot_save
+    draft.cannot_try, draft.cannot_save, draft.apart = cannot_try, cannot_save, apart
     draft.wanted = {job.job_name: job for job in desired.jobs}
     draft.sessions = wanted_sessions(draft)
     draft.owed = frozenset(s.client_id for s in inventory.sessions if s.owed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from speck.binding import StateKeeper
 from speck.change import STOPPED, Cause, Change, ChangeState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
@@ -21,7 +22,7 @@ from speck.errors import (
 from speck.executor import Bounds, Execution
 from speck.model import JsonObject, Site
 from speck.operations import Operations, Patience
-from speck.plan import Forget, Plan, Start, TryMain
+from speck.plan import Carry, Forget, Plan, Return, Start, TryMain
 from speck.records import Batch, Records, scope_of
 from speck.service.purposes import left_by
 from speck.turns import Turns
@@ -70,6 +71,7 @@ class Changes:
         jar_file: Callable[[str], Path],
         bounds: Bounds,
         patience: Patience,
+        keeper: StateKeeper,
     ):
         self._records = records
         self._connections = connections
@@ -77,6 +79,7 @@ class Changes:
         self._jar_file = jar_file
         self._bounds = bounds
         self._patience = patience
+        self._keeper = keeper
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
         newest = records.store.last("change/")
@@ -155,7 +158,13 @@ class Changes:
 
     def _execution(self, change: Change, scope: str) -> Execution:
         operations = Operations(
-            self._connections, self._records, self._clock, scope, self._jar_file, self._patience
+            self._connections,
+            self._records,
+            self._clock,
+            scope,
+            self._jar_file,
+            self._patience,
+            self._keeper,
         )
         return Execution(
             change,
@@ -427,10 +436,12 @@ def _sites_of(change: Change) -> dict[str, set[str]]:
     for step in change.plan.steps:
         operation = step.operation
         sites = {operation.site}
-        if isinstance(operation, Start | TryMain):
+        if isinstance(operation, Start | Return | TryMain):
             sites |= {operation.job.source_site, operation.job.sink_site}
         elif isinstance(operation, Forget):
             sites.add(operation.sink_site)
+        elif isinstance(operation, Carry):
+            sites.add(operation.source)
         name = operation.job_name or getattr(operation, "client_id", None)
         for site in sites:
             found.setdefault(site, set()).update({name} if name else set())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from speck.binding import StateKeeper
 from speck.clock import Clock, SystemClock
 from speck.config import Config
 from speck.connections import Connections
@@ -33,12 +34,15 @@ class Service:
         clock: Clock | None = None,
         bounds: Bounds | None = None,
         patience: Patience | None = None,
+        keeper: StateKeeper | None = None,
     ):
         self.config = config
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
         self.records = Records.at(config.store, self.clock)
         self.connections = Connections(self.records.sites, config.credentials, config.timeout_s)
+        self.agents = Agents(self.records, self.records.sites, self.clock)
+        self.keeper: StateKeeper = keeper or self.agents
         self.artifacts = Artifacts(config, self.records, self.clock)
         self.changes = Changes(
             self.records,
@@ -47,11 +51,13 @@ class Service:
             self.artifacts.file,
             bounds or Bounds(),
             patience or Patience(),
+            self.keeper,
         )
         self.views = Views(self.records, self.connections, self.changes, self.clock)
-        self.agents = Agents(self.records, self.records.sites, self.clock)
         self.sites = Sites(self.records, self.connections, self.views, self.changes, self.agents)
-        deployer = Deployer(config, self.records, self.connections, self.artifacts, self.changes)
+        deployer = Deployer(
+            config, self.records, self.connections, self.artifacts, self.changes, self.keeper
+        )
         self.jobs = Jobs(self.records, self.connections, deployer, self.views, self.clock)
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock

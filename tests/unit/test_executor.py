@@ -38,6 +38,7 @@ from speck.plan import (
 )
 from speck.records import Batch, Records
 from speck.schema import site_from_data
+from speck.service.agents import Agents
 from tests.memory_fog import FAST, HASTY, site_body
 
 SITES = ("edge-a", "edge-b", "cloud")
@@ -95,6 +96,7 @@ class Bench:
             "c",
             lambda sha256: self.folder / "a.jar",
             patience,
+            Agents(self.records, self.records.sites, self.clock),
         )
         change = Change("1", Plan("c", (), numbered), 1, "")
         return Execution(change, operations, self.connections, self.records, self.clock, bounds)
@@ -489,8 +491,10 @@ def test_a_start_without_any_state_to_be_found_is_refused(bench: Bench) -> None:
     change = bench.run((start("A", attempt=2, restore=restore), ()))
     assert change.error == (
         "cannot start A from its newest state: edge-a knows none of its attempt 1"
-        f" (cannot find the state of {first.engine_job_id}: no such job);"
-        " set `upgrade: stateless` to start it without state"
+        f" (cannot find the state of {first.engine_job_id}: no such job): cannot reach state"
+        " at edge-a: the site has no agent; run `speck agent --site edge-a --state-folder FOLDER`"
+        " beside its engine, or give sites that share storage the same label state_uri;"
+        " or set `upgrade: stateless` to start it without state"
     )
     assert engine("edge-a").count("submit") == 1
 

@@ -265,7 +265,7 @@ def deployed(service: Service) -> Any:
 def test_an_id_that_the_engine_refused_is_remembered_as_such(service: Service) -> None:
     apply(service, job("A"))
     feed("A-in", b"1")
-    engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no"))
+    engine("edge-a").refuse("submit", 2, EngineRefusedError("cannot start A: no"))
     wanted = composition(job("A", args=["--2"]))
     assert service.compositions.apply(wanted, DONE).body["state"] == "failed"
     assert deployed(service).void
@@ -276,7 +276,7 @@ def test_an_id_that_the_engine_refused_is_remembered_as_such(service: Service) -
 def test_a_stateless_update_that_fails_leaves_the_way_back(service: Service) -> None:
     apply(service, job("A"))
     feed("A-in", b"1", b"2")
-    engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no"))
+    engine("edge-a").refuse("submit", 2, EngineRefusedError("cannot start A: no"))
     wanted = composition(job("A", args=["--2"], upgrade="stateless"))
     assert service.compositions.apply(wanted, DONE).body["state"] == "failed"
     assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
