@@ -40,7 +40,7 @@ class Standby:
 
         Raises SpeckError when it cannot be opened for any other reason.
         """
-        if not self._try():
+        if not self._try() and self._error is not None:
             _log.error("%s", self._error)
             threading.Thread(target=self._go_on, name="standby", daemon=True).start()
 
