@@ -214,6 +214,9 @@ class MessageBroker(Protocol):
         """End the reader's session; what it still holds is gone. With `last_reader` the
         link is announced as having none."""
 
+    def announce(self, topic: str, *, readers: bool) -> None:
+        """Tell sinks (retained, `speck/readers/<topic>`) whether the link has readers."""
+
     def view(self) -> BrokerView:
         """All readers' taken and all sinks' sent numbers."""
 

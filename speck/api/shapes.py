@@ -108,6 +108,7 @@ class SiteShape(Shape):
     slots = fields.Nested(SlotsShape, required=True)
     engine_version = _maybe()
     last_seen = _maybe("when the site's agent was heard last")
+    messages_lost = _whole("at its broker since the service started, as far as is known")
 
 
 class HeartbeatShape(Shape):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -24,6 +25,7 @@ from speck.model import JsonObject, Site
 from speck.operations import Operations, Patience
 from speck.plan import Carry, Forget, Plan, Return, Start, TryMain
 from speck.records import Batch, Records, scope_of
+from speck.service.locks import NamedLocks
 from speck.service.purposes import left_by
 from speck.turns import Turns
 
@@ -88,6 +90,7 @@ class Changes:
         self._planning = threading.BoundedSemaphore(PLANS_AT_ONCE)
         self.placing = threading.Lock()
         """Held while a change takes sites into use, or a site is given up."""
+        self._starting = NamedLocks()
         self.closing = False
         """Whether the service is stopping: nothing new starts."""
         self.touched = float("-inf")
@@ -132,7 +135,7 @@ class Changes:
         scope = scope_of(change.composition, change.job_name)
         running = Running(change, scope, self._execution(change, scope))
         self._records.store.check_writable()
-        with self.placing, self._lock:
+        with self._starting[scope], self.placing, self._lock:
             self._refuse_moved_sites(change, sites)
             if self.closing:
                 raise TransientError("cannot start a change: the service is stopping")
@@ -191,6 +194,12 @@ class Changes:
                     f"cannot start a change: site {site!r} was removed or changed meanwhile;"
                     " try again"
                 )
+
+    @contextmanager
+    def quiet(self, scope: str) -> Iterator[bool]:
+        """Whether no change of a scope is under way; none starts before the block ends."""
+        with self._starting[scope]:
+            yield self.under_way(scope) is None
 
     def at_work_at(self, site: str) -> list[str]:
         """Jobs and readers for which changes under way need a site."""

@@ -58,6 +58,8 @@ class Views:
         )
         self.told: Callable[[str, Deployed], Told | None] = lambda _scope, _deployed: None
         """What the watch has to say of an incarnation."""
+        self.lost_at: Callable[[str], int] = lambda _site: 0
+        """How many messages the watch knows to be lost at a site's broker."""
         self._brokers: Looks[str] = Looks(
             lambda site: connections.broker(site).reach(), clock, lambda: float("-inf"), "broker"
         )
@@ -143,6 +145,7 @@ class Views:
             },
             "engine_version": view.version if view else None,
             "last_seen": beat["at"] if beat else None,
+            "messages_lost": self.lost_at(site.name),
         }
 
     def _errors(self, running: Running | None, last_change: str | None) -> dict[str, str]:

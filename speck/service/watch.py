@@ -33,6 +33,7 @@ from speck.reconciler import (
 from speck.records import Batch, Records
 from speck.service.changes import Changes, Running
 from speck.service.looks import Look, Looks
+from speck.service.sessions import Sessions
 from speck.service.views import Told, Views
 from speck.service.wanted import Wanted
 
@@ -68,6 +69,7 @@ class Watch:
         self._wanted = Wanted(records)
         self._memory = Memory()
         self._causes: dict[Key, str] = {}
+        self._amiss: dict[Key, float] = {}
         self._asked: dict[str, set[str]] = {}
         self._checkpoints: Looks[Mapping[str, Checkpointing]] = Looks(
             self._look_at_checkpoints, clock, lambda: float("-inf"), "checkpoints"
@@ -79,11 +81,12 @@ class Watch:
         self._settled: dict[Key, tuple[str, float]] = {}
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="mend")
         self._mending: dict[str, Future[None]] = {}
+        self.sessions = Sessions(records, connections, changes)
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self.mended = 0
         """How many jobs it has had mended."""
-        views.told = self.told
+        views.told, views.lost_at = self.told, self.sessions.lost_at
 
     def start(self) -> None:
         """Begin to look, unless that is switched off."""
@@ -97,6 +100,7 @@ class Watch:
         if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(cancel_futures=True)
+        self.sessions.close()
         self._checkpoints.close()
         self._brokers.close()
 
@@ -123,12 +127,14 @@ class Watch:
         now = self._clock.monotonic()
         jobs = self._jobs(engines)
         sites = {site: look.found for site, look in engines.items()}
-        progress = self._progress(jobs, sites, now)
+        numbers = self._numbers()
+        progress = self._progress(jobs, sites, numbers, now)
         before = self._memory
         made = decide(now, sites, jobs, progress, before)
         self._memory = made.memory
         self._tell_sites(before, made.memory, engines, now)
         self._tell_jobs(jobs, before, made)
+        self.sessions.look(now, numbers)
         for scope, names in made.mend.items():
             self._have_mended(scope, names)
         return made.due
@@ -181,7 +187,11 @@ class Watch:
     # -- progress -------------------------------------------------------------------------
 
     def _progress(
-        self, jobs: list[Watched], sites: Mapping[str, EngineView | None], now: float
+        self,
+        jobs: list[Watched],
+        sites: Mapping[str, EngineView | None],
+        numbers: Mapping[str, Look[BrokerView]],
+        now: float,
     ) -> dict[Key, Progress]:
         """How far those running jobs are of which that is worth asking."""
         asked: dict[str, list[Watched]] = {}
@@ -193,15 +203,19 @@ class Watch:
         self._asked = {site: {j.engine_job_id for j in some} for site, some in asked.items()}
         checkpoints = self._new("checkpoints", self._checkpoints.at(asked))
         deployed = self._records.all_deployed()
-        links = {deployed[job.key].job.source_site for some in asked.values() for job in some}
-        numbers = self._new("numbers", self._brokers.at(links & self._records.sites().keys()))
+        views = {site: look.found for site, look in numbers.items() if look.found is not None}
         found = {}
         for site, some in asked.items():
+            look = checkpoints.get(site)
             for job in some:
-                told = checkpoints.get(site, {}).get(job.engine_job_id)
-                if told is not None:
-                    found[job.key] = self._progress_of(deployed, job.key, told, numbers)
+                told = (look.found or {}).get(job.engine_job_id) if look else None
+                if told is not None and job.key in deployed:
+                    found[job.key] = self._progress_of(deployed, job.key, told, views)
         return found
+
+    def _numbers(self) -> dict[str, Look[BrokerView]]:
+        """What the brokers said since the last time."""
+        return self._new("numbers", self._brokers.at(self._records.sites()))
 
     def _progress_of(
         self,
@@ -230,13 +244,13 @@ class Watch:
             view.lag(reader, sinks),
         )
 
-    def _new(self, kind: str, looks: Mapping[str, Look[T]]) -> dict[str, T]:
-        """What was found since the last time: the same look twice would count as two."""
+    def _new(self, kind: str, looks: Mapping[str, Look[T]]) -> dict[str, Look[T]]:
+        """The looks made since the last time: the same one twice would count as two."""
         found = {}
         for site, look in looks.items():
-            if look.found is not None and look.begun > self._used.get((kind, site), float("-inf")):
+            if look.begun > self._used.get((kind, site), float("-inf")):
                 self._used[kind, site] = look.begun
-                found[site] = look.found
+                found[site] = look
         return found
 
     def _look_at_checkpoints(self, site: str) -> dict[str, Checkpointing]:
@@ -285,18 +299,27 @@ class Watch:
                 continue
             if new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
                 self._note_cause(job)
-            message = self._news(job, old, new)
+            message = self._news(job, new)
             if message is not None:
                 kind = "drift" if new.health is Health.ENDED else "job"
                 batches.append(self._event(kind, message, job))
-        for gone in self._causes.keys() - made.memory.jobs.keys():
-            del self._causes[gone]
+        known = made.memory.jobs
+        self._causes = {key: cause for key, cause in self._causes.items() if key in known}
+        self._amiss = {key: since for key, since in self._amiss.items() if key in known}
         if batches:
             self._records.write(*batches)
 
-    def _news(self, job: Watched, old: JobMemory | None, new: JobMemory) -> str | None:
+    def _news(self, job: Watched, new: JobMemory) -> str | None:
+        """What to tell of a job's health that is another than before."""
         name, cause = job.job_name, self._causes.get(job.key)
         because = f": {cause}" if cause else ""
+        if new.health is Health.RUNNING:
+            amiss = self._amiss.pop(job.key, None)
+            if amiss is None:
+                return None
+            return f"{name} runs again at {job.site} after {new.since - amiss:.0f} s"
+        if new.health in _AMISS:
+            self._amiss.setdefault(job.key, new.since)
         match new.health:
             case Health.LOST:
                 message = f"{name} is lost: the engine of {job.site} answers and does not know it"
@@ -308,8 +331,6 @@ class Watch:
                 return f"{name} is being restarted by the engine of {job.site}{because}"
             case Health.STALLED:
                 return f"{name} is stalled at {job.site}: {new.reason}"
-            case Health.RUNNING if old is not None and old.health in _AMISS:
-                return f"{name} runs again at {job.site}"
             case _:
                 return None
         if not job.mend:

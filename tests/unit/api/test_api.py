@@ -288,6 +288,7 @@ def test_metrics_tell_of_sites_jobs_changes_and_requests(deployed: Bench) -> Non
         'speck_site_up{site="edge-a"} 1.0',
         'speck_site_up{site="edge-b"} 0.0',
         'speck_jobs{state="running"} 2.0',
+        "speck_jobs_mended_total 0.0",
         'speck_changes{state="done"} 1.0',
         'speck_operations{kind="start",state="done"} 2.0',
         'speck_http_requests_total{method="POST",route="/sites",status="201"} 3.0',

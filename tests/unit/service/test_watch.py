@@ -225,10 +225,9 @@ def test_a_job_that_the_engine_restarts_is_told_with_its_exception(watched: Watc
     watched.look()
 
     assert watched.job("A")["error"] is None
-    assert watched.events("job") == [
-        "A is being restarted by the engine of edge-a: no such sensor",
-        "A runs again at edge-a",
-    ]
+    first, second = watched.events("job")
+    assert first == "A is being restarted by the engine of edge-a: no such sensor"
+    assert second.startswith("A runs again at edge-a after ")
 
 
 def test_a_job_under_change_is_left_to_its_change(watched: Watched) -> None:
