@@ -26,6 +26,7 @@ from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
 from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
 from gunicorn.workers.gthread import ThreadWorker  # type: ignore[import-untyped]
 
+from speck import crash
 from speck.api.context import EXTENSION, Context
 from speck.api.problems import MEDIA_TYPE, REQUEST_ID, problem_body
 from speck.app import create_app
@@ -173,6 +174,7 @@ class _Server(BaseApplication):  # type: ignore[misc]
         _log_to_stderr()
         standby = Standby(self._open)
         try:
+            crash.arm_from(os.environ)
             standby.start()
         except SpeckError as error:
             print(error, file=sys.stderr)
