@@ -244,3 +244,28 @@ def test_a_job_under_change_is_left_to_its_change(watched: Watched) -> None:
     for _ in range(3):
         watched.look()
     assert watched.mends == []
+
+
+def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_again(
+    watched: Watched,
+) -> None:
+    deploy(watched, job_body("A"))
+    records = watched.service.records
+    old = records.deployed("c", "A")
+    assert old is not None
+    new = replace(old, attempt=2, engine_job_id="2" * 32, confirmed=False, base=old)
+    records.write(records.put_deployed("c", new))
+    for _ in range(3):
+        watched.look()
+    assert watched.mends == []
+
+    head = records.store.get("head/c")
+    assert head is not None
+    key = f"change/{head['last_change']}"
+    change = records.store.get(key)
+    assert change is not None
+    records.write({key: {**change, "cause": "repair"}})
+    for _ in range(3):
+        watched.look()
+
+    assert watched.mends == [("c", frozenset())]
