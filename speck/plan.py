@@ -338,6 +338,7 @@ class Plan:
                 id=step.id + last,
                 after=tuple(before + last for before in step.after),
                 whatever=frozenset(before + last for before in step.whatever),
+                only_if_failed=None if step.only_if_failed is None else step.only_if_failed + last,
             )
             for step in self.steps
         )

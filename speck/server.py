@@ -25,6 +25,7 @@ from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
 from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
 from gunicorn.workers.gthread import ThreadWorker  # type: ignore[import-untyped]
 
+from speck import crash
 from speck.api.context import EXTENSION, Context
 from speck.api.problems import MEDIA_TYPE, REQUEST_ID, problem_body
 from speck.app import create_app
@@ -143,6 +144,7 @@ class _Server(BaseApplication):  # type: ignore[misc]
         """Called in the worker: open the store there."""
         _log_to_stderr()
         try:
+            crash.arm_from(os.environ)
             self._service = _patiently(lambda: Service(self._config))
         except SpeckError as error:
             print(error, file=sys.stderr)

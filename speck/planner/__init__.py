@@ -3,7 +3,8 @@
 Sessions and jobs are compared separately, then their steps are joined by the orders of
 docs/architecture.md and no others:
 
-(a) a session is reserved before any producer starts on its link (and before its own reader);
+(a) a session is reserved before any producer starts on its link (and before its own reader),
+    and before another reader leaves the link while it is still fed: no message falls between;
 (b) a reader leaves a link after the producers that leave it in this plan have stopped and it
     has taken their last number;
 (c) a session is released after its reader's stop, and after the start of the job's next
@@ -23,11 +24,13 @@ Stops never wait for starts, so every plan is acyclic by construction.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from speck.inventory import Inventory
 from speck.model import Composition, Link
 from speck.observed import Observation
 from speck.plan import Action, JobChange, Plan
-from speck.planner.decisions import decide
+from speck.planner.decisions import decide, leave_alone
 from speck.planner.draft import Decision, Draft
 from speck.planner.sessions import (
     ending_sessions,
@@ -52,6 +55,7 @@ def plan(
     cannot_try: frozenset[str] = frozenset(),
     cannot_save: frozenset[str] = frozenset(),
     apart: frozenset[tuple[str, str]] = frozenset(),
+    leave: frozenset[str] = frozenset(),
 ) -> Plan:
     """The plan that makes `desired` true.
 
@@ -59,8 +63,10 @@ def plan(
     `outside_readers` are links that jobs of other scopes read. Without `drain` readers leave
     their links at once, and what is queued there is abandoned. `cannot_try` and `cannot_save`
     are sites whose engine cannot run a `main` alone, or keep a job's state on request;
-    `apart` are pairs (from, to) of sites between which state must be carried.
+    `apart` are pairs (from, to) of sites between which state must be carried. Jobs to `leave`
+    alone stay as they are, whatever is desired of them.
     """
+    desired = _left_alone(desired, inventory, leave)
     draft = Draft(desired, inventory, observed, installation, outside_readers, drain)
     draft.cannot_try, draft.cannot_save, draft.apart = cannot_try, cannot_save, apart
     draft.wanted = {job.job_name: job for job in desired.jobs}
@@ -70,7 +76,7 @@ def plan(
         draft.producers[deployed.job.sink].append(deployed)
     draft.read = outside_readers | {session.link for session in draft.sessions}
     names = sorted(draft.wanted.keys() | inventory.jobs.keys())
-    decisions = [decide(draft, name) for name in names]
+    decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
     _add_steps(draft, decisions)
     changes = tuple(
         JobChange(
@@ -83,6 +89,13 @@ def plan(
         for d in decisions
     )
     return Plan(desired.name, changes, tuple(draft.steps))
+
+
+def _left_alone(desired: Composition, inventory: Inventory, leave: frozenset[str]) -> Composition:
+    """With jobs to leave alone as they are deployed, so that their links and sessions stay."""
+    kept = {name: inventory.jobs[name].job for name in leave & inventory.jobs.keys()}
+    jobs = tuple(kept.pop(job.job_name, job) for job in desired.jobs)
+    return replace(desired, jobs=(*jobs, *kept.values()))
 
 
 def _add_steps(draft: Draft, decisions: list[Decision]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from speck import crash
 from speck.binding import StateKeeper
 from speck.change import STOPPED, Cause, Change, ChangeState
 from speck.clock import Clock, rfc3339
@@ -155,7 +156,7 @@ class Changes:
             scope,
             self._jar_file,
             self._patience,
-            self._keeper,
+            crash.watched(self._keeper, tells=False),
         )
         return Execution(
             change,
@@ -223,6 +224,13 @@ class Changes:
             return {}
         change.superseded_by = by.id
         return self._records.put_change(change)
+
+    def was_cancelled(self, change_id: str | None) -> bool:
+        """Whether a change was ended by a person, who wants what is there left as it is."""
+        head = self._records.store.get(f"change/{change_id}")
+        if head is None or head["superseded_by"] is not None:
+            return False
+        return bool(head["state"] == ChangeState.CANCELLED and head["cause"] != Cause.REPAIR)
 
     def over(self, change_id: str, wait_s: float) -> JsonObject | None:
         """A change that is over within `wait_s` seconds, as the API shows it; else None.

@@ -85,12 +85,13 @@ class Deployer:
         jars: Mapping[str, str] | None = None,
         *,
         drain: bool = True,
+        leave: frozenset[str] = frozenset(),
     ) -> Prepared:
         """Resolve and plan. Raises InvalidError with every fault found; `line_of` gives the
         line of a fault's path in what the user sent. Jobs posted alone that are `adopted`
         count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of what was accepted
         before and is to be used whatever lies there now; see `speck.planner.plan` for
-        `drain`."""
+        `drain` and `leave`."""
         sites = self._records.sites()
         inventory = self._inventory(scope, adopted)
         observed = self._observe(sites, inventory, _sites_named(description, sites))
@@ -132,6 +133,7 @@ class Deployer:
             resolved.warnings,
             adopted=adopted,
             drain=drain,
+            leave=leave,
         )
         return replace(prepared, sites=sites, jars=named)
 
@@ -157,7 +159,9 @@ class Deployer:
             prepared = self.prepare_removal(scope, change.composition, drain=change.drain)
         else:
             description, jars = wanted_by(change, self._records)
-            prepared = self.prepare(scope, description, jars=jars, drain=change.drain)
+            prepared = self.prepare(
+                scope, description, jars=jars, drain=change.drain, leave=change.leave
+            )
         return prepared.plan, prepared.sites
 
     def _planned(
@@ -170,6 +174,7 @@ class Deployer:
         *,
         adopted: Sequence[str] = (),
         drain: bool = True,
+        leave: frozenset[str] = frozenset(),
     ) -> Prepared:
         scopes = {scope, *(scope_of(None, job_name) for job_name in adopted)}
         known = self._records.sites().keys()
@@ -182,6 +187,7 @@ class Deployer:
             self._records.installation,
             self._records.links_read_outside(scopes),
             drain=drain,
+            leave=leave,
             cannot_try=self._lacking(EngineCapability.TRY_MAIN, engines),
             cannot_save=self._lacking(EngineCapability.SAVEPOINTS, engines),
             apart=self._apart(composition, inventory),

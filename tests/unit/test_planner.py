@@ -199,7 +199,7 @@ def test_a_chain_can_be_turned_round() -> None:
 [] -> #2 reserve edge-a/T-1 for B: new reader
 [] -> #3 upload aaaaaaaa to edge-a: needed there
 [3] -> #4 try A on edge-a: before it stops
-[4] -> #5 stop A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
+[2,4] -> #5 stop A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
 [] -> #6 upload aaaaaaaa to cloud: needed there
 [6] -> #7 try B on cloud: before it stops
 [5] -> #8 drain cloud/T-2 for B: A left it

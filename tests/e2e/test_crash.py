@@ -1,0 +1,60 @@
+"""The real service kills itself at a point of an operation; the one after it goes on.
+
+Numbers flow through the chain all the time. tests/unit/test_crash.py tries all points over
+memory sites, and names those that cannot be.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speck.fog.sites import Fog
+from speck.model import JsonObject
+from tests.crash_scenarios import Crash, one_of_each, scenarios
+from tests.dying import Grave
+from tests.e2e.harness import job
+
+QUICK = ("start:after-request", "stop:after-answer", "drain:before-outcome", "reserve:after-intent")
+
+
+def make_job(name: str, site: str, source: str, sink: str, **more: Any) -> JsonObject:
+    return job(name, site, source, sink, **more)
+
+
+def deaths() -> list[Crash]:
+    """One of each, with names of their own: brokers and engines are shared."""
+    count = len(one_of_each(scenarios(make_job)))
+    return [one_of_each(scenarios(make_job, f"cr{n}-"))[n] for n in range(count)]
+
+
+@pytest.fixture(scope="module")
+def grave(fog: Fog, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Grave:
+    grave = Grave(fog, tmp_path_factory.mktemp("dying") / "home", jars)
+    grave.register()
+    return grave
+
+
+def lives_on(grave: Grave, crash: Crash) -> None:
+    died = grave.live_through(crash)
+    assert died.mark == crash.at
+    told = [f"{o['kind']} {o['job_name']}: {o['error']}" for o in died.change["operations"]]
+    assert died.change["state"] == "done", told
+    assert died.left == []
+    assert died.running == crash.scenario.wanted
+    assert died.two_copies == []
+    assert (died.count.lost, died.count.stray) == (0, 0), died.count
+    assert died.recovery_s < 60
+
+
+@pytest.mark.parametrize("crash", [d for d in deaths() if d.at in QUICK], ids=str)
+def test_a_service_that_died_goes_on(grave: Grave, crash: Crash) -> None:
+    lives_on(grave, crash)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("crash", [d for d in deaths() if d.at not in QUICK], ids=str)
+def test_a_service_that_died_goes_on_at_every_point(grave: Grave, crash: Crash) -> None:
+    lives_on(grave, crash)
