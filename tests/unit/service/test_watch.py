@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -265,7 +265,7 @@ def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_aga
     change = records.store.get(key)
     assert change is not None
     records.write({key: {**change, "cause": "repair"}})
-    for _ in range(3):
+    for _ in range(2):
         watched.look()
 
     assert watched.mends == [("c", frozenset())]
