@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,16 @@ from speck.fog.sites import Fog
 from speck.fog.state import StateFile
 from tests.faults.conftest import MakeTrial
 from tests.faults.test_requests import RUN, STOP
-from tests.faults.trial import PAUSE, Flow, Trial, assert_nothing_lost, report, wait_for
+from tests.faults.trial import (
+    PAUSE,
+    RATE,
+    Flow,
+    Trial,
+    assert_nothing_lost,
+    engine_jobs,
+    report,
+    wait_for,
+)
 
 pytestmark = pytest.mark.long
 
@@ -48,6 +58,52 @@ def test_single_jvm_site_killed_ten_times(trial: Trial) -> None:
             kill_and_start(flow, ("cloud", "edge-a")[round_ % 2])
         result = flow.finish()
     report("single-JVM site killed, 10 times", "the same each time", trial, result)
+    assert_nothing_lost(trial, result)
+
+
+def test_single_jvm_site_with_ten_jobs_killed(trial: Trial) -> None:
+    """A chain of ten jobs at one site; the time until all of them run again."""
+    names = [f"{trial.name}-{number}" for number in range(10)]
+    chain = trial.chain()
+    first, last = chain["jobs"]
+    chain["jobs"] = [
+        {
+            **first,
+            "job_name": name,
+            "site": "cloud",
+            "source_site": "edge-a" if number == 0 else "cloud",
+            "source_topic": f"{trial.name}/{'in' if number == 0 else number}",
+            "sink_topic": last["sink_topic"] if number == 9 else f"{trial.name}/{number + 1}",
+        }
+        for number, name in enumerate(names)
+    ]
+    engine = trial.proxies["cloud"]["engine"].http
+
+    def all_run() -> bool:
+        up = {
+            it["name"]
+            for it in engine_jobs(engine)
+            if it["state"] == "RUNNING" and it["tasks"]["running"] == it["tasks"]["total"]
+        }
+        return up >= set(names)
+
+    with trial.flowing(rate=RATE / 5, composition=chain) as flow:
+        trial.fog.kill("cloud", "engine")
+        began = time.monotonic()
+        trial.fog.start("cloud")
+        engine_up = time.monotonic() - began
+        wait_for("ten jobs to run", all_run)
+        running = time.monotonic() - began
+        flow.recovered()
+        result = flow.finish()
+    report(
+        "single-JVM site with 10 jobs killed",
+        "all run again from their checkpoints",
+        trial,
+        result,
+        engine_up_s=round(engine_up, 1),
+        all_running_s=round(running, 1),
+    )
     assert_nothing_lost(trial, result)
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.test_requests import RUN, STOP
 from tests.faults.trial import PAUSE, Trial, assert_nothing_lost, report
 
-pytestmark = pytest.mark.long
+LONG = pytest.mark.long
 
 
 def cut(trial: Trial, site: str, seconds: float) -> None:
@@ -19,9 +19,18 @@ def cut(trial: Trial, site: str, seconds: float) -> None:
         proxy.set()
 
 
-@pytest.mark.parametrize("seconds", [5, 30, 120])
-@pytest.mark.parametrize("site", ["cloud", "edge-b"], ids=["source", "target"])
-def test_partition_in_mid_move(trial: Trial, seconds: int, site: str) -> None:
+@pytest.mark.parametrize(
+    ("site", "seconds"),
+    [
+        ("cloud", 5),
+        pytest.param("edge-b", 5, marks=LONG),
+        pytest.param("cloud", 30, marks=LONG),
+        pytest.param("edge-b", 30, marks=LONG),
+        pytest.param("cloud", 120, marks=LONG),
+        pytest.param("edge-b", 120, marks=LONG),
+    ],
+)
+def test_partition_in_mid_move(trial: Trial, site: str, seconds: int) -> None:
     with trial.flowing() as flow:
         pattern = STOP if site == "cloud" else RUN
         trap = trial.proxies[site]["engine"].trap("lose the answer", pattern)
@@ -37,6 +46,7 @@ def test_partition_in_mid_move(trial: Trial, seconds: int, site: str) -> None:
     assert_nothing_lost(trial, result)
 
 
+@LONG
 def test_flapping_in_mid_change(trial: Trial) -> None:
     """Up for 1.5 s, down for 1 s, during five moves."""
     with trial.flowing() as flow:
@@ -52,6 +62,7 @@ def test_flapping_in_mid_change(trial: Trial) -> None:
     assert_nothing_lost(trial, result)
 
 
+@LONG
 def test_slow_uplink(trial: Trial) -> None:
     """64 kbit/s between the service and an edge; the jar is there already."""
     with trial.flowing() as flow:

@@ -9,6 +9,7 @@ from tests.faults.trial import Trial, assert_nothing_lost, report
 
 RUN = r"^POST /jars/[^/]+/run"
 STOP = r"^POST /jobs/[^/]+/stop"
+LONG = pytest.mark.long
 
 
 @pytest.mark.parametrize(
@@ -16,8 +17,8 @@ STOP = r"^POST /jobs/[^/]+/stop"
     [
         ("lose the answer", RUN, "edge-b", "answer lost after a start"),
         ("drop the request", RUN, "edge-b", "request lost before a start"),
-        ("lose the answer", STOP, "cloud", "answer lost after a stop"),
-        ("drop the request", STOP, "cloud", "request lost before a stop"),
+        pytest.param("lose the answer", STOP, "cloud", "answer lost after a stop", marks=LONG),
+        pytest.param("drop the request", STOP, "cloud", "request lost before a stop", marks=LONG),
     ],
     ids=["start-answer", "start-request", "stop-answer", "stop-request"],
 )

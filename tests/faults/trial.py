@@ -204,10 +204,10 @@ class Trial:
     # -- counting -------------------------------------------------------------------------
 
     @contextmanager
-    def flowing(self, rate: float = RATE) -> Iterator[Flow]:
-        """The chain is applied and carries `rate` messages a second."""
+    def flowing(self, rate: float = RATE, composition: JsonObject | None = None) -> Iterator[Flow]:
+        """The chain (or `composition`) is applied and carries `rate` messages a second."""
         engines = {site.name: site.engine_address for site in self.fog.sites()}
-        self.apply(self.chain())
+        self.apply(composition or self.chain())
         with (
             Witness(engines) as witness,
             Checker(self.broker("cloud"), f"{self.name}/out", self.client) as end,
