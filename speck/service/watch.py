@@ -301,7 +301,9 @@ class Watch:
                 continue
             if new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
                 self._note_cause(job)
-            message = self._news(job, new)
+            now_mended = job.job_name in made.mend.get(job.scope, ())
+            left = None if now_mended else new.not_before - self._clock.monotonic()
+            message = self._news(job, new, left)
             if message is not None:
                 kind = "drift" if new.health is Health.ENDED else "job"
                 batches.append(self._event(kind, message, job))
@@ -311,8 +313,9 @@ class Watch:
         if batches:
             self._records.write(*batches)
 
-    def _news(self, job: Watched, new: JobMemory) -> str | None:
-        """What to tell of a job's health that is another than before."""
+    def _news(self, job: Watched, new: JobMemory, left_s: float | None) -> str | None:
+        """What to tell of a job's health that is another than before; it is left alone for
+        `left_s`, None: it is being mended."""
         name, cause = job.job_name, self._causes.get(job.key)
         because = f": {cause}" if cause else ""
         if new.health is Health.RUNNING:
@@ -337,9 +340,12 @@ class Watch:
                 return None
         if not job.mend:
             return f"{message}; it is left so, since its composition says drift: report"
-        wait = new.not_before - new.since
-        if new.mends > 1 and wait > 1:
-            message += f"; mending number {new.mends} waits for {wait:.0f} s"
+        if left_s is None:
+            return f"{message}; it is started again"
+        if left_s > 0:
+            return (
+                f"{message}; mended {new.mends} times by now, it is left alone for {left_s:.0f} s"
+            )
         return message
 
     def _note_cause(self, job: Watched) -> None:

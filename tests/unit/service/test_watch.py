@@ -102,7 +102,7 @@ def test_a_job_that_failed_is_mended_and_the_others_are_left(watched: Watched) -
     watched.look()
 
     assert watched.mends == [("c", frozenset({"B"}))]
-    assert watched.events("job") == ["A has failed at edge-a: no such sensor"]
+    assert watched.events("job") == ["A has failed at edge-a: no such sensor; it is started again"]
     assert watched.job("A")["state"] == "failed"
     assert watched.job("A")["error"] == "no such sensor"
 
@@ -114,7 +114,9 @@ def test_a_job_that_is_cancelled_behind_specks_back_is_drift(watched: Watched) -
     watched.look()
 
     assert watched.mends == [("c", frozenset())]
-    assert watched.events("drift") == ["A was ended at edge-a though nobody asked"]
+    assert watched.events("drift") == [
+        "A was ended at edge-a though nobody asked; it is started again"
+    ]
 
 
 def test_with_drift_report_it_is_only_told(watched: Watched) -> None:
