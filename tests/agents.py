@@ -20,6 +20,7 @@ from speck.app import create_app
 from speck.binding import Transfer, TransferProgress
 from speck.errors import TransientError
 from speck.service import Service
+from tests.memory_fog import memory_service, site_body
 
 LIMIT_S = 60.0
 JOB_ID = "ab" * 16
@@ -62,9 +63,11 @@ class _Quiet(WSGIRequestHandler):
 
 
 @contextmanager
-def answering(service: Service) -> Iterator[str]:
+def answering(service: Service, port: int = 0) -> Iterator[str]:
     """The service's own application behind a real HTTP server in this process."""
-    server = make_server("127.0.0.1", 0, create_app(service), threaded=True, request_handler=_Quiet)
+    server = make_server(
+        "127.0.0.1", port, create_app(service), threaded=True, request_handler=_Quiet
+    )
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
@@ -141,3 +144,42 @@ def carried(service: Service, wanted: Transfer, limit_s: float = LIMIT_S) -> Tra
             return progress
         pause.wait(0.01)
     raise AssertionError(f"not carried in {limit_s:g} s")
+
+
+@dataclass
+class Field:
+    """A service of edge-a and edge-b, whose agents a test starts."""
+
+    service: Service
+    url: str
+    folder: Path
+    agents: dict[str, AgentProcess] = field(default_factory=dict)
+
+    def state(self, site: str) -> Path:
+        return self.folder / site
+
+    def start(self, site: str, *options: str) -> AgentProcess:
+        self.agents[site] = AgentProcess(site, self.url, self.state(site), options)
+        return self.agents[site]
+
+    def start_both(self, *, direct: bool = True) -> None:
+        self.start("edge-a")
+        self.start("edge-b", *(["--listen", "127.7.7.2:0"] if direct else []))
+        self.heard("edge-a", "edge-b")
+
+    def heard(self, *sites: str) -> None:
+        heard(self.service, *sites)
+
+
+@contextmanager
+def fields(folder: Path) -> Iterator[Field]:
+    """Ends the agents that were started."""
+    alone = [{**site_body(name), "labels": {}} for name in ("edge-a", "edge-b")]
+    with memory_service(folder, alone) as service, answering(service) as url:
+        made = Field(service, url, folder / "states")
+        made.folder.mkdir()
+        try:
+            yield made
+        finally:
+            for agent in made.agents.values():
+                agent.kill()

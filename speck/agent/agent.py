@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from speck.errors import PermanentError, SpeckError, UnreachableError
 
 _POLL_S = 25.0
 _AT_ONCE = 8
+_FULL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +63,17 @@ class Agent:
 
     def run(self) -> None:
         """Serve until `stop`. Raises PermanentError when it cannot begin."""
+        listen = self._settings.listen
+        if listen and listen[0] in ("0.0.0.0", "::") and not self._settings.advertise:
+            raise PermanentError(
+                f"cannot tell other agents to come to {listen[0]}: give --advertise with the"
+                f" address of this machine, e.g. http://192.168.1.10:{listen[1]}"
+            )
         self._folder.root.mkdir(parents=True, exist_ok=True)
         self._token()
         self._work.inbox.clear_old()
-        if self._settings.listen is not None:
-            self.listener = Listener(*self._settings.listen, self._work.inbox)
+        if listen is not None:
+            self.listener = Listener(*listen, self._work.inbox)
         beats = threading.Thread(target=self._beat_for_ever, name="beats", daemon=True)
         beats.start()
         try:
@@ -95,8 +102,9 @@ class Agent:
                 continue
             if status == 200:
                 self._say(f"{self._settings.site} is served at {self._settings.service}")
-                self._take(answer.get("bids", []))
-                pause = float(answer.get("again", 0.0))
+                begun_all = self._take(answer.get("bids", []))
+                # what we know of is not told again; what we cannot begin yet would be, at once
+                pause = max(float(answer.get("again", 0.0)), 0.0 if begun_all else _FULL_S)
             else:
                 self._say(
                     f"cannot ask {self._settings.service} what to do:"
@@ -105,25 +113,29 @@ class Agent:
 
     def _poll(self, caller: Caller) -> tuple[int, Json]:
         with self._lock:
-            known = ",".join(self._doing)
+            known = ",".join(
+                identity for identity, given_up in self._doing.items() if not given_up.is_set()
+            )
         path = f"/sites/{self._settings.site}/bids?wait={_POLL_S:.0f}"
         if known:
             path += f"&known={known}"
         return caller.json("GET", path, timeout_s=_POLL_S + 15)
 
-    def _take(self, bids: list[Json]) -> None:
-        """Begin what is new, give up what is not there any more."""
+    def _take(self, bids: list[Json]) -> bool:
+        """Begin what is new, give up what is not there any more; false when some must wait."""
         wanted = {str(bid["id"]): bid for bid in bids}
         with self._lock:
             for identity, given_up in self._doing.items():
                 if identity not in wanted:
                     given_up.set()
             fresh = [bid for identity, bid in wanted.items() if identity not in self._doing]
-            for bid in fresh[: max(0, _AT_ONCE - len(self._doing))]:
+            room = max(0, _AT_ONCE - len(self._doing))
+            for bid in fresh[:room]:
                 given_up = self._doing[str(bid["id"])] = threading.Event()
                 threading.Thread(
                     target=self._do, args=(bid, given_up), name=str(bid["id"]), daemon=True
                 ).start()
+            return len(fresh) <= room
 
     def _do(self, bid: Json, given_up: threading.Event) -> None:
         caller = self._caller()
@@ -172,7 +184,7 @@ class Agent:
             "listen": self._advertised(),
             "free_bytes": self._folder.free_bytes(),
             "load": round(os.getloadavg()[0], 2),
-            "versions": {"agent": version("speck"), "python": sys.version.split()[0]},
+            "versions": {"agent": _version(), "python": sys.version.split()[0]},
             "run": self._run_id,
         }
         overview = self._overview()
@@ -243,3 +255,10 @@ class Agent:
         if message != self._said:
             self._said = message
             print(time.strftime("%H:%M:%S"), message, file=sys.stderr, flush=True)
+
+
+def _version() -> str | None:
+    try:
+        return version("speck")
+    except PackageNotFoundError:  # installed as plain files, see docker/systemd
+        return None

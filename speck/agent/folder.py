@@ -24,7 +24,8 @@ _ROOMS = ("checkpoints", "savepoints", CARRIED)
 _SAVEPOINTS_DEEP = 4
 _MAGIC = 0x4960672D
 _HEAD = struct.Struct(">iiq")
-_ELSEWHERE = re.compile(rb"[ -~]+/(?:shared|taskowned)/[ -~]+")
+_ELSEWHERE = re.compile(rb"/[ -~]*/[0-9a-f]{32}/(?:shared|taskowned)/[0-9a-f-]{36}")
+"""How `_metadata` names a file outside its own folder; those inside are named relative to it."""
 
 
 class StateMissingError(PermanentError):

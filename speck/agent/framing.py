@@ -34,6 +34,7 @@ class Stream:
 
     def __init__(self, files: Files):
         self._files = files
+        self._at = 0
         self.size = _size(files)
         self._seek(0)
 
@@ -44,6 +45,7 @@ class Stream:
         """
         if offset != self._at:
             self._seek(offset)
+        self._at = -1  # should a file be gone: the next read begins anew
         while len(self._left) < most:
             block = next(self._blocks, None)
             if block is None:
@@ -51,7 +53,7 @@ class Stream:
             self._left += block
         piece = bytes(self._left[:most])
         del self._left[:most]
-        self._at += len(piece)
+        self._at = offset + len(piece)
         return piece
 
     def _seek(self, offset: int) -> None:
@@ -158,7 +160,7 @@ class _Reader:
             fields = json.loads(raw)
         except ValueError as error:
             raise CorruptError("cannot read what arrived: a line is damaged") from error
-        if not isinstance(fields, dict):
+        if not isinstance(fields, dict) or not raw.endswith(b"\n"):
             raise CorruptError("cannot read what arrived: a line is damaged")
         if hashed:
             self.whole.update(raw)

@@ -42,7 +42,7 @@ class Work:
         self.inbox = Inbox(folder)
 
     def do(self, bid: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
-        """The answer to a bid; never raises a SpeckError, OSError or KeyError."""
+        """The answer to a bid; never raises an Exception."""
         try:
             kind = {
                 "list": self._list,
@@ -59,8 +59,8 @@ class Work:
         except SpeckError as error:
             again = isinstance(error, TransientError | CorruptError)
             return {"state": "failed", "error": str(error), "again": again}
-        except (OSError, KeyError) as error:
-            return {"state": "failed", "error": f"cannot {bid.get('kind')}: {error}", "again": True}
+        except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+            return {"state": "failed", "error": f"cannot {bid['kind']}: {error!r}", "again": True}
 
     def _list(self, bid: Mapping[str, Any], _: Tell, __: threading.Event) -> Json:
         engine_job_id = bid["engine_job_id"]

@@ -60,14 +60,26 @@ class Agents:
     means storage that both read. Without it the site's agent tells its folder.
     """
 
-    def __init__(self, records: Records, sites: Callable[[], Mapping[str, Site]], clock: Clock):
+    def __init__(
+        self,
+        records: Records,
+        sites: Callable[[], Mapping[str, Site]],
+        clock: Clock,
+        engine_folder: Callable[[str], str | None] = lambda site: None,
+    ):
+        """`engine_folder` asks a site's engine for the URI of its checkpoints; None: it does
+        not tell."""
         self._records = records
         self._sites = sites
+        self._engine_folder = engine_folder
         self._clock = clock
         self.bids = Bids(clock)
+        self.silent_s = SILENT_S
+        """An agent that was not heard for so long is taken for away."""
         self._lock = threading.RLock()
         self._beats: dict[str, JsonObject] = {}
         self._stored: dict[str, float] = {}
+        self._agreed: dict[str, str] = {}
         self._carriages: OrderedDict[str, _Carriage] = OrderedDict()
 
     # --- what agents tell ------------------------------------------------------------------
@@ -102,11 +114,16 @@ class Agents:
         self._drop_unwanted()
         return self.bids.open(site, known, wait_s, stopping)
 
+    def beat(self, site: str) -> JsonObject:
+        """What a site's agent told last of the site; empty when it has none."""
+        return dict(self._beat(site).get("body", {}))
+
     def forget(self, site: str) -> None:
         """The site is removed."""
         with self._lock:
             self._beats.pop(site, None)
             self._stored.pop(site, None)
+            self._agreed.pop(site, None)
         self.bids.forget(site)
 
     # --- StateKeeper -----------------------------------------------------------------------
@@ -130,8 +147,12 @@ class Agents:
         return uris[0] is not None and uris[0] == uris[1]
 
     def newest(self, site: str, engine_job_id: str) -> CheckpointInfo | None:
-        """Found by listing. Raises UnreachableError, PermanentError without an agent."""
-        answer = self._ask(self._lister(site), "list", {"engine_job_id": engine_job_id})
+        """Found by listing. Raises UnreachableError; PermanentError without an agent, or with
+        one that looks elsewhere than the engine writes: it would say that there is none."""
+        lister = self._lister(site)
+        self._refuse_silent(lister)
+        self._refuse_elsewhere(site, lister)
+        answer = self._ask(lister, "list", {"engine_job_id": engine_job_id})
         states = answer["states"]
         return _checkpoint(states[0]) if states else None
 
@@ -354,9 +375,28 @@ class Agents:
                 " storage the same label state_uri"
             )
         silent = self.bids.silent_s(site)
-        if silent is None or silent > SILENT_S:
+        if silent is None or silent > self.silent_s:
             since = self._beat(site)["at"]
             raise UnreachableError(f"cannot reach the agent of {site}: last heard at {since}")
+
+    def _refuse_elsewhere(self, site: str, lister: str) -> None:
+        """The engine is asked once for each folder that the agent tells."""
+        told = str(self._beat(lister)["body"].get("state_folder"))
+        if self._agreed.get(site) == told:
+            return
+        try:
+            folder = self._engine_folder(site)
+        except TransientError as error:
+            raise UnreachableError(
+                f"cannot tell whether the agent of {lister} looks where the engine of {site}"
+                f" keeps its checkpoints: {error}"
+            ) from error
+        if folder is not None and not _below(folder, told):
+            raise PermanentError(
+                f"cannot list states of {site}: its agent looks below {told}, but the engine keeps"
+                f" its checkpoints in {folder}; start the agent with the right --state-folder"
+            )
+        self._agreed[site] = told
 
     def _site(self, name: str) -> Site:
         site = self._sites().get(name)
@@ -389,7 +429,7 @@ class Agents:
 
     def _silence(self, name: str, beat: Mapping[str, Any]) -> list[Finding]:
         silent = self.bids.silent_s(name)
-        if silent is not None and silent <= SILENT_S:
+        if silent is not None and silent <= self.silent_s:
             return []
         return [
             Finding(

@@ -41,7 +41,12 @@ class Service:
         config.home.mkdir(parents=True, exist_ok=True)
         self.records = Records.at(config.store, self.clock)
         self.connections = Connections(self.records.sites, config.credentials, config.timeout_s)
-        self.agents = Agents(self.records, self.records.sites, self.clock)
+        self.agents = Agents(
+            self.records,
+            self.records.sites,
+            self.clock,
+            lambda site: self.connections.engine(site).checkpoint_folder(),
+        )
         self.keeper: StateKeeper = keeper or self.agents
         self.artifacts = Artifacts(config, self.records, self.clock)
         self.changes = Changes(

@@ -2,55 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import requests
 
-from speck.service import Service
-from tests.agents import (
-    AgentProcess,
-    answering,
-    carried,
-    heard,
-    large,
-    transfer,
-    write_state,
-)
-from tests.memory_fog import memory_service, site_body
-
-
-@dataclass
-class Field:
-    """A service of edge-a and edge-b, whose agents a test starts."""
-
-    service: Service
-    url: str
-    folder: Path
-    agents: dict[str, AgentProcess] = field(default_factory=dict)
-
-    def state(self, site: str) -> Path:
-        return self.folder / site
-
-    def start(self, site: str, *options: str) -> AgentProcess:
-        self.agents[site] = AgentProcess(site, self.url, self.state(site), options)
-        return self.agents[site]
-
-    def start_both(self, *, direct: bool = True) -> None:
-        self.start("edge-a")
-        self.start("edge-b", *(["--listen", "127.7.7.2:0"] if direct else []))
-        heard(self.service, "edge-a", "edge-b")
+from speck.agent.web import Caller
+from speck.fog.service import serving
+from tests.agents import Field, carried, fields, large, transfer, wait_until, write_state
+from tests.memory_fog import site_body
 
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Iterator[Field]:
-    alone = [{**site_body(name), "labels": {}} for name in ("edge-a", "edge-b")]
-    with memory_service(tmp_path, alone) as service, answering(service) as url:
-        made = Field(service, url, tmp_path / "states")
+    with fields(tmp_path) as made:
         yield made
-        for agent in made.agents.values():
-            agent.kill()
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "relayed"])
@@ -68,3 +36,34 @@ def test_a_state_travels(sites: Field, direct: bool) -> None:
     assert list((sites.state("edge-b") / "carried/.arriving").iterdir()) == []
     (event,) = [e for e in sites.service.records.events() if "carried" in e["message"]]
     assert ("(direct)" if direct else "(relayed)") in event["message"]
+
+
+def test_a_hundred_agents_that_wait_leave_threads_for_others(tmp_path: Path) -> None:
+    """Over the real server; each waits as long as it is let."""
+    answers: list[int] = []
+    ended = threading.Event()
+    names = [f"edge-{number}" for number in range(100)]
+
+    def poll(url: str, name: str) -> None:
+        caller = Caller(url, lambda: None)
+        while not ended.is_set():
+            status, answer = caller.json("GET", f"/sites/{name}/bids?wait=25", timeout_s=60)
+            answers.append(status)
+            ended.wait(float(answer["again"]))
+        caller.close()
+
+    with serving(tmp_path / "home", []) as served:
+        for name in names:
+            body = {**site_body(name), "labels": {}}
+            assert requests.post(f"{served.url}/sites", json=body, timeout=30).status_code == 201
+        threads = [
+            threading.Thread(target=poll, args=(served.url, name), daemon=True) for name in names
+        ]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(answers) > 300, "agents that were sent away and came again")
+        for _ in range(20):
+            for path in ("/livez", "/readyz", "/jobs"):
+                assert requests.get(served.url + path, timeout=5).status_code == 200
+        assert set(answers) == {200}
+        ended.set()
