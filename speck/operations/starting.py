@@ -55,8 +55,9 @@ def _submit(
         with suppress(DuplicateJobError):  # an earlier try of this start arrived: adopt it
             context.connections.engine(operation.site).submit(submission)
     except EngineRefusedError:
-        note_if_void(context, deployed)
-        raise
+        if not _runs(context, deployed):
+            note_if_void(context, deployed)
+            raise
     # From now on that the engine does not know the id says that it has forgotten it.
     deployed = replace(deployed, accepted=True)
     context.records.write(context.records.put_deployed(context.scope, deployed))
@@ -145,12 +146,21 @@ def _confirmed(context: Context, deployed: Deployed) -> Done:
     return Done(stored, drop if gone else None)
 
 
+def _runs(context: Context, deployed: Deployed) -> bool:
+    """Whether a refused start is one that arrived before, when its answer was lost."""
+    state = context.connections.engine(deployed.job.site).status(deployed.engine_job_id)
+    return state is not None and not state.terminal
+
+
 def note_if_void(context: Context, deployed: Deployed) -> Deployed:
     """Remember that an incarnation which was refused, or has ended, left no state of its
     own: the one before it has the newest. In doubt nothing is noted."""
     engine = context.connections.engine(deployed.job.site)
     with suppress(SpeckError):
-        if engine.status(deployed.engine_job_id) is not None:
+        state = engine.status(deployed.engine_job_id)
+        if state is not None and not state.terminal:
+            return deployed
+        if state is not None:
             found = engine.newest_state(deployed.engine_job_id)
             if found is not None and found.path != deployed.restored:
                 return deployed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from binders.memory import World
-from speck.errors import EngineRefusedError
+from speck.errors import EngineRefusedError, UnreachableError
 from speck.model import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
@@ -316,3 +316,15 @@ def test_messages_wait_for_what_came_back(service: Service) -> None:
     World.current().pump()
     assert [m.payload for m in broker("edge-a").published["A-out"]] == [b"1", b"2"]
     assert not any(broker("edge-a").unread["A-out"])
+
+
+def test_a_refusal_of_a_start_that_arrived_before_is_no_word_that_it_does_not_run(
+    service: Service,
+) -> None:
+    """Its answer was lost; sent again, its `main` fails before the engine knows the id again."""
+    apply(service, at("edge-a"))
+    feed(b"1")
+    engine("cloud").refuse("submit", 1, UnreachableError("cannot reach cloud"), after=True)
+    engine("cloud").refuse("submit", 1, EngineRefusedError("cannot start A: main failed"))
+    apply(service, at("cloud"))
+    assert list(running()) == ["cloud"]
