@@ -14,6 +14,7 @@ from flask_smorest import Api
 
 from speck.api import (
     access,
+    agents,
     artifacts,
     changes,
     compositions,
@@ -29,7 +30,7 @@ from speck.api.metrics import Metrics
 from speck.api.shapes import ProblemShape
 from speck.service import Service
 
-ROUTES = (sites, jobs, compositions, changes, artifacts, events, tokens, system)
+ROUTES = (sites, agents, jobs, compositions, changes, artifacts, events, tokens, system)
 
 _access_log = logging.getLogger("speck.access")
 _QUIET = ("/livez", "/readyz", "/metrics")

@@ -56,22 +56,27 @@ class SavepointProgress:
     """Where a savepoint (alone or with a stop) stands.
 
     `location` is set once it is complete; `failure` once it has failed. Both may be set:
-    the savepoint is good, but the job failed while stopping.
+    the savepoint is good, but the job failed while stopping. Until it is done `acknowledged`
+    of `total` subtasks have given their part, where the engine tells.
     """
 
     done: bool
     location: str | None = None
     failure: str | None = None
+    acknowledged: int | None = None
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobException:
-    """One failure of a job in the engine's own words; `at_ms` is Unix milliseconds."""
+    """One failure of a job in the engine's own words; `at_ms` is Unix milliseconds, `reason`
+    the one line of `trace` that says most."""
 
     at_ms: int
     name: str
     trace: str
     task: str | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +190,9 @@ class StreamEngine(Protocol):
     def check(self) -> list[Finding]:
         """Settings that would lose data or starve jobs."""
 
+    def checkpoint_folder(self) -> str | None:
+        """The URI of the folder of its checkpoints; None when it has none, or does not tell."""
+
     def close(self) -> None:
         """Give back connections."""
 
@@ -208,6 +216,9 @@ class MessageBroker(Protocol):
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
         """End the reader's session; what it still holds is gone. With `last_reader` the
         link is announced as having none."""
+
+    def announce(self, topic: str, *, readers: bool) -> None:
+        """Tell sinks (retained, `speck/readers/<topic>`) whether the link has readers."""
 
     def view(self) -> BrokerView:
         """All readers' taken and all sinks' sent numbers."""

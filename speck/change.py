@@ -57,7 +57,8 @@ class Cause(StrEnum):
 
 @dataclass(slots=True)
 class OperationRecord:
-    """How one step went. Times are RFC 3339; `attempts` counts calls, retries included."""
+    """How one step went. Times are RFC 3339; `attempts` counts calls, retries included;
+    `progress` says how far one is that takes its time."""
 
     step: Step
     state: OperationState = OperationState.PENDING
@@ -65,6 +66,7 @@ class OperationRecord:
     ended: str | None = None
     attempts: int = 0
     error: str | None = None
+    progress: str | None = None
 
     def to_json(self) -> JsonObject:
         return {
@@ -74,6 +76,7 @@ class OperationRecord:
             "ended": self.ended,
             "attempts": self.attempts,
             "error": self.error,
+            **({"progress": self.progress} if self.progress else {}),
         }
 
 
@@ -128,6 +131,18 @@ class Change:
         self.operations = [OperationRecord(step) for step in self.plan.steps]
 
     @property
+    def stopped(self) -> frozenset[str]:
+        """Jobs that were stopped before it is planned anew, and not started since."""
+        asked = (o for o in self.earlier if o["attempts"])
+        stopped: set[str] = set()
+        for operation in asked:
+            if operation["kind"] in ("stop", "cancel"):
+                stopped.add(operation["job_name"])
+            elif operation["kind"] in ("start", "return") and operation["state"] == "done":
+                stopped.discard(operation["job_name"])
+        return frozenset(stopped)
+
+    @property
     def composition(self) -> str | None:
         return self.plan.composition
 
@@ -173,6 +188,7 @@ def step_to_json(step: Step) -> JsonObject:
         "site": step.operation.site,
         "after": list(step.after),
         "reason": step.reason,
+        **({"only_if_failed": step.only_if_failed} if step.only_if_failed else {}),
     }
 
 

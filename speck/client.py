@@ -142,12 +142,20 @@ class Client:
         found: list[JsonObject] = answer["revisions"]
         return found
 
-    def preview(self, text: bytes, content_type: str, *, adopt: bool = False) -> JsonObject:
+    def preview(
+        self,
+        text: bytes,
+        content_type: str,
+        *,
+        adopt: bool = False,
+        drain: bool = True,
+        force: bool = False,
+    ) -> JsonObject:
         """What applying the document would do: `{revision, plan, warnings}`."""
         return self._json(
             "POST",
             "/compositions",
-            query={"dry_run": True, "adopt": adopt},
+            query={"dry_run": True, "adopt": adopt, "drain": drain, "force": force},
             data=text,
             headers={"Content-Type": content_type},
         )
@@ -160,11 +168,14 @@ class Client:
         revision: int,
         key: str,
         adopt: bool = False,
+        drain: bool = True,
+        force: bool = False,
     ) -> JsonObject:
         """Make the document the desired state; `{change, composition, revision, plan}`.
 
         `revision` is the one that the user has seen (0: none yet); `key` makes it safe to send
-        again after a lost answer, which is done here.
+        again after a lost answer, which is done here. Without `drain` what is queued on links
+        whose readers leave is abandoned; `force` lets more than half of the jobs be removed.
         """
         headers = {
             "Content-Type": content_type,
@@ -174,21 +185,29 @@ class Client:
         return self._json(
             "POST",
             "/compositions",
-            query={"adopt": adopt},
+            query={"adopt": adopt, "drain": drain, "force": force},
             data=text,
             headers=headers,
             again=True,
         )
 
     def rollback(
-        self, name: str, to: int, *, dry_run: bool = False, revision: int = 0, key: str = ""
+        self,
+        name: str,
+        to: int,
+        *,
+        dry_run: bool = False,
+        revision: int = 0,
+        key: str = "",
+        drain: bool = True,
+        force: bool = False,
     ) -> JsonObject:
         """Apply revision `to` as a new one; see `apply`."""
         headers = {} if dry_run else {"If-Match": f'"{revision}"', "Idempotency-Key": key}
         return self._json(
             "POST",
             f"/compositions/{_part(name)}/rollback",
-            query={"dry_run": dry_run},
+            query={"dry_run": dry_run, "drain": drain, "force": force},
             json={"revision": to},
             headers=headers,
             again=not dry_run,

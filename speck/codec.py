@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
-from speck.inventory import Deployed, Session
+from speck.inventory import Carried, Deployed, Left, Session
 from speck.model import (
     Broker,
     Delivery,
@@ -53,7 +53,11 @@ def deployed_to_json(deployed: Deployed) -> JsonObject:
         "base": deployed_to_json(deployed.base) if deployed.base else None,
         "accepted": deployed.accepted,
         "void": deployed.void,
+        "stopping": deployed.stopping,
         "former_sinks": list(deployed.former_sinks),
+        "restored": deployed.restored,
+        "carried": list(astuple(deployed.carried)) if deployed.carried else None,
+        "left": [list(astuple(left)) for left in deployed.left],
     }
     return {
         "job": job_to_json(deployed.job),
@@ -75,7 +79,11 @@ def deployed_from_json(data: JsonObject) -> Deployed:
         base=deployed_from_json(data["base"]) if data.get("base") else None,
         accepted=data.get("accepted", False),
         void=data.get("void", False),
+        stopping=data.get("stopping", False),
         former_sinks=tuple(data.get("former_sinks", ())),
+        restored=data.get("restored"),
+        carried=Carried(*data["carried"]) if data.get("carried") else None,
+        left=tuple(Left(*left) for left in data.get("left", ())),
     )
 
 

@@ -13,15 +13,17 @@ class Config:
     """Where speck keeps its things and how it listens.
 
     `home` holds store/, artifacts/ and credentials/; `jar_folders` are the only folders that
-    a `job_path` may lie in; `timeout_s` bounds each call to an engine or broker.
+    a `job_path` may lie in; `timeout_s` bounds each call to an engine or broker; all sites are
+    looked at every `watch_s` seconds (0: never, and nothing is mended).
     """
 
     home: Path
     host: str = "127.0.0.1"
     port: int = 8080
     jar_folders: tuple[Path, ...] = ()
-    threads: int = 16
+    threads: int = 32
     timeout_s: float = 10.0
+    watch_s: float = 5.0
     max_body: int = 8 * 1024 * 1024
     max_artifact: int = 512 * 1024 * 1024
 
@@ -45,7 +47,7 @@ class Config:
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
-        SPECK_THREADS, SPECK_TIMEOUT. Raises ValueError naming the variable."""
+        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S. Raises ValueError naming the variable."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
         try:
@@ -54,10 +56,11 @@ class Config:
                 host=env.get("SPECK_HOST", "127.0.0.1"),
                 port=int(env.get("SPECK_PORT", "8080")),
                 jar_folders=jars,
-                threads=int(env.get("SPECK_THREADS", "16")),
+                threads=int(env.get("SPECK_THREADS", "32")),
                 timeout_s=float(env.get("SPECK_TIMEOUT", "10")),
+                watch_s=float(env.get("SPECK_WATCH_S", "5")),
             )
         except ValueError as error:
             raise ValueError(
-                f"cannot read SPECK_PORT, SPECK_THREADS or SPECK_TIMEOUT: {error}"
+                f"cannot read SPECK_PORT, SPECK_THREADS, SPECK_TIMEOUT or SPECK_WATCH_S: {error}"
             ) from error

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from speck import crash
 from speck.binding import MessageBroker, StreamEngine, Target, open_broker, open_engine
 from speck.errors import NotFoundError, PermanentError
 from speck.model import Site
@@ -42,7 +43,7 @@ class Connections:
             if key not in self._engines:
                 target = Target(spe.address, timeout_s=self._timeout_s)
                 self._engines[key] = open_engine(spe.kind, target)
-            return self._engines[key]
+            return crash.watched(self._engines[key])
 
     def broker(self, site: str) -> MessageBroker:
         """The broker of a site. Raises PermanentError when its credentials are missing."""
@@ -54,7 +55,7 @@ class Connections:
                     broker.address, self._credentials_file(broker.credentials), self._timeout_s
                 )
                 self._brokers[key] = open_broker(broker.kind, target)
-            return self._brokers[key]
+            return crash.watched(self._brokers[key])
 
     def _credentials_file(self, name: str | None) -> Path | None:
         if name is None:

@@ -18,13 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+from speck import crash
 from speck.change import Change, ChangeState, OperationRecord, OperationState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
 from speck.observed import EngineJob
 from speck.operations import Done, Operations, Outcome, Waiting
-from speck.plan import Operation
+from speck.plan import Operation, Return
 from speck.records import Batch, Records
 from speck.turns import Turns
 
@@ -103,6 +104,7 @@ class Execution:
     _tick: itertools.count[int] = field(default_factory=itertools.count)
     _failing: dict[int, tuple[float, float]] = field(default_factory=dict)
     _tries: Counter[int] = field(default_factory=Counter)
+    _begun: dict[int, float] = field(default_factory=dict)
     _states: Counter[OperationState] = field(default_factory=Counter)
     _succeeded: list[tuple[OperationRecord, Done]] = field(default_factory=list)
     failure: SpeckError | None = None
@@ -170,7 +172,8 @@ class Execution:
                 message = self._inbox.get_nowait()
             except queue.Empty:
                 break
-        self._store_successes()
+        for tidy_up in self._store_successes():
+            pool.submit(tidy_up)
         return True
 
     def _pause(self, now: float) -> float:
@@ -206,7 +209,10 @@ class Execution:
         for site, ready in self._ready.items():
             while ready and self._turns.take(site, self):
                 tasks.append(ready.popleft())
-        begun = [self._begin(self._by_id[task.step_id]) for task in tasks if task.finish is None]
+        new = [self._by_id[task.step_id] for task in tasks if task.finish is None]
+        for record in new:
+            crash.reached(crash.BEFORE_INTENT, record.step.operation.kind)
+        begun = [self._begin(record) for record in new]
         if begun:
             self.records.write(self.records.put_operations(self.change.id, begun))
             self.on_progress()
@@ -215,6 +221,7 @@ class Execution:
 
     def _begin(self, record: OperationRecord) -> OperationRecord:
         record.attempts += 1
+        self._begun.setdefault(record.step.id, self.clock.monotonic())
         if record.started is None:
             record.started = rfc3339(self.clock.now())
         if record.state is not OperationState.BLOCKED:
@@ -228,7 +235,11 @@ class Execution:
 
         def work() -> None:
             try:
-                self._inbox.put(_Result(task.step_id, action(), None))
+                with crash.carrying_out(operation.kind):
+                    outcome = action()
+                    if task.finish is None:
+                        crash.reached(crash.AFTER_ANSWER)
+                self._inbox.put(_Result(task.step_id, outcome, None))
             except BaseException as error:  # the loop decides by type
                 self._inbox.put(_Result(task.step_id, None, error))
 
@@ -269,6 +280,7 @@ class Execution:
                 self._looked[site] = now
                 self._patience[site] = self.bounds.poll_s
             self._waits[step_id] = _Wait(message.outcome, limit)
+            self._by_id[step_id].progress = message.outcome.progress
             self._unblock(step_id)
         elif message.outcome is not None:
             self._succeed(step_id, message.outcome)
@@ -305,37 +317,70 @@ class Execution:
             return False
         self._set(record, OperationState.RUNNING)
         record.error = None
+        operation = record.step.operation
+        self.records.write(
+            self.records.put_operations(self.change.id, [record]),
+            self._event(operation, f"goes on: {operation.site} answers again"),
+        )
         return True
 
     def _succeed(self, step_id: int, done: Done) -> None:
         record = self._by_id[step_id]
         self._set(record, OperationState.DONE)
         record.ended = rfc3339(self.clock.now())
-        record.error = None
+        record.error = record.progress = None
         self._succeeded.append((record, done))
 
-    def _store_successes(self) -> None:
-        """Store what has succeeded since the last time in one write, then let dependents go."""
+    def _store_successes(self) -> list[Callable[[], None]]:
+        """Store what has succeeded since the last time in one write, then let dependents go.
+        Gives what may be tidied up now."""
         if not self._succeeded:
-            return
+            return []
         succeeded, self._succeeded = self._succeeded, []
+        for record, _ in succeeded:
+            crash.reached(crash.BEFORE_OUTCOME, record.step.operation.kind)
+        over = [record for record, _ in succeeded]
+        over += [spared for record in over for spared in self._spared_by(record)]
         self.records.write(
             *(done.store for _, done in succeeded),
-            self.records.put_operations(self.change.id, [record for record, _ in succeeded]),
-            *(self._event(record.step.operation, "done") for record, _ in succeeded),
+            self.records.put_operations(self.change.id, over),
+            *(
+                self._event(record.step.operation, f"done in {self._seconds(record):.1f} s")
+                for record, _ in succeeded
+            ),
         )
+        for record, _ in succeeded:
+            crash.reached(crash.AFTER_OUTCOME, record.step.operation.kind)
         for record, _ in succeeded:
             for dependent in self._dependents.get(record.step.id, []):
                 self._count_down(dependent)
         self.on_progress()
+        return [done.afterwards for _, done in succeeded if done.afterwards]
+
+    def _spared_by(self, succeeded: OperationRecord) -> list[OperationRecord]:
+        """Steps that were only for the case that this one fails."""
+        spared = []
+        for dependent in self._dependents.get(succeeded.step.id, []):
+            record = self._by_id[dependent]
+            if record.step.only_if_failed == succeeded.step.id:
+                self._set(record, OperationState.SKIPPED)
+                record.ended = succeeded.ended
+                spared.append(record)
+        return spared
 
     def _count_down(self, step_id: int) -> None:
         """One more of the steps before it is over; it goes once none is left."""
         self._missing[step_id] -= 1
-        if self._missing[step_id] == 0:
+        pending = self._by_id[step_id].state is OperationState.PENDING
+        if self._missing[step_id] == 0 and pending:
             self._enqueue(step_id)
 
-    def _event(self, operation: Operation, what: str | None) -> Batch:
+    def _seconds(self, record: OperationRecord) -> float:
+        """Since its first call of this run, waiting included."""
+        now = self.clock.monotonic()
+        return now - self._begun.get(record.step.id, now)
+
+    def _event(self, operation: Operation, what: str) -> Batch:
         return self.records.event(
             "operation",
             f"{operation}: {what}",
@@ -357,6 +402,7 @@ class Execution:
             else:
                 self._unblock(step_id)
                 record.error = str(error)
+                self._note_retry(record)
             self._retry(step_id)
         else:
             if isinstance(error, SpeckError):
@@ -379,6 +425,15 @@ class Execution:
         self._failing[step_id] = (first, now)
         return now - first < self.bounds.retry_for_s
 
+    def _note_retry(self, record: OperationRecord) -> None:
+        """Tell of the first only: how many there were is in the operation's `attempts`."""
+        if self._tries[record.step.id] == 0:
+            what = f"tried again: {record.error}"
+            self.records.write(
+                self.records.put_operations(self.change.id, [record]),
+                self._event(record.step.operation, what),
+            )
+
     def _retry(self, step_id: int) -> None:
         pause = self.bounds.retry_first_s * 2.0 ** min(self._tries[step_id], 10)
         self._tries[step_id] += 1
@@ -392,7 +447,8 @@ class Execution:
         skipped = self._skip_dependents(record) if state is OperationState.FAILED else []
         self.records.write(
             self.records.put_operations(self.change.id, [record, *skipped]),
-            self._event(record.step.operation, record.error),
+            self._event(record.step.operation, f"{state}: {record.error}"),
+            *(self._event(r.step.operation, f"skipped: {r.error}") for r in skipped),
         )
         self.on_progress()
 
@@ -417,7 +473,10 @@ class Execution:
         record = self._by_id[step_id]
         if record.state is not OperationState.BLOCKED:
             self._set(record, OperationState.BLOCKED)
-            self.records.write(self.records.put_operations(self.change.id, [record]))
+            self.records.write(
+                self.records.put_operations(self.change.id, [record]),
+                self._event(record.step.operation, f"blocked: {record.error}"),
+            )
 
     def _note_blocked(self) -> None:
         """The change is `blocked` while nothing but unreachable sites keeps it from its end."""
@@ -459,15 +518,22 @@ class Execution:
             return self.change.state  # halted
         if self._states[OperationState.FAILED]:
             self.change.state = ChangeState.FAILED
-            self.change.error = next(
-                r.error for r in self._by_id.values() if r.state is OperationState.FAILED
-            )
+            error = next(r.error for r in self._by_id.values() if r.state is OperationState.FAILED)
+            self.change.error = "; ".join([str(error), *self._came_back()])
         elif self._states[OperationState.CANCELLED]:
             self.change.state = ChangeState.CANCELLED
         else:
             self.change.state = ChangeState.DONE
         self.change.ended = rfc3339(self.clock.now())
         return self.change.state
+
+    def _came_back(self) -> list[str]:
+        done = (r.step.operation for r in self._by_id.values() if r.state is OperationState.DONE)
+        return [
+            f"{back.job_name} came back as attempt {back.attempt} on {back.site}"
+            for back in done
+            if isinstance(back, Return)
+        ]
 
 
 def _overdue(waiting: Waiting) -> str:

@@ -9,6 +9,24 @@ from speck.model import Job, Link
 
 
 @dataclass(frozen=True, slots=True)
+class Carried:
+    """A copy of an incarnation's state at another site: made of `origin`, it lies at `location`."""
+
+    origin: str
+    site: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """State at a site that attempt `attempt` was started from: it goes once newer is there."""
+
+    site: str
+    path: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Deployed:
     """The newest incarnation of a job.
 
@@ -19,9 +37,15 @@ class Deployed:
     its state (None: cancelled, or stateless). `void`: it has left no state and never will,
     since the engine refused its id, or it was burnt, or ended before its first checkpoint.
 
+    `stopping`: a stop with a savepoint was asked for, once and for all.
+
     `former_sinks` are the client ids, oldest first, under which earlier incarnations told the
     last number that they sent over the same sink link: the id changes with the job's source,
     and what was sent under an old one may still wait for a slow reader.
+
+    `restored` is the state that it was started with, as its engine names it: still its newest
+    until it completes a checkpoint. `carried` is a copy of its state at a site that cannot read
+    the site's own storage. `left` are states that it and those before it were started from.
     """
 
     job: Job
@@ -33,7 +57,11 @@ class Deployed:
     base: Deployed | None = None
     accepted: bool = False
     void: bool = False
+    stopping: bool = False
     former_sinks: tuple[str, ...] = ()
+    restored: str | None = None
+    carried: Carried | None = None
+    left: tuple[Left, ...] = ()
 
     @property
     def may_arrive(self) -> bool:

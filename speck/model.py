@@ -41,6 +41,13 @@ class Upgrade(StrEnum):
     STATELESS = "stateless"
 
 
+class Drift(StrEnum):
+    """What becomes of a job that does not run as it should, though nobody asked."""
+
+    MEND = "mend"
+    REPORT = "report"
+
+
 class DesiredState(StrEnum):
     RUNNING = "running"
     STOPPED = "stopped"
@@ -158,6 +165,7 @@ class CompositionDescription:
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
     requirements: dict[str, float] = field(default_factory=dict)
+    drift: Drift = Drift.MEND
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,51 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """Bring a job's newest state to a site that cannot read the storage where it lies.
+
+    Which state that is, and where, is found when this is carried out; `source` is the site
+    where it lies as far as the plan knows.
+    """
+
+    kind: ClassVar[str] = "carry"
+    site: str
+    job_name: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"carry {self.job_name}'s state from {self.source} to {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Bring back what ran before a start that failed, from the newest state there is then.
+
+    `job` is what ran, `failed` the engine job id of the start: it is settled first.
+    """
+
+    kind: ClassVar[str] = "return"
+    job: Job
+    attempt: int
+    engine_job_id: str
+    sink_has_readers: bool
+    failed: str
+    keeps_state: bool = True
+    former_sinks: tuple[str, ...] = ()
+
+    @property
+    def site(self) -> str:
+        return self.job.site
+
+    @property
+    def job_name(self) -> str:
+        return self.job.job_name
+
+    def __str__(self) -> str:
+        return f"return {self.job_name} to {self.site}"
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """End a reader's session; `abandons` messages may still be in it (None: not known)."""
 
@@ -205,13 +250,18 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop a removed job from the inventory once nothing of it is left."""
+    """Drop a removed job from the inventory once nothing of it is left.
+
+    `readers` are the client ids of those that stay on the link that it wrote to: what they have
+    not taken yet is noted with their sessions before the numbers of `sinks` are dropped.
+    """
 
     kind: ClassVar[str] = "forget"
     site: str
     job_name: str
     sink_site: str
     sinks: tuple[str, ...]
+    readers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"forget {self.job_name}"
@@ -220,19 +270,32 @@ class Forget:
 @dataclass(frozen=True, slots=True)
 class Clear:
     """Drop what a job's sinks said of a link that it has left: nobody drains it any more, and it
-    must not pass for the sink's word on its new link."""
+    must not pass for the sink's word on its new link. `readers`: see `Forget`."""
 
     kind: ClassVar[str] = "clear"
     site: str
     job_name: str
     sinks: tuple[str, ...]
+    readers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"clear {self.job_name}'s numbers at {self.site}"
 
 
 Operation = (
-    Upload | TryMain | Reserve | Drain | Stop | Cancel | Settle | Start | Release | Forget | Clear
+    Upload
+    | TryMain
+    | Reserve
+    | Drain
+    | Stop
+    | Cancel
+    | Settle
+    | Carry
+    | Start
+    | Return
+    | Release
+    | Forget
+    | Clear
 )
 
 
@@ -240,7 +303,8 @@ Operation = (
 class Step:
     """An operation, the steps that must have succeeded before it, and its reason.
 
-    Those of `after` that are in `whatever` must only be over, however they ended.
+    Those of `after` that are in `whatever` must only be over, however they ended. One that is
+    `only_if_failed` is skipped when the step of that id has succeeded.
     """
 
     id: int
@@ -248,6 +312,7 @@ class Step:
     after: tuple[int, ...]
     reason: str
     whatever: frozenset[int] = frozenset()
+    only_if_failed: int | None = None
 
     def __str__(self) -> str:
         before = ",".join(map(str, self.after))
@@ -279,6 +344,7 @@ class Plan:
                 id=step.id + last,
                 after=tuple(before + last for before in step.after),
                 whatever=frozenset(before + last for before in step.whatever),
+                only_if_failed=None if step.only_if_failed is None else step.only_if_failed + last,
             )
             for step in self.steps
         )

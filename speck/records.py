@@ -213,6 +213,10 @@ class Records:
         record = self.store.get(f"ses/{scope}/{client_id}/{site}")
         return session_from_json(record) if record else None
 
+    def all_sessions(self) -> list[tuple[str, Session]]:
+        """(scope, session), over all scopes."""
+        return self._sessions_outside(())
+
     def put_session(self, scope: str, session: Session) -> Batch:
         key = f"ses/{scope}/{session.client_id}/{session.site}"
         return {key: session_to_json(session)}

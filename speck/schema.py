@@ -47,6 +47,7 @@ from speck.model import (
     CompositionDescription,
     Delivery,
     DesiredState,
+    Drift,
     Engine,
     JobDescription,
     JsonObject,
@@ -222,6 +223,7 @@ class CompositionSchema(StrictSchema):
     """A composition as its user writes it; loads to a CompositionDescription."""
 
     name = Name(load_default="default")
+    drift = Choice(Drift)
     defaults = fields.Nested(JobDefaultsSchema, load_only=True)
     requirements = fields.Nested(RequirementsSchema)
     jobs = fields.List(
@@ -251,10 +253,13 @@ class CompositionSchema(StrictSchema):
             inputs=tuple(data.get("inputs", ())),
             outputs=tuple(data.get("outputs", ())),
             requirements=data.get("requirements", {}),
+            drift=data.get("drift", Drift.MEND),
         )
 
     @post_dump
     def _brief(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        if data["drift"] == Drift.MEND:  # as revisions from before the field are kept
+            del data["drift"]
         return {key: value for key, value in data.items() if value or key in ("name", "jobs")}
 
 

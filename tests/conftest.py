@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from speck.fog.sites import Fog
+from tests.apart import apart_fog
 from tests.flink_server import flink, trial_jar
 from tests.mosquitto_server import mosquitto_server
 
@@ -15,8 +16,11 @@ __all__ = ["flink", "fog", "mosquitto_server", "trial_jar"]
 
 @pytest.fixture(scope="session")
 def fog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fog]:
-    """edge-a to edge-c (8 slots each) and cloud (24), for tests that leave them as they were."""
-    fog = Fog(tmp_path_factory.mktemp("fog"))
-    fog.up(edges=3, slots=8, cloud_slots=24)
+    """edge-a to edge-c (8 slots each) and cloud (24), for tests that leave them as they were.
+
+    No site can read another's state.
+    """
+    fog = apart_fog(tmp_path_factory.mktemp("fog"))
+    fog.up(edges=3, slots=8, cloud_slots=24, shared_state=False)
     yield fog
     fog.down(keep=True)

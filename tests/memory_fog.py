@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from binders.memory import World
+from binders.memory.slots import SlotPool
+from speck.binding import CheckpointInfo, StateKeeper, Transfer, TransferProgress
+from speck.clock import Clock
 from speck.config import Config
+from speck.errors import UnreachableError
 from speck.executor import Bounds
 from speck.model import JsonObject, Site
 from speck.operations import Patience
@@ -18,7 +24,67 @@ from speck.service import Service
 FAST = Bounds(
     poll_s=0.001, poll_most_s=0.01, retry_first_s=0.001, retry_most_s=0.01, retry_for_s=0.05
 )
-HASTY = Patience(start_s=5, stop_s=5, drain_idle_s=2, drain_poll_s=0.001)
+HASTY = Patience(start_s=5, stop_s=5, drain_idle_s=2, drain_poll_s=0.001, stop_poll_s=0.001)
+
+
+class MemoryKeeper:
+    """Knows where memory engines keep states, as agents beside them would.
+
+    Engines of the same `storage` share it. `calls` holds what was asked; `silent` are sites whose
+    agent does not answer; a transfer needs `looks` looks to arrive.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.silent: set[str] = set()
+        self.looks = 1
+        self._begun: Counter[str] = Counter()
+
+    def folder(self, site: str) -> str | None:
+        return _engine(site).storage
+
+    def shared(self, one: str, other: str) -> bool:
+        return self.folder(one) == self.folder(other)
+
+    def newest(self, site: str, engine_job_id: str) -> CheckpointInfo | None:
+        self._ask("newest", site)
+        world = World.current()
+        with world.lock:
+            found = [
+                CheckpointInfo(saved.checkpoint_id, path, 0, 0, "/savepoints/" in path)
+                for path, saved in world.saved.items()
+                if saved.storage == _engine(site).storage and f"/{engine_job_id}/" in path
+            ]
+        return max(found, key=lambda each: each.checkpoint_id, default=None)
+
+    def carry(self, transfer: Transfer) -> TransferProgress:
+        for site in (transfer.source, transfer.target):
+            self._ask("carry", site)
+        world, target = World.current(), _engine(transfer.target).storage
+        self._begun[transfer.id] += 1
+        if self._begun[transfer.id] < self.looks:
+            return TransferProgress(False, bytes=self._begun[transfer.id], total=self.looks)
+        with world.lock:
+            saved = world.saved.get(transfer.path)
+            if saved is None or saved.storage != _engine(transfer.source).storage:
+                return TransferProgress(True, failure=f"nothing lies at {transfer.path}")
+            location = f"{target}/carried/{transfer.id}"
+            world.saved[location] = replace(saved, storage=target)
+        return TransferProgress(True, location, bytes=self.looks, total=self.looks)
+
+    def drop(self, site: str, path: str) -> None:
+        self._ask("drop", site)
+        with World.current().lock:
+            World.current().saved.pop(path, None)
+
+    def _ask(self, what: str, site: str) -> None:
+        self.calls.append((what, site))
+        if site in self.silent or _engine(site).unreachable:
+            raise UnreachableError(f"cannot reach the agent of {site}")
+
+
+def _engine(site: str) -> SlotPool:
+    return World.current().engine(f"http://{site}.test:8081")
 
 
 def make_jar(folder: Path, name: str = "test-1.jar", content: bytes = b"1") -> Path:
@@ -48,14 +114,23 @@ def memory_service(
     *,
     slots: int = 16,
     bounds: Bounds = FAST,
+    keeper: StateKeeper | None = None,
+    apart: bool = True,
+    clock: Clock | None = None,
 ) -> Iterator[Service]:
-    """A service with its own new world, the given sites and one jar, `test-1.jar`."""
+    """A service with its own new world, the given sites and one jar, `test-1.jar`.
+
+    With a `keeper` each site has a storage of its own, unless they are not `apart`.
+    """
     World.reset(slots=slots)
     make_jar(folder / "jars")
     config = Config(home=folder / "home", jar_folders=(folder / "jars",))
-    service = Service(config, bounds=bounds, patience=HASTY)
+    service = Service(config, clock, bounds=bounds, patience=HASTY, keeper=keeper)
     try:
         for body in sites:
+            if keeper is not None:
+                _engine(body["name"]).storage = f"memory:/{body['name'] if apart else 'all'}"
+                body = {**body, "labels": {}}
             site: Site = site_from_data(body)
             service.sites.add(site)
         yield service

@@ -13,7 +13,7 @@ from speck.observed import EngineView, RunState
 
 UNSET = "not set"
 
-_CHECKPOINT_DIR = ("execution.checkpointing.dir", "state.checkpoints.dir")
+CHECKPOINT_DIR = ("execution.checkpointing.dir", "state.checkpoints.dir")
 _INTERVAL = "execution.checkpointing.interval"
 
 
@@ -80,7 +80,7 @@ _RULES = (
     ),
     _Rule(
         "error",
-        _CHECKPOINT_DIR,
+        CHECKPOINT_DIR,
         None,
         _any,
         "checkpoints are kept in the JobManager's memory and are lost with it, and messages"

@@ -152,7 +152,11 @@ class FlinkEngine:
         results live `rest.async.store-duration` long, and not past the JobManager."""
         with self._translated(f"look at savepoint {trigger_id} of job {engine_job_id}"):
             path = f"/jobs/{engine_job_id}/savepoints/{trigger_id}"
-            return answers.savepoint_progress(self._rest.get(path))
+            progress = answers.savepoint_progress(self._rest.get(path))
+            if progress.done:
+                return progress
+            checkpoints = self._unless_unknown(f"/jobs/{engine_job_id}/checkpoints")
+            return answers.with_subtasks(progress, checkpoints) if checkpoints else progress
 
     def cancel(self, engine_job_id: str) -> None:
         """Cancel at once; harmless when the job has ended or is not known."""
@@ -233,6 +237,11 @@ class FlinkEngine:
             running = [job for job in view.jobs.values() if job.state is RunState.RUNNING]
             looks = [self._checkpointing(job) for job in running[:JOBS_CHECKED]]
             return found + [finding for finding in looks if finding is not None]
+
+    def checkpoint_folder(self) -> str | None:
+        """`execution.checkpointing.dir`, None when it is not set."""
+        with self._translated("read the engine's settings"):
+            return self._read_settings().get(*checks.CHECKPOINT_DIR)
 
     def close(self) -> None:
         """Give back connections."""

@@ -16,8 +16,11 @@ from uuid import uuid4
 
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool
+from urllib3.connection import HTTPConnection
 
 from binders.flink.failures import Refusal
+from speck import crash
 from speck.errors import EngineRefusedError, UnreachableError
 
 CONNECTIONS = 16
@@ -48,7 +51,7 @@ class FlinkRest:
         session = requests.Session()
         session.trust_env = False
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        adapter = HTTPAdapter(pool_connections=1, pool_maxsize=CONNECTIONS, pool_block=True)
+        adapter = _Adapter(pool_connections=1, pool_maxsize=CONNECTIONS, pool_block=True)
         session.mount("http://", adapter)
         session.mount("https://", adapter)
         self._session = session
@@ -139,6 +142,36 @@ class FlinkRest:
             f"cannot reach the engine at {self._address}: HTTP {status} is no answer of Flink's;"
             " check the site's address"
         )
+
+
+class _Adapter(HTTPAdapter):
+    """Tells tests of crashes when a request that may change something has gone out."""
+
+    def init_poolmanager(self, *given: Any, **named: Any) -> None:
+        """As ever; the connections are those below when somebody watches."""
+        super().init_poolmanager(*given, **named)
+        if crash.armed():
+            self.poolmanager.pool_classes_by_scheme = {
+                **self.poolmanager.pool_classes_by_scheme,
+                "http": _Pool,
+            }
+
+
+class _Connection(HTTPConnection):
+    _method = ""
+
+    def putrequest(self, method: str, *given: Any, **named: Any) -> None:
+        self._method = method
+        super().putrequest(method, *given, **named)
+
+    def getresponse(self) -> Any:
+        if self._method != "GET":
+            crash.reached(crash.AFTER_REQUEST)
+        return super().getresponse()
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
 
 
 class MultipartFile:

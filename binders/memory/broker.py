@@ -45,6 +45,11 @@ class MemoryBroker:
             if last_reader:
                 self._broker.readers[topic] = "none"
 
+    def announce(self, topic: str, *, readers: bool) -> None:
+        """Note whether the link has readers."""
+        with self._call("announce"):
+            self._broker.readers[topic] = "some" if readers else "none"
+
     def view(self) -> BrokerView:
         """The jobs' numbers, after the jobs have worked (unless `World.auto_pump` is off)."""
         with self._call("view"):

@@ -194,6 +194,10 @@ class MemoryEngine:
         with self._call("check"):
             return list(self._engine.findings)
 
+    def checkpoint_folder(self) -> str | None:
+        """None: its states lie nowhere."""
+        return None
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -62,6 +62,7 @@ class Saved:
     ledger: Ledger
     epoch: int
     storage: str | None
+    checkpoint_id: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +130,9 @@ class Incarnation:
         now = self.engine.world.now_ms()
         where = path or f"{self.engine.storage}/{self.id}/chk-{self.checkpoint_id}"
         storage = self.engine.storage if where.startswith(self.engine.storage + "/") else None
-        self.engine.world.saved[where] = Saved(deepcopy(self.ledger), self.epoch, storage)
+        self.engine.world.saved[where] = Saved(
+            deepcopy(self.ledger), self.epoch, storage, self.checkpoint_id
+        )
         self.newest = CheckpointInfo(self.checkpoint_id, where, now, 0, path is not None)
         self._saved = (self.ledger.messages, self.number)
         if self.wiring is not None:
@@ -187,7 +190,8 @@ class Incarnation:
 class SlotPool(Faults):
     """An engine. Engines with the same `storage` read each other's checkpoints; a savepoint
     with a target directory can be read by all. While `hold_starts` jobs stay STARTING, while
-    `hold_savepoints` savepoints stay under way, until `let_go()`."""
+    `hold_savepoints` savepoints stay under way, until `let_go()`; the next `failing_savepoints`
+    fail."""
 
     world: World
     total: int
@@ -196,6 +200,7 @@ class SlotPool(Faults):
     interval_s: float = 1.0
     hold_starts: bool = False
     hold_savepoints: bool = False
+    failing_savepoints: int = 0
     findings: list[Finding] = field(default_factory=list)
     jars: set[str] = field(default_factory=set)
     jobs: dict[str, Incarnation] = field(default_factory=dict)
@@ -225,7 +230,8 @@ class SlotPool(Faults):
 
     def save(self, job: Incarnation, trigger_id: str, path: str) -> None:
         """Complete a savepoint, and the stop it belongs to; both fail unless all tasks run."""
-        if job.state is not RunState.RUNNING:
+        if self.failing_savepoints or job.state is not RunState.RUNNING:
+            self.failing_savepoints = max(0, self.failing_savepoints - 1)
             failure = f"not all tasks run: the job is {job.state}"
             job.savepoints[trigger_id] = SavepointProgress(True, failure=failure)
         else:
@@ -250,7 +256,7 @@ class SlotPool(Faults):
         with self.world.lock:
             job = self.jobs[engine_job_id]
             job.end(RunState.FAILED)
-            failure = JobException(self.world.now_ms(), "MemoryFailure", message)
+            failure = JobException(self.world.now_ms(), "MemoryFailure", message, reason=message)
             job.exceptions.insert(0, failure)
             self.schedule()
 

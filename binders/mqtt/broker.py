@@ -79,6 +79,13 @@ class MqttBroker:
             if last_reader:
                 connection.publish(bookkeeping.READERS + topic, b"none", retain=True)
 
+    def announce(self, topic: str, *, readers: bool) -> None:
+        """Tell sinks whether the link has readers."""
+        _check_topic(topic)
+        with self._open(_visitor()) as connection:
+            said = b"some" if readers else b"none"
+            connection.publish(bookkeeping.READERS + topic, said, retain=True)
+
     def view(self) -> BrokerView:
         """All readers' taken and all sinks' sent numbers, which links are announced to have
         readers, and what $SYS tells where it may be read; an unreadable one is skipped."""

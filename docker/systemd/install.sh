@@ -4,7 +4,7 @@
 # ADDRESS    the private address of this machine, where its engine and broker listen
 # FLINK_LIB  the folder pyflink/lib of the package apache-flink-libraries
 # ROOT       install below this folder instead of / (makes no users; for images and for trying)
-# Run it again to update: it leaves state, credentials and the two .env files alone.
+# Run it again to update: it leaves state, credentials and the .env files alone.
 set -eu
 
 fail() {
@@ -21,12 +21,15 @@ edge_jobs=$docker/../edge_jobs
 connector=$edge_jobs/mqtt-connector/target/speck-mqtt-connector.jar
 runtime=$edge_jobs/runtime/target/speck-runtime.jar
 
+speck=$docker/../speck
+[ -f "$speck/agent/agent.py" ] || fail "no speck beside $docker; copy the checkout's folder speck"
 [ -f "$connector" ] && [ -f "$runtime" ] || fail "the jars are not built; run make jars"
 ls "$flink"/flink-dist-*.jar >/dev/null 2>&1 || fail "no flink-dist in $flink; see README.md"
 
 # away with what an older version left: two flink-dist on one class path are a riddle
-rm -rf "$root/opt/speck/lib"
-install -d "$root/opt/speck/bin" "$root/opt/speck/lib" "$root/etc/speck/flink" \
+rm -rf "$root/opt/speck/lib" "$root/opt/speck/python"
+install -d "$root/opt/speck/bin" "$root/opt/speck/lib" "$root/opt/speck/python" \
+    "$root/etc/speck/flink" \
     "$root/etc/speck/mosquitto" "$root/etc/systemd/system/mosquitto.service.d"
 install -m 755 "$docker"/bin/*.sh "$root/opt/speck/bin/"
 install -m 644 "$docker/systemd/README.md" "$root/opt/speck/"
@@ -36,7 +39,9 @@ install -m 644 "$docker/flink/edge/config.yaml" "$docker/flink/log4j.properties"
     "$root/etc/speck/flink/"
 install -m 644 "$docker/mosquitto/mosquitto.conf" "$docker/mosquitto/acl" \
     "$root/etc/speck/mosquitto/"
-install -m 644 "$docker/systemd/speck-edge.service" "$root/etc/systemd/system/"
+(cd "$speck/.." && find speck -name '*.py' -exec install -D -m 644 {} "$root/opt/speck/python/{}" \;)
+install -m 644 "$docker/systemd/speck-edge.service" "$docker/systemd/speck-agent.service" \
+    "$root/etc/systemd/system/"
 install -m 644 "$docker/systemd/mosquitto.service.d/speck.conf" \
     "$root/etc/systemd/system/mosquitto.service.d/"
 [ -e "$root/etc/speck/edge.env" ] ||
@@ -44,6 +49,9 @@ install -m 644 "$docker/systemd/mosquitto.service.d/speck.conf" \
 [ -e "$root/etc/speck/broker.env" ] ||
     printf 'SPECK_MQTT_LISTEN=%s\nSPECK_MQTT_URL=tcp://%s:1883\n' "$address" "$address" \
         > "$root/etc/speck/broker.env"
+[ -e "$root/etc/speck/agent.env" ] ||
+    printf 'SPECK_SITE=\nSPECK_SERVER=\nSPECK_AGENT_LISTEN=%s:8090\n' "$address" \
+        > "$root/etc/speck/agent.env"
 ls "$root/etc/speck/credentials/"* >/dev/null 2>&1 ||
     "$docker/bin/new-credentials.sh" "$root/etc/speck/credentials" broker "tcp://$address:1883"
 if [ -z "$root" ]; then

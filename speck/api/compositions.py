@@ -35,6 +35,12 @@ _HEADERS = {
     "Idempotency-Key": "sent again with the same body, it gets the first answer again",
 }
 _DRY_RUN = flag("dry_run", "answer with the plan and change nothing")
+_DRAIN = flag(
+    "drain",
+    "let a link run empty before its reader leaves it; false: what is queued is abandoned",
+    default=True,
+)
+_FORCE = flag("force", "remove more than half of the deployed jobs if that is asked for")
 _ADOPT = flag("adopt", "take in jobs of these names that were posted alone")
 
 
@@ -62,7 +68,7 @@ def _chosen(site: str | None, state: str | None) -> Iterable[JsonObject]:
 
 @routes.post(
     "/compositions",
-    query=[wait(), _DRY_RUN, _ADOPT],
+    query=[wait(), _DRY_RUN, _ADOPT, _DRAIN, _FORCE],
     headers=_HEADERS,
     body=CompositionSchema,
     answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
@@ -143,7 +149,7 @@ def revisions(name: str) -> Response:
 
 @routes.post(
     "/compositions/<name>/rollback",
-    query=[wait(), _DRY_RUN, _ADOPT],
+    query=[wait(), _DRY_RUN, _ADOPT, _DRAIN, _FORCE],
     headers=_HEADERS,
     body=shapes.RollbackShape,
     answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
@@ -167,6 +173,8 @@ def _request(query: Query, seconds: float, line_of: LineOf | None = None) -> Req
         wait_s=seconds,
         dry_run=query["dry_run"],
         adopt=query["adopt"],
+        drain=query["drain"],
+        force=query["force"],
         if_match=if_match(),
         idempotency_key=idempotency_key(),
         by=caller().name,

@@ -11,6 +11,7 @@ from typing import cast
 from flask import current_app
 
 from speck.api.metrics import Metrics
+from speck.errors import TransientError
 from speck.service import Service
 
 EXTENSION = "speck"
@@ -20,8 +21,9 @@ EXTENSION = "speck"
 class Context:
     """The service and what guards its threads.
 
-    Every open event stream and every waiting request holds a thread. Both are bounded so
-    that some threads are always left for requests that answer at once.
+    Every open event stream, every waiting request, every agent that waits for a bid and every
+    piece of state that is relayed holds a thread. All are bounded so that some threads are
+    always left for requests that answer at once.
     """
 
     service: Service
@@ -29,12 +31,18 @@ class Context:
     stopping: threading.Event = field(default_factory=threading.Event)
     streams: threading.BoundedSemaphore = field(init=False)
     waits: threading.BoundedSemaphore = field(init=False)
+    polls: threading.BoundedSemaphore = field(init=False)
+    relays: threading.BoundedSemaphore = field(init=False)
 
     def __post_init__(self) -> None:
         threads = self.service.config.threads
-        streams = max(1, threads // 4)
+        streams = polls = max(1, threads // 4)
+        relays = max(1, threads // 8)
         self.streams = threading.BoundedSemaphore(streams)
-        self.waits = threading.BoundedSemaphore(max(1, threads - streams - 2))
+        self.polls = threading.BoundedSemaphore(polls)
+        self.relays = threading.BoundedSemaphore(relays)
+        waits = threads - streams - polls - relays - 2
+        self.waits = threading.BoundedSemaphore(max(1, waits))
 
 
 def context() -> Context:
@@ -51,11 +59,32 @@ def service() -> Service:
 def waiting(seconds: float) -> Iterator[float]:
     """How long this request may wait: `seconds`, or 0 when too many wait already (the caller
     then answers 202, which tells where to look)."""
-    waits = context().waits
-    if seconds <= 0 or not waits.acquire(blocking=False):
+    with _held(context().waits, seconds) as allowed:
+        yield allowed
+
+
+@contextmanager
+def polling(seconds: float) -> Iterator[float]:
+    """The same for an agent that asks for bids, or for a piece of state."""
+    with _held(context().polls, seconds) as allowed:
+        yield allowed
+
+
+@contextmanager
+def relaying() -> Iterator[None]:
+    """While a piece of state comes in. Raises TransientError when too many do."""
+    with _held(context().relays, 1.0) as allowed:
+        if not allowed:
+            raise TransientError("cannot take another piece of state now: too many come at once")
+        yield
+
+
+@contextmanager
+def _held(places: threading.BoundedSemaphore, seconds: float) -> Iterator[float]:
+    if seconds <= 0 or not places.acquire(blocking=False):
         yield 0.0
         return
     try:
         yield seconds
     finally:
-        waits.release()
+        places.release()

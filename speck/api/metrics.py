@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
 from prometheus_client import Counter as CounterMetric
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from speck.model import JsonObject
@@ -61,7 +62,7 @@ class _State(Collector):
         """Nothing: or the registry would collect once merely to learn the names."""
         return iter(())
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """All gauges."""
         sites = self._service.sites.all()
         up = GaugeMetricFamily(
@@ -81,8 +82,26 @@ class _State(Collector):
         changes = self._service.changes.all()
         by_state: Counter[tuple[str, ...]] = Counter((str(c["state"]),) for c in changes)
         yield _gauge("speck_changes", "Changes by state", ["state"], by_state)
+        yield from self._watched(sites)
         operations = self._operations(changes)
         yield _gauge("speck_operations", "Operations of all changes", ["kind", "state"], operations)
+
+    def _watched(self, sites: list[JsonObject]) -> Iterator[Metric]:
+        watch = self._service.watch
+        states: Counter[tuple[str, ...]] = Counter((str(site["state"]),) for site in sites)
+        yield _gauge("speck_sites", "Sites by state", ["state"], states)
+        mended = CounterMetricFamily("speck_jobs_mended", "Jobs that were started again")
+        mended.add_metric([], watch.mended)
+        yield mended
+        told = watch.sessions.memory
+        for name, about, by_site in (
+            ("speck_messages_dropped", "Messages that brokers dropped", told.dropped),
+            ("speck_messages_lost", "Numbers that readers miss for good", told.lost),
+        ):
+            family = CounterMetricFamily(name, about, labels=["site"])
+            for site, count in sorted(by_site.items()):
+                family.add_metric([site], count)
+            yield family
 
     def _operations(self, changes: list[JsonObject]) -> Counter[tuple[str, ...]]:
         total: Counter[tuple[str, ...]] = Counter()

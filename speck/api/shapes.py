@@ -108,6 +108,7 @@ class SiteShape(Shape):
     slots = fields.Nested(SlotsShape, required=True)
     engine_version = _maybe()
     last_seen = _maybe("when the site's agent was heard last")
+    messages_lost = _whole("at its broker since the service started, as far as is known")
 
 
 class HeartbeatShape(Shape):
@@ -115,8 +116,22 @@ class HeartbeatShape(Shape):
     last_seen = _text()
 
 
+class BidsShape(Shape):
+    bids = fields.List(fields.Dict(), required=True)
+    again = fields.Float(
+        required=True, metadata={"description": "seconds after which to ask again"}
+    )
+
+
+class PieceShape(Shape):
+    received = _whole("bytes that have gone by: where the next piece begins")
+    pause = fields.Float(
+        required=True, metadata={"description": "seconds to wait before the next piece"}
+    )
+
+
 class FindingShape(Shape):
-    part = _one_of(("engine", "broker"))
+    part = _one_of(("engine", "broker", "agent"))
     severity = _one_of(("error", "warning"))
     setting = _text()
     found = _text()
@@ -169,6 +184,7 @@ class JobExceptionShape(Shape):
     name = _text()
     trace = _text()
     task = _maybe()
+    reason = _text("the one line of the trace that says most")
 
 
 class JobMetricsShape(Shape):
@@ -212,6 +228,9 @@ class OperationShape(Shape):
     site = _maybe()
     after = _list(fields.Integer())
     reason = _text()
+    only_if_failed = fields.Integer(
+        metadata={"description": "it is skipped when the operation of this id succeeds"}
+    )
 
 
 class OperationOutcomeShape(OperationShape):
@@ -220,6 +239,7 @@ class OperationOutcomeShape(OperationShape):
     ended = _maybe()
     attempts = _whole("calls, retries included")
     error = _maybe()
+    progress = fields.String(metadata={"description": "how far one is that takes its time"})
 
 
 class PlanShape(Shape):
@@ -377,6 +397,9 @@ class ProblemShape(Shape):
     request_id = _text("as in the header X-Request-Id and in the log")
     errors = _list(FaultShape)
     change = _optional("409: the change that is in the way")
+    received = fields.Integer(
+        metadata={"description": "409 of a piece of state: where the next one begins"}
+    )
 
 
 SITES = _of("sites", SiteShape)

@@ -68,6 +68,7 @@ _LAZY = {
     "cancel": f"{_COMMANDS}.cancel:cancel",
     "destroy": f"{_COMMANDS}.destroy:destroy",
     "artifacts": f"{_COMMANDS}.artifacts:artifacts",
+    "agent": f"{_COMMANDS}.agent:agent",
     "token": f"{_COMMANDS}.token:token",
     "replay": f"{_COMMANDS}.replay:replay",
     "backup": f"{_COMMANDS}.backup:backup",

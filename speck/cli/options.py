@@ -67,6 +67,23 @@ def confirmed(command: F) -> F:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
 
 
+def removing(command: F) -> F:
+    """--drain and --force, given as `drain` and `force`: how jobs may leave."""
+    for option in (
+        click.option(
+            "--force", is_flag=True, help="Remove more than half of the jobs if it comes to that."
+        ),
+        click.option(
+            "--drain/--no-drain",
+            default=True,
+            help="Whether a link runs empty before its reader leaves it; without, what is queued"
+            " there is abandoned.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def followed(command: F) -> F:
     """--wait and --timeout, given as `wait` and `timeout` (seconds or None)."""
     for option in (

@@ -78,7 +78,7 @@ class Tally:
         self._taken: defaultdict[str, Taken] = defaultdict(Taken)
         self._seen = bytearray(1 << 16)
         self._repeated: list[int] = []
-        self._highest = 0
+        self.highest = 0
         self._counts: dict[str, int] = {}
         self.distinct = 0
 
@@ -116,9 +116,9 @@ class Tally:
             return
         self._seen[number] = 1
         self.distinct += 1
-        if number < self._highest:
+        if number < self.highest:
             self.reordered += 1
-        self._highest = max(self._highest, number)
+        self.highest = max(self.highest, number)
 
     def missing(self, published: int) -> list[int]:
         """Which of 1..published have not come."""
@@ -194,6 +194,23 @@ class Checker:
                 break
             pause.wait(0.05)
         return self.count(published)
+
+    @property
+    def highest(self) -> int:
+        """The highest number that has come."""
+        return self._tally.highest
+
+    def await_past(self, number: int, timeout_s: float = 60.0) -> None:
+        """Wait until a number above `number` has come. Raises TransientError."""
+        pause = threading.Event()
+        deadline = time.monotonic() + timeout_s
+        while self.highest <= number:
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    f"cannot see a number above {number} on {self._topic} in {timeout_s:g} s;"
+                    " see whether the jobs run"
+                )
+            pause.wait(0.02)
 
     def await_number(self, number: int, timeout_s: float = 60.0) -> None:
         """Wait until so many different numbers have come. Raises TransientError."""

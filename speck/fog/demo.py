@@ -142,13 +142,14 @@ class Demo:
         self._fog.down()  # what an interrupted run may have left
         shutil.rmtree(self._folder / "home", ignore_errors=True)
         with _step("bringing up four sites, each with its own Mosquitto and Flink"):
-            self._fog.up(edges=3, slots=8, cloud_slots=24)
+            self._fog.up(edges=3, slots=8, cloud_slots=24, shared_state=False)
         with _step("starting the service"):
             jars = edge_jar("speck-jobs.jar").parent
             served = self._stack.enter_context(serving(self._folder / "home", [jars]))
         client = Client(served.url)
         for body in self._fog.site_bodies():
             client.add_site(body)
+        self._fog.start_agents(served.url)
         return client
 
     def _apply(self, client: Client, file: str, what: str) -> int:

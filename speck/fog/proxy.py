@@ -179,8 +179,10 @@ class Proxy:
         self._open.add(connection)
         try:
             await connection.run(self._target)
-        except (OSError, asyncio.IncompleteReadError):
+        except OSError:
             connection.reset()
+        except asyncio.CancelledError:
+            return  # the proxy ends; asyncio's streams would call it an error
         finally:
             self._open.discard(connection)
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +32,14 @@ class Served:
 
 @contextmanager
 def serving(
-    home: Path, jar_folders: Sequence[Path], *, timeout_s: float = 30.0
+    home: Path,
+    jar_folders: Sequence[Path],
+    *,
+    timeout_s: float = 30.0,
+    more: Mapping[str, str] | None = None,
 ) -> Iterator[Served]:
-    """Run `speck serve` over `home` on a free loopback port until the block ends.
+    """Run `speck serve` over `home` on a free loopback port until the block ends; `more` are
+    variables of its environment.
 
     Raises PermanentError with the log's end when it does not come up within `timeout_s`.
     """
@@ -47,6 +52,7 @@ def serving(
         "SPECK_HOST": "127.0.0.1",
         "SPECK_PORT": str(port),
         "SPECK_JARS": ":".join(map(str, jar_folders)),
+        **(more or {}),
     }
     with log.open("ab") as out:
         process = subprocess.Popen(

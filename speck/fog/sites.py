@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from speck.errors import PermanentError
@@ -24,6 +25,12 @@ from speck.model import JsonObject
 _CONNECTOR = "speck-mqtt-connector.jar"
 _RUNTIME = "speck-runtime.jar"
 _MAX_SITES = 250
+_AGENT_PORT = 8090
+_TOKEN = "token"
+
+
+Wrap = Callable[[str, Command], Command]
+"""A site's name and what would be started there -> what is started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +68,22 @@ class SiteStatus:
 class Fog:
     """The fog whose files lie in `folder`; it outlives the process that brings it up."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, wrap: Wrap | None = None) -> None:
+        """`wrap` may change how a site's process is started, e.g. to put it into a namespace."""
         self.folder = (folder or default_folder()).absolute()
         self._file = StateFile(self.folder)
         self._state: FogState | None = None
         self._guard = threading.Lock()
         self._launching = True
+        self._wrap = wrap
 
-    @property
-    def state_folder(self) -> Path:
-        """Checkpoints and savepoints of all sites: they share storage."""
-        return self.folder / "state"
+    def state_folder(self, site: str) -> Path:
+        """Where a site's engine keeps checkpoints and savepoints; one for all when shared."""
+        state = self._file.load()
+        return self._state_folder(site, shared=state is None or state.shared)
+
+    def _state_folder(self, site: str, *, shared: bool) -> Path:
+        return self.folder / "state" if shared else self.folder / "state" / site
 
     def sites(self) -> tuple[SiteRecord, ...]:
         """The sites, edges first; none when the fog is down."""
@@ -80,13 +92,15 @@ class Fog:
 
     def site_bodies(self) -> list[JsonObject]:
         """What to `POST /sites` for each site."""
+        state = self._file.load()
+        shared = {"state_uri": flink_conf.uri(self.folder / "state")}
         return [
             {
                 "name": site.name,
                 "tier": site.tier,
                 "spe": {"kind": "flink", "address": site.engine_address},
                 "broker": {"kind": "mqtt", "address": site.broker_address},
-                "labels": {"state_uri": flink_conf.uri(self.state_folder)},
+                "labels": shared if state is not None and state.shared else {},
             }
             for site in self.sites()
         ]
@@ -101,6 +115,8 @@ class Fog:
         *,
         checkpoint_interval_s: float = 1.0,
         credentials: Path | None = None,
+        shared_state: bool | None = None,
+        agents_for: str | None = None,
         register: Callable[[JsonObject], object] | None = None,
         progress: Callable[[str], object] | None = None,
     ) -> tuple[SiteRecord, ...]:
@@ -109,6 +125,8 @@ class Fog:
         With the files of an earlier fog of the same shape it comes back at the same addresses,
         its brokers with their sessions; what runs already goes on untouched. `progress` is
         called with the name of each site that is up, `register` with each site's body.
+        `agents_for` is the service that the sites' agents ask: each site then keeps its state
+        to itself, unless `shared_state`. Without either all sites share it.
         Raises PermanentError; the processes that were started are then ended again.
         """
         if not 1 <= edges + clouds <= _MAX_SITES or min(edges, clouds) < 0:
@@ -123,13 +141,35 @@ class Fog:
             *((name, "cloud", cloud_slots) for name in _cloud_names(clouds)),
         ]
         with self._locked():
-            state = self._prepare(shape, runtime, checkpoint_interval_s, credentials)
+            if shared_state is None and agents_for is not None:
+                shared_state = False
+            state = self._prepare(shape, runtime, checkpoint_interval_s, credentials, shared_state)
+            if agents_for is not None and not state.shared:
+                state = self._asking(state, agents_for)
             self._save(state)
             self._start(state.sites, progress)
         if register:
             for body in self.site_bodies():
                 register(body)
         return state.sites
+
+    def start_agents(self, service: str, token: Callable[[str], str] | None = None) -> None:
+        """Have an agent at each site ask `service`; those that asked another one are ended.
+
+        `token` makes the secret of a site, for a service that wants one. A fog of shared state
+        needs no agents: nothing happens.
+        """
+        with self._locked():
+            state = self._loaded()
+            if state.shared:
+                return
+            for site in state.sites if token else ():
+                assert token is not None
+                self._write_token(site.name, token(site.name))
+            state = self._asking(state, service)
+            self._save(state)
+            for site in state.sites:
+                self._start_agent(site, state.of(site.name))
 
     def down(self, *, keep: bool = False) -> int:
         """End every process and, unless `keep`, delete the fog's files; returns how many ended.
@@ -154,14 +194,15 @@ class Fog:
             return list(pool.map(lambda site: self._site_status(state, site), state.sites))
 
     def kill(self, site: str, what: str = "engine") -> None:
-        """SIGKILL a site's `broker` or `engine` (of a cluster also `jobmanager`, `taskmanager`)."""
+        """SIGKILL a site's `broker`, `agent` or `engine` (of a cluster also `jobmanager`,
+        `taskmanager`)."""
         with self._locked():
             self._loaded().site(site)
             running = self._loaded().of(site)
             chosen = [
                 process
                 for name, process in running.items()
-                if what == name or (what == "engine" and name != "broker")
+                if what == name or (what == "engine" and name not in ("broker", "agent"))
             ]
             if not chosen:
                 names = ", ".join(sorted(running)) or "nothing"
@@ -186,6 +227,7 @@ class Fog:
         runtime: Runtime,
         checkpoint_interval_s: float,
         credentials: Path | None,
+        shared: bool | None,
     ) -> FogState:
         """The state to bring up: the one that is there if it has this shape, else a new one."""
         secret_folder = str(credentials.absolute()) if credentials else None
@@ -194,7 +236,8 @@ class Fog:
         if state is not None:
             state = state.found()
             was = [(site.name, site.tier, site.slots) for site in state.sites]
-            if wanted == (state.runtime, state.checkpoint_interval_s, state.credentials, was):
+            found = (state.runtime, state.checkpoint_interval_s, state.credentials, was)
+            if wanted == found and shared in (None, state.shared):
                 return state
             if any(state.of(site.name) for site in state.sites):
                 raise PermanentError(
@@ -205,10 +248,20 @@ class Fog:
         for number, (name, tier, slots) in enumerate(shape):
             host = site_host(self.folder, number)
             broker, engine = pick_port(host, mosquitto.PORT), pick_port(host, flink.PORT)
-            sites.append(SiteRecord(name, tier, host, broker, engine, slots))
+            agent = pick_port(host, _AGENT_PORT)
+            sites.append(SiteRecord(name, tier, host, broker, engine, slots, agent))
         for name in ("sites", "state"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        return FogState(runtime, checkpoint_interval_s, secret_folder, tuple(sites))
+        return FogState(
+            runtime, checkpoint_interval_s, secret_folder, tuple(sites), shared=shared is not False
+        )
+
+    def _asking(self, state: FogState, service: str) -> FogState:
+        """The state in which agents ask `service`; those of another service are ended."""
+        if state.service not in (None, service):
+            agents = [state.of(site.name).get("agent") for site in state.sites]
+            stop_all([agent for agent in agents if agent is not None], 5.0)
+        return replace(state, service=service)
 
     def _start(self, sites: Iterable[SiteRecord], progress: Callable[[str], object] | None) -> None:
         """Start what is missing at the sites, as many at a time as there are cores."""
@@ -238,11 +291,13 @@ class Fog:
         def launch(command: Command) -> Process:
             return self._launch(site.name, command)
 
+        self._start_agent(site, running)
+        running.pop("agent", None)
         if running.pop("broker", None) is None:
             mosquitto.start(folder / "broker", host=site.host, port=site.broker_port, launch=launch)
         settings = FlinkSettings(
             folder=folder / "engine",
-            state=self.state_folder,
+            state=self._state_folder(site.name, shared=state.shared),
             slots=site.slots,
             runtime=state.runtime,
             host=site.host,
@@ -254,9 +309,36 @@ class Fog:
         )
         flink.start(settings, running=running, launch=launch)
 
+    def _start_agent(self, site: SiteRecord, running: Mapping[str, Process]) -> None:
+        """Start the site's agent unless it runs; it waits for engine and service by itself."""
+        state = self._loaded()
+        if state.shared or state.service is None or "agent" in running:
+            return
+        folder = self.folder / "sites" / site.name / "agent"
+        folder.mkdir(parents=True, exist_ok=True)
+        argv = [sys.executable, "-m", "speck.cli", "agent", "--site", site.name]
+        argv += ["--service", state.service, "--engine", site.engine_address]
+        argv += ["--state-folder", str(self._state_folder(site.name, shared=False))]
+        argv += ["--listen", f"{site.host}:{site.agent_port}"]
+        token = folder / _TOKEN
+        if token.exists():
+            argv += ["--token-file", str(token)]
+        self._launch(site.name, Command("agent", argv, folder, folder / "agent.log"))
+
+    def _write_token(self, site: str, secret: str) -> None:
+        folder = self.folder / "sites" / site / "agent"
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = folder / f"{_TOKEN}.new"
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secret)
+        fresh.replace(folder / _TOKEN)
+
     def _launch(self, site: str, command: Command) -> Process:
         """Write down that it starts, start it, write down its pid."""
         record = ProcessRecord(site, command.what, secrets.token_hex(16))
+        if self._wrap is not None:
+            command = self._wrap(site, command)
         with self._guard:
             if not self._launching:
                 raise PermanentError(f"cannot start {command.what} of {site}: interrupted")

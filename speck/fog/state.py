@@ -20,7 +20,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class SiteRecord:
-    """One site: where its broker and its engine listen."""
+    """One site: where its broker, its engine and its agent listen."""
 
     name: str
     tier: str
@@ -28,6 +28,7 @@ class SiteRecord:
     broker_port: int
     engine_port: int
     slots: int
+    agent_port: int = 0
 
     @property
     def engine_address(self) -> str:
@@ -50,7 +51,11 @@ class ProcessRecord:
 
 @dataclass(frozen=True, slots=True)
 class FogState:
-    """A fog as it was brought up, and its processes so far."""
+    """A fog as it was brought up, and its processes so far.
+
+    `shared`: all sites keep state in one folder; else each has its own, and an agent that
+    asks the service at `service` (None: not told yet) with the token in its own folder.
+    """
 
     runtime: Runtime
     checkpoint_interval_s: float
@@ -58,6 +63,8 @@ class FogState:
     sites: tuple[SiteRecord, ...]
     boot: str = field(default_factory=boot_id)
     processes: tuple[ProcessRecord, ...] = ()
+    shared: bool = True
+    service: str | None = None
 
     def site(self, name: str) -> SiteRecord:
         """Raises PermanentError for an unknown name."""
@@ -161,4 +168,6 @@ def _parse(data: dict[str, Any]) -> FogState:
             )
             for record in data["processes"]
         ),
+        shared=data.get("shared", True),
+        service=data.get("service"),
     )

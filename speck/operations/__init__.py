@@ -9,20 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from speck.binding import StateKeeper
 from speck.clock import Clock
 from speck.connections import Connections
 from speck.operations import ending, links, starting
+from speck.operations.carrying import carry
 from speck.operations.context import Context
 from speck.operations.draining import Draining
 from speck.operations.outcome import Done, Outcome, Patience, Waiting
+from speck.operations.returning import come_back
+from speck.operations.stopping import Stopping
 from speck.plan import (
     Cancel,
+    Carry,
     Clear,
     Drain,
     Forget,
     Operation,
     Release,
     Reserve,
+    Return,
     Settle,
     Start,
     Stop,
@@ -45,8 +51,9 @@ class Operations:
         scope: str,
         jar_file: Callable[[str], Path],
         patience: Patience,
+        keeper: StateKeeper,
     ):
-        self._context = Context(connections, records, clock, scope, jar_file, patience)
+        self._context = Context(connections, records, clock, scope, jar_file, patience, keeper)
 
     def carry_out(self, operation: Operation) -> Outcome:
         """Do it. Raises TransientError when another try makes sense, PermanentError if not."""
@@ -61,13 +68,17 @@ class Operations:
             case Drain():
                 return Draining(operation, context).look()
             case Stop():
-                return ending.stop(context, operation)
+                return Stopping(context, operation).begin()
             case Cancel():
                 return ending.cancel(context, operation)
             case Settle():
                 return ending.settle(context, operation)
+            case Carry():
+                return carry(context, operation)
             case Start():
                 return starting.start(context, operation)
+            case Return():
+                return come_back(context, operation)
             case Release():
                 return links.release(context, operation)
             case Forget():

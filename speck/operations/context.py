@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from speck.binding import Submission
+from speck.binding import StateKeeper, Submission
 from speck.clock import Clock
 from speck.connections import Connections
 from speck.contract import render_args
@@ -26,6 +26,7 @@ class Context:
     scope: str
     jar_file: Callable[[str], Path]
     patience: Patience
+    keeper: StateKeeper
 
     def submission(
         self, operation: Start | TryMain | Deployed, sink_has_readers: bool, savepoint: str | None

@@ -11,9 +11,11 @@ from speck.records import Batch
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The operation succeeded; `store` is written together with its outcome."""
+    """The operation succeeded; `store` is written together with its outcome, and what may then
+    be tidied up is done by `afterwards`."""
 
     store: Batch = field(default_factory=dict)
+    afterwards: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Waiting:
     Without a `site` no engine is asked, and `ready` sees an empty view at each poll.
     `finish` may return Waiting again. After `limit_s` seconds `overdue` says why it failed.
     One that `may_be_left` has begun nothing: a change that is cancelled does not wait for it.
+    `progress` says to people how far it is.
     """
 
     site: str | None
@@ -31,6 +34,7 @@ class Waiting:
     limit_s: float
     overdue: Callable[[], str]
     may_be_left: bool = False
+    progress: str | None = None
 
 
 Outcome = Done | Waiting
@@ -41,6 +45,11 @@ class Patience:
     """Time limits in seconds; see docs/architecture.md for why each is what it is."""
 
     start_s: float = 180.0
+    connect_s: float = 8.0
     stop_s: float = 1800.0
+    stop_idle_s: float = 30.0
+    stop_sink_idle_s: float = 10.0
+    stop_poll_s: float = 1.0
     drain_idle_s: float = 60.0
     drain_poll_s: float = 0.2
+    carry_idle_s: float = 60.0

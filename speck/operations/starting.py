@@ -2,29 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError, SpeckError
-from speck.inventory import Deployed
+from speck.inventory import Deployed, Left
 from speck.observed import EngineJob, RunState
+from speck.operations.carrying import bring
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome, Waiting
-from speck.operations.states import newest_state
 from speck.plan import Start
 
 
 def start(context: Context, operation: Start) -> Outcome:
+    """Start the incarnation from the newest state there is now, and see all its tasks run."""
+    old = context.deployed(operation.job_name)
+    if old is not None and old.engine_job_id == operation.engine_job_id:
+        if old.accepted:
+            return _until_it_runs(context, operation, old)  # only what came after is tried again
+        old = old.base  # this very start was sent before
+
+    def go(found: Deployed | None, savepoint: str | None) -> Outcome:
+        return _until_it_runs(context, operation, _submit(context, operation, found, savepoint))
+
+    if operation.restore is None:
+        return go(old, None)
+    return bring(context, old, operation.site, go)
+
+
+def _submit(
+    context: Context, operation: Start, old: Deployed | None, savepoint: str | None
+) -> Deployed:
+    """Write down what is about to be asked, ask, and write down that it was taken on.
+
+    `old` is the incarnation whose state is the newest; `savepoint` where the site reads it.
+    """
+    while old is not None and old.void:
+        old = old.base
+    deployed = Deployed(
+        operation.job,
+        operation.attempt,
+        operation.engine_job_id,
+        base=old,
+        former_sinks=operation.former_sinks,
+        restored=savepoint,
+        left=_left(context, operation, old, savepoint),
+    )
+    context.records.write(context.records.put_deployed(context.scope, deployed))
+    submission = context.submission(operation, operation.sink_has_readers, savepoint)
+    try:
+        with suppress(DuplicateJobError):  # an earlier try of this start arrived: adopt it
+            context.connections.engine(operation.site).submit(submission)
+    except EngineRefusedError:
+        note_if_void(context, deployed)
+        raise
+    # From now on that the engine does not know the id says that it has forgotten it.
+    deployed = replace(deployed, accepted=True)
+    context.records.write(context.records.put_deployed(context.scope, deployed))
+    return deployed
+
+
+def _left(
+    context: Context, operation: Start, old: Deployed | None, savepoint: str | None
+) -> tuple[Left, ...]:
+    """All states that this attempt and those before it were started from and that still lie
+    somewhere: those of before, and what this one uses, copy and original."""
+    known = context.deployed(operation.job_name)
+    left = {(each.site, each.path): each for each in (known.left if known else ())}
+    if savepoint is not None and old is not None:
+        used = {(operation.site, savepoint)}
+        if old.carried is not None and old.carried.location == savepoint:
+            used.add((old.job.site, old.carried.origin))
+        left |= {place: Left(*place, operation.attempt) for place in sorted(used)}
+    return tuple(left.values())
+
+
+def _until_it_runs(context: Context, operation: Start, deployed: Deployed) -> Outcome:
     job_id, name = operation.engine_job_id, operation.job_name
     engine = context.connections.engine(operation.site)
-    before = context.deployed(name)
-    if before is not None and before.engine_job_id == job_id and before.accepted:
-        deployed = before  # only what came after that is tried again
-    else:
-        deployed = submit(context, operation, before)
-
     seen: list[RunState] = []
+    began = context.clock.monotonic()
 
     def settled(jobs: Mapping[str, EngineJob]) -> bool:
         job = jobs.get(job_id)
@@ -36,66 +94,78 @@ def start(context: Context, operation: Start) -> Outcome:
     def finish() -> Outcome:
         if seen[-1].terminal:
             note_if_void(context, deployed)
-            raise PermanentError(f"cannot start {name}: {cause(context, operation, seen[-1])}")
-        confirmed = replace(deployed, accepted=False, confirmed=True, base=None)
-        return Done(context.records.put_deployed(context.scope, confirmed))
+            raise PermanentError(f"cannot start {name}: {_cause(context, operation, seen[-1])}")
+        took = context.clock.monotonic() - began
+        if took > context.patience.connect_s and not _is_connected(context, operation):
+            return replace(waiting, ready=later(), limit_s=context.patience.start_s - took)
+        return _confirmed(context, deployed)
 
-    return Waiting(
+    def later() -> Callable[[Mapping[str, EngineJob]], bool]:
+        asked = context.clock.monotonic()
+        return lambda jobs: (
+            context.clock.monotonic() - asked > context.patience.stop_poll_s and settled(jobs)
+        )
+
+    waiting = Waiting(
         operation.site,
         settled,
         finish,
         context.patience.start_s,
-        lambda: f"cannot start {name}: {cause(context, operation, engine.status(job_id))}",
+        lambda: f"cannot start {name}: {_cause(context, operation, engine.status(job_id))}",
     )
+    return waiting
 
 
-def submit(context: Context, operation: Start, old: Deployed | None) -> Deployed:
-    """Write down what is about to be asked, ask, and write down that it was taken on."""
-    if old is not None and old.engine_job_id == operation.engine_job_id:
-        old = old.base  # this very start was sent before
-    savepoint = None
-    if operation.restore is not None:
-        old, savepoint = newest_state(context, old)
-    while old is not None and old.void:
-        old = old.base
-    deployed = Deployed(
-        operation.job,
-        operation.attempt,
-        operation.engine_job_id,
-        base=old,
-        former_sinks=operation.former_sinks,
-    )
-    context.records.write(context.records.put_deployed(context.scope, deployed))
-    submission = context.submission(operation, operation.sink_has_readers, savepoint)
+def _is_connected(context: Context, operation: Start) -> bool:
+    """Whether the source takes input, as far as the engine's figures tell. Tasks of our
+    connector run once they are subscribed, or after ten seconds without. A broker that does not
+    answer is no fault of the incarnation."""
     try:
-        with suppress(DuplicateJobError):  # an earlier try of this start arrived: adopt it
-            context.connections.engine(operation.site).submit(submission)
-    except EngineRefusedError:
-        note_if_void(context, deployed, savepoint)
-        raise
-    # From now on that the engine does not know the id says that it has forgotten it.
-    deployed = replace(deployed, accepted=True)
-    context.records.write(context.records.put_deployed(context.scope, deployed))
-    return deployed
+        context.connections.broker(operation.job.source_site).reach()
+        engine = context.connections.engine(operation.site)
+        figures = engine.metrics(operation.engine_job_id).items()
+    except SpeckError:
+        return True
+    return all(value != 0 for name, value in figures if name.rpartition(".")[2] == "connected")
 
 
-def note_if_void(context: Context, deployed: Deployed, savepoint: str | None = None) -> None:
+def _confirmed(context: Context, deployed: Deployed) -> Done:
+    """All tasks run: the states that attempts before the last one were started from can go."""
+    newest = sorted({left.attempt for left in deployed.left})[-_STATES_KEPT:]
+    kept = tuple(left for left in deployed.left if left.attempt in newest)
+    gone = [left for left in deployed.left if left.attempt not in newest]
+    confirmed = replace(deployed, accepted=False, confirmed=True, base=None, left=kept)
+
+    def drop() -> None:
+        for left in gone:
+            with suppress(SpeckError):  # it only takes room
+                context.keeper.drop(left.site, left.path)
+
+    stored = context.records.put_deployed(context.scope, confirmed)
+    return Done(stored, drop if gone else None)
+
+
+def note_if_void(context: Context, deployed: Deployed) -> Deployed:
     """Remember that an incarnation which was refused, or has ended, left no state of its
     own: the one before it has the newest. In doubt nothing is noted."""
     engine = context.connections.engine(deployed.job.site)
     with suppress(SpeckError):
         if engine.status(deployed.engine_job_id) is not None:
             found = engine.newest_state(deployed.engine_job_id)
-            if found is not None and found.path != savepoint:
-                return
-        void = replace(deployed, void=True)
-        context.records.write(context.records.put_deployed(context.scope, void))
+            if found is not None and found.path != deployed.restored:
+                return deployed
+        deployed = replace(deployed, void=True)
+        context.records.write(context.records.put_deployed(context.scope, deployed))
+    return deployed
 
 
-def cause(context: Context, operation: Start, state: RunState | None) -> str:
+def _cause(context: Context, operation: Start, state: RunState | None) -> str:
     if state is None:
         return f"{operation.site} does not know it any more"
     failures = context.connections.engine(operation.site).exceptions(operation.engine_job_id)
     if failures:
         return f"it is {state}: {failures[0].name}"
     return f"it is {state}; see the engine's log at {operation.site}"
+
+
+_STATES_KEPT = 2

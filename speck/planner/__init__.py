@@ -3,7 +3,8 @@
 Sessions and jobs are compared separately, then their steps are joined by the orders of
 docs/architecture.md and no others:
 
-(a) a session is reserved before any producer starts on its link (and before its own reader);
+(a) a session is reserved before any producer starts on its link (and before its own reader),
+    and before another reader leaves the link while it is still fed: no message falls between;
 (b) a reader leaves a link after the producers that leave it in this plan have stopped and it
     has taken their last number;
 (c) a session is released after its reader's stop, and after the start of the job's next
@@ -14,18 +15,22 @@ docs/architecture.md and no others:
     go by it; the job's next incarnation, if it speaks at the same place of another link, waits
     until that is over, done or not;
 (e) within one job: the jar is there and `main` was tried before it stops, it stops before it
-    starts; a start that needs a slot waits for stops that free one.
+    starts; a start that needs a slot waits for stops that free one; between the stop and a
+    start that cannot read the old site's storage the state is carried; what stopped comes back
+    if the start fails, unless a reader has left the link that it would write to.
 
 Stops never wait for starts, so every plan is acyclic by construction.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from speck.inventory import Inventory
 from speck.model import Composition, Link
 from speck.observed import Observation
 from speck.plan import Action, JobChange, Plan
-from speck.planner.decisions import decide
+from speck.planner.decisions import decide, leave_alone
 from speck.planner.draft import Decision, Draft
 from speck.planner.sessions import (
     ending_sessions,
@@ -49,16 +54,24 @@ def plan(
     drain: bool = True,
     cannot_try: frozenset[str] = frozenset(),
     cannot_save: frozenset[str] = frozenset(),
+    apart: frozenset[tuple[str, str]] = frozenset(),
+    leave: frozenset[str] = frozenset(),
+    stopped: frozenset[str] = frozenset(),
 ) -> Plan:
     """The plan that makes `desired` true.
 
     `inventory` and `desired` are of one scope (a composition, or one job posted alone);
     `outside_readers` are links that jobs of other scopes read. Without `drain` readers leave
     their links at once, and what is queued there is abandoned. `cannot_try` and `cannot_save`
-    are sites whose engine cannot run a `main` alone, or keep a job's state on request.
+    are sites whose engine cannot run a `main` alone, or keep a job's state on request;
+    `apart` are pairs (from, to) of sites between which state must be carried. Jobs to `leave`
+    alone stay as they are, whatever is desired of them. A change that is planned anew has
+    `stopped` some jobs already: what ran comes back if their start fails.
     """
+    desired = _left_alone(desired, inventory, leave)
     draft = Draft(desired, inventory, observed, installation, outside_readers, drain)
-    draft.cannot_try, draft.cannot_save = cannot_try, cannot_save
+    draft.cannot_try, draft.cannot_save, draft.apart = cannot_try, cannot_save, apart
+    draft.stopped = stopped
     draft.wanted = {job.job_name: job for job in desired.jobs}
     draft.sessions = wanted_sessions(draft)
     draft.owed = frozenset(s.client_id for s in inventory.sessions if s.owed)
@@ -66,7 +79,7 @@ def plan(
         draft.producers[deployed.job.sink].append(deployed)
     draft.read = outside_readers | {session.link for session in draft.sessions}
     names = sorted(draft.wanted.keys() | inventory.jobs.keys())
-    decisions = [decide(draft, name) for name in names]
+    decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
     _add_steps(draft, decisions)
     changes = tuple(
         JobChange(
@@ -79,6 +92,13 @@ def plan(
         for d in decisions
     )
     return Plan(desired.name, changes, tuple(draft.steps))
+
+
+def _left_alone(desired: Composition, inventory: Inventory, leave: frozenset[str]) -> Composition:
+    """With jobs to leave alone as they are deployed, so that their links and sessions stay."""
+    kept = {name: inventory.jobs[name].job for name in leave & inventory.jobs.keys()}
+    jobs = tuple(kept.pop(job.job_name, job) for job in desired.jobs)
+    return replace(desired, jobs=(*jobs, *kept.values()))
 
 
 def _add_steps(draft: Draft, decisions: list[Decision]) -> None:

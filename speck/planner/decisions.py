@@ -24,6 +24,12 @@ def decide(draft: Draft, name: str) -> Decision:
     return decide_kept(draft, name, new, old, live)
 
 
+def leave_alone(draft: Draft, name: str) -> Decision:
+    return Decision(
+        name, draft.wanted.get(name), draft.inventory.jobs.get(name), Action.UNCHANGED, "left alone"
+    )
+
+
 def decide_kept(draft: Draft, name: str, new: Job, old: Deployed, live: bool) -> Decision:
     wanted = new.state is DesiredState.RUNNING
     changes = differences(old.job, new)

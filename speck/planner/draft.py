@@ -59,8 +59,11 @@ class Draft:
     """Client ids of readers that an earlier drain, which failed, still waits for."""
     emptied: set[str] = field(default_factory=set)
     """Client ids of readers whose session is known to be empty once they were drained."""
+    stopped: frozenset[str] = frozenset()
+    """Jobs that this change has stopped already, for starts that have not succeeded."""
     cannot_try: frozenset[str] = frozenset()
     cannot_save: frozenset[str] = frozenset()
+    apart: frozenset[tuple[str, str]] = frozenset()
 
     def add(
         self,
@@ -68,10 +71,13 @@ class Draft:
         after: Iterable[int],
         reason: str,
         whatever: frozenset[int] = frozenset(),
+        only_if_failed: int | None = None,
     ) -> int:
-        step = Step(len(self.steps) + 1, operation, tuple(sorted(set(after))), reason, whatever)
-        self.steps.append(step)
-        return step.id
+        """Add a step and give its id."""
+        step_id = len(self.steps) + 1
+        before = tuple(sorted(set(after)))
+        self.steps.append(Step(step_id, operation, before, reason, whatever, only_if_failed))
+        return step_id
 
 
 def ids(found: Iterable[int | None]) -> tuple[int, ...]:

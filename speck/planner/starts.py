@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 
 from speck.contract import tells_numbers
-from speck.model import Job, engine_job_id, source_client_id
-from speck.plan import Restore, Start, TryMain, Upload
+from speck.inventory import Deployed
+from speck.model import Job, Link, engine_job_id, sink_client_id, source_client_id
+from speck.plan import Carry, Restore, Return, Start, TryMain, Upload
 from speck.planner.draft import Decision, Draft, ids
-from speck.planner.sinks import former_sinks
+from speck.planner.sinks import former_sinks, sink_of
 
 
 def upload(draft: Draft, job: Job) -> int:
@@ -29,12 +30,12 @@ def try_main(draft: Draft, decision: Decision) -> int:
     links = () if tells_numbers(job) else (job.source, job.sink)
     key = (job.site, job.jar, job.entry_class, job.args, job.parallelism, job.delivery, links)
     if key not in draft.tries:
-        operation = TryMain(job, *next(draft, decision.job_name))
+        operation = TryMain(job, *next_attempt(draft, decision.job_name))
         draft.tries[key] = draft.add(operation, (upload(draft, job),), "before it stops")
     return draft.tries[key]
 
 
-def next(draft: Draft, name: str) -> tuple[int, str]:
+def next_attempt(draft: Draft, name: str) -> tuple[int, str]:
     attempt = draft.inventory.attempts.get(name, 0) + 1
     return attempt, engine_job_id(draft.installation, draft.desired.name, name, attempt)
 
@@ -42,7 +43,7 @@ def next(draft: Draft, name: str) -> tuple[int, str]:
 def start(draft: Draft, decision: Decision) -> None:
     job = decision.new
     assert job is not None
-    attempt, job_id = next(draft, decision.job_name)
+    attempt, job_id = next_attempt(draft, decision.job_name)
     old = decision.old
     if decision.again and old is not None:
         attempt, job_id, old = old.attempt, old.engine_job_id, old.base
@@ -51,6 +52,7 @@ def start(draft: Draft, decision: Decision) -> None:
         upload(draft, job),
         *draft.reserves.get(job.sink, []),
         *ids([draft.reserve_of.get(own), decision.stop_id, decision.clear_id]),
+        *ids([carry(draft, decision, old)]),
         *draft.slot_waits.get(decision.job_name, []),
     ]
     restore = None
@@ -61,6 +63,90 @@ def start(draft: Draft, decision: Decision) -> None:
     reason = "new job" if decision.old is None else decision.reason
     whatever = frozenset(ids([decision.clear_id]))
     decision.start_id = draft.add(operation, after, reason, whatever)
+    if _has_a_way_back(draft, decision):
+        way_back(draft, decision, operation)
+
+
+def carry(draft: Draft, decision: Decision, old: Deployed | None) -> int | None:
+    """The step that brings a job's state to its new site, if the one cannot read the other's."""
+    assert decision.new is not None
+    target = decision.new.site
+    while old is not None and decision.keeps_state:
+        if not old.void and (old.job.site, target) in draft.apart:
+            operation = Carry(target, decision.job_name, old.job.site)
+            return draft.add(operation, ids([decision.stop_id]), "they share no storage")
+        old = old.base
+    return None
+
+
+def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
+    """Whether what ran before a start may come back if that fails.
+
+    Not where it would publish to a link that a reader has left in this plan, read what another
+    reader has been given, or close a circle with what has been rewired.
+    """
+    old = _ran_before(draft, decision)
+    if old is None:
+        return False
+    wanted = {(session.client_id, session.link) for session in draft.sessions}
+    there = {(session.client_id, session.link) for session in draft.inventory.sessions}
+    if any(link == old.job.sink for _, link in there - wanted):
+        return False
+    new = decision.new
+    if new is None or (new.source, new.sink) == (old.job.source, old.job.sink):
+        return True
+    handed_over = new.source != old.job.source and any(
+        link == old.job.source for _, link in wanted - there
+    )
+    return not handed_over and not _may_circle(draft, old.job)
+
+
+def _ran_before(draft: Draft, decision: Decision) -> Deployed | None:
+    """What stops for a start, or was stopped for it before the change was planned anew."""
+    old = decision.old
+    if decision.job_name in draft.stopped:
+        while old is not None and not old.confirmed:
+            old = old.base
+        return old
+    return old if decision.stops and old is not None and old.confirmed else None
+
+
+def _may_circle(draft: Draft, job: Job) -> bool:
+    """Whether what `job` writes may come back to it while others run as before or as wanted."""
+    follows: dict[Link, set[Link]] = defaultdict(set)
+    for each in (*draft.desired.jobs, *(d.job for d in draft.inventory.jobs.values())):
+        follows[each.source].add(each.sink)
+    reached, ahead = set[Link](), [job.sink]
+    while ahead:
+        link = ahead.pop()
+        if link not in reached:
+            reached.add(link)
+            ahead += follows[link]
+    return job.source in reached
+
+
+def way_back(draft: Draft, decision: Decision, begun: Start) -> None:
+    """What ran before comes back if `begun` fails, as an attempt of its own."""
+    old, new, start_id = _ran_before(draft, decision), decision.new, decision.start_id
+    assert old is not None and new is not None and start_id is not None
+    attempt = begun.attempt + 1
+    former = old.former_sinks
+    if new.sink == old.job.sink:  # the start may have sent something there before it failed
+        own = sink_of(draft, old)
+        told = (*begun.former_sinks, sink_client_id(draft.installation, new.job_name, new.source))
+        former = tuple(sink for sink in told if sink != own)
+    operation = Return(
+        old.job,
+        attempt,
+        engine_job_id(draft.installation, draft.desired.name, decision.job_name, attempt),
+        old.job.sink in draft.read,
+        begun.engine_job_id,
+        keeps_state=old.job.site not in draft.cannot_save,
+        former_sinks=former,
+    )
+    after = ids([decision.stop_id, start_id])
+    reason = f"if #{start_id} fails"
+    draft.add(operation, after, reason, frozenset({start_id}), only_if_failed=start_id)
 
 
 def note_slot_waits(draft: Draft, decisions: list[Decision]) -> None:

@@ -10,7 +10,7 @@ from speck.model import DesiredState, Link, source_client_id
 from speck.plan import Cancel, Drain, Settle, Stop
 from speck.planner.decisions import may_arrive
 from speck.planner.draft import Decision, Draft, ids
-from speck.planner.sinks import sinks_of
+from speck.planner.sinks import readers_that_stay, sinks_of
 from speck.planner.starts import try_main
 
 
@@ -40,12 +40,17 @@ def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
         }
 
 
+def leaves(decision: Decision) -> bool:
+    """Whether a job stops being a reader of the link that it reads now."""
+    assert decision.old is not None
+    return decision.new is None or decision.new.source != decision.old.job.source
+
+
 def drains(draft: Draft, reader: Decision) -> bool:
     """Whether `reader` leaves a link that it can empty before it stops."""
-    old, new = reader.old, reader.new
+    old = reader.old
     assert old is not None
-    stays = new is not None and new.source == old.job.source
-    return not stays and old.job.source in draft.drained and not may_arrive(draft, old)
+    return leaves(reader) and old.job.source in draft.drained and not may_arrive(draft, old)
 
 
 def producers_that_left(draft: Draft, reader: Decision) -> list[Decision]:
@@ -76,6 +81,9 @@ def stop(draft: Draft, decision: Decision) -> None:
     if decision.new and decision.starts and decision.new.site not in draft.cannot_try:
         after.append(try_main(draft, decision))
     after += ids([drain(draft, decision, old)])
+    if leaves(decision) and still_fed(draft, old.job.source):
+        # From the cut on somebody else's session has to take what still comes.
+        after += draft.reserves[old.job.source]
     kind: type[Settle] | type[Cancel] | type[Stop] = Stop
     if may_arrive(draft, old):
         kind = Settle
@@ -116,7 +124,9 @@ def drain(draft: Draft, decision: Decision, old: Deployed) -> int | None:
 
 
 def nothing_depends_on(draft: Draft, decision: Decision) -> bool:
-    """A removed job may be cancelled, unless a reader is drained after it: only a stop
-    flushes the sink and says what its last number was."""
+    """A removed job may be cancelled, unless a reader is drained after it, now or later: only a
+    stop flushes its sink and says what its last number was."""
     assert decision.old is not None
-    return decision.new is None and decision.old.job.sink not in draft.drained
+    sink = decision.old.job.sink
+    stay = draft.drain and readers_that_stay(draft, sink)
+    return decision.new is None and sink not in draft.drained and not stay

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from speck import crash
+from speck.binding import StateKeeper
 from speck.change import STOPPED, Cause, Change, ChangeState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
-from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
+from speck.errors import (
+    ConflictError,
+    NotFoundError,
+    SpeckError,
+    StoreWriteError,
+    TransientError,
+)
 from speck.executor import Bounds, Execution
 from speck.model import JsonObject, Site
 from speck.operations import Operations, Patience
-from speck.plan import Forget, Plan, Start, TryMain
+from speck.plan import Carry, Forget, Plan, Return, Start, TryMain
 from speck.records import Batch, Records, scope_of
+from speck.service.locks import NamedLocks
 from speck.service.purposes import left_by
 from speck.turns import Turns
 
@@ -64,6 +74,7 @@ class Changes:
         jar_file: Callable[[str], Path],
         bounds: Bounds,
         patience: Patience,
+        keeper: StateKeeper,
     ):
         self._records = records
         self._connections = connections
@@ -71,12 +82,16 @@ class Changes:
         self._jar_file = jar_file
         self._bounds = bounds
         self._patience = patience
+        self._keeper = keeper
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
+        newest = records.store.last("change/")
+        self._newest_ms = int(newest[0].removeprefix("change/")[:12], 16) if newest else 0
         self._turns = Turns(bounds.per_site)
         self._planning = threading.BoundedSemaphore(PLANS_AT_ONCE)
         self.placing = threading.Lock()
         """Held while a change takes sites into use, or a site is given up."""
+        self._starting = NamedLocks()
         self.closing = False
         """Whether the service is stopping: nothing new starts."""
         self.touched = float("-inf")
@@ -93,9 +108,12 @@ class Changes:
         drain: bool = True,
         leave: frozenset[str] = frozenset(),
     ) -> Change:
-        """A change that is not started; its id begins with its time, so ids sort."""
+        """A change that is not started; its id begins with its time, so ids sort. When the
+        clock was set back they go on from the highest there is."""
         now = self._clock.now()
-        identity = f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}"
+        with self._lock:
+            self._newest_ms = max(self._newest_ms + 1, int(now.timestamp() * 1000))
+            identity = f"{self._newest_ms:012x}{self._clock.new_id()[:8]}"
         return Change(
             identity,
             plan,
@@ -117,7 +135,8 @@ class Changes:
         """
         scope = scope_of(change.composition, change.job_name)
         running = Running(change, scope, self._execution(change, scope))
-        with self.placing, self._lock:
+        self._records.store.check_writable()
+        with self._starting[scope], self.placing, self._lock:
             self._refuse_moved_sites(change, sites)
             if self.closing:
                 raise TransientError("cannot start a change: the service is stopping")
@@ -143,7 +162,13 @@ class Changes:
 
     def _execution(self, change: Change, scope: str) -> Execution:
         operations = Operations(
-            self._connections, self._records, self._clock, scope, self._jar_file, self._patience
+            self._connections,
+            self._records,
+            self._clock,
+            scope,
+            self._jar_file,
+            self._patience,
+            crash.watched(self._keeper, tells=False),
         )
         return Execution(
             change,
@@ -170,6 +195,12 @@ class Changes:
                     f"cannot start a change: site {site!r} was removed or changed meanwhile;"
                     " try again"
                 )
+
+    @contextmanager
+    def quiet(self, scope: str) -> Iterator[bool]:
+        """Whether no change of a scope is under way; none starts before the block ends."""
+        with self._starting[scope]:
+            yield self.under_way(scope) is None
 
     def at_work_at(self, site: str) -> list[str]:
         """Jobs and readers for which changes under way need a site."""
@@ -205,6 +236,13 @@ class Changes:
             return {}
         change.superseded_by = by.id
         return self._records.put_change(change)
+
+    def was_cancelled(self, change_id: str | None) -> bool:
+        """Whether a change was ended by a person, who wants what is there left as it is."""
+        head = self._records.store.get(f"change/{change_id}")
+        if head is None or head["superseded_by"] is not None:
+            return False
+        return bool(head["state"] == ChangeState.CANCELLED and head["cause"] != Cause.REPAIR)
 
     def over(self, change_id: str, wait_s: float) -> JsonObject | None:
         """A change that is over within `wait_s` seconds, as the API shows it; else None.
@@ -310,14 +348,7 @@ class Changes:
         except Exception as error:
             change.state, change.error = ChangeState.FAILED, _why(error)
         if running.execution is not None:
-            count = len(change.operations)
-            self._records.write(
-                self._records.put_change(change),
-                self._put_earlier(change),
-                self._records.put_operations(change.id, change.operations),
-                self._event(change, f"goes on with {count} operations planned anew"),
-            )
-            self._run(running)
+            self._run(running, self._planned_anew(change))
             return
         if running.ending:
             change.state, change.error = ChangeState.CANCELLED, None
@@ -336,18 +367,34 @@ class Changes:
         for running in self.all_under_way():
             running.over.wait(30.0)
 
-    def _run(self, running: Running) -> None:
+    def _planned_anew(self, change: Change) -> Batch:
+        return {
+            **self._records.put_change(change),
+            **self._put_earlier(change),
+            **self._records.put_operations(change.id, change.operations),
+            **self._event(change, f"goes on with {len(change.operations)} operations planned anew"),
+        }
+
+    def _run(self, running: Running, first: Batch | None = None) -> None:
+        """Store `first`, and carry the change out."""
         change = running.change
         assert running.execution is not None
         try:
+            if first is not None:
+                self._records.write(first)
             running.execution.run()
+        except StoreWriteError:
+            change.state = ChangeState.RUNNING  # as the store has it
         except Exception as error:
             change.state, change.error = ChangeState.FAILED, _why(error)
         finally:
             self._leave(running)
 
     def _leave(self, running: Running) -> None:
-        """A change has come to its end, or as far as it gets before the service stops."""
+        """A change has come to its end, or as far as it gets before the service stops.
+
+        Nobody is told of an end that is not stored: the change goes on at the next start.
+        """
         try:
             if running.change.state.over:
                 self._end(running)
@@ -355,6 +402,8 @@ class Changes:
                 self._records.write(
                     self._event(running.change, "pauses: the service stops", kind="service")
                 )
+        except StoreWriteError:
+            running.change.state = ChangeState.RUNNING
         finally:
             self._forget(running.scope)
             running.over.set()
@@ -404,10 +453,12 @@ def _sites_of(change: Change) -> dict[str, set[str]]:
     for step in change.plan.steps:
         operation = step.operation
         sites = {operation.site}
-        if isinstance(operation, Start | TryMain):
+        if isinstance(operation, Start | Return | TryMain):
             sites |= {operation.job.source_site, operation.job.sink_site}
         elif isinstance(operation, Forget):
             sites.add(operation.sink_site)
+        elif isinstance(operation, Carry):
+            sites.add(operation.source)
         name = operation.job_name or getattr(operation, "client_id", None)
         for site in sites:
             found.setdefault(site, set()).update({name} if name else set())

@@ -24,7 +24,10 @@ from speck.topology import Graph
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How an apply was asked for. `if_match` is a revision number; `by` a token's name."""
+    """How an apply was asked for. `if_match` is a revision number; `by` a token's name.
+
+    Without `drain` readers leave their links at once; with `force` most jobs may be removed.
+    """
 
     wait_s: float = 0.0
     dry_run: bool = False
@@ -188,8 +191,10 @@ class Compositions:
         self._check_revision(name, head, request.if_match)
         self._check_owners(description, request)
         adopted = self._adopted(description)
+        removed = self._most_removed(description)
         if not request.dry_run:
             self._changes.in_the_way(name, _what(name))
+            _refuse_removing_most(name, removed, request.force)
 
         def prepare() -> Prepared:
             return self._deployer.prepare(
@@ -198,7 +203,10 @@ class Compositions:
 
         prepared = prepare()
         if request.dry_run:
-            return _accepted(None, name, head["revision"] if head else None, prepared), None
+            shown = _accepted(None, name, head["revision"] if head else None, prepared)
+            if removed and not request.force:
+                shown["warnings"].append(f"{_removes(removed)}: this needs --force (?force=true)")
+            return shown, None
         superseded = self._changes.make_way(name, _what(name))
         if superseded is not None:  # what it did until its end counts
             prepared = prepare()
@@ -252,6 +260,33 @@ class Compositions:
             raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
         description = composition_from_data(record["description"])
         return self.apply(description, request, record.get("jars"), Cause.ROLLBACK)
+
+    def mend(self, name: str, leave: frozenset[str] = frozenset()) -> Running | None:
+        """Bring back what was accepted last, but for the jobs to `leave` alone.
+
+        None when nothing is to be done, when a change is under way, or when what is there is
+        as a person left it: being removed, or after a change that was cancelled.
+        """
+        with self._locks[name]:
+            head = self._records.store.get(f"head/{name}")
+            if head is None or head.get("deleted") or head.get("removing"):
+                return None
+            if self._changes.under_way(name) or self._changes.was_cancelled(
+                head.get("last_change")
+            ):
+                return None
+            newest = self._revision(name, head["revision"])
+            description = composition_from_data(newest["description"])
+            prepared = self._deployer.prepare(
+                name, description, jars=newest.get("jars"), leave=leave
+            )
+            if prepared.plan.empty:
+                return None
+            change = self._changes.new(
+                prepared.plan, head["revision"], cause=Cause.REPAIR, leave=leave
+            )
+            told: Batch = {f"head/{name}": {**head, "last_change": change.id}}
+            return self._changes.start(change, told, prepared.sites)
 
     # -- parts of an apply ----------------------------------------------------------------
 
@@ -338,6 +373,13 @@ class Compositions:
         answer: JsonObject = record["answer"]
         return answer
 
+    def _most_removed(self, description: CompositionDescription) -> list[str]:
+        """The deployed jobs that the description names no more, if they are more than half of
+        the deployed ones and at least two; else none."""
+        deployed = self._records.inventory(description.name).jobs
+        removed = sorted(deployed.keys() - {job.job_name for job in description.jobs})
+        return removed if len(removed) >= 2 and 2 * len(removed) > len(deployed) else []
+
     def _check_revision(self, name: str, head: JsonObject | None, if_match: int | None) -> None:
         newest = head["revision"] if head else 0
         if if_match is not None and if_match != newest:
@@ -410,6 +452,18 @@ class Compositions:
 
     def _newest(self, name: str) -> CompositionDescription:
         return composition_from_data(self._description(name, self._head(name)["revision"]))
+
+
+def _refuse_removing_most(name: str, removed: list[str], force: bool) -> None:
+    if removed and not force:
+        raise ConflictError(
+            f"cannot apply composition {name!r}: {_removes(removed)}; if you mean it, apply with"
+            " --force (?force=true)"
+        )
+
+
+def _removes(removed: list[str]) -> str:
+    return f"it removes more than half of the deployed jobs ({', '.join(removed)})"
 
 
 def _what(name: str) -> str:

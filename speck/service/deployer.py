@@ -8,18 +8,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from speck.binding import BrokerCapability, EngineCapability
+from speck.binding import BrokerCapability, EngineCapability, StateKeeper
 from speck.change import Cause, Change
 from speck.config import Config
 from speck.connections import Connections
-from speck.errors import ConflictError, InvalidError, NotFoundError, Problem, SpeckError
+from speck.errors import (
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    PermanentError,
+    Problem,
+    SpeckError,
+    TransientError,
+)
 from speck.inventory import Deployed, Inventory
 from speck.jars import ARTIFACT, Jar
 from speck.model import (
     Composition,
     CompositionDescription,
     Delivery,
-    Job,
     Site,
     Upgrade,
     source_client_id,
@@ -60,10 +67,12 @@ class Deployer:
         connections: Connections,
         artifacts: Artifacts,
         changes: Changes,
+        keeper: StateKeeper,
     ):
         self._records = records
         self._connections = connections
         self._artifacts = artifacts
+        self._keeper = keeper
         self.changes = changes
         self._jars = JarFinder(config.jar_folders, artifacts.find)
 
@@ -76,12 +85,14 @@ class Deployer:
         jars: Mapping[str, str] | None = None,
         *,
         drain: bool = True,
+        leave: frozenset[str] = frozenset(),
+        stopped: frozenset[str] = frozenset(),
     ) -> Prepared:
         """Resolve and plan. Raises InvalidError with every fault found; `line_of` gives the
         line of a fault's path in what the user sent. Jobs posted alone that are `adopted`
         count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of what was accepted
         before and is to be used whatever lies there now; see `speck.planner.plan` for
-        `drain`."""
+        `drain`, `leave` and `stopped`."""
         sites = self._records.sites()
         inventory = self._inventory(scope, adopted)
         observed = self._observe(sites, inventory, _sites_named(description, sites))
@@ -109,7 +120,7 @@ class Deployer:
         else:
             resolved = resolve(description, sites, find, **known)
             composition = resolved.composition
-        problems = _state_that_cannot_travel(composition, inventory, sites, description)
+        problems = self._state_that_cannot_travel(composition, inventory, description)
         problems += self._beyond_capabilities(composition, inventory)
         _refuse(problems, scope, line_of)
         self._refuse_readers_of_others(scope, composition)
@@ -123,6 +134,8 @@ class Deployer:
             resolved.warnings,
             adopted=adopted,
             drain=drain,
+            leave=leave,
+            stopped=stopped,
         )
         return replace(prepared, sites=sites, jars=named)
 
@@ -148,7 +161,14 @@ class Deployer:
             prepared = self.prepare_removal(scope, change.composition, drain=change.drain)
         else:
             description, jars = wanted_by(change, self._records)
-            prepared = self.prepare(scope, description, jars=jars, drain=change.drain)
+            prepared = self.prepare(
+                scope,
+                description,
+                jars=jars,
+                drain=change.drain,
+                leave=change.leave,
+                stopped=change.stopped,
+            )
         return prepared.plan, prepared.sites
 
     def _planned(
@@ -161,6 +181,8 @@ class Deployer:
         *,
         adopted: Sequence[str] = (),
         drain: bool = True,
+        leave: frozenset[str] = frozenset(),
+        stopped: frozenset[str] = frozenset(),
     ) -> Prepared:
         scopes = {scope, *(scope_of(None, job_name) for job_name in adopted)}
         known = self._records.sites().keys()
@@ -173,8 +195,11 @@ class Deployer:
             self._records.installation,
             self._records.links_read_outside(scopes),
             drain=drain,
+            leave=leave,
+            stopped=stopped,
             cannot_try=self._lacking(EngineCapability.TRY_MAIN, engines),
             cannot_save=self._lacking(EngineCapability.SAVEPOINTS, engines),
+            apart=self._apart(composition, inventory),
         )
         return Prepared(scope, composition, made, {}, tuple(warnings))
 
@@ -238,6 +263,52 @@ class Deployer:
                 if capability not in self._connections.engine(site).capabilities:
                     found.add(site)
         return frozenset(found)
+
+    def _apart(self, composition: Composition, inventory: Inventory) -> frozenset[tuple[str, str]]:
+        """From where to where the state of a job would have to be carried."""
+        return frozenset(
+            (home, job.site)
+            for job in composition.jobs
+            if (deployed := inventory.jobs.get(job.job_name)) is not None
+            for home in _homes(deployed)
+            if not self._keeper.shared(home, job.site)
+        )
+
+    def _state_that_cannot_travel(
+        self, composition: Composition, inventory: Inventory, description: CompositionDescription
+    ) -> list[Problem]:
+        """Moves of jobs with their state to or from a site where nobody can carry it."""
+        problems = []
+        for index, job in enumerate(composition.jobs):
+            deployed = inventory.jobs.get(job.job_name)
+            if deployed is None or job.upgrade is not Upgrade.SAVEPOINT or not _has_state(deployed):
+                continue
+            for home in sorted(_homes(deployed)):
+                if self._keeper.shared(home, job.site):
+                    continue
+                why = self._nobody_carries(deployed, home, job.site)
+                if why is not None:
+                    given = "site" if description.jobs[index].site is not None else "spe_address"
+                    fault = (
+                        f"cannot move {job.job_name} with its state from {home} to {job.site}:"
+                        f" the two share no storage, and {why}; run `speck agent` at both, or"
+                        " give both the same label state_uri, or set upgrade: stateless"
+                    )
+                    problems.append(Problem(f"jobs[{index}].{given}", fault))
+        return problems
+
+    def _nobody_carries(self, deployed: Deployed, home: str, target: str) -> str | None:
+        """Why no state can be carried between two sites; an agent that is silent now may."""
+        for site in (home, target):
+            if self._keeper.folder(site) is None:
+                return f"nobody knows where {site} keeps states"
+            try:
+                self._keeper.newest(site, deployed.engine_job_id)
+            except TransientError:
+                continue
+            except PermanentError:
+                return f"no agent runs at {site} to carry it"
+        return None
 
     def _beyond_capabilities(self, composition: Composition, inventory: Inventory) -> list[Problem]:
         """What an engine or a broker cannot keep for a job, as problems of `jobs[n]`."""
@@ -305,31 +376,6 @@ def _held_slots(inventory: Inventory, observed: Observation) -> dict[str, int]:
     return dict(held)
 
 
-def _state_that_cannot_travel(
-    composition: Composition,
-    inventory: Inventory,
-    sites: Mapping[str, Site],
-    description: CompositionDescription,
-) -> list[Problem]:
-    problems = []
-    for index, job in enumerate(composition.jobs):
-        deployed = inventory.jobs.get(job.job_name)
-        if deployed is None or not _must_travel(deployed, job):
-            continue
-        old, new = sites.get(deployed.job.site), sites[job.site]
-        if old is None or old.state_uri is None or old.state_uri != new.state_uri:
-            given = "site" if description.jobs[index].site is not None else "spe_address"
-            problems.append(
-                Problem(
-                    f"jobs[{index}].{given}",
-                    f"cannot move {job.job_name} with its state from {deployed.job.site} to"
-                    f" {job.site}: the two share no storage; give both sites the same label"
-                    " state_uri, or set upgrade: stateless",
-                )
-            )
-    return problems
-
-
 def _refuse(problems: list[Problem], scope: str, line_of: LineOf | None) -> None:
     """Raise InvalidError for any problem, by the paths and lines of what the user sent."""
     if not problems:
@@ -344,9 +390,11 @@ def _refuse(problems: list[Problem], scope: str, line_of: LineOf | None) -> None
     raise InvalidError(f"cannot accept {thing}: {found[0]}", found)
 
 
-def _must_travel(deployed: Deployed, job: Job) -> bool:
-    return (
-        job.site != deployed.job.site
-        and job.upgrade is Upgrade.SAVEPOINT
-        and (deployed.confirmed or deployed.base is not None)
-    )
+def _homes(deployed: Deployed) -> set[str]:
+    """The sites where the newest state of a job may lie."""
+    homes = set() if deployed.void else {deployed.job.site}
+    return homes | (_homes(deployed.base) if deployed.base is not None else set())
+
+
+def _has_state(deployed: Deployed) -> bool:
+    return deployed.confirmed or deployed.base is not None

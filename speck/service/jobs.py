@@ -284,9 +284,29 @@ class Jobs:
         record = self._records.store.get(f"job/{name}")
         prepared = self._deployer.prepare_removal(scope, None)
         change = changes.new(prepared.plan, None, name, Cause.REMOVE)
-        told: Batch = {f"job/{name}": {**record, "last_change": change.id}} if record else {}
+        leaving = {**(record or {}), "last_change": change.id, "removing": True}
+        told: Batch = {f"job/{name}": leaving} if record else {}
         accepted = told | changes.superseded(superseded, change)
         return changes.start(change, accepted, prepared.sites)
+
+    def mend(self, name: str) -> Running | None:
+        """Bring a job posted alone back to how it was accepted last; see `Compositions.mend`."""
+        scope, changes = scope_of(None, name), self._deployer.changes
+        with self._locks[name]:
+            record = self._records.store.get(f"job/{name}")
+            if record is None or record.get("removing") or changes.under_way(scope):
+                return None
+            if changes.was_cancelled(record["last_change"]):
+                return None
+            description = job_from_data(record["description"])
+            alone = CompositionDescription(name=name, jobs=(description,))
+            jars = {description.job_path: record["jar"]}
+            prepared = self._deployer.prepare(scope, alone, jars=jars)
+            if prepared.plan.empty:
+                return None
+            change = changes.new(prepared.plan, record["revision"], name, Cause.REPAIR)
+            told: Batch = {f"job/{name}": {**record, "last_change": change.id}}
+            return changes.start(change, told, prepared.sites)
 
     def _settled(
         self, running: Running, name: str, wait_s: float, *, created: bool, new: bool = False

@@ -27,16 +27,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Look(Generic[T]):
-    """What one look gave: `found`, or None when there was no answer. `current` is false when
-    things may have changed since it began."""
+    """What one look gave: `found`, or None when there was no answer, and then the `error`.
+
+    `begun` is when (monotonic) it began; `current` is false when things may have changed
+    since.
+    """
 
     found: T | None
     current: bool = True
+    begun: float = float("-inf")
+    error: str | None = None
 
 
 @dataclass(slots=True)
 class _Subject(Generic[T]):
     last: T | None = None
+    error: str | None = None
     known: bool = False
     begun: float = float("-inf")
     ended: float = float("-inf")
@@ -70,7 +76,8 @@ class Looks(Generic[T]):
             for site in names:
                 subject = self._subjects.get(site)
                 if subject is not None and subject.known:
-                    found[site] = Look(subject.last, subject.begun > self._touched())
+                    current = subject.begun > self._touched()
+                    found[site] = Look(subject.last, current, subject.begun, subject.error)
         return found
 
     def begin(self, sites: Iterable[str]) -> None:
@@ -108,13 +115,14 @@ class Looks(Generic[T]):
     def _look(self, site: str, subject: _Subject[T]) -> None:
         begun = self._clock.monotonic()
         found: T | None = None
+        failure: str | None = "cannot say what is there: a fault in speck"
         try:
-            found = self._take(site)
-        except SpeckError:  # no answer, or a refusal: nothing is known of what is there
-            found = None
+            found, failure = self._take(site), None
+        except SpeckError as error:  # no answer, or a refusal: nothing is known of what is there
+            failure = str(error)
         finally:
             with self._lock:
-                subject.last, subject.known = found, True
+                subject.last, subject.error, subject.known = found, failure, True
                 subject.begun, subject.ended = begun, self._clock.monotonic()
                 subject.under_way = None
             subject.over.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from speck.binding import StateKeeper
 from speck.clock import Clock, SystemClock
 from speck.config import Config
 from speck.connections import Connections
@@ -9,14 +10,16 @@ from speck.errors import TransientError
 from speck.executor import Bounds
 from speck.operations import Patience
 from speck.records import Records
+from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
-from speck.service.changes import Changes
+from speck.service.changes import Changes, Running
 from speck.service.compositions import Compositions
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
 from speck.service.sites import Sites
 from speck.service.tokens import Tokens
 from speck.service.views import Views
+from speck.service.watch import Watch
 
 
 class Service:
@@ -31,12 +34,20 @@ class Service:
         clock: Clock | None = None,
         bounds: Bounds | None = None,
         patience: Patience | None = None,
+        keeper: StateKeeper | None = None,
     ):
         self.config = config
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
         self.records = Records.at(config.store, self.clock)
         self.connections = Connections(self.records.sites, config.credentials, config.timeout_s)
+        self.agents = Agents(
+            self.records,
+            self.records.sites,
+            self.clock,
+            lambda site: self.connections.engine(site).checkpoint_folder(),
+        )
+        self.keeper: StateKeeper = keeper or self.agents
         self.artifacts = Artifacts(config, self.records, self.clock)
         self.changes = Changes(
             self.records,
@@ -45,16 +56,42 @@ class Service:
             self.artifacts.file,
             bounds or Bounds(),
             patience or Patience(),
+            self.keeper,
         )
         self.views = Views(self.records, self.connections, self.changes, self.clock)
-        self.sites = Sites(self.records, self.connections, self.views, self.changes, self.clock)
-        deployer = Deployer(config, self.records, self.connections, self.artifacts, self.changes)
+        self.sites = Sites(self.records, self.connections, self.views, self.changes, self.agents)
+        deployer = Deployer(
+            config, self.records, self.connections, self.artifacts, self.changes, self.keeper
+        )
         self.jobs = Jobs(self.records, self.connections, deployer, self.views, self.clock)
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
         )
+        self.watch = Watch(
+            self.records,
+            self.connections,
+            self.changes,
+            self.views,
+            self.clock,
+            self._mend,
+            config.watch_s,
+        )
         self.tokens = Tokens(self.records, self.clock)
-        self.changes.recover(deployer.plan_anew)
+        try:
+            self.changes.recover(deployer.plan_anew)
+        except BaseException:  # no thread of a change runs yet: there is nobody to wait for
+            self.watch.close()
+            self.views.close()
+            self.connections.close()
+            self.records.store.close()
+            raise
+
+    def _mend(self, scope: str, leave: frozenset[str]) -> Running | None:
+        mend = getattr(self.jobs if scope.startswith("~") else self.compositions, "mend", None)
+        if mend is None:
+            return None
+        running: Running | None = mend(scope[1:]) if scope.startswith("~") else mend(scope, leave)
+        return running
 
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError
@@ -69,6 +106,7 @@ class Service:
 
         They go on at the next start.
         """
+        self.watch.close()
         self.changes.close()
         self.views.close()
         self.connections.close()

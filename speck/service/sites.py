@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 
 from speck.binding import BROKERS, ENGINES, kinds
-from speck.clock import Clock, rfc3339
 from speck.connections import Connections
 from speck.errors import ConflictError, ForbiddenError, InvalidError, Problem, SpeckError
 from speck.model import JsonObject, Site
 from speck.records import Batch, Records
+from speck.service.agents import Agents
 from speck.service.changes import Changes
 from speck.service.views import Views
 
@@ -23,13 +24,13 @@ class Sites:
         connections: Connections,
         views: Views,
         changes: Changes,
-        clock: Clock,
+        agents: Agents,
     ):
         self._records = records
         self._connections = connections
         self._views = views
         self._changes = changes
-        self._clock = clock
+        self._agents = agents
 
     def add(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
         """Register; false when the same site is there. `by_itself`: with a token of role site.
@@ -90,13 +91,11 @@ class Sites:
                 self._records.event("site", f"site {name} removed", site=name),
             )
             self._views.forget(name)
+            self._agents.forget(name)
 
     def heartbeat(self, name: str, body: JsonObject) -> JsonObject:
-        """Note that the site's agent is alive."""
-        self._site(name)
-        record = {"at": rfc3339(self._clock.now()), "body": body}
-        self._records.write({f"beat/{name}": record})
-        return {"name": name, "last_seen": record["at"]}
+        """Note that the site's agent is alive, and what it tells of the site."""
+        return self._agents.heartbeat(name, body)
 
     def check(self, name: str) -> JsonObject:
         """`{name, ok, findings}`: settings that would lose data or starve jobs."""
@@ -117,6 +116,10 @@ class Sites:
                         "mend": f"start the {part}, or give its address with PUT /sites/{name}",
                     }
                 )
+        folder = None
+        with suppress(SpeckError):
+            folder = self._connections.engine(name).checkpoint_folder()
+        findings += self._agents.findings(name, folder)
         ok = all(finding["severity"] != "error" for finding in findings)
         return {"name": name, "ok": ok, "findings": findings}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from speck.change import OperationState
 from speck.clock import Clock
@@ -13,10 +14,20 @@ from speck.jars import ARTIFACT
 from speck.model import DesiredState, Job, JobDescription, JsonObject, Site
 from speck.observed import EngineView, RunState
 from speck.plan import Action
+from speck.reconciler import Health
 from speck.records import Records, scope_of
 from speck.schema import dump_job, dump_site
 from speck.service.changes import Changes, Running
 from speck.service.looks import Look, Looks
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the watch has to say of a job: how it is, and why."""
+
+    health: Health
+    reason: str | None
+
 
 _UNDER_CHANGE = {
     Action.ADD: "deploying",
@@ -42,9 +53,13 @@ class Views:
     def __init__(self, records: Records, connections: Connections, changes: Changes, clock: Clock):
         self._records = records
         self._changes = changes
-        self._engines: Looks[EngineView] = Looks(
+        self.engines: Looks[EngineView] = Looks(
             lambda site: connections.engine(site).view(), clock, lambda: changes.touched, "engine"
         )
+        self.told: Callable[[str, Deployed], Told | None] = lambda _scope, _deployed: None
+        """What the watch has to say of an incarnation."""
+        self.lost_at: Callable[[str], int] = lambda _site: 0
+        """How many messages the watch knows to be lost at a site's broker."""
         self._brokers: Looks[str] = Looks(
             lambda site: connections.broker(site).reach(), clock, lambda: float("-inf"), "broker"
         )
@@ -52,17 +67,17 @@ class Views:
     def look_at(self, sites: Iterable[str]) -> None:
         """Look at many sites at the same time."""
         names = list(sites)
-        self._engines.begin(names)
+        self.engines.begin(names)
         self._brokers.begin(names)
 
     def forget(self, site: str) -> None:
         """Know nothing of a site any more."""
-        self._engines.forget(site)
+        self.engines.forget(site)
         self._brokers.forget(site)
 
     def close(self) -> None:
         """Begin no further look."""
-        self._engines.close()
+        self.engines.close()
         self._brokers.close()
 
     def jobs(
@@ -83,7 +98,7 @@ class Views:
         changing = _states_under_change(running) if running else {}
         known_sites = self._records.sites()
         sites = {deployed.job.site for deployed in inventory.jobs.values()}
-        looks = self._engines.at(sites & known_sites.keys())
+        looks = self.engines.at(sites & known_sites.keys())
         engine_sites = {s.spe.address: s.name for s in known_sites.values()}
         removed = _removed_by(running)
         left = {
@@ -96,6 +111,7 @@ class Views:
             deployed = inventory.jobs.get(name)
             if deployed is None and name in removed:
                 continue
+            told = self.told(scope, deployed) if deployed and not running else None
             site = description.site or engine_sites.get(description.engine_address or "")
             shown.append(
                 {
@@ -104,10 +120,10 @@ class Views:
                     "revision": revision,
                     "site": deployed.job.site if deployed else site,
                     "state": changing.get(name)
-                    or _state(name, description, deployed, looks, errors),
+                    or _state(name, description, deployed, looks, errors, told),
                     "engine_job_id": deployed.engine_job_id if deployed else None,
                     "attempt": deployed.attempt if deployed else None,
-                    "error": errors.get(name),
+                    "error": errors.get(name) or (told.reason if told else None),
                 }
             )
         return shown
@@ -115,7 +131,7 @@ class Views:
     def site(self, site: Site) -> JsonObject:
         """The Site shape."""
         self.look_at([site.name])
-        engine = self._engines.at([site.name]).get(site.name)
+        engine = self.engines.at([site.name]).get(site.name)
         broker = self._brokers.at([site.name]).get(site.name)
         view = engine.found if engine else None
         beat = self._records.store.get(f"beat/{site.name}")
@@ -129,6 +145,7 @@ class Views:
             },
             "engine_version": view.version if view else None,
             "last_seen": beat["at"] if beat else None,
+            "messages_lost": self.lost_at(site.name),
         }
 
     def _errors(self, running: Running | None, last_change: str | None) -> dict[str, str]:
@@ -161,6 +178,7 @@ def _state(
     deployed: Deployed | None,
     looks: Mapping[str, Look[EngineView]],
     errors: Mapping[str, str],
+    told: Told | None,
 ) -> str:
     """The state of a job that no change is at work on."""
     if deployed is None or (not deployed.confirmed and deployed.base is None):
@@ -178,6 +196,8 @@ def _state(
         return "running"  # as speck itself saw it; that look may be from before it came
     if seen is None:
         return "failed" if name in errors and not deployed.confirmed else "lost"
+    if seen.state is RunState.RUNNING and told is not None and told.health is Health.STALLED:
+        return "stalled"
     return _ENGINE_WORDS[seen.state]
 
 

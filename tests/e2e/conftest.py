@@ -37,6 +37,7 @@ def served(fog: Fog, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         for body in fog.site_bodies():
             answer = requests.post(f"{service.url}/sites", json=body, timeout=30)
             assert answer.status_code == 201, answer.text
+        fog.start_agents(service.url)
         yield Speck(service.url, fog, jars, installation)
 
 

@@ -50,7 +50,7 @@ def test_one_job_from_post_to_delete(speck: Speck) -> None:
 
     _, taken = wait_for("a savepoint", savepoint)
     assert taken["state"] == "done"
-    assert urlsplit(taken["location"]).path.startswith(str(speck.fog.state_folder))
+    assert urlsplit(taken["location"]).path.startswith(str(speck.fog.state_folder("edge-b")))
     assert speck.job("alone")["engine_job_id"] == there["engine_job_id"]
 
     assert curl(speck, "DELETE", "/jobs/alone") == (204, None)

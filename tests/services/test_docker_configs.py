@@ -4,13 +4,17 @@
 absolute paths in Flink's config.yaml, everything else runs as it is shipped.
 """
 
+import http.server
 import json
 import os
 import queue
+import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -357,6 +361,47 @@ def test_the_cloud_engine_runs_in_two_jvms(site: Installed, tmp_path: Path) -> N
     finally:
         worker.end()
         manager.end()
+
+
+def test_the_agent_of_an_installed_site_asks_the_service(site: Installed, tmp_path: Path) -> None:
+    """With the unit's own command line, run from the installed files alone."""
+    text = (site.root / "etc/systemd/system/speck-agent.service").read_text()
+    command = re.findall(r"^ExecStart=\S+ (.*)$", text, re.M)[0]
+    token = tmp_path / "token"
+    token.write_text("of-edge-q\n")
+    asked: queue.Queue[tuple[str, str | None]] = queue.Queue()
+
+    class Service(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.put((self.path, self.headers["Authorization"]))
+            self.send_error(503)
+
+        do_GET = do_POST
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    values = {
+        "${SPECK_SITE}": "edge-q",
+        "${SPECK_SERVER}": f"http://127.0.0.1:{server.server_port}",
+        "${SPECK_AGENT_LISTEN}": f"{HOST}:0",
+        "/var/lib/speck/state": str(tmp_path / "state"),
+        "/etc/speck/credentials/agent-token": str(token),
+    }
+    for name, value in values.items():
+        assert name in command
+        command = command.replace(name, value)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(site.root / "opt/speck/python")}
+    agent = Running([sys.executable, *command.split()], environment, tmp_path / "agent.out")
+    try:
+        seen = {asked.get(timeout=DEADLINE_S) for _ in range(2)}
+        assert seen == {
+            ("/sites/edge-q/bids?wait=25", "Bearer of-edge-q"),
+            ("/sites/edge-q/heartbeat", "Bearer of-edge-q"),
+        }
+    finally:
+        agent.end()
+        server.shutdown()
+        server.server_close()
 
 
 def test_a_second_install_keeps_credentials_and_settings(site: Installed) -> None:

@@ -71,10 +71,11 @@ def test_every_site_is_up(fog: Fog) -> None:
     assert "127.0.0.1" not in hosts
 
 
-def test_sites_share_the_folder_of_states(fog: Fog) -> None:
+def test_each_site_keeps_its_own_state(fog: Fog) -> None:
     for site, body in zip(fog.sites(), fog.site_bodies(), strict=True):
         config = config_of(site.engine_address)
-        uri = body["labels"]["state_uri"]
+        assert body["labels"] == {}
+        uri = f"file://{fog.state_folder(site.name)}"
         assert config["execution.checkpointing.dir"] == f"{uri}/checkpoints"
         assert config["execution.checkpointing.savepoint-dir"] == f"{uri}/savepoints"
 
@@ -168,3 +169,19 @@ def test_a_cluster_loses_a_process_and_gets_it_back(small: Fog) -> None:
         assert status.slots_total == 3
     assert {entry.what for entry in status.processes} == {"broker", "jobmanager", "taskmanager"}
     assert small.down() == 3
+
+
+def test_agents_are_part_of_their_sites(small: Fog) -> None:
+    small.up(edges=1, slots=2, clouds=0, agents_for="http://127.0.0.1:9")
+    (status,) = small.status()
+    assert {entry.what for entry in status.processes} == {"agent", "broker", "engine"}
+    small.kill("edge-a")
+    left = {entry.what for entry in small.status()[0].processes if entry.running}
+    assert left == {"agent", "broker"}
+    small.kill("edge-a", "agent")
+    small.start("edge-a")
+    (status,) = small.status()
+    assert status.up
+    small.kill("edge-a", "agent")
+    assert not small.status()[0].up
+    assert small.down() == 2

@@ -17,7 +17,7 @@ from speck.codec import (
     site_from_json,
     site_to_json,
 )
-from speck.inventory import Deployed, Session
+from speck.inventory import Carried, Deployed, Left, Session
 from speck.model import (
     Broker,
     Delivery,
@@ -63,7 +63,17 @@ def test_what_a_job_leaves_at_its_default_takes_no_room() -> None:
 def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
     base = Deployed(PLAIN, 1, "1" * 32, confirmed=True, ended=True, savepoint="file:/s")
     deployed = Deployed(
-        FULL, 2, "2" * 32, base=base, accepted=True, void=True, former_sinks=("x-out", "y-out")
+        FULL,
+        2,
+        "2" * 32,
+        base=base,
+        accepted=True,
+        void=True,
+        stopping=True,
+        former_sinks=("x-out", "y-out"),
+        restored="file:/there/s",
+        carried=Carried("file:/s", "b", "file:/there/s"),
+        left=(Left("a", "file:/s", 1), Left("b", "file:/there/s", 2)),
     )
     assert deployed_from_json(stored(deployed_to_json(deployed))) == deployed
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from speck.cli.commands.agent import agent
 from speck.config import Config
 from speck.schema import site_from_data
 
@@ -89,14 +90,16 @@ def test_the_fog_joins_the_three_sites_without_a_clash() -> None:
             names.append(name)
             ports += [re.findall(r":-(\d+)\}", port)[0] for port in service["ports"]]
     assert sorted(names) == [
+        "cloud-agent",
         "cloud-broker",
         "cloud-jobmanager",
         "cloud-taskmanager",
         "control",
+        "edge-agent",
         "edge-broker",
         "edge-engine",
     ]
-    assert len(ports) == len(set(ports)) == 5
+    assert len(ports) == len(set(ports)) == 7
 
 
 @pytest.mark.parametrize("name", services())
@@ -132,7 +135,7 @@ def test_the_readme_lists_every_variable_of_the_compose_files() -> None:
 def test_no_image_runs_as_root() -> None:
     text = (DOCKER / "Dockerfile").read_text()
     bodies = dict(re.findall(r"^FROM .*? AS (\w+)\n(.*?)(?=^FROM |\Z)", text, re.M | re.S))
-    for target in ("control", "engine", "broker"):
+    for target in ("control", "engine", "broker", "agent"):
         assert re.search(r"^USER \$\{UID\}$", bodies[target], re.M), target
     for target in ("edge", "cloud"):  # made from engine
         assert "USER" not in bodies[target]
@@ -258,20 +261,49 @@ def test_the_units_start_what_the_images_start() -> None:
         assert (DOCKER / "bin" / command).stat().st_mode & stat.S_IXUSR
 
 
-def test_systemd_understands_the_edge_unit(tmp_path: Path) -> None:
+def _agents_options() -> dict[str, list[str]]:
+    """The words after `speck agent` in the unit and in the compose files."""
+    agent = unit(DOCKER / "systemd" / "speck-agent.service")
+    found = {"unit": agent["Service"]["ExecStart"].partition(" agent ")[2].split()}
+    for name in ("edge-agent", "cloud-agent"):
+        found[name] = services()[name]["command"].split()
+    return found
+
+
+@pytest.mark.parametrize("where", _agents_options())
+def test_agents_are_started_with_options_that_they_know(where: str) -> None:
+    known = {option for parameter in agent.params for option in parameter.opts}
+    given = [word for word in _agents_options()[where] if word.startswith("--")]
+    assert set(given) <= known
+    assert {"--site", "--state-folder", "--listen"} <= set(given)
+
+
+def test_an_agent_needs_nothing_but_click(tmp_path: Path) -> None:
+    """So that its image and a Pi's Debian packages are enough."""
+    wanted = {"flask", "marshmallow", "yaml", "requests", "plyvel", "rich", "paho", "gunicorn"}
+    script = (
+        "import sys\n"
+        "import speck.cli.main, speck.cli.commands.agent, speck.agent.agent\n"
+        f"print(sorted({wanted!r} & set(sys.modules)))"
+    )
+    assert run(sys.executable, "-c", script).strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["speck-edge", "speck-agent"])
+def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
     """Every setting by its name and value; the program is replaced by one that is there."""
     analyze = shutil.which("systemd-analyze")
-    text = (DOCKER / "systemd" / "speck-edge.service").read_text()
-    assert set(unit(DOCKER / "systemd" / "speck-edge.service").sections()) == {
+    text = (DOCKER / "systemd" / f"{name}.service").read_text()
+    assert set(unit(DOCKER / "systemd" / f"{name}.service").sections()) == {
         "Unit",
         "Service",
         "Install",
     }
     if analyze:
-        local = tmp_path / "speck-edge.service"
-        local.write_text(text.replace("/opt/speck/bin/engine.sh", "/bin/true"))
+        local = tmp_path / f"{name}.service"
+        local.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.M))
         done = subprocess.run([analyze, "verify", local], capture_output=True, text=True)
-        assert "speck-edge" not in done.stderr, done.stderr
+        assert name not in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("name", ["edge", "cloud"])

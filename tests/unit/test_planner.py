@@ -27,7 +27,7 @@ from speck.observed import (
     Slots,
     Taken,
 )
-from speck.plan import Clear, Drain, Forget, Plan, Start
+from speck.plan import Clear, Drain, Forget, Plan, Return, Start
 from speck.planner import plan
 
 INSTALLATION = "0123456789abcdef"
@@ -128,6 +128,7 @@ def test_new_args_update_in_place_after_main_was_tried() -> None:
 [1] -> #2 try A on edge-a: before it stops
 [2] -> #3 stop A on edge-a: args changed
 [1,3] -> #4 start A on edge-a: args changed
+[3,4] -> #5 return A to edge-a: if #4 fails
 """
     )
 
@@ -159,6 +160,7 @@ def test_a_move_keeps_the_session_of_an_unchanged_link() -> None:
 [1] -> #2 try A on edge-b: before it stops
 [2] -> #3 stop A on edge-a: site edge-a -> edge-b
 [1,3] -> #4 start A on edge-b: site edge-a -> edge-b
+[3,4] -> #5 return A to edge-a: if #4 fails
 """
     )
 
@@ -182,7 +184,8 @@ def test_a_link_that_both_ends_leave_is_drained_between_their_stops() -> None:
 [4,7] -> #9 clear A's numbers at cloud: its links changed
 [1,2,4,9] -> #10 start A on edge-a: sink cloud/T-2 -> cloud/T-9
 [1,5,8] -> #11 start B on cloud: source cloud/T-2 -> cloud/T-9
-[8,11] -> #12 release cloud/T-2 of B: left
+[8,11] -> #12 return B to cloud: if #11 fails
+[8,11] -> #13 release cloud/T-2 of B: left
 """
     )
 
@@ -196,7 +199,7 @@ def test_a_chain_can_be_turned_round() -> None:
 [] -> #2 reserve edge-a/T-1 for B: new reader
 [] -> #3 upload aaaaaaaa to edge-a: needed there
 [3] -> #4 try A on edge-a: before it stops
-[4] -> #5 stop A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
+[2,4] -> #5 stop A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
 [] -> #6 upload aaaaaaaa to cloud: needed there
 [6] -> #7 try B on cloud: before it stops
 [5] -> #8 drain cloud/T-2 for B: A left it
@@ -297,7 +300,7 @@ def test_a_failed_job_is_started_again_as_a_new_attempt() -> None:
 def test_a_stateless_update_starts_from_nothing() -> None:
     new = replace(A, args=("--x",), upgrade=Upgrade.STATELESS)
     made = planned(deployed(A), new)
-    assert made.steps[-1].operation.restore is None  # type: ignore[union-attr]
+    assert made.steps[-2].operation.restore is None  # type: ignore[union-attr]
 
 
 def test_silence_of_a_site_is_no_word_that_a_job_is_gone() -> None:
@@ -323,7 +326,9 @@ def test_a_start_waits_for_the_stop_that_frees_its_slot() -> None:
 [4] -> #5 try B on edge-a: before it stops
 [5] -> #6 stop B on cloud: site cloud -> edge-a
 [1,3,6] -> #7 start A on cloud: site edge-a -> cloud
-[3,4,6] -> #8 start B on edge-a: site cloud -> edge-a
+[3,7] -> #8 return A to edge-a: if #7 fails
+[3,4,6] -> #9 start B on edge-a: site cloud -> edge-a
+[6,9] -> #10 return B to cloud: if #9 fails
 """
     )
 
@@ -481,7 +486,8 @@ def test_a_changed_source_leaves_the_numbers_of_the_sink_s_link() -> None:
 [2] -> #3 try A on edge-a: before it stops
 [3] -> #4 stop A on edge-a: source edge-a/T-1 -> edge-a/T-8
 [1,2,4] -> #5 start A on edge-a: source edge-a/T-1 -> edge-a/T-8
-[4,5] -> #6 release edge-a/T-1 of A: left; abandons what is queued (number not known)
+[4,5] -> #6 return A to edge-a: if #5 fails
+[4,5] -> #7 release edge-a/T-1 of A: left; abandons what is queued (number not known)
 """
     )
     assert start_of(made, "A").former_sinks == (sink_of(A),)
@@ -573,3 +579,81 @@ def test_what_was_sent_under_former_sources_counts_as_abandoned() -> None:
     observed = replace(running(inventory), brokers={"cloud": cloud})
     made = planned(inventory, A, observed=observed)
     assert "release cloud/T-2 of B: left; abandons 12 queued messages" in str(made)
+
+
+# -- ways back, and state that travels ----------------------------------------------------
+
+
+def moved(old: Job, site: str) -> Job:
+    return replace(old, site=site, spe_address=f"http://{site}:8081")
+
+
+APART = frozenset({("edge-a", "edge-b"), ("edge-b", "edge-a")})
+
+
+def apart(inventory: Inventory, *jobs: Job) -> Plan:
+    """Planned where edge-a and edge-b cannot read each other's storage."""
+    return plan(Composition("c", jobs), inventory, running(inventory), INSTALLATION, apart=APART)
+
+
+def test_state_is_carried_after_the_stop_and_before_the_start() -> None:
+    assert (
+        text(apart(deployed(A), moved(A, "edge-b")))
+        == """
+[] -> #1 upload aaaaaaaa to edge-b: needed there
+[1] -> #2 try A on edge-b: before it stops
+[2] -> #3 stop A on edge-a: site edge-a -> edge-b
+[3] -> #4 carry A's state from edge-a to edge-b: they share no storage
+[1,3,4] -> #5 start A on edge-b: site edge-a -> edge-b
+[3,5] -> #6 return A to edge-a: if #5 fails
+"""
+    )
+
+
+def test_no_state_is_carried_for_a_stateless_move_or_between_sites_that_share_it() -> None:
+    stateless = replace(moved(A, "edge-b"), upgrade=Upgrade.STATELESS)
+    assert "carry" not in str(apart(deployed(A), stateless))
+    assert "carry" not in str(apart(deployed(A), moved(A, "cloud")))
+    assert "carry" not in str(apart(deployed(A), replace(A, args=("--x",))))
+
+
+def test_state_that_a_failed_move_left_behind_is_carried_by_the_next() -> None:
+    """The failed attempt at edge-b left none; that of the one before lies at edge-a."""
+    before = deployed(A).jobs["A"]
+    there = moved(A, "edge-b")
+    failed = Deployed(there, 2, "f" * 32, void=True, ended=True, base=before)
+    inventory = replace(deployed(A), jobs={"A": failed})
+    assert "carry A's state from edge-a to edge-b" in str(apart(inventory, there))
+    assert "carry" not in str(apart(inventory, A))
+
+
+def test_nothing_comes_back_where_another_has_been_given_its_link() -> None:
+    elsewhere = replace(A, source=Link("tcp://edge-a:1883", "T-8"))
+    made = str(planned(deployed(A, B), elsewhere, B, job("C", "edge-a/T-1", "cloud/T-7")))
+    assert "return A" not in made
+
+
+def test_nothing_comes_back_that_could_close_a_circle() -> None:
+    """C is rewired from T-5 to write what A, as it was, reads."""
+    c = job("C", "cloud/T-5", "cloud/T-6")
+    new = (
+        replace(A, source=Link("tcp://edge-a:1883", "T-8")),
+        replace(c, source=Link("tcp://cloud:1883", "T-3"), sink=Link("tcp://edge-a:1883", "T-1")),
+    )
+    made = str(planned(deployed(A, B, c), *new, B))
+    assert "start A" in made
+    assert "return A" not in made
+
+
+def test_what_was_told_by_a_failed_start_is_remembered_by_what_comes_back() -> None:
+    new = fed_by("T-8")
+    made = planned(deployed(A, B), new, B)
+    (back,) = (s.operation for s in made.steps if isinstance(s.operation, Return))
+    assert back.former_sinks == (sink_of(new),)
+    assert (back.attempt, back.failed) == (3, start_of(made, "A").engine_job_id)
+
+
+def test_a_job_that_does_not_run_has_no_way_back() -> None:
+    inventory = deployed(A)
+    made = planned(inventory, A, observed=running(inventory, A=RunState.FAILED))
+    assert "return" not in str(made)

@@ -134,6 +134,29 @@ def test_a_producer_that_stopped_before_is_drained_too(service: Service) -> None
     assert not any(broker("edge-a").abandoned.values())
 
 
+@pytest.mark.parametrize("how", ["moved", "removed"])
+def test_what_a_producer_leaves_behind_is_drained_when_its_reader_goes_later(
+    service: Service, how: str
+) -> None:
+    out = {"outputs": [{"site": "edge-a", "topic": "y", "client_id": "out"}]}
+    left = [{**P, "sink_topic": "x2"}] if how == "moved" else []
+    apply(service, P, Q, **out)
+    world = World.current()
+    world.auto_pump = False
+    world.feed("tcp://edge-a.test:1883", "in", [b"1", b"2", b"3"], "sensor")
+    (producer,) = [i for i in engine("edge-a").running() if i.submission.job_name == "P"]
+    producer.work()
+    apply(service, *left, Q, **out)
+    assert not broker("edge-a").take("out")
+    world.auto_pump = True
+    wanted = composition(job("Z"), **out)
+    body = service.compositions.apply(wanted, Request(wait_s=20, force=True)).body
+    assert "drain edge-a/x for Q: left from before" in body["plan"]["text"]
+    assert body["state"] == "done"
+    assert broker("edge-a").take("out") == [b"1", b"2", b"3"]
+    assert not any(broker("edge-a").abandoned.values())
+
+
 # -- starts whose answer was lost ---------------------------------------------------------
 
 
@@ -265,7 +288,7 @@ def deployed(service: Service) -> Any:
 def test_an_id_that_the_engine_refused_is_remembered_as_such(service: Service) -> None:
     apply(service, job("A"))
     feed("A-in", b"1")
-    engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no"))
+    engine("edge-a").refuse("submit", 2, EngineRefusedError("cannot start A: no"))
     wanted = composition(job("A", args=["--2"]))
     assert service.compositions.apply(wanted, DONE).body["state"] == "failed"
     assert deployed(service).void
@@ -276,7 +299,7 @@ def test_an_id_that_the_engine_refused_is_remembered_as_such(service: Service) -
 def test_a_stateless_update_that_fails_leaves_the_way_back(service: Service) -> None:
     apply(service, job("A"))
     feed("A-in", b"1", b"2")
-    engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no"))
+    engine("edge-a").refuse("submit", 2, EngineRefusedError("cannot start A: no"))
     wanted = composition(job("A", args=["--2"], upgrade="stateless"))
     assert service.compositions.apply(wanted, DONE).body["state"] == "failed"
     assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"

@@ -16,6 +16,7 @@ from speck.model import (
     CompositionDescription,
     Delivery,
     DesiredState,
+    Drift,
     Engine,
     JobDescription,
     Port,
@@ -467,3 +468,15 @@ def test_the_schemas_can_be_published_as_openapi() -> None:
         "job_path",
     }
     assert json.dumps(spec.to_dict())
+
+
+def test_drift_is_mended_unless_the_composition_says_otherwise() -> None:
+    jobs = [JOB]
+    silent = composition_from_data({"name": "c", "jobs": jobs})
+    told = composition_from_data({"name": "c", "drift": "report", "jobs": jobs})
+
+    assert (silent.drift, told.drift) == (Drift.MEND, Drift.REPORT)
+    assert "drift" not in dump_composition(silent)
+    assert dump_composition(told)["drift"] == "report"
+    with pytest.raises(InvalidError, match="must be one of mend, report"):
+        composition_from_data({"name": "c", "drift": "ignore", "jobs": jobs})

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import click
 
-from speck.cli.options import client, confirmed, connected, followed, formatted, output
+from speck.cli.options import (
+    client,
+    confirmed,
+    connected,
+    followed,
+    formatted,
+    output,
+    removing,
+)
 
 
 @click.command()
 @click.argument("file")
 @click.option("--adopt", is_flag=True, help="Take in jobs that were posted alone.")
+@removing
 @confirmed
 @followed
 @connected
 @formatted
-def apply(file: str, adopt: bool, yes: bool, wait: bool, timeout: float | None) -> None:
+def apply(
+    file: str,
+    adopt: bool,
+    drain: bool,
+    force: bool,
+    yes: bool,
+    wait: bool,
+    timeout: float | None,
+) -> None:
     """Make a composition the desired state.
 
     Shows the plan of FILE (`-`: stdin) and asks first. Jobs that do not differ keep
@@ -27,7 +44,9 @@ def apply(file: str, adopt: bool, yes: bool, wait: bool, timeout: float | None) 
 
     text = documents.read(file)
     service = client()
-    preview = service.preview(text.content, text.content_type, adopt=adopt)
+    preview = service.preview(
+        text.content, text.content_type, adopt=adopt, drain=drain, force=force
+    )
     key = secrets.token_hex(16)
     carry_out(
         service,
@@ -39,6 +58,8 @@ def apply(file: str, adopt: bool, yes: bool, wait: bool, timeout: float | None) 
             revision=preview["revision"] or 0,
             key=key,
             adopt=adopt,
+            drain=drain,
+            force=force,
         ),
         yes=yes,
         wait=wait,

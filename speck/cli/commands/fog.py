@@ -10,6 +10,9 @@ import click
 from speck.cli.options import client, connected, formatted, output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from speck.client import Client
     from speck.fog.sites import Fog, SiteStatus
 
 _folder = click.option(
@@ -42,6 +45,11 @@ def fog() -> None:
     help="One JVM for each engine, or a Flink cluster of two.",
 )
 @click.option(
+    "--shared-state",
+    is_flag=True,
+    help="All sites keep state in one folder; else each has its own, and an agent.",
+)
+@click.option(
     "--register/--no-register", default=True, help="Whether to register the sites at the service."
 )
 @_folder
@@ -53,6 +61,7 @@ def up(
     cloud_slots: int,
     clouds: int,
     runtime: Literal["single", "cluster"],
+    shared_state: bool,
     register: bool,
     folder: Path | None,
 ) -> None:
@@ -75,11 +84,21 @@ def up(
             ready.append(name)
             done(len(ready))
 
-        made.up(edges, slots, cloud_slots, clouds, runtime, progress=progress)
+        made.up(
+            edges,
+            slots,
+            cloud_slots,
+            clouds,
+            runtime,
+            shared_state=shared_state,
+            progress=progress,
+        )
     say(f"{edges + clouds} sites are up after {time.monotonic() - started:.1f} s")
     _show(made)
     if register:
         _register(made, must=False)
+    else:
+        made.start_agents(client().server)
 
 
 @fog.command()
@@ -127,12 +146,28 @@ def _register(made: Fog, *, must: bool) -> None:
     try:
         for body in made.site_bodies():
             service.put_site(body["name"], body)
+        made.start_agents(service.server, _site_token(service))
     except NoServerError as error:
         if must:
             raise
+        made.start_agents(service.server)
         say(f"{error}; then register the sites with `speck fog register`")
         return
     say(f"{len(made.sites())} sites are registered at {service.server}")
+
+
+def _site_token(service: Client) -> Callable[[str], str] | None:
+    """Makes the token of a site's agent; None while the service wants none."""
+    if not service.tokens():
+        return None
+
+    def make(site: str) -> str:
+        name = f"agent-{site}"
+        if any(token["name"] == name for token in service.tokens()):
+            service.remove_token(name)
+        return str(service.add_token(name, "site", site)["token"])
+
+    return make
 
 
 def _show(made: Fog) -> None:

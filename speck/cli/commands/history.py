@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from speck.cli.options import client, connected, formatted, names_of, output
+from speck.client import Client
+from speck.model import JsonObject
+
+_CHANGE = re.compile(r"[0-9a-f]{20}")
 
 
 @click.command()
-@click.argument("composition", shell_complete=names_of("compositions"))
+@click.argument("about", metavar="COMPOSITION|CHANGE", shell_complete=names_of("compositions"))
 @connected
 @formatted
-def history(composition: str) -> None:
-    """List revisions and changes.
+def history(about: str) -> None:
+    """List revisions and changes, or what one change did.
 
-    Those of COMPOSITION, newest first.
+    Those of COMPOSITION, newest first. Of CHANGE every operation: when it began and ended, how
+    often it was tried and why it failed, was skipped or waited; then all that was told of it.
     """
+    service = client()
+    if _CHANGE.fullmatch(about):
+        _timeline(service, about)
+    else:
+        _changes(service, about)
+
+
+def _changes(service: Client, composition: str) -> None:
     from speck.cli.output import Grid, moment
 
-    service = client()
     revisions = list(reversed(service.revisions(composition)))
     changes = service.changes(composition)
     output().show(
@@ -30,10 +44,11 @@ def history(composition: str) -> None:
         ),
         "",
         Grid(
-            ("change", "revision", "state", "started", "ended", "error"),
+            ("change", "cause", "revision", "state", "started", "ended", "error"),
             [
                 (
                     change["id"],
+                    change["cause"],
                     change["revision"],
                     change["state"],
                     moment(change["started"]),
@@ -45,3 +60,47 @@ def history(composition: str) -> None:
             "Changes",
         ),
     )
+
+
+def _timeline(service: Client, change_id: str) -> None:
+    from speck.cli.output import Grid, fields
+
+    change = service.change(change_id)
+    events = service.events(change=change_id)
+    about = ("id", "composition", "job_name", "revision", "cause", "by", "state", "started")
+    output().show(
+        {**change, "events": events},
+        fields((name, change[name]) for name in (*about, "ended", "error", "superseded_by")),
+        "",
+        Grid(
+            ("step", "operation", "after", "state", "tries", "started", "ended", "why"),
+            [_row(operation) for operation in change["operations"]],
+            "Operations",
+        ),
+        "",
+        Grid(
+            ("at", "kind", "what"),
+            [(_time(e["at"]), e["kind"], e["message"]) for e in events],
+            "What was told",
+        ),
+    )
+
+
+def _row(operation: JsonObject) -> tuple[object, ...]:
+    from speck.cli.follow import name_of
+
+    return (
+        operation["id"],
+        name_of(operation),
+        ",".join(map(str, operation["after"])),
+        operation["state"],
+        operation["attempts"],
+        _time(operation["started"]),
+        _time(operation["ended"]),
+        operation["error"] or operation["reason"],
+    )
+
+
+def _time(moment: str | None) -> str | None:
+    """The time of day with milliseconds: a change's steps are close together."""
+    return moment[11:23] if moment else None

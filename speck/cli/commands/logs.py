@@ -17,6 +17,7 @@ _LOOK_EVERY_S = 1.0
 @click.option("--site", shell_complete=names_of("sites"), help="Only events of this site.")
 @click.option("--job", shell_complete=names_of("jobs"), help="Only events of this job.")
 @click.option("--change", help="Only events of this change.")
+@click.option("--kind", help="Only events of this kind, like operation, site or drift.")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only events above this id.")
 @click.option(
     "-n", "--lines", type=click.IntRange(min=0), default=100, help="So many newest events (100)."
@@ -29,6 +30,7 @@ def logs(
     site: str | None,
     job: str | None,
     change: str | None,
+    kind: str | None,
     after: int,
     lines: int,
     follow: bool,
@@ -42,7 +44,13 @@ def logs(
     from speck.client import NoServerError
 
     service = client()
-    about = {"composition": composition, "site": site, "job_name": job, "change": change}
+    about = {
+        "composition": composition,
+        "site": site,
+        "job_name": job,
+        "change": change,
+        "kind": kind,
+    }
     found = service.events(after, **about)
     shown = found[-lines:] if lines else []
     if not follow:

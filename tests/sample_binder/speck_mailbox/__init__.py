@@ -32,6 +32,9 @@ class MailboxBroker:
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
         self._sessions().pop(client_id, None)
 
+    def announce(self, topic: str, *, readers: bool) -> None:
+        self._sessions()
+
     def view(self) -> BrokerView:
         self._sessions()
         return BrokerView(taken=self._taken, sent=self._sent)

@@ -15,7 +15,8 @@ from speck.api import shapes
 from speck.api.access import ACCESS
 from speck.api.routes import Routes
 from speck.app import ROUTES
-from speck.errors import EngineRefusedError
+from speck.binding import Transfer
+from speck.errors import EngineRefusedError, StoreFullError
 from tests.unit.api.conftest import Bench, composition, job, site
 
 DEMO = composition(
@@ -66,10 +67,37 @@ def _artifact(bench: Bench) -> None:
     bench.client.put(f"/artifacts/{SHA256}", data=JAR)
 
 
+def _full(bench: Bench) -> None:
+    """The disk has less room than is left to what is under way."""
+
+    def refuse() -> None:
+        raise StoreFullError("cannot write to the store: free space until it has 5 bytes")
+
+    bench.service.records.store.check_writable = refuse  # type: ignore[method-assign]
+
+
 def _token(bench: Bench) -> None:
     bench.client.environ_base["HTTP_AUTHORIZATION"] = (
         f"Bearer {bench.service.tokens.add('root', 'admin')}"
     )
+
+
+def _carrying(bench: Bench) -> None:
+    """The state of job A is to go from edge-a to edge-b."""
+    for name in ("edge-a", "edge-b"):
+        bench.service.agents.heartbeat(name, {"state_folder": "/state"})
+    bench.service.agents.carry(Transfer("t", "A", "e", "edge-a", "edge-b", "/state/x"))
+
+
+def _fetching(bench: Bench) -> None:
+    """By the relay; the agent of edge-b has asked for the first piece."""
+    _carrying(bench)
+    bench.service.agents.relay("t", by_source=True).take(0, 0.0)
+
+
+def _on_its_way(bench: Bench) -> None:
+    _fetching(bench)
+    bench.service.agents.relay("t", by_source=True).put(0, 5, b"12")
 
 
 @dataclass(frozen=True)
@@ -118,6 +146,25 @@ CASES = [
     Case("POST", "/sites/edge-a/heartbeat", 200, shapes.HeartbeatShape),
     Case("POST", "/sites/edge-a/heartbeat", 200, shapes.HeartbeatShape, json={"load": 0.5}),
     Case("POST", "/sites/edge-a/heartbeat", 422, json=[1], says="must be a mapping"),
+    # -- agents
+    Case("GET", "/sites/edge-b/bids", 200, shapes.BidsShape, before=_carrying),
+    Case("GET", "/sites/edge-b/bids?known=x,y&wait=5", 200, shapes.BidsShape, before=_carrying),
+    Case("GET", "/sites/nowhere/bids", 404),
+    Case("POST", "/sites/edge-b/bids/{bid}", 200, json={"state": "ready"}, before=_carrying),
+    Case("POST", "/sites/edge-a/bids/{bid}", 404, json={"state": "ready"}, before=_carrying,
+         says="for site 'edge-a': it is over"),
+    Case("PUT", "/transfers/t?offset=0&total=5", 200, shapes.PieceShape, data=b"12",
+         before=_fetching),
+    Case("PUT", "/transfers/t?offset=3&total=5", 409, data=b"45", before=_fetching,
+         says="begins at byte 0"),
+    Case("PUT", "/transfers/t?offset=0&total=5", 503, data=b"12", before=_carrying,
+         says="has not asked for it"),
+    Case("PUT", "/transfers/t", 411, before=_fetching),
+    Case("PUT", "/transfers/other?total=5", 404, data=b"12"),
+    Case("GET", "/transfers/t?offset=0", 200, media="application/octet-stream",
+         before=_on_its_way),
+    Case("GET", "/transfers/t?offset=0", 204, before=_fetching),
+    Case("GET", "/transfers/other", 404),
     Case("GET", "/sites/edge-a/check", 200, shapes.SiteCheckShape),
     Case("GET", "/sites/edge-a/check", 200, shapes.SiteCheckShape, before=_away),
     # -- jobs
@@ -240,6 +287,9 @@ CASES = [
     Case("GET", "/livez", 200, shapes.HealthShape),
     Case("GET", "/readyz", 200, shapes.HealthShape),
     Case("GET", "/readyz", 503, before=lambda bench: bench.service.changes.close()),
+    Case("GET", "/readyz", 507, before=_full, says="free space until"),
+    Case("POST", "/compositions", 507, json=composition(job("X"), name="other"),
+         before=_full, says="free space until"),
     Case("GET", "/metrics", 200, media="text/plain"),
     Case("GET", "/openapi.json", 200),
     Case("GET", "/docs", 200, media="text/html"),
@@ -265,7 +315,8 @@ def test_each_answer_has_its_status_and_shape(case: Case, prepared: Bench) -> No
     done = prepared.client.get("/changes?composition=demo").json["changes"][0]["id"]
     case.before(prepared)
     under_way = [running.change.id for running in prepared.service.changes.all_under_way()]
-    path = case.path.format(change=done, running=(under_way or ["none"])[0])
+    (bid, *_) = [*prepared.service.agents.bids.open("edge-b", (), 0.0), {"id": "none"}]
+    path = case.path.format(change=done, running=(under_way or ["none"])[0], bid=bid["id"])
 
     answer = prepared.client.open(
         path, method=case.method, json=case.json, data=case.data, headers=case.headers
@@ -315,7 +366,7 @@ def _tried(app: Flask) -> Iterator[tuple[str, str, int]]:
     adapter = app.url_map.bind("localhost")
     for case in CASES:
         if case.status not in (404, 405):
-            path = case.path.partition("?")[0].format(change="x", running="x")
+            path = case.path.partition("?")[0].format(change="x", running="x", bid="x")
             rule, _ = adapter.match(path, case.method, return_rule=True)
             yield case.method, rule.rule, case.status
 

@@ -118,7 +118,7 @@ def test_a_lost_answer_to_an_apply_is_asked_for_again(
     assert answer == {"change": "c"}
     assert len(stub.asked) == 3
     for method, path, headers in stub.asked:
-        assert (method, path) == ("POST", "/compositions?adopt=false")
+        assert (method, path) == ("POST", "/compositions?adopt=false&drain=true&force=false")
         assert headers["Idempotency-Key"] == "k"
         assert headers["If-Match"] == '"3"'
 

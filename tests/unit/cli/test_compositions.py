@@ -194,6 +194,14 @@ def test_rollback_and_history(speck: Run, chain: str) -> None:
     assert [r["revision"] for r in told["revisions"]] == [3, 2, 1]
     assert [c["state"] for c in told["changes"]] == ["done"] * 3
     assert "REVISION" in speck("history", "chain").stdout
+    change = told["changes"][0]
+    assert change["cause"] == "rollback"
+    told = json.loads(speck("history", change["id"], "-o", "json").stdout)
+    assert told["operations"] and told["events"][-1]["message"].endswith("done")
+    shown = speck("history", change["id"]).stdout
+    for operation in told["operations"]:
+        assert f"{operation['kind']} " in shown
+    assert speck("logs", "--change", change["id"], "--kind", "change").stdout.count("\n") == 2
     assert speck("rollback", "chain", "9", "--yes").exit_code == 1
 
 

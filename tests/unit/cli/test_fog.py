@@ -23,8 +23,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What was asked of a fog of one site that is never really started."""
     asked: list[tuple[Any, ...]] = []
 
-    def up(self: Fog, *args: Any, progress: Any) -> tuple[SiteRecord, ...]:
-        asked.append(args)
+    def up(self: Fog, *args: Any, shared_state: bool, progress: Any) -> tuple[SiteRecord, ...]:
+        asked.append((*args, "shared") if shared_state else args)
         progress("edge-q")
         return (SITE,)
 
@@ -39,7 +39,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         )
         return [SiteStatus("edge-q", "edge", "http://e", "tcp://b", processes, 8, 7)]
 
+    def start_agents(self: Fog, service: str, token: Any = None) -> None:
+        asked.append(("agents", service, token("edge-q") if token else None))
+
     monkeypatch.setattr(Fog, "up", up)
+    monkeypatch.setattr(Fog, "start_agents", start_agents)
     monkeypatch.setattr(Fog, "status", status)
     monkeypatch.setattr(Fog, "sites", lambda _: (SITE,))
     monkeypatch.setattr(Fog, "site_bodies", lambda _: [site_body("edge-q")])
@@ -50,7 +54,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def test_up_registers_the_sites(speck: Run, calls: list[Any], server: Server) -> None:
     done = speck("fog", "up")
     assert done.exit_code == 0, done.stderr
-    assert calls == [(3, 8, 24, 1, "single")]
+    assert calls == [(3, 8, 24, 1, "single"), ("agents", server.url, None)]
     assert f"1 sites are registered at {server.url}" in done.stderr
     assert "edge-q" in speck("site", "list").stdout
     assert speck("fog", "up").exit_code == 0  # the same sites again
@@ -60,9 +64,27 @@ def test_up_without_a_service_says_how_to_register(alone: Run, calls: list[Any])
     options = ("--edges", "1", "--slots", "2", "--cloud-slots", "3", "--clouds", "2")
     done = alone("fog", "up", *options, "--runtime", "cluster")
     assert done.exit_code == 0
-    assert calls == [(1, 2, 3, 2, "cluster")]
+    assert calls[0] == (1, 2, 3, 2, "cluster")
+    assert [call[0] for call in calls[1:]] == ["agents"]  # they wait for the service
     assert "then register the sites with `speck fog register`" in done.stderr
     assert alone("fog", "register").exit_code == 1
+
+
+def test_a_fog_of_shared_state(speck: Run, calls: list[Any]) -> None:
+    assert speck("fog", "up", "--shared-state").exit_code == 0
+    assert calls[0][-1] == "shared"
+
+
+def test_agents_get_tokens_of_their_sites(speck: Run, calls: list[Any], server: Server) -> None:
+    admin = speck("token", "add", "root", "--role", "admin").stdout.strip()
+    for _ in range(2):
+        done = speck("fog", "up", SPECK_TOKEN=admin)
+        assert done.exit_code == 0, done.stderr
+    secrets = [call[2] for call in calls if call[0] == "agents"]
+    assert len(set(secrets)) == 2
+    tokens = json.loads(speck("token", "list", "-o", "json", SPECK_TOKEN=admin).stdout)
+    made = [token for token in tokens["tokens"] if token["name"] == "agent-edge-q"]
+    assert [(token["role"], token["site"]) for token in made] == [("site", "edge-q")]
 
 
 def test_status_and_down(alone: Run, calls: list[Any]) -> None:

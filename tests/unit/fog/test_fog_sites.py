@@ -70,6 +70,40 @@ def test_the_bodies_to_register(tmp_path: Path) -> None:
     ]
 
 
+def test_sites_that_keep_state_to_themselves(tmp_path: Path) -> None:
+    sites = (
+        SiteRecord("edge-a", "edge", "127.9.9.4", 1884, 8082, 16, 8090),
+        SiteRecord("cloud", "cloud", "127.9.9.5", 1884, 8082, 16, 8090),
+    )
+    StateFile(tmp_path).save(FogState("single", 1.0, None, sites, shared=False))
+    fog = Fog(tmp_path)
+    assert [body["labels"] for body in fog.site_bodies()] == [{}, {}]
+    assert fog.state_folder("cloud") == tmp_path / "state" / "cloud"
+
+
+def test_an_agent_gets_the_token_of_its_site_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = SiteRecord("edge-a", "edge", "127.9.9.4", 1884, 8082, 16, 0)
+    StateFile(tmp_path).save(FogState("single", 1.0, None, (site,), shared=False))
+    fog = Fog(tmp_path)
+    fog.start_agents("http://127.9.9.4:9", lambda name: f"secret-of-{name}")
+    try:
+        (process,) = fog.status()[0].processes
+        assert (process.what, process.running) == ("agent", True)
+        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\0")
+        token = Path(words[words.index("--token-file") + 1])
+        assert token.read_text() == "secret-of-edge-a"
+        assert token.stat().st_mode & 0o777 == 0o600
+        assert words[words.index("--service") + 1] == "http://127.9.9.4:9"
+        fog.start_agents("http://127.9.9.4:9")
+        assert fog.status()[0].processes[0].pid == process.pid
+        fog.start_agents("http://127.9.9.4:10")
+        assert fog.status()[0].processes[0].pid != process.pid
+    finally:
+        assert fog.down() == 1
+
+
 def test_the_folder_of_the_fog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPECK_HOME", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -311,7 +311,8 @@ def test_an_update_that_fails_goes_on_from_the_old_state_when_applied_again(
     service: Service,
 ) -> None:
     service.compositions.apply(composition(A), DONE)
-    engine("edge-a").refuse("submit", 2, EngineRefusedError("cannot start A: no memory"))
+    # the start, the return of what ran before, and the start of the second apply
+    engine("edge-a").refuse("submit", 3, EngineRefusedError("cannot start A: no memory"))
     updated = composition({**A, "args": ["--x"]})
     for _ in range(2):
         assert service.compositions.apply(updated, DONE).body["state"] == "failed"
@@ -474,8 +475,9 @@ def test_state_does_not_travel_between_sites_without_shared_storage(service: Ser
     (problem,) = refused.value.problems
     assert problem.path == "jobs[1].site"
     assert problem.message == (
-        "cannot move A with its state from edge-a to edge-c: the two share no storage; give both"
-        " sites the same label state_uri, or set upgrade: stateless"
+        "cannot move A with its state from edge-a to edge-c: the two share no storage, and"
+        " no agent runs at edge-a to carry it; run `speck agent` at both, or give both the same"
+        " label state_uri, or set upgrade: stateless"
     )
 
 

@@ -158,8 +158,9 @@ def test_state_does_not_travel_between_sites_without_shared_storage(service: Ser
     with pytest.raises(InvalidError) as refused:
         service.jobs.put("A", moved, LIMIT_S)
     assert [problem.message for problem in refused.value.problems] == [
-        "cannot move A with its state from edge-a to edge-c: the two share no storage; give both"
-        " sites the same label state_uri, or set upgrade: stateless"
+        "cannot move A with its state from edge-a to edge-c: the two share no storage, and"
+        " no agent runs at edge-a to carry it; run `speck agent` at both, or give both the same"
+        " label state_uri, or set upgrade: stateless"
     ]
     assert everything(service) == before
     assert len(engine("edge-a").running()) == 1

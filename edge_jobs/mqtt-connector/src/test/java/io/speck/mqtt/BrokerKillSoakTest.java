@@ -99,6 +99,7 @@ class BrokerKillSoakTest extends OnBrokers {
                 middle.start();
             }
             case "backlog" -> {
+                next.awaitCheckpoint(folder);
                 next.cancel();
                 String checkpoint = next.newestCheckpoint(folder);
                 awaitFed(A_ROUND);
@@ -108,6 +109,7 @@ class BrokerKillSoakTest extends OnBrokers {
             }
             default -> {
                 awaitFed(A_ROUND);
+                job.awaitCheckpoint(folder);
                 middle.kill();
                 job.cancel();
                 String checkpoint = job.newestCheckpoint(folder);

@@ -1,0 +1,98 @@
+"""Runs the fault suite and writes what came of each fault.
+
+`make bench-faults` writes bench/results/faults.json and the table of docs/guarantees.md. With
+arguments of pytest (`-k broker`) only those faults run, and the others keep the figures they have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.common import RESULTS, machine, say, write_result
+from speck.model import JsonObject
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "guarantees.md"
+BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+OVERFLOW = "broker's queue full"
+"""The fault whose loss is expected; see docs/guarantees.md."""
+
+
+def table(rows: Sequence[JsonObject]) -> str:
+    """The rows as Markdown."""
+    lines = [
+        "| fault | delivery | expected | published | lost | repeated | two copies | recovery |",
+        "|---|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        recovery = "" if row["recovery_s"] is None else f"{row['recovery_s']} s"
+        lines.append(
+            f"| {row['fault']} | {row['delivery']} | {row['expected']} | {row['published']} |"
+            f" {row['lost']} | {row['repeated']} | {row['two_copies']} | {recovery} |"
+        )
+    return "\n".join(lines)
+
+
+def with_table(page: str, rows: Sequence[JsonObject]) -> str:
+    """The page with its table replaced."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(rows)}\n{END}{after}"
+
+
+def run(arguments: Sequence[str]) -> tuple[int, list[JsonObject]]:
+    """pytest's exit code and the rows that the tests wrote."""
+    with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
+        file = Path(folder) / "rows"
+        file.touch()
+        env = {**os.environ, "SPECK_FAULTS_FILE": str(file)}
+        command = [sys.executable, "-m", "pytest", "tests/faults", "-m", "long or not long"]
+        done = subprocess.run(
+            [*command, "-p", "no:cacheprovider", *arguments],
+            cwd=ROOT,
+            env=env,
+            stdout=sys.stderr,
+            check=False,
+        )
+        return done.returncode, [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def merged(old: Sequence[JsonObject], new: Sequence[JsonObject]) -> list[JsonObject]:
+    """The old rows with those replaced that were measured again, in the order of their names."""
+    by_key = {(row["fault"], row["delivery"]): row for row in (*old, *new)}
+    return [by_key[key] for key in sorted(by_key)]
+
+
+def result(rows: Sequence[JsonObject]) -> JsonObject:
+    """What faults.json holds."""
+    unexpected = [row for row in rows if row["fault"] != OVERFLOW]
+    return {
+        "published": sum(row["published"] for row in rows),
+        "lost": sum(row["lost"] for row in unexpected),
+        "expected_loss": sum(row["lost"] for row in rows if row["fault"] == OVERFLOW),
+        "repeated": sum(row["repeated"] for row in rows if row["delivery"] == "exactly_once"),
+        "two_copies": sum(row["two_copies"] for row in rows),
+        "faults": list(rows),
+        "machine": machine(),
+    }
+
+
+def main() -> None:
+    file = RESULTS / "faults.json"
+    code, rows = run(sys.argv[1:])
+    if sys.argv[1:] and file.exists():
+        rows = merged(json.loads(file.read_text())["faults"], rows)
+    write_result(file.name, result(merged([], rows)))
+    PAGE.write_text(with_table(PAGE.read_text(), merged([], rows)))
+    say(f"wrote {file} and the table of {PAGE}")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

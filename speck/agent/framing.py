@@ -1,0 +1,221 @@
+"""A state as one stream of bytes of a length known before, and back into files.
+
+A line of JSON for each file, its bytes, a line with its SHA-256; in the end a line with the
+number of files and the SHA-256 of everything before it. The same state gives the same stream,
+so that a sender that was cut goes on where the receiver is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from speck.errors import PermanentError
+
+_BLOCK = 1 << 16
+_LINE_MOST = 8192
+_HEAD = b"speck-state 1\n"
+
+Files = Sequence[tuple[str, Path, int]]
+"""(name within the state, file, bytes) in order."""
+
+
+class CorruptError(PermanentError):
+    """What arrived is not what was sent."""
+
+
+class Stream:
+    """What is to be sent: read it in pieces, from any place."""
+
+    def __init__(self, files: Files):
+        self._files = files
+        self._at = 0
+        self.size = _size(files)
+        self._seek(0)
+
+    def read(self, offset: int, most: int) -> bytes:
+        """At most `most` bytes from `offset`; fewer only at the end.
+
+        Raises PermanentError when a file has changed or gone meanwhile.
+        """
+        if offset != self._at:
+            self._seek(offset)
+        self._at = -1  # should a file be gone: the next read begins anew
+        while len(self._left) < most:
+            block = next(self._blocks, None)
+            if block is None:
+                break
+            self._left += block
+        piece = bytes(self._left[:most])
+        del self._left[:most]
+        self._at = offset + len(piece)
+        return piece
+
+    def _seek(self, offset: int) -> None:
+        """Begin anew and skip: what is skipped is read again, for the digests."""
+        self._blocks = _blocks(self._files)
+        self._left = bytearray()
+        self._at = 0
+        while self._at < offset:
+            block = next(self._blocks, b"")
+            if not block:
+                raise PermanentError(f"cannot send from byte {offset}: there are {self.size}")
+            self._at += len(block)
+        if self._at > offset:
+            self._left += block[len(block) - (self._at - offset) :]
+            self._at = offset
+
+
+def unpack(stream: Path, into: Path) -> int:
+    """Write the files of a complete stream into the new folder `into`, each synced; how many.
+
+    Raises CorruptError; then, and after any OSError, `into` is gone again.
+    """
+    shutil.rmtree(into, ignore_errors=True)
+    into.mkdir(parents=True)
+    try:
+        with stream.open("rb") as source:
+            return _unpack(source, into)
+    except BaseException:
+        shutil.rmtree(into, ignore_errors=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """What was made, renamed or deleted in it is on disk afterwards."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _size(files: Files) -> int:
+    tail = len(_tail("0" * 64)) * len(files) + len(_end(len(files), "0" * 64))
+    return len(_HEAD) + tail + sum(len(_front(name, size)) + size for name, _, size in files)
+
+
+def _line(**fields: Any) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
+
+
+def _front(name: str, size: int) -> bytes:
+    return _line(file=name, bytes=size)
+
+
+def _tail(digest: str) -> bytes:
+    return _line(sha256=digest)
+
+
+def _end(files: int, digest: str) -> bytes:
+    return _line(files=files, sha256=digest)
+
+
+def _blocks(files: Files) -> Iterator[bytes]:
+    whole = hashlib.sha256()
+
+    def told(block: bytes) -> bytes:
+        whole.update(block)
+        return block
+
+    yield told(_HEAD)
+    for name, path, size in files:
+        yield told(_front(name, size))
+        one = hashlib.sha256()
+        left = size
+        with _opened(path) as file:
+            while left > 0:
+                block = file.read(min(left, _BLOCK))
+                if not block:
+                    raise PermanentError(f"cannot send {path}: it became shorter meanwhile")
+                one.update(block)
+                left -= len(block)
+                yield told(block)
+        yield told(_tail(one.hexdigest()))
+    yield _end(len(files), whole.hexdigest())
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+    except OSError as error:
+        raise PermanentError(f"cannot send {path}: {error.strerror}") from error
+
+
+class _Reader:
+    """Reads lines and blocks, and hashes all that goes by."""
+
+    def __init__(self, source: BinaryIO):
+        self._source = source
+        self.whole = hashlib.sha256()
+
+    def line(self, *, hashed: bool = True) -> tuple[dict[str, Any], bytes]:
+        raw = self._source.readline(_LINE_MOST)
+        try:
+            fields = json.loads(raw)
+        except ValueError as error:
+            raise CorruptError("cannot read what arrived: a line is damaged") from error
+        if not isinstance(fields, dict) or not raw.endswith(b"\n"):
+            raise CorruptError("cannot read what arrived: a line is damaged")
+        if hashed:
+            self.whole.update(raw)
+        return fields, raw
+
+    def head(self) -> None:
+        raw = self._source.readline(_LINE_MOST)
+        if raw != _HEAD:
+            raise CorruptError("cannot read what arrived: it is no state, or of another version")
+        self.whole.update(raw)
+
+    def block(self, most: int) -> bytes:
+        block = self._source.read(min(most, _BLOCK))
+        if not block:
+            raise CorruptError("cannot read what arrived: it ends early")
+        self.whole.update(block)
+        return block
+
+
+def _unpack(source: BinaryIO, into: Path) -> int:
+    reader = _Reader(source)
+    reader.head()
+    count = 0
+    while True:
+        fields, raw = reader.line(hashed=False)
+        if "files" in fields:
+            if fields != {"files": count, "sha256": reader.whole.hexdigest()} or source.read(1):
+                raise CorruptError("cannot accept what arrived: its SHA-256 differs")
+            break
+        reader.whole.update(raw)
+        _unpack_file(reader, into, fields)
+        count += 1
+    for folder in sorted({path.parent for path in into.rglob("*")}, reverse=True):
+        sync_folder(folder)
+    return count
+
+
+def _unpack_file(reader: _Reader, into: Path, fields: dict[str, Any]) -> None:
+    name, left = fields.get("file"), fields.get("bytes")
+    if not isinstance(name, str) or not isinstance(left, int) or left < 0:
+        raise CorruptError("cannot read what arrived: a line is damaged")
+    parts = name.split("/")
+    if "\0" in name or "\\" in name or any(part in ("", ".", "..") for part in parts):
+        raise CorruptError(f"cannot accept a file of the name {name!r}")
+    path = into.joinpath(*parts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with path.open("xb") as file:
+        while left > 0:
+            block = reader.block(left)
+            digest.update(block)
+            file.write(block)
+            left -= len(block)
+        file.flush()
+        os.fsync(file.fileno())
+    told, _ = reader.line()
+    if told != {"sha256": digest.hexdigest()}:
+        raise CorruptError(f"cannot accept {name}: its SHA-256 differs")

@@ -1,0 +1,102 @@
+"""HTTP as the agent needs it: one kept connection, JSON, no redirects; standard library only."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from speck.errors import PermanentError, UnreachableError
+
+Json = dict[str, Any]
+
+
+class Caller:
+    """Calls one server. Not for several threads at a time: give each its own."""
+
+    def __init__(self, url: str, token: Callable[[], str | None]):
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise PermanentError(f"cannot call {url!r}: give an address like http://host:8080")
+        self.url = url
+        self._prefix = parts.path.rstrip("/")
+        self._token = token
+        kind = (
+            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        )
+        self._connection = kind(parts.hostname, parts.port)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        timeout_s: float = 10.0,
+        media: str = "application/json",
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer; `timeout_s` bounds each wait, not the whole.
+
+        Raises UnreachableError.
+        """
+        sent = {"Accept": "application/json", **(headers or {})}
+        secret = self._token()
+        if secret:
+            sent["Authorization"] = f"Bearer {secret}"
+        if body is not None:
+            sent["Content-Type"] = media
+        fresh = self._connection.sock is None
+        try:
+            return self._ask(method, path, body, sent, timeout_s)
+        except (OSError, http.client.HTTPException) as error:
+            # a kept connection may have been closed by the server just now
+            if not fresh and not isinstance(error, TimeoutError):
+                try:
+                    return self._ask(method, path, body, sent, timeout_s)
+                except (OSError, http.client.HTTPException) as again:
+                    error = again
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise UnreachableError(f"cannot reach {self.url}: {why}") from error
+
+    def connect(self, timeout_s: float) -> None:
+        """See whether the server is there, before much is sent. Raises UnreachableError."""
+        self._connection.timeout = timeout_s
+        try:
+            self._connection.connect()
+        except OSError as error:
+            self._connection.close()
+            raise UnreachableError(f"cannot reach {self.url}: {error}") from error
+
+    def json(
+        self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **more: Any
+    ) -> tuple[int, Json]:
+        """The same, the answer read as JSON; what is no JSON object reads as empty. The body
+        is sent as JSON, or `raw`."""
+        sent = json.dumps(body).encode() if body is not None else raw
+        status, answer = self.call(method, path, sent, **more)
+        try:
+            found = json.loads(answer)
+        except ValueError:
+            found = {}
+        return status, found if isinstance(found, dict) else {}
+
+    def close(self) -> None:
+        """Give back the connection."""
+        self._connection.close()
+
+    def _ask(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float
+    ) -> tuple[int, bytes]:
+        self._connection.timeout = timeout_s
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout_s)
+        try:
+            self._connection.request(method, self._prefix + path, body, headers)
+            answer = self._connection.getresponse()
+            return answer.status, answer.read()
+        except BaseException:
+            self._connection.close()
+            raise

@@ -1,0 +1,223 @@
+"""The bids of the control plane, each carried out in a thread of its own.
+
+A bid is `{"id", "kind", ...}`. `list` and `drop` are done at once; `receive`, `fetch` and
+`send` are the halves of a transfer: the target takes pieces (or fetches them from the control
+plane), the source sends them to the target's listener or, where it cannot connect, to the
+control plane.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from speck.agent.folder import State, StateFolder, files_of
+from speck.agent.framing import CorruptError, Stream
+from speck.agent.inbox import Arrival, Inbox
+from speck.agent.web import Caller, Json
+from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError
+
+_PIECE_FIRST, _PIECE_LEAST, _PIECE_MOST = 1 << 16, 1 << 14, 1 << 20
+_SLOW_S, _QUICK_S = 4.0, 0.5
+_CALL_S = 120.0
+_CONNECT_S = 5.0
+_TELL_EVERY_S = 1.0
+_FETCH_WAIT_S = 10.0
+_DIRECT_TRIES = 3
+_AGAIN_S = 0.2
+
+Tell = Callable[[Json], None]
+"""Tells the control plane how far a bid is."""
+
+
+class Work:
+    """Carries out bids over one state folder."""
+
+    def __init__(self, folder: StateFolder, service: Callable[[], Caller]):
+        self._folder = folder
+        self._service = service
+        self.inbox = Inbox(folder)
+
+    def do(self, bid: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
+        """The answer to a bid; never raises an Exception."""
+        try:
+            kind = {
+                "list": self._list,
+                "drop": self._drop,
+                "receive": self._receive,
+                "fetch": self._fetch,
+                "send": self._send,
+            }.get(bid["kind"])
+            if kind is None:
+                raise PermanentError(
+                    f"cannot do {bid['kind']!r}: this agent does not know it; update the agent"
+                )
+            return {"state": "done", **kind(bid, tell, given_up)}
+        except SpeckError as error:
+            again = isinstance(error, TransientError | CorruptError)
+            return {"state": "failed", "error": str(error), "again": again}
+        except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+            return {"state": "failed", "error": f"cannot {bid['kind']}: {error!r}", "again": True}
+
+    def _list(self, bid: Mapping[str, Any], _: Tell, __: threading.Event) -> Json:
+        engine_job_id = bid["engine_job_id"]
+        if not engine_job_id.isalnum():
+            raise PermanentError(f"cannot list {engine_job_id!r}: it is no job id of an engine")
+        return {"states": [_shown(state) for state in self._folder.states(engine_job_id)[:5]]}
+
+    def _drop(self, bid: Mapping[str, Any], _: Tell, __: threading.Event) -> Json:
+        self._folder.drop(bid["path"])
+        return {}
+
+    def _receive(self, bid: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
+        """Take pieces until all are there; `ready` tells that the source may begin."""
+        begun = self.inbox.begin(bid["transfer"], bid["job_name"], bid["secret"], bid.get("total"))
+        if isinstance(begun, Path):
+            return _located(begun)
+        tell({"state": "ready", "bytes": begun.received})
+        try:
+            while not begun.complete:
+                begun.changed.wait(_TELL_EVERY_S)
+                begun.changed.clear()
+                if given_up.is_set():
+                    raise TransientError("cannot go on receiving: nobody wants it any more")
+                tell({"state": "ready", "bytes": begun.received, "total": begun.total})
+            return _located(self.inbox.finish(begun))
+        finally:
+            self.inbox.end(begun)
+
+    def _fetch(self, bid: Mapping[str, Any], _: Tell, given_up: threading.Event) -> Json:
+        """Get the pieces from the control plane, for an arrival that `receive` has begun."""
+        caller = self._service()
+        try:
+            while not given_up.is_set():
+                arrival = self.inbox.find(bid["transfer"], bid["secret"])
+                if arrival is None:  # `receive` has not begun yet, or is over
+                    given_up.wait(_AGAIN_S)
+                elif arrival.complete:
+                    break
+                else:
+                    self._fetch_piece(caller, arrival, bid["transfer"])
+        finally:
+            caller.close()
+        return {}
+
+    def _fetch_piece(self, caller: Caller, arrival: Arrival, transfer: str) -> None:
+        path = f"/transfers/{transfer}?offset={arrival.received}&wait={_FETCH_WAIT_S:.0f}"
+        status, piece = caller.call("GET", path, timeout_s=_CALL_S)
+        if status == 200:
+            head, _, rest = piece.partition(b"\n")
+            offset, _, total = head.partition(b"/")
+            self.inbox.append(arrival, int(offset), int(total), rest)
+        elif status in (204, 503):
+            time.sleep(_AGAIN_S)
+        else:
+            raise TransientError(f"cannot fetch {transfer}: the control plane says {status}")
+
+    def _send(self, bid: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
+        state = self._folder.state(bid["path"])
+        stream = Stream(files_of(state))
+        told = [0.0]
+
+        def progress(sent: int, way: str) -> None:
+            if given_up.is_set():
+                raise TransientError("cannot go on sending: nobody wants it any more")
+            if time.monotonic() - told[0] > _TELL_EVERY_S:
+                told[0] = time.monotonic()
+                tell({"state": "working", "bytes": sent, "total": stream.size, "way": way})
+
+        way = "direct"
+        if not self._direct(bid, stream, progress):
+            way = "relayed"
+            self._relay(bid, stream, progress)
+        return {"bytes": stream.size, "way": way}
+
+    def _direct(
+        self, bid: Mapping[str, Any], stream: Stream, progress: Callable[[int, str], None]
+    ) -> bool:
+        """Send straight to the target; false when it cannot be reached."""
+        if not bid.get("to"):
+            return False
+        caller = Caller(bid["to"], lambda: str(bid["secret"]))
+        at = [0]
+        try:
+            for _ in range(_DIRECT_TRIES):
+                try:
+                    caller.connect(_CONNECT_S)
+                    _pieces(caller, bid["transfer"], stream, at, progress, "direct")
+                    return True
+                except UnreachableError:
+                    if at[0] == 0:
+                        break
+        finally:
+            caller.close()
+        return False
+
+    def _relay(
+        self, bid: Mapping[str, Any], stream: Stream, progress: Callable[[int, str], None]
+    ) -> None:
+        caller = self._service()
+        try:
+            _pieces(caller, bid["transfer"], stream, [0], progress, "relayed")
+        finally:
+            caller.close()
+
+
+def _pieces(
+    caller: Caller,
+    transfer: str,
+    stream: Stream,
+    at: list[int],
+    progress: Callable[[int, str], None],
+    way: str,
+) -> None:
+    """Send all from `at[0]` on, or from where the other side says that it is.
+
+    Pieces grow while they go quickly and shrink where the line is slow. Raises
+    UnreachableError, PermanentError.
+    """
+    size = _PIECE_FIRST
+    while at[0] < stream.size:
+        progress(at[0], way)
+        piece = stream.read(at[0], size)
+        began = time.monotonic()
+        status, answer = caller.json(
+            "PUT",
+            f"/transfers/{transfer}?offset={at[0]}&total={stream.size}",
+            raw=piece,
+            media="application/octet-stream",
+            timeout_s=_CALL_S,
+        )
+        received = answer.get("received")
+        if status == 200 or (status == 409 and received not in (None, at[0])):
+            at[0] = int(received or 0)
+            time.sleep(float(answer.get("pause", 0)))
+        elif status == 503:
+            time.sleep(_AGAIN_S)
+        else:
+            said = answer.get("detail") or f"status {status}"
+            kind = TransientError if status in (403, 404, 409, 507) else PermanentError
+            raise kind(f"cannot send state to {caller.url}: {said}")
+        took = time.monotonic() - began
+        if took > _SLOW_S:
+            size = max(_PIECE_LEAST, size // 2)
+        elif took < _QUICK_S:
+            size = min(_PIECE_MOST, size * 2)
+
+
+def _located(folder: Path) -> Json:
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return {"location": f"file://{folder}", "bytes": size}
+
+
+def _shown(state: State) -> Json:
+    return {
+        "path": f"file://{state.folder}",
+        "checkpoint_id": state.checkpoint_id,
+        "at_ms": state.at_ms,
+        "bytes": state.bytes,
+        "is_savepoint": state.is_savepoint,
+    }

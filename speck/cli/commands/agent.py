@@ -1,0 +1,68 @@
+"""`speck agent`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+_file = click.Path(dir_okay=False, path_type=Path)
+_folder = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--site", required=True, help="The site that this agent speaks for.")
+@click.option(
+    "--service",
+    envvar="SPECK_SERVER",
+    default="http://127.0.0.1:8080",
+    show_default=True,
+    help="The service (else SPECK_SERVER).",
+)
+@click.option(
+    "--state-folder",
+    required=True,
+    type=_folder,
+    help="Where the engine keeps checkpoints and savepoints, by the path that the engine uses.",
+)
+@click.option(
+    "--token-file", envvar="SPECK_TOKEN_FILE", type=_file, help="File with the site's token."
+)
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Take state from other sites here (else it is relayed)."
+)
+@click.option("--advertise", metavar="URL", help="How other agents reach --listen.")
+@click.option("--engine", metavar="URL", help="The engine's REST API, to tell its slots.")
+@click.option("--broker", metavar="URL", help="The broker; with --engine, to register the site.")
+@click.option("--tier", type=click.Choice(["edge", "cloud"]), default="edge", show_default=True)
+@click.option("--engine-kind", default="flink", show_default=True)
+@click.option("--broker-kind", default="mqtt", show_default=True)
+@click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
+def agent(listen: str | None, **given: Any) -> None:
+    """Run a site's agent until SIGTERM or Ctrl-C.
+
+    It reports how the site is, lists the state that its engine has left, and hands it to other
+    sites when the service bids it.
+    """
+    import signal
+
+    from speck.agent.agent import Agent, Settings
+
+    made = Agent(Settings(listen=_address(listen), **given))
+
+    def end(*_: object) -> None:
+        raise SystemExit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    made.run()
+
+
+def _address(listen: str | None) -> tuple[str, int] | None:
+    if listen is None:
+        return None
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise click.UsageError("write --listen as HOST:PORT, e.g. 192.168.1.10:8090")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,96 @@
+"""How what ran before a failed start comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from speck.errors import DuplicateJobError, EngineRefusedError
+from speck.inventory import Deployed
+from speck.observed import EngineJob
+from speck.operations.context import Context
+from speck.operations.outcome import Done, Outcome, Waiting
+from speck.operations.starting import note_if_void, start
+from speck.plan import Restore, Return, Start
+
+
+def come_back(context: Context, operation: Return) -> Outcome:
+    """Settle the start that failed, then start what ran before from the newest state.
+
+    That may be the state of the failed incarnation. Raises UnreachableError while the failed
+    one's site does not answer: it may run there.
+    """
+    failed = context.deployed(operation.job_name)
+    if failed is None or failed.engine_job_id != operation.failed or failed.void:
+        return _start(context, operation)
+    engine = context.connections.engine(failed.job.site)
+    state = engine.status(failed.engine_job_id)
+    if state is None:
+        _burn(context, failed)
+    elif not state.terminal:
+        engine.cancel(failed.engine_job_id)
+        return Waiting(
+            failed.job.site,
+            lambda jobs: _is_over(jobs, failed.engine_job_id),
+            lambda: come_back(context, operation),
+            context.patience.start_s,
+            lambda: f"cannot bring {operation.job_name} back: {failed.job.site} still lists it",
+        )
+    else:
+        _note_end(context, note_if_void(context, failed))
+    return _start(context, operation)
+
+
+def _is_over(jobs: Mapping[str, EngineJob], engine_job_id: str) -> bool:
+    job = jobs.get(engine_job_id)
+    return job is None or job.state.terminal
+
+
+def _burn(context: Context, failed: Deployed) -> None:
+    """The engine knows nothing of the start: see to it that it never arrives."""
+    submission = context.submission(failed, sink_has_readers=True, savepoint=None)
+    with suppress(DuplicateJobError):
+        context.connections.engine(failed.job.site).burn(submission)
+        # one that was taken on has run before its engine forgot it: it may have left a state
+        _note_end(context, replace(failed, void=not failed.accepted))
+        return
+    raise EngineRefusedError(f"cannot bring {failed.job.job_name} back: its start has arrived")
+
+
+def _note_end(context: Context, failed: Deployed) -> None:
+    ended = replace(failed, ended=True)
+    context.records.write(context.records.put_deployed(context.scope, ended))
+
+
+def _start(context: Context, operation: Return) -> Outcome:
+    newest = context.deployed(operation.job_name)
+    restore = None
+    if operation.keeps_state and newest is not None:
+        restore = Restore(newest.job.site, newest.attempt, newest.engine_job_id)
+    outcome = start(
+        context,
+        Start(
+            operation.job,
+            operation.attempt,
+            operation.engine_job_id,
+            operation.sink_has_readers,
+            restore,
+            operation.former_sinks,
+        ),
+    )
+    return _told(context, operation, outcome)
+
+
+def _told(context: Context, operation: Return, outcome: Outcome) -> Outcome:
+    """The outcome, with an event once the job is back."""
+    if isinstance(outcome, Waiting):
+        finish = outcome.finish
+        return replace(outcome, finish=lambda: _told(context, operation, finish()))
+    event = context.records.event(
+        "job",
+        f"{operation.job_name} came back as attempt {operation.attempt} on {operation.site}",
+        site=operation.site,
+        job_name=operation.job_name,
+    )
+    return Done({**outcome.store, **event}, outcome.afterwards)

@@ -1,0 +1,498 @@
+"""What the sites' agents do for us: tell how a site is, list its state, bring state to another."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from speck.binding import CheckpointInfo, Finding, Transfer, TransferProgress
+from speck.clock import Clock, rfc3339
+from speck.errors import (
+    NotFoundError,
+    PermanentError,
+    TransientError,
+    UnreachableError,
+)
+from speck.model import JsonObject, Site
+from speck.records import Records
+from speck.service.bids import SILENT_S, Bid, Bids
+from speck.service.relay import Relay
+
+_STORE_EVERY_S = 10.0
+_ANSWER_S = 10.0
+_UNWANTED_S = 120.0
+_SEND_AGAIN_S = 3.0
+_REMEMBERED = 1000
+_LOW_BYTES, _EMPTY_BYTES = 500 << 20, 50 << 20
+_TELLING = ("state_folder", "listen", "versions")
+
+
+@dataclass(slots=True, eq=False)
+class _Carriage:
+    """A transfer under way. `asked` is when (monotonic) somebody last wanted it."""
+
+    transfer: Transfer
+    secret: str
+    asked: float
+    began: float
+    relay: Relay = field(default_factory=Relay)
+    receive: Bid | None = None
+    send: Bid | None = None
+    fetch: Bid | None = None
+    sent_at: float | None = None
+    way: str = "direct"
+    bytes: int = 0
+    total: int | None = None
+    location: str | None = None
+    failure: str | None = None
+    trouble: str | None = None
+
+
+class Agents:
+    """Keeps state at sites and carries it between them; a `speck.binding.StateKeeper`.
+
+    A site's label `state_uri` says where its engine keeps state; the same label at two sites
+    means storage that both read. Without it the site's agent tells its folder.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        sites: Callable[[], Mapping[str, Site]],
+        clock: Clock,
+        engine_folder: Callable[[str], str | None] = lambda site: None,
+    ):
+        """`engine_folder` asks a site's engine for the URI of its checkpoints; None: it does
+        not tell."""
+        self._records = records
+        self._sites = sites
+        self._engine_folder = engine_folder
+        self._clock = clock
+        self.bids = Bids(clock)
+        self.silent_s = SILENT_S
+        """An agent that was not heard for so long is taken for away."""
+        self._lock = threading.RLock()
+        self._beats: dict[str, JsonObject] = {}
+        self._stored: dict[str, float] = {}
+        self._agreed: dict[str, str] = {}
+        self._carriages: OrderedDict[str, _Carriage] = OrderedDict()
+
+    # --- what agents tell ------------------------------------------------------------------
+
+    def heartbeat(self, name: str, body: JsonObject) -> JsonObject:
+        """Note how a site is; stored when something else than figures has changed, and now and
+        then. Raises NotFoundError."""
+        self._site(name)
+        self.bids.hear(name)
+        record = {"at": rfc3339(self._clock.now()), "body": body}
+        before = self._beat(name).get("body", {})
+        same = all(before.get(key) == body.get(key) for key in _TELLING)
+        with self._lock:
+            self._beats[name] = record
+            now = self._clock.monotonic()
+            due = not same or now - self._stored.get(name, float("-inf")) >= _STORE_EVERY_S
+            if due:
+                self._stored[name] = now
+        if due:
+            self._records.write({f"beat/{name}": record})
+        return {"name": name, "last_seen": record["at"]}
+
+    def open_bids(
+        self,
+        site: str,
+        known: Collection[str],
+        wait_s: float,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> list[JsonObject]:
+        """What a site's agent is to do. Raises NotFoundError."""
+        self._site(site)
+        self._drop_unwanted()
+        return self.bids.open(site, known, wait_s, stopping)
+
+    def beat(self, site: str) -> JsonObject:
+        """What a site's agent told last of the site; empty when it has none."""
+        return dict(self._beat(site).get("body", {}))
+
+    def forget(self, site: str) -> None:
+        """The site is removed."""
+        with self._lock:
+            self._beats.pop(site, None)
+            self._stored.pop(site, None)
+            self._agreed.pop(site, None)
+        self.bids.forget(site)
+
+    # --- StateKeeper -----------------------------------------------------------------------
+
+    def folder(self, site: str) -> str | None:
+        """The URI below which a site's engine keeps state; None when it is not known."""
+        known = self._sites().get(site)
+        if known is None:
+            return None
+        if known.state_uri is not None:
+            return known.state_uri
+        told = self._beat(site).get("body", {}).get("state_folder")
+        return f"file://{told}" if isinstance(told, str) else None
+
+    def shared(self, one: str, other: str) -> bool:
+        """Whether nothing needs to travel between two sites."""
+        if one == other:
+            return True
+        sites = self._sites()
+        uris = [sites[name].state_uri if name in sites else None for name in (one, other)]
+        return uris[0] is not None and uris[0] == uris[1]
+
+    def newest(self, site: str, engine_job_id: str) -> CheckpointInfo | None:
+        """Found by listing. Raises UnreachableError; PermanentError without an agent, or with
+        one that looks elsewhere than the engine writes: it would say that there is none."""
+        lister = self._lister(site)
+        self._refuse_silent(lister)
+        self._refuse_elsewhere(site, lister)
+        answer = self._ask(lister, "list", {"engine_job_id": engine_job_id})
+        states = answer["states"]
+        return _checkpoint(states[0]) if states else None
+
+    def drop(self, site: str, path: str) -> None:
+        """Delete a state that nobody will want."""
+        self._ask(self._lister(site), "drop", {"path": path})
+        with self._lock:
+            for identity, carriage in list(self._carriages.items()):
+                if carriage.location == path and carriage.transfer.target == site:
+                    del self._carriages[identity]
+
+    def carry(self, transfer: Transfer) -> TransferProgress:
+        """Begin or go on. Raises UnreachableError while one of the two agents is silent,
+        TransientError for what may go better the next time."""
+        with self._lock:
+            carriage = self._carriages.get(transfer.id)
+            if carriage is None or carriage.transfer != transfer:
+                carriage = self._new_carriage(transfer)
+            carriage.asked = self._clock.monotonic()
+            if carriage.location is None and carriage.failure is None:
+                self._refuse_silent(transfer.target)
+                if carriage.bytes != carriage.total:  # else all of it has left its source
+                    self._refuse_silent(transfer.source)
+                if carriage.trouble is not None:
+                    trouble, carriage.trouble = carriage.trouble, None
+                    raise TransientError(trouble)
+                if carriage.receive is None:
+                    self._bid_receive(carriage)
+            if carriage.failure is not None:  # told once; whoever asks again tries again
+                del self._carriages[transfer.id]
+            return TransferProgress(
+                carriage.location is not None or carriage.failure is not None,
+                carriage.location,
+                carriage.failure,
+                carriage.bytes,
+                carriage.total,
+            )
+
+    # --- transfers -------------------------------------------------------------------------
+
+    def under_way(self, transfer: str) -> Transfer:
+        """The transfer of that id. Raises NotFoundError when it is over."""
+        return self._carriage(transfer).transfer
+
+    def relay(self, transfer: str, *, by_source: bool) -> Relay:
+        """Where a transfer's pieces go by; the source's first has the target fetch.
+
+        Raises NotFoundError.
+        """
+        with self._lock:
+            carriage = self._carriage(transfer)
+            if by_source and carriage.fetch is None:
+                carriage.way = "relayed"
+                carriage.fetch = self.bids.add(
+                    carriage.transfer.target,
+                    "fetch",
+                    {"transfer": transfer, "secret": carriage.secret},
+                    lambda bid, body: self._fetched(carriage, bid, body),
+                )
+            return carriage.relay
+
+    def _carriage(self, transfer: str) -> _Carriage:
+        with self._lock:
+            carriage = self._carriages.get(transfer)
+        if carriage is None or carriage.receive is None:
+            raise NotFoundError(f"cannot find transfer {transfer!r}: it is over")
+        return carriage
+
+    def _new_carriage(self, transfer: Transfer) -> _Carriage:
+        before = self._carriages.pop(transfer.id, None)
+        if before is not None:
+            self._end(before)
+        now = self._clock.monotonic()
+        carriage = _Carriage(transfer, secrets.token_urlsafe(24), now, now)
+        self._carriages[transfer.id] = carriage
+        while len(self._carriages) > _REMEMBERED:
+            self._end(self._carriages.popitem(last=False)[1])
+        return carriage
+
+    def _bid_receive(self, carriage: _Carriage) -> None:
+        body: JsonObject = {
+            "transfer": carriage.transfer.id,
+            "job_name": carriage.transfer.job_name,
+            "secret": carriage.secret,
+        }
+        carriage.receive = self.bids.add(
+            carriage.transfer.target,
+            "receive",
+            body,
+            lambda bid, told: self._received(carriage, bid, told),
+        )
+
+    def _bid_send(self, carriage: _Carriage) -> None:
+        listen = self._beat(carriage.transfer.target).get("body", {}).get("listen")
+        body = {
+            "transfer": carriage.transfer.id,
+            "path": carriage.transfer.path,
+            "secret": carriage.secret,
+            "to": listen,
+        }
+        carriage.sent_at = None
+        carriage.send = self.bids.add(
+            carriage.transfer.source,
+            "send",
+            body,
+            lambda bid, told: self._sent(carriage, bid, told),
+        )
+
+    def _received(self, carriage: _Carriage, bid: Bid, told: JsonObject) -> None:
+        """The target's agent is ready, has got so much, or has all of it."""
+        with self._lock:
+            if bid is not carriage.receive:
+                return
+            carriage.bytes = _whole(told.get("bytes")) or carriage.bytes
+            if told.get("state") == "failed":
+                self._failed(carriage, carriage.transfer.target, told)
+            elif told.get("state") == "done":
+                carriage.location = str(told["location"])
+                carriage.total = carriage.bytes
+                self._end(carriage)
+                self._note(carriage)
+            elif carriage.send is None or self._has_lost(carriage):
+                self._bid_send(carriage)
+
+    def _has_lost(self, carriage: _Carriage) -> bool:
+        """Whether the target misses something though its source has sent all, a while ago."""
+        if carriage.sent_at is None or carriage.bytes >= (carriage.total or 0):
+            return False
+        return self._clock.monotonic() - carriage.sent_at > _SEND_AGAIN_S
+
+    def _sent(self, carriage: _Carriage, bid: Bid, told: JsonObject) -> None:
+        """The source's agent has sent so much, or all of it."""
+        with self._lock:
+            if bid is not carriage.send:
+                return
+            total = _whole(told.get("total") or told.get("bytes"))
+            if told.get("state") == "failed":
+                self._failed(carriage, carriage.transfer.source, told)
+                return
+            if total and carriage.receive is not None:
+                carriage.total = total
+                carriage.receive.body["total"] = total  # for an agent that starts anew
+            if told.get("state") == "done":
+                carriage.sent_at = self._clock.monotonic()
+
+    def _fetched(self, carriage: _Carriage, bid: Bid, told: JsonObject) -> None:
+        with self._lock:
+            if bid is carriage.fetch and told.get("state") == "failed":
+                self._failed(carriage, carriage.transfer.target, told)
+
+    def _failed(self, carriage: _Carriage, site: str, told: JsonObject) -> None:
+        message = (
+            f"cannot bring the state of {carriage.transfer.job_name} from"
+            f" {carriage.transfer.source} to {carriage.transfer.target}:"
+            f" the agent of {site} says: {told.get('error')}"
+        )
+        if told.get("again"):
+            carriage.trouble = message
+        else:
+            carriage.failure = message
+        self._end(carriage)
+
+    def _end(self, carriage: _Carriage) -> None:
+        """Bid nothing more; the next `carry` may begin anew."""
+        self.bids.withdraw(carriage.receive, carriage.send, carriage.fetch)
+        carriage.receive = carriage.send = carriage.fetch = None
+        carriage.sent_at = None
+        carriage.relay.close()
+        carriage.relay = Relay()
+
+    def _note(self, carriage: _Carriage) -> None:
+        transfer = carriage.transfer
+        seconds = self._clock.monotonic() - carriage.began
+        self._records.write(
+            self._records.event(
+                "operation",
+                f"state of {transfer.job_name} carried from {transfer.source} to"
+                f" {transfer.target}: {carriage.bytes} bytes in {seconds:.1f} s ({carriage.way})",
+                site=transfer.target,
+                job_name=transfer.job_name,
+            )
+        )
+
+    def _drop_unwanted(self) -> None:
+        """Give up what nobody has asked about for long: its change was cancelled."""
+        now = self._clock.monotonic()
+        with self._lock:
+            for carriage in list(self._carriages.values()):
+                if carriage.receive is not None and now - carriage.asked > _UNWANTED_S:
+                    self._end(carriage)
+
+    # --- one question ----------------------------------------------------------------------
+
+    def _ask(self, site: str, kind: str, body: JsonObject) -> JsonObject:
+        """Bid and wait for the answer. Raises UnreachableError, TransientError, PermanentError."""
+        self._refuse_silent(site)
+        bid = self.bids.add(site, kind, body)
+        if not bid.over.wait(_ANSWER_S):
+            self.bids.withdraw(bid)
+            raise UnreachableError(f"cannot reach the agent of {site}: no answer to {kind!r}")
+        if bid.answer["state"] == "failed":
+            error = TransientError if bid.answer.get("again") else PermanentError
+            raise error(f"{bid.answer.get('error')} (agent of site {site})")
+        return bid.answer
+
+    def _lister(self, site: str) -> str:
+        """The site itself, or one that reads the same storage and has an agent."""
+        if not self._beat(site):
+            for other in sorted(self._sites()):
+                if other != site and self.shared(site, other) and self._beat(other):
+                    return other
+        return site
+
+    def _refuse_silent(self, site: str) -> None:
+        self._site(site)
+        if not self._beat(site):
+            raise PermanentError(
+                f"cannot reach state at {site}: the site has no agent; run `speck agent --site"
+                f" {site} --state-folder FOLDER` beside its engine, or give sites that share"
+                " storage the same label state_uri"
+            )
+        silent = self.bids.silent_s(site)
+        if silent is None or silent > self.silent_s:
+            since = self._beat(site)["at"]
+            raise UnreachableError(f"cannot reach the agent of {site}: last heard at {since}")
+
+    def _refuse_elsewhere(self, site: str, lister: str) -> None:
+        """The engine is asked once for each folder that the agent tells."""
+        told = str(self._beat(lister)["body"].get("state_folder"))
+        if self._agreed.get(site) == told:
+            return
+        try:
+            folder = self._engine_folder(site)
+        except TransientError as error:
+            raise UnreachableError(
+                f"cannot tell whether the agent of {lister} looks where the engine of {site}"
+                f" keeps its checkpoints: {error}"
+            ) from error
+        if folder is not None and not _below(folder, told):
+            raise PermanentError(
+                f"cannot list states of {site}: its agent looks below {told}, but the engine keeps"
+                f" its checkpoints in {folder}; start the agent with the right --state-folder"
+            )
+        self._agreed[site] = told
+
+    def _site(self, name: str) -> Site:
+        site = self._sites().get(name)
+        if site is None:
+            raise NotFoundError(f"cannot find site {name!r}; register it with POST /sites")
+        return site
+
+    def _beat(self, site: str) -> dict[str, Any]:
+        """What its agent told last, `{at, body}`; empty when there never was one."""
+        with self._lock:
+            if site not in self._beats:
+                found = self._records.store.get(f"beat/{site}")
+                if found is None:
+                    return {}
+                self._beats[site] = found
+            return self._beats[site]
+
+    # --- site check ------------------------------------------------------------------------
+
+    def findings(self, name: str, engine_folder: str | None) -> list[JsonObject]:
+        """What is wrong with a site's agent. `engine_folder` is the engine's own checkpoint
+        folder, None when the engine does not tell."""
+        site = self._site(name)
+        beat = self._beat(name)
+        if not beat:
+            found = [] if site.state_uri is not None else [_MISSING]
+        else:
+            found = [*self._silence(name, beat), *_folder_findings(beat["body"], engine_folder)]
+        return [{"part": "agent", **asdict(finding)} for finding in found]
+
+    def _silence(self, name: str, beat: Mapping[str, Any]) -> list[Finding]:
+        silent = self.bids.silent_s(name)
+        if silent is not None and silent <= self.silent_s:
+            return []
+        return [
+            Finding(
+                "error",
+                "agent",
+                f"silent since {beat['at']}",
+                "jobs with state can neither leave nor enter the site",
+                "start it: systemctl start speck-agent",
+            )
+        ]
+
+
+_MISSING = Finding(
+    "warning",
+    "agent",
+    "none",
+    "jobs can leave or enter the site only without their state",
+    "run `speck agent` beside the engine, or set the label state_uri for shared storage",
+)
+
+
+def _folder_findings(body: Mapping[str, Any], engine_folder: str | None) -> list[Finding]:
+    found = []
+    told = str(body.get("state_folder"))
+    if engine_folder is not None and not _below(engine_folder, told):
+        found.append(
+            Finding(
+                "error",
+                "state-folder",
+                told,
+                f"the engine keeps its checkpoints in {engine_folder}: the agent finds none",
+                "start the agent with --state-folder set to the folder that holds checkpoints/",
+            )
+        )
+    free = body.get("free_bytes")
+    if isinstance(free, int) and free < _LOW_BYTES:
+        found.append(
+            Finding(
+                "error" if free < _EMPTY_BYTES else "warning",
+                "free disk",
+                f"{free >> 20} MB",
+                "without room neither checkpoints nor arriving state can be written",
+                f"make room at {told}",
+            )
+        )
+    return found
+
+
+def _below(uri: str, folder: str) -> bool:
+    """Whether `uri` is `<folder>/checkpoints`."""
+    path = "/" + uri.removeprefix("file:").lstrip("/")
+    return PurePosixPath(path) == PurePosixPath(folder) / "checkpoints"
+
+
+def _checkpoint(state: Mapping[str, Any]) -> CheckpointInfo:
+    return CheckpointInfo(
+        int(state["checkpoint_id"]),
+        str(state["path"]),
+        int(state["at_ms"]),
+        int(state["bytes"]),
+        bool(state["is_savepoint"]),
+    )
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0

@@ -1,0 +1,210 @@
+"""What the watch does about brokers: tells what happened there, and has lost sessions back.
+
+A session is reserved again only where no incarnation can hold it, and while no change of its
+scope can start: connecting under an id that is in use throws its holder out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from speck.connections import Connections
+from speck.errors import SpeckError
+from speck.inventory import Deployed, Session
+from speck.links import QUEUE_LIMIT, LinkMemory, News, ReaderOf, judge
+from speck.model import sink_client_id
+from speck.observed import BrokerView
+from speck.records import Batch, Records
+from speck.service.changes import Changes
+from speck.service.looks import Look
+
+LOG = logging.getLogger(__name__)
+
+LIMIT_LABEL = "max_queued_messages"
+"""A site's label: how many messages its broker keeps for one reader."""
+
+_SUSPECT = ("seen", "back", "restarted", "unread")
+_AGAIN_S = 30.0
+
+
+class Sessions:
+    """Keeps the sessions that speck reserved, and counts what links lose."""
+
+    def __init__(self, records: Records, connections: Connections, changes: Changes):
+        self._records = records
+        self._connections = connections
+        self._changes = changes
+        self._pool = ThreadPoolExecutor(4, thread_name_prefix="sessions")
+        self._under_way: dict[str, Future[None]] = {}
+        self._unread_at: dict[str, float] = {}
+        self.memory = LinkMemory()
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being reserved."""
+        return all(future.done() for future in self._under_way.values())
+
+    def lost_at(self, site: str) -> int:
+        """Messages dropped by a site's broker, or missing there for good, since the start: what
+        was dropped is missing too, but for readers and sinks that do not number."""
+        return max(self.memory.lost.get(site, 0), self.memory.dropped.get(site, 0))
+
+    def look(self, now: float, looks: Mapping[str, Look[BrokerView]]) -> None:
+        """Judge what brokers said (those that were looked at anew), tell it, and mend."""
+        sites = self._records.sites()
+        limits = {name: _limit(site.labels.get(LIMIT_LABEL)) for name, site in sites.items()}
+        views = {site: look.found for site, look in looks.items()}
+        self.memory, news = judge(now, views, self._readers(), self.memory, limits)
+        events: Batch = {}
+        for item in news:
+            message = self._message(item, looks, limits)
+            if message is not None:
+                reader = item.reader
+                events |= self._records.event(
+                    "session" if item.kind == "restarted" else "site",
+                    message,
+                    site=item.site,
+                    job_name=reader.job_name if reader else None,
+                    composition=_composition(reader.scope) if reader else None,
+                )
+        if events:
+            self._records.write(events)
+        for site in sorted({item.site for item in news if item.kind in _SUSPECT}):
+            told = {item.kind for item in news if item.site == site}
+            view = views[site]
+            if view is not None:
+                self._have_mended(site, view, now, anyway=told != {"unread"})
+
+    def _readers(self) -> dict[str, list[ReaderOf]]:
+        """All readers with a session, by the site of their broker."""
+        installation = self._records.installation
+        sinks: dict[object, list[str]] = {}
+        for deployed in self._records.all_deployed().values():
+            job = deployed.job
+            own = sink_client_id(installation, job.job_name, job.source)
+            sinks.setdefault(job.sink, []).extend((own, *deployed.former_sinks))
+        found: dict[str, list[ReaderOf]] = {}
+        for scope, held in self._records.all_sessions():
+            feeding = tuple(sinks.get(held.link, ()))
+            reader = ReaderOf(held.client_id, held.link.topic, held.job_name, scope, feeding)
+            found.setdefault(held.site, []).append(reader)
+        return found
+
+    def _message(
+        self, item: News, looks: Mapping[str, Look[BrokerView]], limits: Mapping[str, int]
+    ) -> str | None:
+        site, reader = item.site, item.reader
+        match item.kind:
+            case "silent":
+                return f"the broker of site {site} is unreachable: {looks[site].error}"
+            case "back":
+                return f"the broker of site {site} answers again after {item.count} s"
+            case "restarted":
+                return f"the broker of site {site} was restarted"
+            case "dropped":
+                return (
+                    f"messages lost at the broker of site {site}: {item.count} were dropped since"
+                    " a reader's queue was full"
+                )
+            case "lost" if reader is not None:
+                return (
+                    f"messages lost on link {site}/{reader.topic}: {item.count} of"
+                    f" {item.producer}, missing at {reader.client_id}"
+                )
+            case "filling" if reader is not None:
+                limit = limits.get(site, QUEUE_LIMIT)
+                return (
+                    f"{item.count} messages wait for {reader.job_name or reader.client_id} at"
+                    f" {site}/{reader.topic}: the broker drops what comes past {limit}"
+                )
+            case _:
+                return None
+
+    # -- having sessions back -------------------------------------------------------------
+
+    def _have_mended(self, site: str, view: BrokerView, now: float, *, anyway: bool) -> None:
+        under_way = self._under_way.get(site)
+        if under_way is not None and not under_way.done():
+            return
+        if not anyway:
+            if now - self._unread_at.get(site, float("-inf")) < _AGAIN_S:
+                return
+            self._unread_at[site] = now
+        self._under_way[site] = self._pool.submit(self._mend, site, view)
+
+    def _mend(self, site: str, view: BrokerView) -> None:
+        unread = {
+            reader.client_id
+            for reader in self._readers().get(site, [])
+            if any(view.sent[sink].unread for sink in reader.sinks if sink in view.sent)
+        }
+        for scope, session in self._records.all_sessions():
+            if session.site != site or not session.reserved:
+                continue
+            try:
+                self._keep(scope, session, view, unread=session.client_id in unread)
+            except SpeckError as error:  # it is tried again when the broker is back
+                LOG.warning("cannot keep the session of %s at %s: %s", session.reader, site, error)
+                return
+            except Exception:
+                LOG.exception("cannot keep the session of %s at %s", session.reader, site)
+
+    def _keep(self, scope: str, session: Session, view: BrokerView, *, unread: bool) -> None:
+        """Have one session back if it is gone and nobody can hold it; and its announcement."""
+        with self._changes.quiet(scope) as quiet:
+            held = self._records.session(scope, session.client_id, session.site)
+            if not quiet or held != session:
+                return
+            broker = self._connections.broker(session.site)
+            if not self._may_be_held(scope, session, unread=unread):
+                if not broker.reserve(session.client_id, session.link.topic):
+                    self._tell(scope, session)
+            elif not view.readers.get(session.link.topic, False):
+                broker.announce(session.link.topic, readers=True)
+
+    def _may_be_held(self, scope: str, session: Session, *, unread: bool) -> bool:
+        """Whether somebody may be connected under the session's id.
+
+        A reader outside speck always may, unless the broker says that the link has no reader.
+        """
+        if session.job_name is None:
+            return not unread
+        return _may_run(self._records.deployed(scope, session.job_name))
+
+    def _tell(self, scope: str, session: Session) -> None:
+        message = (
+            f"the session of {session.reader} at {session.site}/{session.link.topic} was lost; it"
+            " is reserved again, and what waited in it comes once more only from sinks that keep"
+            " what they sent"
+        )
+        self._records.write(
+            self._records.event(
+                "session",
+                message,
+                site=session.site,
+                job_name=session.job_name,
+                composition=_composition(scope),
+            )
+        )
+
+
+def _may_run(deployed: Deployed | None) -> bool:
+    """Whether an incarnation may be there, or on its way: those before it had ended."""
+    return deployed is not None and not deployed.ended and not deployed.void
+
+
+def _composition(scope: str) -> str | None:
+    return None if scope.startswith("~") else scope
+
+
+def _limit(label: str | None) -> int:
+    try:
+        return int(label) if label is not None else QUEUE_LIMIT
+    except ValueError:
+        return QUEUE_LIMIT

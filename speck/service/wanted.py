@@ -1,0 +1,57 @@
+"""Which jobs are meant to run, by the newest revision that was accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from speck.model import DesiredState, Drift, JsonObject
+from speck.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a job that is meant to run is looked after."""
+
+    mend: bool
+
+
+class Wanted:
+    """Reads each revision once."""
+
+    def __init__(self, records: Records):
+        self._records = records
+        self._read: dict[str, tuple[int, Mapping[str, Policy | None]]] = {}
+
+    def policy(self, scope: str, job_name: str) -> Policy | None:
+        """None: the job is to stand still, or to go."""
+        return self.jobs(scope).get(job_name)
+
+    def jobs(self, scope: str) -> Mapping[str, Policy | None]:
+        """Every job of a scope's newest revision; None for one that is to stand still."""
+        alone = scope.startswith("~")
+        head = self._records.store.get(f"job/{scope[1:]}" if alone else f"head/{scope}")
+        if head is None or head.get("deleted"):
+            self._read.pop(scope, None)
+            return {}
+        known = self._read.get(scope)
+        if known is None or known[0] != head["revision"]:
+            known = head["revision"], self._of(scope, head)
+            self._read[scope] = known
+        return known[1]
+
+    def _of(self, scope: str, head: JsonObject) -> dict[str, Policy | None]:
+        if scope.startswith("~"):
+            return {scope[1:]: _policy(head["description"], Drift.MEND)}
+        record = self._records.store.get(f"rev/{scope}/{head['revision']:08d}")
+        if record is None:
+            return {}
+        drift = record["description"].get("drift", Drift.MEND)
+        jobs = record["description"]["jobs"]
+        return {job["job_name"]: _policy(job, drift) for job in jobs}
+
+
+def _policy(job: JsonObject, drift: str) -> Policy | None:
+    if job.get("state", DesiredState.RUNNING) != DesiredState.RUNNING:
+        return None
+    return Policy(mend=drift == Drift.MEND)

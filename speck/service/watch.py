@@ -1,0 +1,412 @@
+"""The loop that looks at all sites, says what changed there, and has mended what broke.
+
+Decisions are those of `speck.reconciler`; this is where they meet the sites. Looks run in
+threads of their own (`speck.service.looks`): a site that is slow or silent holds up no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from speck.binding import Checkpointing
+from speck.clock import Clock
+from speck.connections import Connections
+from speck.errors import SpeckError
+from speck.inventory import Deployed
+from speck.model import sink_client_id, source_client_id
+from speck.observed import BrokerView, EngineView
+from speck.reconciler import (
+    Decision,
+    Health,
+    JobMemory,
+    Key,
+    Memory,
+    Progress,
+    Watched,
+    decide,
+    wants_progress,
+)
+from speck.records import Batch, Records
+from speck.service.changes import Changes, Running
+from speck.service.looks import Look, Looks
+from speck.service.sessions import Sessions
+from speck.service.views import Told, Views
+from speck.service.wanted import Wanted
+
+LOG = logging.getLogger(__name__)
+
+Mend = Callable[[str, frozenset[str]], Running | None]
+"""(scope, jobs to leave alone) -> the change that mends it; None: nothing to do, or busy."""
+
+
+T = TypeVar("T")
+
+
+class Watch:
+    """Looks every `every_s` seconds, and sooner when something is due. 0: never by itself."""
+
+    def __init__(
+        self,
+        records: Records,
+        connections: Connections,
+        changes: Changes,
+        views: Views,
+        clock: Clock,
+        mend: Mend,
+        every_s: float,
+    ):
+        self._records = records
+        self._connections = connections
+        self._changes = changes
+        self._views = views
+        self._clock = clock
+        self._mend = mend
+        self._every_s = every_s
+        self._wanted = Wanted(records)
+        self._memory = Memory()
+        self._causes: dict[Key, str] = {}
+        self._amiss: dict[Key, float] = {}
+        self._asked: dict[str, set[str]] = {}
+        self._checkpoints: Looks[Mapping[str, Checkpointing]] = Looks(
+            self._look_at_checkpoints, clock, lambda: float("-inf"), "checkpoints"
+        )
+        self._brokers: Looks[BrokerView] = Looks(
+            lambda site: connections.broker(site).view(), clock, lambda: float("-inf"), "numbers"
+        )
+        self._used: dict[tuple[str, str], float] = {}
+        self._settled: dict[Key, tuple[str, float]] = {}
+        self._pool = ThreadPoolExecutor(8, thread_name_prefix="mend")
+        self._mending: dict[str, Future[None]] = {}
+        self.sessions = Sessions(records, connections, changes)
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.mended = 0
+        """How many jobs it has had mended."""
+        views.told, views.lost_at = self.told, self.sessions.lost_at
+
+    def start(self) -> None:
+        """Begin to look, unless that is switched off."""
+        if self._every_s > 0:
+            self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Look no more, and begin to mend nothing more."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._pool.shutdown(cancel_futures=True)
+        self.sessions.close()
+        self._checkpoints.close()
+        self._brokers.close()
+
+    def told(self, scope: str, deployed: Deployed) -> Told | None:
+        """How the incarnation is, by the last look; None when nothing is known of it."""
+        key = scope, deployed.job.job_name
+        memory = self._memory.jobs.get(key)
+        if memory is None or memory.engine_job_id != deployed.engine_job_id:
+            return None
+        return Told(memory.health, memory.reason or self._causes.get(key))
+
+    def stalled(self) -> int:
+        """How many jobs are stalled."""
+        return sum(job.health is Health.STALLED for job in self._memory.jobs.values())
+
+    # -- one look -------------------------------------------------------------------------
+
+    def look(self) -> float | None:
+        """Look once at everything, act on it, and say when (monotonic) to look again at the
+        latest; None: whenever."""
+        begun = self._clock.monotonic()
+        self._settle(begun)
+        engines = self._views.engines.at(self._records.sites())
+        now = self._clock.monotonic()
+        jobs = self._jobs(engines)
+        sites = {site: look.found for site, look in engines.items()}
+        numbers = self._numbers()
+        progress = self._progress(jobs, sites, numbers, now)
+        before = self._memory
+        made = decide(now, sites, jobs, progress, before)
+        self._memory = made.memory
+        self._tell_sites(before, made.memory, engines, now)
+        self._tell_jobs(jobs, before, made)
+        self.sessions.look(now, numbers)
+        for scope, names in made.mend.items():
+            self._have_mended(scope, names)
+        return made.due
+
+    def _settle(self, now: float) -> None:
+        """Since when each job's newest incarnation is known, with no change at work on it: what
+        an engine was asked for before that says nothing of it."""
+        settled = {}
+        for (scope, name), deployed in self._records.all_deployed().items():
+            if self._busy(scope):
+                continue
+            since = self._settled.get((scope, name))
+            same = since is not None and since[0] == deployed.engine_job_id
+            settled[scope, name] = since if since and same else (deployed.engine_job_id, now)
+        self._settled = settled
+
+    def _jobs(self, engines: Mapping[str, Look[EngineView]]) -> list[Watched]:
+        """All jobs that ought to run, as they are now."""
+        found = []
+        for (scope, name), deployed in sorted(self._records.all_deployed().items()):
+            policy = self._wanted.policy(scope, name)
+            if policy is None or not _ought_to_run(deployed):
+                continue
+            settled = self._settled.get((scope, name))
+            look = engines.get(deployed.job.site)
+            current = (
+                settled is not None
+                and settled[0] == deployed.engine_job_id
+                and (look is None or look.found is None or look.begun >= settled[1])
+            )
+            found.append(
+                Watched(
+                    scope,
+                    name,
+                    deployed.job.site,
+                    deployed.engine_job_id,
+                    deployed.job.parallelism,
+                    mend=policy.mend,
+                    busy=not current or self._busy(scope),
+                )
+            )
+        return found
+
+    def _busy(self, scope: str) -> bool:
+        mending = self._mending.get(scope)
+        if mending is not None and not mending.done():
+            return True
+        return self._changes.under_way(scope) is not None
+
+    # -- progress -------------------------------------------------------------------------
+
+    def _progress(
+        self,
+        jobs: list[Watched],
+        sites: Mapping[str, EngineView | None],
+        numbers: Mapping[str, Look[BrokerView]],
+        now: float,
+    ) -> dict[Key, Progress]:
+        """How far those running jobs are of which that is worth asking."""
+        asked: dict[str, list[Watched]] = {}
+        for job in jobs:
+            view = sites.get(job.site)
+            running = view is not None and not job.busy and job.engine_job_id in view.jobs
+            if running and wants_progress(self._memory, job.key, now):
+                asked.setdefault(job.site, []).append(job)
+        self._asked = {site: {j.engine_job_id for j in some} for site, some in asked.items()}
+        checkpoints = self._new("checkpoints", self._checkpoints.at(asked))
+        deployed = self._records.all_deployed()
+        views = {site: look.found for site, look in numbers.items() if look.found is not None}
+        found = {}
+        for site, some in asked.items():
+            look = checkpoints.get(site)
+            for job in some:
+                told = (look.found or {}).get(job.engine_job_id) if look else None
+                if told is not None and job.key in deployed:
+                    found[job.key] = self._progress_of(deployed, job.key, told, views)
+        return found
+
+    def _numbers(self) -> dict[str, Look[BrokerView]]:
+        """What the brokers said since the last time."""
+        return self._new("numbers", self._brokers.at(self._records.sites()))
+
+    def _progress_of(
+        self,
+        deployed: Mapping[Key, Deployed],
+        key: Key,
+        told: Checkpointing,
+        numbers: Mapping[str, BrokerView],
+    ) -> Progress:
+        job, installation = deployed[key].job, self._records.installation
+        view = numbers.get(job.source_site)
+        if view is None:
+            return Progress(told.interval_s, told.completed_id)
+        reader = source_client_id(installation, job.job_name, job.source)
+        sinks = [
+            sink_client_id(installation, other.job.job_name, other.job.source)
+            for other in deployed.values()
+            if other.job.sink == job.source
+        ]
+        sinks = [sink for sink in sinks if sink in view.sent]
+        taken = view.taken.get(reader)
+        return Progress(
+            told.interval_s,
+            told.completed_id,
+            taken.messages if taken else None,
+            sum(view.sent[sink].number for sink in sinks) if sinks else None,
+            view.lag(reader, sinks),
+        )
+
+    def _new(self, kind: str, looks: Mapping[str, Look[T]]) -> dict[str, Look[T]]:
+        """The looks made since the last time: the same one twice would count as two."""
+        found = {}
+        for site, look in looks.items():
+            if look.begun > self._used.get((kind, site), float("-inf")):
+                self._used[kind, site] = look.begun
+                found[site] = look
+        return found
+
+    def _look_at_checkpoints(self, site: str) -> dict[str, Checkpointing]:
+        engine, found = self._connections.engine(site), {}
+        for engine_job_id in sorted(self._asked.get(site, ())):
+            told = engine.checkpointing(engine_job_id)
+            if told is not None:
+                found[engine_job_id] = told
+        return found
+
+    # -- telling --------------------------------------------------------------------------
+
+    def _tell_sites(
+        self, before: Memory, after: Memory, engines: Mapping[str, Look[EngineView]], now: float
+    ) -> None:
+        batches: list[Batch] = []
+        for site in sorted(after.silent.keys() - before.silent.keys()):
+            why = engines[site].error
+            message = f"site {site} is unreachable: {why}; what runs there is left alone"
+            batches.append(self._records.event("site", message, site=site))
+        for site in sorted(before.silent.keys() & engines.keys() - after.silent.keys()):
+            away = now - before.silent[site]
+            message = f"site {site} answers again after {away:.0f} s"
+            batches.append(self._records.event("site", message, site=site))
+        if after.held and not before.held:
+            silent = ", ".join(sorted(after.silent))
+            message = f"{len(after.silent)} of {len(engines)} sites vanished at once ({silent})"
+            message += ": nothing is moved or mended until they are back"
+            batches.append(self._records.event("site", message))
+        if before.held and not after.held:
+            batches.append(self._records.event("site", "enough sites are back: mending goes on"))
+        if batches:
+            self._records.write(*batches)
+
+    def _tell_jobs(self, jobs: list[Watched], before: Memory, made: Decision) -> None:
+        """An event for each job whose health became another."""
+        batches: list[Batch] = []
+        for job in jobs:
+            new, old = made.memory.jobs.get(job.key), before.jobs.get(job.key)
+            if new is None or job.busy:
+                continue
+            if new.health in (Health.RUNNING, Health.UNREACHABLE):
+                self._causes.pop(job.key, None)
+            same = old is not None and old.engine_job_id == new.engine_job_id
+            if same and old is not None and old.health is new.health:
+                continue
+            if new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
+                self._note_cause(job)
+            message = self._news(job, new)
+            if message is not None:
+                kind = "drift" if new.health is Health.ENDED else "job"
+                batches.append(self._event(kind, message, job))
+        known = made.memory.jobs
+        self._causes = {key: cause for key, cause in self._causes.items() if key in known}
+        self._amiss = {key: since for key, since in self._amiss.items() if key in known}
+        if batches:
+            self._records.write(*batches)
+
+    def _news(self, job: Watched, new: JobMemory) -> str | None:
+        """What to tell of a job's health that is another than before."""
+        name, cause = job.job_name, self._causes.get(job.key)
+        because = f": {cause}" if cause else ""
+        if new.health is Health.RUNNING:
+            amiss = self._amiss.pop(job.key, None)
+            if amiss is None:
+                return None
+            return f"{name} runs again at {job.site} after {new.since - amiss:.0f} s"
+        if new.health in _AMISS:
+            self._amiss.setdefault(job.key, new.since)
+        match new.health:
+            case Health.LOST:
+                message = f"{name} is lost: the engine of {job.site} answers and does not know it"
+            case Health.FAILED:
+                message = f"{name} has failed at {job.site}{because}"
+            case Health.ENDED:
+                message = f"{name} was ended at {job.site} though nobody asked"
+            case Health.RESTARTING:
+                return f"{name} is being restarted by the engine of {job.site}{because}"
+            case Health.STALLED:
+                return f"{name} is stalled at {job.site}: {new.reason}"
+            case _:
+                return None
+        if not job.mend:
+            return f"{message}; it is left so, since its composition says drift: report"
+        wait = new.not_before - new.since
+        if new.mends > 1 and wait > 1:
+            message += f"; mending number {new.mends} waits for {wait:.0f} s"
+        return message
+
+    def _note_cause(self, job: Watched) -> None:
+        try:
+            failures = self._connections.engine(job.site).exceptions(job.engine_job_id)
+        except SpeckError as error:
+            LOG.info("no exceptions of %s: %s", job.job_name, error)
+            return
+        if failures:
+            self._causes[job.key] = failures[0].reason or failures[0].name
+
+    def _event(self, kind: str, message: str, job: Watched) -> Batch:
+        composition = None if job.scope.startswith("~") else job.scope
+        return self._records.event(
+            kind, message, site=job.site, job_name=job.job_name, composition=composition
+        )
+
+    # -- mending --------------------------------------------------------------------------
+
+    def _have_mended(self, scope: str, names: frozenset[str]) -> None:
+        """In a thread of its own: to plan is to look at every site of the scope."""
+        known = self._wanted.jobs(scope).keys() | self._records.inventory(scope).jobs.keys()
+        leave = frozenset(known) - names
+        self._mending[scope] = self._pool.submit(self._mend_now, scope, names, leave)
+
+    def _mend_now(self, scope: str, names: frozenset[str], leave: frozenset[str]) -> None:
+        try:
+            running = self._mend(scope, leave)
+        except SpeckError as error:
+            self._tell_unmended(scope, names, str(error))
+        except Exception as error:
+            LOG.exception("cannot mend %s", scope)
+            self._tell_unmended(scope, names, repr(error))
+        else:
+            if running is not None:
+                self.mended += len(names)
+
+    def _tell_unmended(self, scope: str, names: frozenset[str], why: str) -> None:
+        composition = None if scope.startswith("~") else scope
+        for name in sorted(names):
+            message = f"cannot mend {name} now: {why}"
+            event = self._records.event("job", message, job_name=name, composition=composition)
+            self._records.write(event)
+
+    # -- the loop -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._over.is_set() and not self._changes.closing:
+            due: float | None = None
+            try:
+                due = self.look()
+            except Exception:
+                LOG.exception("a look at the sites failed")
+            left = self._every_s
+            if due is not None:
+                left = min(left, max(0.1, due - self._clock.monotonic()))
+            self._over.wait(left)
+
+
+_AMISS = (
+    Health.STALLED,
+    Health.RESTARTING,
+    Health.STOPPING,
+    Health.ENDED,
+    Health.FAILED,
+    Health.LOST,
+)
+
+
+def _ought_to_run(deployed: Deployed) -> bool:
+    """Whether it ran, or was to take the place of one that did; speck itself did not end it."""
+    return not deployed.ended and (deployed.confirmed or deployed.base is not None)

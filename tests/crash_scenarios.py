@@ -1,0 +1,137 @@
+"""Where a service may die in the middle of a change: the same for memory sites and real ones.
+
+A scenario is a composition that runs, and the one it is turned into; on the way there operations
+of several kinds are carried out, and the service dies at a point of one of them. All pass on
+numbers from `in` at edge-a to `out` at cloud, where `checker` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from speck.crash import (
+    AFTER_INTENT,
+    AFTER_REQUEST,
+    BEFORE_OUTCOME,
+    POINTS,
+)
+from speck.model import JsonObject
+
+MakeJob = Callable[..., JsonObject]
+"""(name, site, source topic, sink topic, more) -> a job's description."""
+
+IMPOSSIBLE: dict[tuple[str, str], str] = {
+    ("drain", AFTER_INTENT): "a drain asks for nothing; it reads numbers",
+    ("drain", AFTER_REQUEST): "a drain asks for nothing; it reads numbers",
+    **{
+        (kind, BEFORE_OUTCOME): "its answer is its outcome: the moment is after-answer"
+        for kind in ("upload", "try", "reserve", "release", "forget", "clear")
+    },
+}
+"""(kind, point) that cannot be reached, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`first` runs; `then` is asked for (None: its removal); `kinds` are met on the way."""
+
+    name: str
+    first: JsonObject
+    then: JsonObject | None
+    kinds: tuple[str, ...]
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """Job name -> site, of what runs in the end."""
+        jobs = self.then["jobs"] if self.then is not None else []
+        return {job["job_name"]: job["site"] for job in jobs if job.get("state") != "stopped"}
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """One death: in which scenario, at which operation, where in it."""
+
+    scenario: Scenario
+    kind: str
+    point: str
+
+    @property
+    def at(self) -> str:
+        """As SPECK_CRASH_AT wants it."""
+        return f"{self.kind}:{self.point}"
+
+    def __str__(self) -> str:
+        return f"{self.scenario.name}-{self.kind}-{self.point}"
+
+
+def scenarios(job: MakeJob, prefix: str = "", *, apart: bool = False) -> list[Scenario]:
+    """All scenarios; `prefix` begins every name, so that several may share brokers. Where sites
+    are `apart`, without shared storage, state is carried."""
+
+    def topic(name: str) -> str:
+        return f"{prefix}{name}"
+
+    def a(sink: str = "x", **more: object) -> JsonObject:
+        source = more.pop("source", "in")
+        return job(f"{prefix}A", "edge-a", topic(str(source)), topic(sink), **more)
+
+    def b(site: str = "edge-a", source: str = "x", sink: str = "y", **more: object) -> JsonObject:
+        places = {"source_site": "edge-a", "sink_site": "edge-a"}
+        return job(f"{prefix}B", site, topic(source), topic(sink), **{**places, **more})
+
+    def c(source: str = "y", **more: object) -> JsonObject:
+        places = {"source_site": "edge-a", "sink_site": "cloud"}
+        return job(f"{prefix}C", "cloud", topic(source), topic("out"), **{**places, **more})
+
+    side = job(
+        f"{prefix}D", "edge-b", topic("x"), topic("side"), source_site="edge-a", sink_site="edge-b"
+    )
+
+    def made(*jobs: JsonObject) -> JsonObject:
+        return {
+            "name": f"{prefix}c",
+            "jobs": list(jobs),
+            "inputs": [{"site": "edge-a", "topic": topic("in")}],
+            "outputs": [{"site": "cloud", "topic": topic("out"), "client_id": f"{prefix}checker"}],
+        }
+
+    whole = made(a(), b(), c())
+    return [
+        Scenario("grow", whole, made(a(), b(), c(), side), ("upload", "reserve", "start")),
+        Scenario("update", whole, made(a(), b(parallelism=2), c()), ("try", "stop", "start")),
+        Scenario(
+            "move",
+            whole,
+            made(a(), b("edge-b"), c()),
+            ("upload", "try", "stop", *(["carry"] if apart else []), "start"),
+        ),
+        Scenario(
+            "rewire",
+            whole,
+            made(a("x2"), b(source="x2"), c()),
+            ("reserve", "drain", "stop", "start", "release", "clear"),
+        ),
+        Scenario(
+            "middle", whole, made(a(), c("x")), ("reserve", "drain", "stop", "forget", "release")
+        ),
+        Scenario("end", made(a(), b(), c(), side), whole, ("cancel", "forget", "release")),
+        Scenario("all", whole, None, ("drain", "stop", "forget", "release")),
+    ]
+
+
+def crashes(found: list[Scenario]) -> Iterator[Crash]:
+    """Every point of every kind in every scenario that meets it."""
+    for scenario in found:
+        for kind in scenario.kinds:
+            for point in POINTS:
+                if (kind, point) not in IMPOSSIBLE:
+                    yield Crash(scenario, kind, point)
+
+
+def one_of_each(found: list[Scenario]) -> list[Crash]:
+    """Every point of every kind once."""
+    chosen: dict[tuple[str, str], Crash] = {}
+    for crash in crashes(found):
+        chosen.setdefault((crash.kind, crash.point), crash)
+    return list(chosen.values())

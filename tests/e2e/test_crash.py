@@ -1,0 +1,72 @@
+"""The real service kills itself at a point of an operation; the one after it goes on.
+
+Numbers flow through the chain all the time. tests/unit/test_crash.py tries all points over
+memory sites, and names those that cannot be.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speck.fog.sites import Fog
+from speck.model import JsonObject
+from tests.crash_scenarios import Crash, MakeJob, one_of_each, scenarios
+from tests.dying import Grave
+from tests.e2e.harness import job
+
+QUICK = ("start:after-request", "stop:after-answer", "drain:before-outcome", "reserve:after-intent")
+
+
+def jobs_of(number: int) -> MakeJob:
+    """Jobs with a jar of their own: a site that has the jar is sent no other."""
+
+    def make(name: str, site: str, source: str, sink: str, **more: Any) -> JsonObject:
+        return job(name, site, source, sink, job_path=f"cr{number}.jar", **more)
+
+    return make
+
+
+def deaths() -> list[Crash]:
+    """One of each, with names of their own: brokers and engines are shared."""
+    count = len(one_of_each(scenarios(jobs_of(0))))
+    return [one_of_each(scenarios(jobs_of(n), f"cr{n}-"))[n] for n in range(count)]
+
+
+@pytest.fixture(scope="module")
+def grave(fog: Fog, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Grave:
+    grave = Grave(fog, tmp_path_factory.mktemp("dying") / "home", jars)
+    grave.register()
+    return grave
+
+
+def lives_on(grave: Grave, crash: Crash) -> None:
+    jar = grave.jars / str(crash.scenario.first["jobs"][0]["job_path"])
+    shutil.copy(grave.jars / "speck-jobs.jar", jar)
+    with zipfile.ZipFile(jar, "a") as archive:
+        archive.writestr("made-for", crash.scenario.name + jar.name)
+    died = grave.live_through(crash)
+    print(f"{crash}: on again after {died.recovery_s:.1f} s, {died.count}")
+    assert died.mark == crash.at
+    told = [f"{o['kind']} {o['job_name']}: {o['error']}" for o in died.change["operations"]]
+    assert died.change["state"] == "done", told
+    assert died.left == []
+    assert died.running == crash.scenario.wanted
+    assert died.two_copies == []
+    assert (died.count.lost, died.count.stray) == (0, 0), died.count
+    assert died.recovery_s < 60
+
+
+@pytest.mark.parametrize("crash", [d for d in deaths() if d.at in QUICK], ids=str)
+def test_a_service_that_died_goes_on(grave: Grave, crash: Crash) -> None:
+    lives_on(grave, crash)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("crash", [d for d in deaths() if d.at not in QUICK], ids=str)
+def test_a_service_that_died_goes_on_at_every_point(grave: Grave, crash: Crash) -> None:
+    lives_on(grave, crash)

@@ -1,0 +1,106 @@
+"""Brokers die with what they have acknowledged, and fill up."""
+
+from __future__ import annotations
+
+import pytest
+
+from binders.mqtt.broker import MqttBroker
+from speck.binding import Target
+from speck.fog import mosquitto
+from tests.faults.conftest import MakeTrial
+from tests.faults.trial import RATE, Trial, assert_nothing_lost, report, wait_for
+
+LONG = pytest.mark.long
+
+
+def test_broker_killed_once(trial: Trial) -> None:
+    with trial.flowing() as flow:
+        flow.go_on(6)  # past an autosave, so that sessions are on disk
+        trial.fog.kill("cloud", "broker")
+        trial.fog.start("cloud")
+        flow.recovered()
+        result = flow.finish()
+    report("last broker killed in full flow, once", "sent again", trial, result)
+    assert_nothing_lost(trial, result)
+
+
+@LONG
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("site", ["edge-a", "cloud"])
+def test_broker_killed_in_full_flow(make_trial: MakeTrial, site: str, delivery: str) -> None:
+    trial = make_trial(delivery)
+    with trial.flowing() as flow:
+        for _ in range(3):
+            flow.go_on(7)  # past an autosave, so that sessions are on disk
+            trial.fog.kill(site, "broker")
+            trial.fog.start(site)
+            flow.recovered()
+        result = flow.finish()
+    which = "first" if site == "edge-a" else "last"
+    report(f"{which} broker killed in full flow, 3 times", "sent again", trial, result)
+    assert_nothing_lost(trial, result)
+
+
+@LONG
+def test_broker_killed_with_a_backlog(trial: Trial) -> None:
+    """The reader is stopped, its session fills for 20 s, the broker dies and comes back."""
+    with trial.flowing() as flow:
+        stopped = trial.chain()
+        stopped["jobs"][1]["state"] = "stopped"
+        trial.apply(stopped)
+        flow.feed.check()
+        goal = flow.feed.sent + int(20 * RATE)
+        flow.await_sent(goal)
+        trial.fog.kill("cloud", "broker")
+        trial.fog.start("cloud")
+        trial.apply(trial.chain())
+        flow.recovered()
+        result = flow.finish()
+    report(
+        "broker killed with a backlog", "saved by its autosave, the rest sent again", trial, result
+    )
+    assert_nothing_lost(trial, result)
+
+
+ROOM = 5000
+"""Messages that the narrow broker keeps for a reader that is away."""
+
+
+@LONG
+def test_queue_of_a_broker_full(trial: Trial) -> None:
+    """Expected loss: the broker drops what no longer fits and acknowledges it all the same. What
+    the readers tell as missing is exactly what is lost."""
+    site = next(it for it in trial.fog.sites() if it.name == "cloud")
+    folder = trial.fog.folder / "sites" / "cloud" / "broker"
+    trial.fog.kill("cloud", "broker")
+    with (
+        mosquitto.start(
+            folder,
+            host=site.host,
+            port=site.broker_port,
+            settings={"max_queued_messages": str(ROOM), "max_inflight_messages": "1000"},
+        ),
+        trial.flowing() as flow,
+    ):
+        stopped = trial.chain()
+        stopped["jobs"][1]["state"] = "stopped"
+        trial.apply(stopped)
+        flow.await_sent(flow.feed.sent + 2 * ROOM + int(5 * RATE))
+        trial.apply(trial.chain())
+        flow.recovered()
+        flow.go_on(3)
+        result = flow.finish()
+        told = wait_for("the reader's numbers", lambda: missing(trial, result.count.lost), 15)
+    expected = "the overflow, detected and counted exactly"
+    report("broker's queue full", expected, trial, result, told_missing=told)
+    assert result.count.lost > ROOM
+    assert told == result.count.lost
+    assert (result.count.repeated, result.count.stray, result.two_copies) == (0, 0, [])
+
+
+def missing(trial: Trial, wanted: int) -> int:
+    """How many numbers the reader of `mid` tells as missing, once it tells `wanted` of them."""
+    view = MqttBroker(Target(trial.broker("cloud"))).view()
+    (taken,) = [it for client, it in view.taken.items() if f"-{trial.job('count')}-" in client]
+    holes = sum(sum(epochs.values()) for epochs in taken.missing.values())
+    return holes if holes == wanted else 0

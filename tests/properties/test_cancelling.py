@@ -1,0 +1,131 @@
+"""A change may be cancelled after any of its outcomes: going on then loses nothing.
+
+Going back loses nothing but what its plan says that it abandons: messages that came for a reader
+which was never started, since its start was cancelled.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binders.memory import World
+from speck.model import JsonObject
+from speck.schema import composition_from_data
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.crash_scenarios import Scenario, scenarios
+from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import broker, engine, job_body, wait_until
+
+SITES = ("edge-a", "edge-b", "cloud")
+WHATEVER = Request(wait_s=20, force=True)
+
+
+def make_job(name: str, site: str, source: str, sink: str, **more: Any) -> JsonObject:
+    return job_body(name, site, source_topic=source, sink_topic=sink, **more)
+
+
+ALL = scenarios(make_job)
+
+
+def feed(first: int, last: int) -> None:
+    numbers = [str(n).encode() for n in range(first, last + 1)]
+    World.current().feed("tcp://edge-a.test:1883", "in", numbers, "sensor")
+    World.current().pump()
+
+
+def cancel_after(service: Service, outcomes: int) -> None:
+    """Let the next change be cancelled once so many operations are done."""
+    store = service.records.store
+    write, done = store.write, 0
+
+    def counting(batch: Any) -> None:
+        nonlocal done
+        write(batch)
+        done += sum(1 for key, r in batch.items() if key.startswith("op/") and is_done(r))
+        if done >= outcomes:
+            for running in service.changes.all_under_way():
+                if running.execution is not None:
+                    running.execution.cancel()
+
+    store.write = counting  # type: ignore[method-assign]
+
+
+def is_done(record: JsonObject | None) -> bool:
+    return record is not None and record["state"] == "done"
+
+
+def ask(service: Service, wanted: JsonObject | None) -> str:
+    """How the change to it has ended."""
+    if wanted is None:
+        service.compositions.delete("c", 20)
+    else:
+        service.compositions.apply(composition_from_data(wanted), WHATEVER)
+    wait_until(lambda: not service.changes.all_under_way())
+    return str(service.changes.all()[0]["state"])
+
+
+def said_to_be_abandoned(service: Service) -> set[int]:
+    """The numbers that sessions held when they were released, if the plan named that."""
+    newest = service.changes.get(service.changes.all()[0]["id"])
+    named = [o for o in newest["operations"] if "; abandons " in o["reason"]]
+    held = [broker(site).abandoned.values() for site in SITES]
+    return {int(m.payload) for each in held for queue in each for m in queue} if named else set()
+
+
+def goes_well(scenario: Scenario, outcomes: int, *, back: bool) -> bool:
+    """Whether the change was over before so many outcomes."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        memory_service(Path(folder), map(site_body, SITES)) as service,
+    ):
+        assert ask(service, scenario.first) == "done"
+        feed(1, 10)
+        write = service.records.store.write
+        cancel_after(service, outcomes)
+        ended = ask(service, scenario.then)
+        service.records.store.write = write  # type: ignore[method-assign]
+        assert ended in ("done", "cancelled")
+        gone = ended == "done" and scenario.then is None
+        fed = 10
+        if scenario.then is not None:  # what comes while all is being removed is abandoned
+            feed(11, fed := 20)
+        wanted = scenario.first if back and not gone else scenario.then
+        if not gone:
+            assert ask(service, wanted) == "done"
+        if wanted is not None:
+            feed(fed + 1, fed := fed + 10)
+            assert service.compositions.plan("c")["operations"] == []
+        end = broker("cloud")
+        came = [message.payload for message in end.abandoned["checker"]]
+        came += end.take("checker") if "checker" in end.sessions else []
+        lost = set(range(1, fed + 1)) - {int(n) for n in came}
+        assert not lost or (back and lost <= said_to_be_abandoned(service)), outcomes
+        runs = [(i.submission.job_name, site) for site in SITES for i in engine(site).running()]
+        jobs = wanted["jobs"] if wanted is not None else []
+        assert sorted(runs) == sorted((job["job_name"], job["site"]) for job in jobs)
+        assert not any(broker(site).thrown_out for site in SITES)
+        return ended == "done"
+
+
+def every(scenario: Scenario, *, back: bool) -> None:
+    outcomes = 0
+    while not goes_well(scenario, outcomes, back=back):
+        outcomes += 1
+    assert outcomes > 1
+
+
+@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
+def test_going_on_after_a_cancelled_change_loses_nothing(scenario: Scenario) -> None:
+    every(scenario, back=False)
+
+
+@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
+def test_going_back_after_a_cancelled_change_loses_only_what_the_plan_names(
+    scenario: Scenario,
+) -> None:
+    every(scenario, back=True)

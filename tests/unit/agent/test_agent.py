@@ -1,0 +1,194 @@
+"""The agent against a service that a test plays, over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speck.agent.agent import Agent, Settings
+from speck.errors import PermanentError
+from tests.agents import write_state
+
+LIMIT_S = 20.0
+JOB = "ab" * 16
+
+
+class Service:
+    """Answers polls with what `bids` holds, one list for each; keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.bids: queue.Queue[list[dict[str, Any]]] = queue.Queue()
+        self.polls: queue.Queue[str] = queue.Queue()
+        self.posts: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
+        self.known_site = True
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                service.polls.put(self.path)
+                self._answer(200, {"bids": service.bids.get(), "again": 0.0})
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                service.posts.put((self.path, body))
+                if self.path == "/sites":
+                    service.known_site = True
+                self._answer(200 if service.known_site else 404, {})
+
+            def _answer(self, status: int, body: dict[str, Any]) -> None:
+                text = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Quiet."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def told(self, path: str) -> dict[str, Any]:
+        """The next body that was posted to `path`."""
+        while True:
+            found, body = self.posts.get(timeout=LIMIT_S)
+            if found == path:
+                return body
+
+    def next_poll(self) -> str:
+        return self.polls.get(timeout=LIMIT_S)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = Service()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def run(settings: Settings) -> Agent:
+    agent = Agent(settings)
+    threading.Thread(target=agent.run, daemon=True).start()
+    return agent
+
+
+def settings(service: Service, folder: Path, **more: Any) -> Settings:
+    return Settings("edge-a", service.url, folder / "state", **more)
+
+
+def test_it_reports_and_does_what_it_is_bidden(service: Service, tmp_path: Path) -> None:
+    write_state(tmp_path / "state/checkpoints" / JOB / "chk-4", 4)
+    agent = run(settings(service, tmp_path, listen=("127.0.0.1", 0)))
+    beat = service.told("/sites/edge-a/heartbeat")
+    assert beat["state_folder"] == str(tmp_path / "state")
+    assert beat["free_bytes"] > 0
+    assert beat["listen"].startswith("http://127.0.0.1:")
+    assert "known" not in service.next_poll()
+    service.bids.put([{"id": "b-1", "kind": "list", "engine_job_id": JOB}])
+    answer = service.told("/sites/edge-a/bids/b-1")
+    assert answer["state"] == "done"
+    assert [state["checkpoint_id"] for state in answer["states"]] == [4]
+    agent.stop()
+
+
+def test_what_is_given_up_is_not_called_known(service: Service, tmp_path: Path) -> None:
+    """Else the service would answer at once, again and again."""
+    agent = run(settings(service, tmp_path))
+    service.next_poll()
+    bid = {"id": "b-1", "kind": "receive", "transfer": "t", "job_name": "j", "secret": "s"}
+    service.bids.put([bid])
+    assert service.told("/sites/edge-a/bids/b-1") == {"state": "ready", "bytes": 0}
+    assert service.next_poll().endswith("&known=b-1")
+    service.bids.put([])
+    assert "known" not in service.next_poll()
+    agent.stop()
+
+
+def test_no_more_is_begun_than_it_can_do(service: Service, tmp_path: Path) -> None:
+    agent = run(settings(service, tmp_path))
+    service.next_poll()
+    many = [
+        {"id": f"b-{n}", "kind": "receive", "transfer": f"t-{n}", "job_name": "j", "secret": "s"}
+        for n in range(12)
+    ]
+    service.bids.put(many)
+    known = service.next_poll().partition("&known=")[2].split(",")
+    assert len(known) == 8
+    service.bids.put([bid for bid in many if bid["id"] not in known[:3]])
+    while "b-8" not in service.next_poll():
+        service.bids.put([bid for bid in many if bid["id"] not in known[:3]])
+    agent.stop()
+
+
+@pytest.mark.parametrize(
+    ("bid", "error", "again"),
+    [
+        ({"kind": "dance"}, "this agent does not know it; update the agent", False),
+        ({"kind": "list"}, "cannot list: KeyError", True),
+        ({"kind": "list", "engine_job_id": "../x"}, "no job id of an engine", False),
+        ({"kind": "list", "engine_job_id": 7}, "cannot list: AttributeError", True),
+        ({"kind": "drop", "path": "/etc"}, "no state below", False),
+        ({"kind": "send", "path": "savepoints/s/1"}, "cannot find a complete state", False),
+    ],
+)
+def test_what_it_cannot_do_it_says(
+    service: Service, tmp_path: Path, bid: dict[str, Any], error: str, again: bool
+) -> None:
+    agent = run(settings(service, tmp_path))
+    service.bids.put([{"id": "b-1", **bid}])
+    answer = service.told("/sites/edge-a/bids/b-1")
+    assert (answer["state"], answer["again"]) == ("failed", again)
+    assert error in answer["error"]
+    agent.stop()
+
+
+def test_it_registers_its_site(service: Service, tmp_path: Path) -> None:
+    service.known_site = False
+    given = {"engine": "http://127.0.0.1:9", "broker": "tcp://127.0.0.1:9", "credentials": "edge-a"}
+    agent = run(settings(service, tmp_path, tier="cloud", **given))
+    assert service.told("/sites") == {
+        "name": "edge-a",
+        "tier": "cloud",
+        "spe": {"kind": "flink", "address": "http://127.0.0.1:9"},
+        "broker": {"kind": "mqtt", "address": "tcp://127.0.0.1:9", "credentials": "edge-a"},
+    }
+    service.told("/sites/edge-a/heartbeat")
+    agent.stop()
+
+
+def test_without_addresses_it_says_how_to_register(
+    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.known_site = False
+    agent = run(settings(service, tmp_path, beat_s=0.01))
+    for _ in range(3):
+        service.told("/sites/edge-a/heartbeat")
+    agent.stop()
+    assert "register it with `speck site add`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"token_file": Path("/nowhere/token")}, "cannot read the token file /nowhere/token"),
+        ({"listen": ("0.0.0.0", 8090)}, "give --advertise"),
+        ({"listen": ("192.0.2.1", 8090)}, "cannot listen on 192.0.2.1:8090"),
+    ],
+)
+def test_what_keeps_it_from_starting(
+    service: Service, tmp_path: Path, more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PermanentError, match=message):
+        Agent(settings(service, tmp_path, **more)).run()

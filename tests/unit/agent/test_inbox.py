@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from speck.agent.folder import StateFolder
+from speck.agent.framing import CorruptError, Stream
+from speck.agent.inbox import Arrival, GapError, Inbox
+from speck.errors import PermanentError, TransientError
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Inbox:
+    return Inbox(StateFolder(tmp_path / "state"))
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> bytes:
+    (tmp_path / "_metadata").write_bytes(b"state" * 100)
+    stream = Stream([("_metadata", tmp_path / "_metadata", 500)])
+    return stream.read(0, stream.size)
+
+
+def begun(inbox: Inbox, secret: str = "s") -> Arrival:
+    arrival = inbox.begin("t-1", "counter", secret)
+    assert isinstance(arrival, Arrival)
+    return arrival
+
+
+def test_pieces_become_a_state_at_once_and_whole(
+    inbox: Inbox, whole: bytes, tmp_path: Path
+) -> None:
+    arrival = begun(inbox)
+    final = tmp_path / "state/carried/counter/t-1"
+    for at in range(0, len(whole), 100):
+        assert not final.exists()
+        inbox.append(arrival, at, len(whole), whole[at : at + 100])
+    assert arrival.complete
+    assert inbox.finish(arrival) == final
+    assert [f.name for f in final.iterdir()] == ["_metadata"]
+    assert list((tmp_path / "state/carried/.arriving").iterdir()) == []
+    assert inbox.begin("t-1", "counter", "other") == final
+    assert inbox.find("t-1", "s") is None
+
+
+def test_pieces_out_of_order_are_told_where_to_go_on(inbox: Inbox, whole: bytes) -> None:
+    arrival = begun(inbox)
+    inbox.append(arrival, 0, len(whole), whole[:100])
+    for offset, total in ((0, len(whole)), (101, len(whole)), (100, len(whole) + 1)):
+        with pytest.raises(GapError) as caught:
+            inbox.append(arrival, offset, total, b"x")
+        assert caught.value.received == 100
+    with pytest.raises(PermanentError, match="more bytes than were announced"):
+        inbox.append(arrival, 100, len(whole), whole)
+
+
+def test_what_has_come_survives_the_agent(inbox: Inbox, whole: bytes, tmp_path: Path) -> None:
+    inbox.append(begun(inbox), 0, len(whole), whole[:300])
+    again = Inbox(StateFolder(tmp_path / "state"))
+    arrival = begun(again)
+    assert arrival.received == 300
+    again.append(arrival, 300, len(whole), whole[300:])
+    assert (again.finish(arrival) / "_metadata").read_bytes() == b"state" * 100
+
+
+def test_all_of_it_was_there_when_the_agent_died(
+    inbox: Inbox, whole: bytes, tmp_path: Path
+) -> None:
+    inbox.append(begun(inbox), 0, len(whole), whole)
+    again = Inbox(StateFolder(tmp_path / "state"))
+    arrival = again.begin("t-1", "counter", "s", total=len(whole))
+    assert isinstance(arrival, Arrival)
+    assert arrival.complete
+
+
+def test_damage_makes_it_begin_anew(inbox: Inbox, whole: bytes, tmp_path: Path) -> None:
+    arrival = begun(inbox)
+    inbox.append(arrival, 0, len(whole), whole[:-200] + bytes(200))
+    with pytest.raises(CorruptError):
+        inbox.finish(arrival)
+    assert (arrival.received, arrival.complete) == (0, False)
+    assert not (tmp_path / "state/carried/counter").exists()
+    inbox.append(arrival, 0, len(whole), whole)
+    assert inbox.finish(arrival).is_dir()
+
+
+def test_only_its_secret_opens_an_arrival(inbox: Inbox) -> None:
+    arrival = begun(inbox)
+    assert inbox.find("t-1", "s") is arrival
+    assert inbox.find("t-1", "") is None
+    assert inbox.find("t-2", "s") is None
+    inbox.end(arrival)
+    assert inbox.find("t-1", "s") is None
+
+
+def test_a_piece_for_an_arrival_that_was_begun_again_is_refused(inbox: Inbox, whole: bytes) -> None:
+    old = begun(inbox)
+    new = begun(inbox, "other")
+    with pytest.raises(GapError):
+        inbox.append(old, 0, len(whole), whole[:10])
+    inbox.append(new, 0, len(whole), whole[:10])
+
+
+@pytest.mark.parametrize(("transfer", "job"), [("../x", "j"), ("t", "../j"), (".x", "j"), ("", "")])
+def test_names_lead_nowhere_else(inbox: Inbox, transfer: str, job: str) -> None:
+    with pytest.raises(PermanentError, match="no names"):
+        inbox.begin(transfer, job, "s")
+
+
+def test_a_full_disk_is_told_before_anything_is_written(inbox: Inbox) -> None:
+    arrival = begun(inbox)
+    with pytest.raises(TransientError, match="make room there"):
+        inbox.append(arrival, 0, 1 << 60, b"1")
+    assert not arrival.part.exists()
+
+
+def test_only_what_is_old_is_cleared(inbox: Inbox, whole: bytes, tmp_path: Path) -> None:
+    inbox.append(begun(inbox), 0, len(whole), whole[:10])
+    arriving = tmp_path / "state/carried/.arriving"
+    (arriving / "t-0.new").mkdir()
+    (arriving / "t-2").write_bytes(b"x")
+    long_ago = time.time() - 48 * 3600
+    for name in ("t-0.new", "t-2"):
+        os.utime(arriving / name, (long_ago, long_ago))
+    inbox.clear_old()
+    assert [path.name for path in arriving.iterdir()] == ["t-1"]

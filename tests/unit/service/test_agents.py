@@ -1,0 +1,331 @@
+"""What agents are bidden, step by step; the agents' own side is played by the test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speck.binding import Transfer
+from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
+from speck.model import JsonObject
+from speck.service import Service
+from speck.service.relay import OutOfOrderError, Relay
+from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import look_anew, reopened, wait_until
+
+MOVE = Transfer("t-1", "counter", "ab" * 16, "edge-a", "edge-b", "file:///s/checkpoints/x/chk-1")
+BEAT = {"state_folder": "/s", "listen": "http://10.0.0.2:8090", "free_bytes": 10 << 30}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """edge-a and edge-b share nothing; cloud and cloud-2 share storage."""
+    alone = [{**site_body(name), "labels": {}} for name in ("edge-a", "edge-b")]
+    both = [site_body(name) for name in ("cloud", "cloud-2")]
+    with memory_service(tmp_path, [*alone, *both]) as service:
+        yield service
+
+
+def beat(service: Service, *sites: str, **more: Any) -> None:
+    for site in sites or ("edge-a", "edge-b"):
+        service.agents.heartbeat(site, {**BEAT, **more})
+
+
+def bids(service: Service, site: str) -> list[JsonObject]:
+    return service.agents.open_bids(site, (), 0.0)
+
+
+def answer(service: Service, site: str, kind: str, **body: Any) -> None:
+    (bid,) = [bid for bid in bids(service, site) if bid["kind"] == kind]
+    service.agents.bids.answer(site, bid["id"], body)
+
+
+def messages(service: Service) -> list[str]:
+    return [event["message"] for event in service.records.events() if "carried" in event["message"]]
+
+
+def test_the_target_is_ready_before_the_source_sends(service: Service) -> None:
+    beat(service)
+    carry = service.agents.carry
+    assert not carry(MOVE).done
+    assert bids(service, "edge-a") == []
+    (receive,) = bids(service, "edge-b")
+    assert (receive["kind"], receive["transfer"], receive["job_name"]) == (
+        "receive",
+        "t-1",
+        "counter",
+    )
+    answer(service, "edge-b", "receive", state="ready", bytes=0)
+    (send,) = bids(service, "edge-a")
+    assert (send["kind"], send["path"], send["to"]) == ("send", MOVE.path, BEAT["listen"])
+    assert send["secret"] == receive["secret"]
+    answer(service, "edge-a", "send", state="working", bytes=50, total=100)
+    answer(service, "edge-b", "receive", state="ready", bytes=50)
+    progress = carry(MOVE)
+    assert (progress.done, progress.bytes, progress.total) == (False, 50, 100)
+    assert bids(service, "edge-b")[0]["total"] == 100  # for an agent that starts anew
+    answer(service, "edge-a", "send", state="done", bytes=100, way="direct")
+    answer(service, "edge-b", "receive", state="done", bytes=90, location="file:///s/carried/c/t")
+    progress = carry(MOVE)
+    assert (progress.done, progress.location) == (True, "file:///s/carried/c/t")
+    assert bids(service, "edge-a") == bids(service, "edge-b") == []
+    (message,) = messages(service)
+    assert message.startswith("state of counter carried from edge-a to edge-b: 90 bytes in ")
+    carry(MOVE)
+    assert len(messages(service)) == 1
+
+
+def test_what_may_go_better_is_tried_again_when_it_is_asked_again(service: Service) -> None:
+    beat(service)
+    service.agents.carry(MOVE)
+    answer(service, "edge-b", "receive", state="failed", error="cannot take it", again=True)
+    assert bids(service, "edge-b") == []
+    with pytest.raises(TransientError, match="the agent of edge-b says: cannot take it"):
+        service.agents.carry(MOVE)
+    assert not service.agents.carry(MOVE).done
+    assert len(bids(service, "edge-b")) == 1
+
+
+def test_what_failed_for_good_is_told_once(service: Service) -> None:
+    beat(service)
+    service.agents.carry(MOVE)
+    answer(service, "edge-b", "receive", state="ready")
+    answer(service, "edge-a", "send", state="failed", error="cannot find it", again=False)
+    progress = service.agents.carry(MOVE)
+    assert progress.done
+    assert "the agent of edge-a says: cannot find it" in str(progress.failure)
+    assert bids(service, "edge-b") == []
+    assert not service.agents.carry(MOVE).done
+
+
+def test_a_target_that_lost_what_it_had_is_sent_it_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat(service)
+    service.agents.carry(MOVE)
+    answer(service, "edge-b", "receive", state="ready")
+    answer(service, "edge-a", "send", state="done", bytes=100)
+    answer(service, "edge-b", "receive", state="ready", bytes=10)
+    assert bids(service, "edge-a") == []  # it may just be late
+    monkeypatch.setattr("speck.service.agents._SEND_AGAIN_S", 0.0)
+    answer(service, "edge-b", "receive", state="ready", bytes=10)
+    assert [bid["kind"] for bid in bids(service, "edge-a")] == ["send"]
+
+
+def test_what_nobody_asks_about_any_more_is_given_up(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat(service)
+    service.agents.carry(MOVE)
+    assert len(bids(service, "edge-b")) == 1
+    monkeypatch.setattr("speck.service.agents._UNWANTED_S", 0.0)
+    assert bids(service, "edge-b") == []
+    with pytest.raises(NotFoundError, match="it is over"):
+        service.agents.under_way("t-1")
+
+
+def test_an_old_answer_changes_nothing(service: Service) -> None:
+    beat(service)
+    service.agents.carry(MOVE)
+    (old,) = bids(service, "edge-b")
+    answer(service, "edge-b", "receive", state="failed", error="cannot", again=True)
+    with pytest.raises(TransientError):
+        service.agents.carry(MOVE)
+    service.agents.carry(MOVE)
+    with pytest.raises(NotFoundError):
+        service.agents.bids.answer("edge-b", old["id"], {"state": "done", "location": "file:///x"})
+    assert not service.agents.carry(MOVE).done
+
+
+@pytest.mark.parametrize("silent", ["edge-a", "edge-b"])
+def test_both_agents_must_be_there(service: Service, silent: str) -> None:
+    other = {"edge-a": "edge-b", "edge-b": "edge-a"}[silent]
+    beat(service, other)
+    with pytest.raises(PermanentError, match=f"run `speck agent --site {silent}"):
+        service.agents.carry(MOVE)
+    beat(service, silent)
+    service.agents.silent_s = -1.0
+    with pytest.raises(UnreachableError, match="cannot reach the agent of edge-b: last heard at"):
+        service.agents.carry(MOVE)
+
+
+def test_after_a_restart_an_agent_is_known_and_missed_until_it_speaks(service: Service) -> None:
+    beat(service)
+    again = reopened(service)
+    try:
+        assert again.agents.folder("edge-a") == "file:///s"
+        with pytest.raises(UnreachableError):
+            again.agents.carry(MOVE)
+        beat(again)
+        assert not again.agents.carry(MOVE).done
+    finally:
+        again.close()
+
+
+def test_the_label_comes_before_what_the_agent_tells(service: Service) -> None:
+    keeper = service.agents
+    assert keeper.folder("edge-a") is None
+    beat(service, "edge-a", "cloud")
+    assert keeper.folder("edge-a") == "file:///s"
+    assert keeper.folder("cloud") == "memory:/state"
+    assert keeper.folder("nowhere") is None
+    assert keeper.shared("cloud", "cloud-2")
+    assert keeper.shared("edge-a", "edge-a")
+    assert not keeper.shared("edge-a", "edge-b")
+    assert not keeper.shared("edge-a", "cloud")
+
+
+def _asked(service: Service, site: str, job: str) -> tuple[threading.Thread, list[Any]]:
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(service.agents.newest(site, job))
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread, found
+
+
+def _shown(number: int) -> JsonObject:
+    return {
+        "path": f"file:///s/{number}",
+        "checkpoint_id": number,
+        "at_ms": 5,
+        "bytes": 7,
+        "is_savepoint": False,
+    }
+
+
+@pytest.mark.parametrize(("site", "agent"), [("edge-a", "edge-a"), ("cloud", "cloud-2")])
+def test_the_newest_state_by_whoever_can_list_it(service: Service, site: str, agent: str) -> None:
+    beat(service, agent)
+    thread, found = _asked(service, site, "ab" * 16)
+    wait_until(lambda: bool(bids(service, agent)))
+    answer(service, agent, "list", state="done", states=[_shown(9), _shown(8)])
+    thread.join(10)
+    assert found[0].checkpoint_id == 9
+
+
+def test_an_agent_that_looks_elsewhere_than_the_engine_writes_is_not_believed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would say that there is no state, and a job would begin anew."""
+    engine = service.connections.engine("edge-a")
+    monkeypatch.setattr(engine, "checkpoint_folder", lambda: "file:///elsewhere/checkpoints")
+    beat(service)
+    with pytest.raises(PermanentError, match="start the agent with the right --state-folder"):
+        service.agents.newest("edge-a", "x")
+    look_anew(service)
+    (finding,) = service.sites.check("edge-a")["findings"]
+    assert (finding["part"], finding["severity"], finding["setting"]) == (
+        "agent",
+        "error",
+        "state-folder",
+    )
+    monkeypatch.setattr(engine, "checkpoint_folder", lambda: "file:/s/checkpoints/")
+    assert service.sites.check("edge-a")["findings"] == []
+
+
+def test_without_the_engines_word_the_agent_is_not_believed_either(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> str:
+        raise UnreachableError("cannot reach it")
+
+    monkeypatch.setattr(service.connections.engine("edge-a"), "checkpoint_folder", away)
+    beat(service)
+    with pytest.raises(UnreachableError, match="cannot tell whether the agent of edge-a looks"):
+        service.agents.newest("edge-a", "x")
+
+
+@pytest.mark.parametrize(
+    ("beats", "severity", "found"),
+    [
+        (None, "warning", "none"),
+        ({"free_bytes": 100 << 20}, "warning", "100 MB"),
+        ({"free_bytes": 10 << 20}, "error", "10 MB"),
+    ],
+)
+def test_site_check_tells_of_agents(
+    service: Service, beats: JsonObject | None, severity: str, found: str
+) -> None:
+    if beats is not None:
+        beat(service, **beats)
+    (finding,) = service.sites.check("edge-a")["findings"]
+    assert (finding["part"], finding["severity"], finding["found"]) == ("agent", severity, found)
+    assert service.sites.check("cloud")["findings"] == []
+
+
+def test_figures_alone_are_not_stored_each_time(service: Service) -> None:
+    beat(service, "edge-a")
+    first = service.records.store.get("beat/edge-a")
+    beat(service, "edge-a", load=9.0)
+    assert service.records.store.get("beat/edge-a") == first
+    assert service.agents.beat("edge-a")["load"] == 9.0
+    beat(service, "edge-a", state_folder="/t")
+    stored = service.records.store.get("beat/edge-a")
+    assert stored is not None
+    assert stored["body"]["state_folder"] == "/t"
+
+
+def test_a_site_that_is_removed_is_forgotten(service: Service) -> None:
+    beat(service, "edge-a")
+    service.sites.delete("edge-a")
+    service.sites.add(service.records.sites()["edge-b"])
+    assert service.agents.beat("edge-a") == {}
+    with pytest.raises(NotFoundError):
+        service.agents.open_bids("edge-a", (), 0.0)
+
+
+def test_a_waiting_agent_is_told_at_once(service: Service) -> None:
+    beat(service)
+    found: list[list[JsonObject]] = []
+    thread = threading.Thread(
+        target=lambda: found.append(service.agents.open_bids("edge-b", (), 60.0))
+    )
+    thread.start()
+    service.agents.carry(MOVE)
+    thread.join(20)
+    assert [bid["kind"] for bid in found[0]] == ["receive"]
+
+
+def test_a_relay_holds_little_and_keeps_the_order() -> None:
+    relay = Relay()
+    with pytest.raises(TransientError, match="has not asked for it"):
+        relay.put(0, 10, b"01")
+    assert relay.take(4, 0.0) is None  # so much had arrived by another way
+    with pytest.raises(OutOfOrderError) as caught:
+        relay.put(0, 10, b"01")
+    assert caught.value.received == 4
+    assert relay.put(4, 10, b"45") == 6
+    assert relay.put(6, 10, b"67") == 8
+    assert relay.take(4, 0.0) == (10, b"45")
+    assert relay.take(4, 0.0) == (10, b"45")  # an answer that was lost
+    assert relay.take(6, 0.0) == (10, b"67")
+    assert relay.held == 2
+    assert relay.take(8, 0.0) is None
+    assert relay.held == 0
+    block = bytes(1 << 20)
+    for number in range(4):
+        relay.put(8 + number * len(block), 1 << 30, block)
+    assert relay.full
+    with pytest.raises(TransientError, match="is behind"):
+        relay.put(8 + 4 * len(block), 1 << 30, block)
+
+
+def test_a_target_that_began_anew_gets_all_of_it_again() -> None:
+    relay = Relay()
+    relay.take(0, 0.0)
+    relay.put(0, 10, b"0123")
+    assert relay.take(4, 0.0) is None
+    assert relay.take(0, 0.0) is None
+    with pytest.raises(OutOfOrderError) as caught:
+        relay.put(4, 10, b"45")
+    assert caught.value.received == 0

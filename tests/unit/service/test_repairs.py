@@ -1,0 +1,147 @@
+"""Bringing back what was accepted, when nobody asked for anything else."""
+
+from __future__ import annotations
+
+from binders.memory import World
+from speck.errors import UnreachableError
+from speck.model import JsonObject
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.service_helpers import DONE, composition, engine, job, reopened, wait_until
+from tests.service_helpers import job_body as body
+
+A, B = body("A"), body("B", "cloud")
+SOON = Request()
+
+
+def mended(service: Service, leave: frozenset[str] = frozenset()) -> JsonObject | None:
+    """The repair once it is over; None when there was none."""
+    running = service.compositions.mend("c", leave)
+    if running is None:
+        return None
+    assert running.ended(20)
+    return service.changes.get(running.change.id)
+
+
+def running_jobs(site: str) -> list[str]:
+    return [i.submission.job_name for i in engine(site).running()]
+
+
+def lost(service: Service) -> None:
+    """A and B run, and their engines forget them."""
+    service.compositions.apply(composition(A, B), DONE)
+    World.current().pump()
+    for site in ("edge-a", "cloud"):
+        for engine_job_id in list(engine(site).jobs):
+            engine(site).fail(engine_job_id, "no memory")
+
+
+def test_what_failed_comes_back(service: Service) -> None:
+    lost(service)
+    found = mended(service)
+    assert found is not None
+    assert (found["cause"], found["state"], found["revision"]) == ("repair", "done", 1)
+    assert running_jobs("edge-a") == ["A"] and running_jobs("cloud") == ["B"]
+    told = [e["message"] for e in service.records.events() if e.get("change") == found["id"]]
+    assert told[0] == "repair of c accepted"
+    assert mended(service) is None, "nothing is to be done any more"
+
+
+def test_a_job_that_is_left_alone_stays_as_it_is(service: Service) -> None:
+    lost(service)
+    found = mended(service, frozenset({"A"}))
+    assert found is not None and found["leave"] == ["A"]
+    assert running_jobs("edge-a") == [] and running_jobs("cloud") == ["B"]
+    assert mended(service, frozenset({"A"})) is None
+    assert mended(service) is not None
+    assert running_jobs("edge-a") == ["A"]
+
+
+def test_nothing_is_repaired_while_a_change_is_under_way_or_after_it_was_cancelled(
+    service: Service,
+) -> None:
+    engine("edge-a").hold_starts = True
+    change = service.compositions.apply(composition(A), SOON).body["change"]
+    assert service.compositions.mend("c") is None
+    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    service.changes.cancel(change)
+    engine("edge-a").let_go()
+    wait_until(lambda: not service.changes.all_under_way())
+    service.compositions.apply(composition(A), DONE)
+    engine("edge-a").unreachable = True
+    change = service.compositions.apply(composition(A, B, body("C")), SOON).body["change"]
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    service.changes.cancel(change)
+    wait_until(lambda: not service.changes.all_under_way())
+    engine("edge-a").unreachable = False
+    assert service.compositions.mend("c") is None
+
+
+def test_what_is_being_removed_is_not_brought_back(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    engine("edge-a").unreachable = True
+    change = service.compositions.delete("c", 0).body["change"]
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    service.changes.cancel(change)
+    wait_until(lambda: not service.changes.all_under_way())
+    engine("edge-a").unreachable = False
+    assert service.compositions.mend("c") is None
+    service.compositions.apply(composition(A, B), DONE)
+    assert running_jobs("cloud") == ["B"], "another apply takes the removal back"
+
+
+def test_a_newer_wish_ends_a_repair(service: Service) -> None:
+    lost(service)
+    engine("edge-a").hold_starts = True
+    submitted = engine("edge-a").count("submit")
+    repair = service.compositions.mend("c")
+    assert repair is not None
+    wait_until(lambda: engine("edge-a").count("submit") > submitted)
+    engine("edge-a").let_go()
+    answer = service.compositions.apply(composition(A, B, body("C")), DONE)
+    assert answer.body["state"] == "done"
+    assert repair.over.is_set()
+    head = service.changes.get(repair.change.id)
+    assert head["state"] == "done" or head["superseded_by"] == answer.body["change"]
+    assert sorted(running_jobs("edge-a")) == ["A", "C"]
+
+
+def test_a_removal_ends_a_repair_that_is_blocked(service: Service) -> None:
+    lost(service)
+    silent = UnreachableError("cannot reach edge-a")
+    engine("edge-a").refuse("submit", 100_000, silent)
+    repair = service.compositions.mend("c")
+    assert repair is not None
+    wait_until(lambda: repair.change.state == "blocked")
+    removal = service.compositions.delete("c", 0).body["change"]
+    assert service.changes.get(repair.change.id)["superseded_by"] == removal
+    wait_until(lambda: not service.changes.all_under_way())
+    assert service.changes.get(removal)["state"] == "done"
+
+
+def test_a_repair_goes_on_after_a_stop_and_still_leaves_alone(service: Service) -> None:
+    lost(service)
+    silent = UnreachableError("cannot reach cloud")
+    engine("cloud").refuse("submit", 100_000, silent)
+    repair = service.compositions.mend("c", frozenset({"A"}))
+    assert repair is not None
+    wait_until(lambda: repair.change.state == "blocked")
+    again = reopened(service)
+    try:
+        engine("cloud")._refusals.clear()
+        wait_until(lambda: not again.changes.all_under_way())
+        found = again.changes.get(repair.change.id)
+        assert (found["state"], found["leave"]) == ("done", ["A"])
+        assert running_jobs("edge-a") == [] and running_jobs("cloud") == ["B"]
+    finally:
+        again.close()
+
+
+def test_a_job_posted_alone_comes_back(service: Service) -> None:
+    service.jobs.post(job("A"), 20)
+    assert service.jobs.mend("A") is None
+    engine("edge-a").fail(next(iter(engine("edge-a").jobs)), "no memory")
+    repair = service.jobs.mend("A")
+    assert repair is not None and repair.ended(20)
+    assert running_jobs("edge-a") == ["A"]
+    assert service.jobs.mend("B") is None

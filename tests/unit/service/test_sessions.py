@@ -1,0 +1,175 @@
+"""Sessions that a broker lost: reserved again where nobody can hold them, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binders.memory import World
+from speck.model import JsonObject
+from speck.observed import Sent
+from speck.service.compositions import Request
+from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import DONE, broker, composition, engine, job_body, wait_until
+from tests.unit.service.test_watch import Time, Watched
+
+STOPPED = job_body("A", state="stopped")
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    time = Time()
+    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")], clock=time) as opened:
+        watched = Watched(opened, time)
+        yield watched
+        watched.watch.close()
+
+
+def look(watched: Watched) -> None:
+    watched.look()
+    wait_until(lambda: watched.watch.sessions.idle)
+
+
+def apply(watched: Watched, *jobs: JsonObject, **more: Any) -> None:
+    watched.service.compositions.apply(composition(*jobs, **more), DONE)
+
+
+def told(watched: Watched) -> list[str]:
+    return watched.events("session")
+
+
+def restart(watched: Watched) -> None:
+    broker("edge-a").restart()
+    look(watched)
+
+
+def test_the_session_of_a_stopped_job_is_reserved_again(watched: Watched) -> None:
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+    before = set(broker("edge-a").sessions)
+
+    restart(watched)
+
+    assert set(broker("edge-a").sessions) == before
+    assert broker("edge-a").readers == {"A-in": "some"}
+    first, second = told(watched)
+    assert first == "the broker of site edge-a was restarted"
+    assert second.startswith("the session of A at edge-a/A-in was lost; it is reserved again")
+
+
+def test_a_session_that_is_still_there_is_kept_without_a_word(watched: Watched) -> None:
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+    broker("edge-a").uptime_s = 0
+    look(watched)
+
+    assert told(watched) == ["the broker of site edge-a was restarted"]
+
+
+def test_a_running_jobs_session_is_never_touched(watched: Watched) -> None:
+    apply(watched, job_body("A"))
+    look(watched)
+    calls = broker("edge-a").count("reserve")
+
+    restart(watched)
+
+    assert broker("edge-a").count("reserve") == calls
+    assert broker("edge-a").thrown_out == []
+    assert broker("edge-a").readers == {"A-in": "some"}  # announced again, for sinks that begin
+
+
+def test_nor_is_that_of_a_job_at_a_site_that_is_silent_or_has_forgotten_it(
+    watched: Watched,
+) -> None:
+    apply(watched, job_body("A"))
+    look(watched)
+    calls = broker("edge-a").count("reserve")
+    engine("edge-a").unreachable = True
+    restart(watched)
+    engine("edge-a").unreachable = False
+    restart(watched)
+
+    assert broker("edge-a").count("reserve") == calls
+
+
+def test_nothing_is_reserved_while_a_change_of_the_job_is_under_way(watched: Watched) -> None:
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+    engine("edge-a").hold_starts = True
+    watched.service.compositions.apply(composition(job_body("A")), Request())
+    wait_until(lambda: engine("edge-a").count("submit") == 2)
+    calls = broker("edge-a").count("reserve")
+
+    restart(watched)
+
+    assert broker("edge-a").count("reserve") == calls
+    engine("edge-a").let_go()
+
+
+def test_the_service_begins_with_a_look_at_all_sessions(watched: Watched) -> None:
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    broker("edge-a").sessions.clear()
+
+    look(watched)
+
+    assert len(broker("edge-a").sessions) == 1
+
+
+def test_an_output_is_reserved_again_only_when_nobody_reads_its_link(watched: Watched) -> None:
+    outputs = [{"site": "edge-a", "topic": "A-out", "client_id": "dashboard"}]
+    apply(watched, job_body("A"), outputs=outputs)
+    look(watched)
+    restart(watched)
+    assert "dashboard" not in broker("edge-a").sessions
+    [sink] = [
+        reader.sinks for reader in watched.watch.sessions._readers()["edge-a"] if reader.sinks
+    ]
+    broker("edge-a").sent[sink[0]] = Sent("A", 1, 7)
+    look(watched)
+    assert "dashboard" not in broker("edge-a").sessions
+
+    said = broker("edge-a").sent[sink[0]]
+    broker("edge-a").sent[sink[0]] = replace(said, unread=3)
+    look(watched)
+
+    assert "dashboard" in broker("edge-a").sessions
+    assert told(watched)[-1].startswith("the session of dashboard at edge-a/A-out was lost")
+
+
+def test_a_broker_that_is_silent_is_told_and_its_sessions_are_seen_to_later(
+    watched: Watched,
+) -> None:
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+    broker("edge-a").unreachable = True
+    look(watched)
+    assert watched.events("site")[-1].startswith("the broker of site edge-a is unreachable: ")
+    broker("edge-a").unreachable = False
+    broker("edge-a").sessions.clear()
+    look(watched)
+
+    assert len(broker("edge-a").sessions) == 1
+    assert watched.events("site")[-1].startswith("the broker of site edge-a answers again after ")
+
+
+def test_what_a_full_queue_dropped_is_told_and_counted(watched: Watched) -> None:
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+    broker("edge-a").queue_limit = 2
+    World.current().feed("tcp://edge-a.test:1883", "A-in", [b"1", b"2", b"3", b"4", b"5"])
+    look(watched)
+
+    assert watched.events("site")[-1] == (
+        "messages lost at the broker of site edge-a: 3 were dropped since a reader's queue was full"
+    )
+    assert watched.watch.sessions.memory.dropped == {"edge-a": 3}

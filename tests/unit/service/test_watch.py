@@ -1,0 +1,246 @@
+"""The watch over memory sites: what it tells, what it has mended, and what it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from binders.memory import World
+from speck.clock import SystemClock
+from speck.model import JsonObject
+from speck.observed import RunState
+from speck.reconciler import Health
+from speck.service import Service
+from speck.service.compositions import Request
+from speck.service.watch import Watch
+from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import DONE, composition, engine, job, job_body, look_anew, wait_until
+
+SITES = ("edge-a", "edge-b", "cloud")
+
+
+class Time(SystemClock):
+    """The machine's time, and as much more as the test has let pass."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed
+
+
+@dataclass
+class Watched:
+    """A service, a watch of which the test says when it looks, and what it asked for."""
+
+    service: Service
+    time: Time
+    mends: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    watch: Watch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = Watch(
+            self.service.records,
+            self.service.connections,
+            self.service.changes,
+            self.service.views,
+            self.time,
+            lambda scope, leave: self.mends.append((scope, leave)),
+            0,
+        )
+
+    def look(self, after: float = 5.0) -> None:
+        """Look, and wait until what it has mended is."""
+        self.time.passed += after
+        look_anew(self.service)
+        self.watch.look()
+        wait_until(lambda: all(future.done() for future in self.watch._mending.values()))
+
+    def events(self, kind: str) -> list[str]:
+        return [e["message"] for e in self.service.records.events() if e["kind"] == kind]
+
+    def job(self, name: str) -> JsonObject:
+        look_anew(self.service)
+        return self.service.jobs.get(name)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    time = Time()
+    with memory_service(tmp_path, map(site_body, SITES), clock=time) as service:
+        watched = Watched(service, time)
+        yield watched
+        watched.watch.close()
+
+
+def deploy(watched: Watched, *jobs: JsonObject, **more: str) -> None:
+    watched.service.compositions.apply(composition(*jobs, **more), DONE)
+    watched.look()
+    watched.look()
+
+
+def incarnation(watched: Watched, name: str, scope: str = "c") -> str:
+    deployed = watched.service.records.deployed(scope, name)
+    assert deployed is not None
+    return deployed.engine_job_id
+
+
+def test_what_runs_is_left_alone_and_makes_no_event(watched: Watched) -> None:
+    deploy(watched, job_body("A"), job_body("B", "cloud"))
+
+    assert watched.mends == []
+    assert watched.events("job") == watched.events("drift") == []
+
+
+def test_a_job_that_failed_is_mended_and_the_others_are_left(watched: Watched) -> None:
+    deploy(watched, job_body("A"), job_body("B", "cloud"))
+    engine("edge-a").fail(incarnation(watched, "A"), "no such sensor")
+
+    watched.look()
+
+    assert watched.mends == [("c", frozenset({"B"}))]
+    assert watched.events("job") == ["A has failed at edge-a: no such sensor"]
+    assert watched.job("A")["state"] == "failed"
+    assert watched.job("A")["error"] == "no such sensor"
+
+
+def test_a_job_that_is_cancelled_behind_specks_back_is_drift(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    watched.service.connections.engine("edge-a").cancel(incarnation(watched, "A"))
+
+    watched.look()
+
+    assert watched.mends == [("c", frozenset())]
+    assert watched.events("drift") == ["A was ended at edge-a though nobody asked"]
+
+
+def test_with_drift_report_it_is_only_told(watched: Watched) -> None:
+    deploy(watched, job_body("A"), drift="report")
+    watched.service.connections.engine("edge-a").cancel(incarnation(watched, "A"))
+    for _ in range(10):
+        watched.look()
+
+    assert watched.mends == []
+    assert watched.events("drift") == [
+        "A was ended at edge-a though nobody asked; it is left so, since its composition says"
+        " drift: report"
+    ]
+    look_anew(watched.service)
+    assert [it["job_name"] for it in watched.service.compositions.drift("c")["drift"]] == ["A"]
+
+
+def test_a_lost_job_is_mended_when_it_is_still_unknown_a_second_later(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    engine("edge-a").forget_jobs()
+
+    watched.look()
+    assert watched.mends == []
+    assert watched.events("job") == ["A is lost: the engine of edge-a answers and does not know it"]
+    watched.look(1)
+    assert watched.mends == [("c", frozenset())]
+
+
+def test_a_job_posted_alone_is_watched_too(watched: Watched) -> None:
+    watched.service.jobs.post(job("A"), 20)
+    watched.look()
+    watched.look()
+    engine("edge-a").fail(incarnation(watched, "A", "~A"), "bad")
+
+    watched.look()
+
+    assert watched.mends == [("~A", frozenset())]
+
+
+def test_what_speck_stopped_stays_stopped(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    watched.service.compositions.apply(composition(job_body("A", state="stopped")), DONE)
+    for _ in range(3):
+        watched.look()
+
+    assert watched.mends == []
+    assert watched.events("drift") == watched.events("job") == []
+
+
+def test_silence_is_told_once_and_mends_nothing(watched: Watched) -> None:
+    deploy(watched, job_body("A"), job_body("B", "cloud"))
+    engine("edge-a").unreachable = True
+    for _ in range(5):
+        watched.look()
+
+    [gone] = watched.events("site")[len(SITES) :]
+    assert gone.startswith("site edge-a is unreachable: cannot reach")
+    assert watched.watch._memory.jobs["c", "A"].health is Health.UNREACHABLE
+    engine("edge-a").unreachable = False
+    watched.look()
+    assert watched.events("site")[-1].startswith("site edge-a answers again after ")
+    assert watched.mends == []
+
+
+def test_when_two_of_three_sites_vanish_at_once_nothing_is_mended(watched: Watched) -> None:
+    deploy(watched, job_body("A"), job_body("B", "cloud"))
+    engine("edge-a").unreachable = engine("edge-b").unreachable = True
+    engine("cloud").fail(incarnation(watched, "B"), "bad")
+    for _ in range(5):
+        watched.look()
+    assert watched.mends == []
+    assert watched.events("site")[-1] == (
+        "2 of 3 sites vanished at once (edge-a, edge-b): nothing is moved or mended until they"
+        " are back"
+    )
+
+    engine("edge-a").unreachable = engine("edge-b").unreachable = False
+    watched.look()
+
+    assert watched.mends == [("c", frozenset({"A"}))]
+    assert watched.events("site")[-1] == "enough sites are back: mending goes on"
+
+
+def test_a_job_that_gets_no_checkpoint_done_is_shown_as_stalled(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    World.current().auto_pump = False  # so that no checkpoint completes
+    for _ in range(8):
+        watched.look()
+
+    assert watched.job("A")["state"] == "stalled"
+    assert str(watched.job("A")["error"]).startswith("no checkpoint completed for ")
+    [event] = watched.events("job")
+    assert event.startswith("A is stalled at edge-a: no checkpoint completed for ")
+    assert watched.watch.stalled() == 1
+
+
+def test_a_job_that_the_engine_restarts_is_told_with_its_exception(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    pool = engine("edge-a")
+    running = pool.jobs[incarnation(watched, "A")]
+    pool.fail(running.id, "no such sensor")
+    running.state = RunState.RESTARTING
+
+    watched.look()
+    assert watched.job("A")["state"] == "stalled"
+    assert watched.job("A")["error"] == "no such sensor"
+    running.state = RunState.RUNNING
+    watched.look()
+
+    assert watched.job("A")["error"] is None
+    first, second = watched.events("job")
+    assert first == "A is being restarted by the engine of edge-a: no such sensor"
+    assert second.startswith("A runs again at edge-a after ")
+
+
+def test_a_job_under_change_is_left_to_its_change(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    engine("edge-a").fail(incarnation(watched, "A"), "bad")
+    engine("edge-a").hold_starts = True
+    answer = watched.service.compositions.apply(composition(job_body("A")), Request())
+    for _ in range(3):
+        watched.look()
+    assert watched.mends == []
+
+    engine("edge-a").let_go()
+    assert watched.service.changes.over(answer.body["change"], 20)
+    for _ in range(3):
+        watched.look()
+    assert watched.mends == []

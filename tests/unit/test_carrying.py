@@ -1,0 +1,318 @@
+"""Moves with state between sites that share no storage, and ways back from failed starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binders.memory import World
+from speck.errors import EngineRefusedError
+from speck.model import JsonObject
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.memory_fog import HASTY, MemoryKeeper, memory_service, site_body
+from tests.service_helpers import DONE, broker, composition, engine, wait_until
+from tests.service_helpers import job_body as job
+
+SOON = Request(wait_s=0.05)
+SITES = ("edge-a", "edge-b", "cloud")
+
+
+@pytest.fixture
+def keeper() -> MemoryKeeper:
+    return MemoryKeeper()
+
+
+@pytest.fixture
+def service(tmp_path: Path, keeper: MemoryKeeper) -> Iterator[Service]:
+    with memory_service(tmp_path, [site_body(site) for site in SITES], keeper=keeper) as opened:
+        yield opened
+
+
+def at(site: str, **more: Any) -> JsonObject:
+    """A at a site, with its links at edge-a."""
+    return job("A", site, source_site="edge-a", sink_site="edge-a", **more)
+
+
+def apply(service: Service, *jobs: JsonObject, state: str = "done") -> JsonObject:
+    body: JsonObject = service.compositions.apply(composition(*jobs), DONE).body
+    change = service.changes.get(body["change"])
+    assert change["state"] == state, change
+    return change
+
+
+def feed(*payloads: bytes) -> None:
+    World.current().feed("tcp://edge-a.test:1883", "A-in", payloads, "sensor")
+    World.current().pump()
+
+
+def running() -> dict[str, Any]:
+    """The one incarnation of A, by its site."""
+    found = [(site, job) for site in SITES for job in engine(site).running()]
+    assert len(found) == 1
+    return dict(found)
+
+
+def deployed(service: Service) -> Any:
+    return service.records.inventory("c").jobs["A"]
+
+
+def test_state_is_carried_between_the_stop_and_the_start(service: Service) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1", b"2")
+    change = apply(service, at("cloud"))
+    kinds = [operation["kind"] for operation in change["operations"]]
+    assert kinds == ["upload", "try", "stop", "carry", "start", "return"]
+    assert [operation["state"] for operation in change["operations"]] == ["done"] * 5 + ["skipped"]
+    incarnation = running()["cloud"]
+    assert incarnation.submission.savepoint.startswith("memory:/cloud/carried/")
+    assert incarnation.ledger.messages == 2
+    assert service.compositions.plan("c")["operations"] == []
+
+
+def test_a_savepoint_lies_in_the_folder_of_its_site_job_and_incarnation(service: Service) -> None:
+    apply(service, at("edge-a"))
+    job_id = running()["edge-a"].id
+    apply(service, at("edge-a", state="stopped"))
+    assert deployed(service).savepoint.startswith(f"memory:/edge-a/savepoints/A/{job_id}/")
+
+
+def test_a_carry_that_is_slow_says_how_far_it_is(service: Service, keeper: MemoryKeeper) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+    keeper.looks = 1_000_000
+    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    wait_until(lambda: "of 1000000 bytes" in str(operation(service, change, "carry")))
+    keeper.looks = 1
+    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    assert "progress" not in operation(service, change, "carry")
+
+
+def operation(service: Service, change: str, kind: str) -> JsonObject:
+    (found,) = (o for o in service.changes.get(change)["operations"] if o["kind"] == kind)
+    return dict(found)
+
+
+def test_a_carry_waits_for_a_silent_agent(service: Service, keeper: MemoryKeeper) -> None:
+    apply(service, at("edge-a"))
+    keeper.silent = {"cloud"}
+    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    assert operation(service, change, "carry")["state"] == "blocked"
+    keeper.silent = set()
+    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    assert list(running()) == ["cloud"]
+
+
+def test_state_is_carried_anew_when_newer_is_there(service: Service, keeper: MemoryKeeper) -> None:
+    """The way back has taken something since the state was carried the first time."""
+    apply(service, at("edge-a"))
+    feed(b"1")
+    engine("cloud").refuse("submit", 1, EngineRefusedError("cannot start A: no"))
+    apply(service, at("cloud"), state="failed")
+    feed(b"2", b"3")
+    apply(service, at("cloud"))
+    assert running()["cloud"].ledger.messages == 3
+    assert ("carry", "cloud") in keeper.calls
+
+
+def test_a_stopped_job_is_moved_with_its_state_when_it_runs_again(service: Service) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+    apply(service, at("edge-a", state="stopped"))
+    apply(service, at("edge-b", state="stopped"))
+    apply(service, at("cloud", state="stopped"))
+    feed(b"2")
+    apply(service, at("cloud"))
+    feed(b"3")
+    assert running()["cloud"].ledger.messages == 3
+
+
+def test_the_states_of_the_last_two_starts_are_kept(service: Service) -> None:
+    for turn in range(4):
+        for site in ("edge-a", "cloud"):
+            apply(service, at(site))
+            feed(str(turn).encode())
+    saved = [path for path in World.current().saved if "chk-" not in path]
+    wait_until(lambda: len([p for p in World.current().saved if "chk-" not in p]) <= 4)
+    assert saved
+    assert running()["cloud"].ledger.messages == 8
+
+
+# -- an engine that was restarted ---------------------------------------------------------
+
+
+def test_a_restarted_engine_gets_the_newest_state_that_is_listed(service: Service) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1", b"2")
+    engine("edge-a").forget_jobs()
+    apply(service, at("edge-a"))
+    assert running()["edge-a"].ledger.messages == 2
+
+
+def test_a_job_whose_engine_was_restarted_is_moved_with_its_state(service: Service) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1", b"2")
+    engine("edge-a").forget_jobs()
+    apply(service, at("cloud"))
+    assert running()["cloud"].ledger.messages == 2
+
+
+def test_a_job_that_completed_nothing_since_its_move_goes_on_from_what_was_carried(
+    service: Service,
+) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1", b"2")
+    apply(service, at("cloud"))
+    engine("cloud").forget_jobs()
+    feed(b"3")
+    apply(service, at("cloud"))
+    World.current().pump()
+    assert running()["cloud"].ledger.messages == 3
+
+
+def test_a_job_that_never_took_anything_starts_anew(service: Service) -> None:
+    apply(service, at("edge-a"))
+    engine("edge-a").forget_jobs()
+    apply(service, at("edge-a"))
+    feed(b"1")
+    assert running()["edge-a"].ledger.messages == 1
+
+
+def test_a_job_whose_state_is_gone_is_never_started_without(service: Service) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+    engine("edge-a").forget_jobs()
+    World.current().saved.clear()
+    change = apply(service, at("edge-a"), state="failed")
+    assert "its state is gone; set `upgrade: stateless`" in change["error"]
+    assert not engine("edge-a").running()
+
+
+def test_a_silent_agent_blocks_a_start(service: Service, keeper: MemoryKeeper) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+    engine("edge-a").forget_jobs()
+    keeper.silent = {"edge-a"}
+    change = service.compositions.apply(composition(at("edge-a")), SOON).body["change"]
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    keeper.silent = set()
+    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    assert running()["edge-a"].ledger.messages == 1
+
+
+# -- ways back ----------------------------------------------------------------------------
+
+
+def test_what_ran_before_comes_back_when_the_start_is_refused(service: Service) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+    engine("cloud").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
+    change = apply(service, at("cloud"), state="failed")
+    assert change["error"] == ("cannot start A: no memory; A came back as attempt 3 on edge-a")
+    assert operation(service, change["id"], "return")["state"] == "done"
+    feed(b"2")
+    assert running()["edge-a"].ledger.messages == 2
+    events = [e for e in service.records.events() if e["kind"] == "job"]
+    assert [e["message"] for e in events] == ["A came back as attempt 3 on edge-a"]
+
+
+def test_what_ran_before_comes_back_when_its_state_cannot_be_carried(
+    service: Service, keeper: MemoryKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+
+    def fails(transfer: object) -> None:
+        raise EngineRefusedError("cannot carry: no room")
+
+    monkeypatch.setattr(keeper, "carry", fails)
+    change = apply(service, at("cloud"), state="failed")
+    assert change["error"] == "cannot carry: no room; A came back as attempt 3 on edge-a"
+    assert running()["edge-a"].ledger.messages == 1
+
+
+def test_the_way_back_goes_on_from_what_the_failed_one_has_taken(service: Service) -> None:
+    """It fails after a checkpoint: what that acknowledged is nowhere but in its state."""
+    apply(service, at("edge-a"))
+    feed(b"1")
+    engine("cloud").hold_starts = True
+    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    wait_until(lambda: len(engine("cloud").jobs) == 1)
+    (incarnation,) = engine("cloud").jobs.values()
+    with World.current().lock:
+        incarnation.open()
+        World.current().feed("tcp://edge-a.test:1883", "A-in", [b"2"], "sensor")
+        incarnation.work()
+        incarnation.checkpoint()
+        engine("cloud").fail(incarnation.id, "no memory")
+    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    assert running()["edge-a"].ledger.messages == 2
+
+
+def test_a_start_that_never_gets_its_tasks_is_ended_before_the_way_back(
+    service: Service,
+) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+    engine("cloud").hold_starts = True
+    service.changes._patience = replace(HASTY, start_s=0.05)
+    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    assert list(running()) == ["edge-a"]
+    assert all(job.state.terminal for job in engine("cloud").jobs.values())
+
+
+def test_nothing_comes_back_while_the_target_does_not_answer(service: Service) -> None:
+    apply(service, at("edge-a"))
+    engine("cloud").hold_starts = True
+    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    wait_until(lambda: len(engine("cloud").jobs) == 1)
+    engine("cloud").unreachable = True
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    assert not engine("edge-a").running()
+    engine("cloud").unreachable = False
+    engine("cloud").let_go()
+    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    assert list(running()) == ["cloud"]
+
+
+def test_an_apply_after_a_way_back_goes_on_to_what_is_wanted(service: Service) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+    engine("cloud").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
+    apply(service, at("cloud"), state="failed")
+    feed(b"2")
+    apply(service, at("cloud"))
+    assert running()["cloud"].ledger.messages == 2
+    assert service.compositions.plan("c")["operations"] == []
+
+
+def test_nothing_comes_back_to_a_link_that_its_reader_has_left(service: Service) -> None:
+    def chain(link: str) -> tuple[JsonObject, JsonObject]:
+        return job("A", sink_topic=link), job("B", source_topic=link)
+
+    apply(service, *chain("x"))
+    wanted = composition(*chain("y"))
+    made = service.compositions.apply(wanted, Request(dry_run=True)).body["plan"]["text"]
+    assert "return B" in made
+    assert "return A" not in made
+
+
+def _feeding_at_submit(kind: str, subject: str) -> None:
+    if kind == "submit":
+        feed(b"1", b"2")
+
+
+def test_messages_wait_for_what_came_back(service: Service) -> None:
+    apply(service, at("edge-a"), job("B", source_topic="A-out"))
+    engine("edge-b").refuse("submit", 1, EngineRefusedError("cannot start A: no"))
+    engine("edge-b").before = _feeding_at_submit
+    apply(service, at("edge-b"), job("B", source_topic="A-out"), state="failed")
+    World.current().pump()
+    assert [m.payload for m in broker("edge-a").published["A-out"]] == [b"1", b"2"]
+    assert not any(broker("edge-a").unread["A-out"])

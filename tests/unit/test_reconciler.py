@@ -1,0 +1,354 @@
+"""What is judged amiss, and when it is mended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from speck.observed import EngineJob, EngineView, RunState, Slots
+from speck.reconciler import (
+    Decision,
+    Health,
+    Limits,
+    Memory,
+    Progress,
+    Watched,
+    decide,
+    wants_progress,
+)
+
+A = Watched("c", "A", "edge-a", "a1")
+B = Watched("c", "B", "edge-a", "b1")
+Z = Watched("c", "Z", "cloud", "z1")
+
+
+def engine(*jobs: tuple[str, RunState], free: int | None = 8) -> EngineView:
+    slots = None if free is None else Slots(8, free)
+    return EngineView("2.3", slots, {i: EngineJob(i, i, state) for i, state in jobs})
+
+
+def runs(*ids: str, free: int | None = 8) -> EngineView:
+    return engine(*((i, RunState.RUNNING) for i in ids), free=free)
+
+
+@dataclass
+class Watcher:
+    """Looks one after the other, and what they remember."""
+
+    sites: dict[str, EngineView | None] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+    now: float = 0.0
+    limits: Limits = field(default_factory=Limits)
+
+    def look(
+        self,
+        *jobs: Watched,
+        after: float = 5.0,
+        progress: Mapping[tuple[str, str], Progress] | None = None,
+        **sites: EngineView | None,
+    ) -> Decision:
+        self.now += after
+        self.sites |= {name.replace("_", "-"): view for name, view in sites.items()}
+        made = decide(self.now, self.sites, jobs, progress or {}, self.memory, self.limits)
+        self.memory = made.memory
+        return made
+
+    def health(self, job: Watched) -> Health:
+        return self.memory.jobs[job.key].health
+
+
+def test_what_runs_is_left_alone() -> None:
+    watcher = Watcher()
+
+    made = watcher.look(A, B, edge_a=runs("a1", "b1"))
+
+    assert made.mend == {}
+    assert made.due is None
+    assert watcher.health(A) is watcher.health(B) is Health.RUNNING
+
+
+def test_states_of_the_engine() -> None:
+    told = {
+        RunState.STARTING: Health.STARTING,
+        RunState.RESTARTING: Health.RESTARTING,
+        RunState.STOPPING: Health.STOPPING,
+        RunState.FAILED: Health.FAILED,
+        RunState.CANCELED: Health.ENDED,
+        RunState.FINISHED: Health.ENDED,
+    }
+    for state, health in told.items():
+        watcher = Watcher()
+        made = watcher.look(A, edge_a=engine(("a1", state)))
+        assert watcher.health(A) is health
+        assert bool(made.mend) is health.broken
+
+
+def test_a_lost_job_is_mended_once_it_was_unknown_for_a_second() -> None:
+    watcher = Watcher()
+
+    made = watcher.look(A, edge_a=runs())
+    assert made.mend == {}
+    assert made.due == watcher.now + 1
+
+    assert watcher.look(A, after=1).mend == {"c": {"A"}}
+
+
+def test_a_lost_job_waits_for_the_slots_of_its_site() -> None:
+    watcher = Watcher()
+    wide = replace(A, slots=2)
+    watcher.look(wide, B, edge_a=runs(free=0))
+
+    assert watcher.look(wide, B).mend == {}
+    assert watcher.look(wide, B, edge_a=runs(free=2)).mend == {"c": {"A"}}
+    again = replace(wide, engine_job_id="a2")
+    assert watcher.look(again, B, edge_a=runs("a2", free=0)).mend == {}
+    assert watcher.look(again, B, edge_a=runs("a2", free=1)).mend == {"c": {"B"}}
+
+
+def test_slots_that_are_not_known_hold_up_nothing() -> None:
+    watcher = Watcher()
+    watcher.look(A, B, edge_a=runs(free=None))
+
+    assert watcher.look(A, B).mend == {"c": {"A", "B"}}
+
+
+def test_slots_are_given_once_over_all_scopes() -> None:
+    watcher = Watcher()
+    other = Watched("d", "D", "edge-a", "d1")
+    watcher.look(A, other, edge_a=runs(free=1))
+
+    assert watcher.look(A, other).mend == {"c": {"A"}}
+
+
+def test_silence_is_no_fault() -> None:
+    watcher = Watcher()
+    watcher.look(A, Z, edge_a=runs("a1"), cloud=runs("z1"), edge_b=runs())
+
+    for _ in range(100):
+        assert watcher.look(A, Z, edge_a=None).mend == {}
+    assert watcher.health(A) is Health.UNREACHABLE
+    assert watcher.health(Z) is Health.RUNNING
+    assert watcher.memory.silent == {"edge-a": 10.0}
+
+    watcher.look(A, Z, edge_a=runs("a1"))
+    assert watcher.health(A) is Health.RUNNING
+    assert watcher.memory.silent == {}
+
+
+def test_a_site_that_was_not_looked_at_in_time_says_nothing() -> None:
+    watcher = Watcher()
+    watcher.look(A, edge_a=runs("a1"))
+    del watcher.sites["edge-a"]
+
+    assert watcher.look(A).mend == {}
+    assert watcher.health(A) is Health.RUNNING
+
+
+def test_a_job_that_keeps_failing_is_mended_less_and_less_often() -> None:
+    watcher, attempt, times = Watcher(), 1, []
+    while watcher.now < 2000:
+        job = replace(A, engine_job_id=f"a{attempt}")
+        failed = engine((job.engine_job_id, RunState.FAILED))
+        made = watcher.look(job, after=0.5, edge_a=failed)
+        if made.mend:
+            times.append(watcher.now)
+            attempt += 1
+
+    gaps = [round(b - a) for a, b in pairwise(times)]
+    assert gaps[:9] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert set(gaps[9:]) == {300}
+
+
+def test_when_something_is_due_is_told() -> None:
+    watcher = Watcher()
+    made = watcher.look(A, edge_a=engine(("a1", RunState.FAILED)))
+    assert made.mend == {"c": {"A"}}
+    again = replace(A, engine_job_id="a2")
+
+    made = watcher.look(again, after=0.25, edge_a=engine(("a2", RunState.FAILED)))
+
+    assert made.mend == {}
+    assert made.due == watcher.now + 0.75
+
+
+def test_five_minutes_of_running_are_a_new_beginning() -> None:
+    watcher = Watcher()
+    for attempt in range(1, 6):
+        job = replace(A, engine_job_id=f"a{attempt}")
+        failed = engine((job.engine_job_id, RunState.FAILED))
+        assert watcher.look(job, after=60, edge_a=failed).mend
+    job = replace(A, engine_job_id="a6")
+    watcher.look(job, edge_a=runs("a6"))
+    watcher.look(job, after=299)
+    assert watcher.memory.jobs[A.key].mends == 5
+    watcher.look(job, after=2)
+
+    assert watcher.memory.jobs[A.key].mends == 0
+
+
+def test_report_only_is_judged_and_never_mended() -> None:
+    watcher = Watcher()
+    shown = replace(A, mend=False)
+    for _ in range(10):
+        made = watcher.look(shown, edge_a=engine(("a1", RunState.CANCELED)))
+        assert (made.mend, made.due) == ({}, None)
+    assert watcher.health(A) is Health.ENDED
+
+
+def test_a_job_that_is_being_changed_is_not_judged() -> None:
+    watcher = Watcher()
+    watcher.look(A, edge_a=runs("a1"))
+    busy = replace(A, busy=True)
+
+    assert watcher.look(busy, edge_a=runs()).mend == {}
+    assert watcher.health(A) is Health.RUNNING
+
+
+def test_back_off_outlives_the_change_that_mends() -> None:
+    watcher = Watcher()
+    failed = engine(("a1", RunState.FAILED))
+    assert watcher.look(A, edge_a=failed).mend
+    watcher.look(replace(A, busy=True), after=0.1)
+    again = replace(A, engine_job_id="a2")
+
+    assert not watcher.look(again, after=0.1, edge_a=engine(("a2", RunState.FAILED))).mend
+
+
+def test_what_is_given_up_is_forgotten() -> None:
+    watcher = Watcher()
+    watcher.look(A, edge_a=runs())
+
+    assert watcher.look().memory.jobs == {}
+
+
+# -- half of the sites --------------------------------------------------------------------
+
+
+def lost_and_silent(sites: int, silent: int, *, apart: float = 1.0) -> Watcher:
+    """A is lost at a site that answers; others fall silent one after the other."""
+    watcher = Watcher()
+    watcher.look(A, edge_a=runs("a1"), **{f"s{n}": runs() for n in range(sites - 1)})
+    for n in range(silent):
+        watcher.look(A, after=apart, **{f"s{n}": None})
+    watcher.look(A, edge_a=runs())
+    return watcher
+
+
+def test_nothing_is_mended_while_half_of_the_sites_are_silent_at_once() -> None:
+    for sites, silent in ((3, 2), (4, 2), (5, 3), (2, 1), (3, 1), (5, 2)):
+        watcher = lost_and_silent(sites, silent)
+        held = silent >= 2 and 2 * silent >= sites
+        assert watcher.memory.held is held
+        assert bool(watcher.look(A).mend) is not held
+
+
+def test_it_goes_on_when_they_are_back() -> None:
+    watcher = lost_and_silent(3, 2)
+    for _ in range(1000):
+        assert not watcher.look(A).mend
+
+    assert watcher.look(A, s0=runs()).mend == {"c": {"A"}}
+    assert not watcher.memory.held
+
+
+def test_sites_that_went_at_different_times_hold_up_nothing() -> None:
+    assert lost_and_silent(4, 2, apart=61).look(A).mend == {"c": {"A"}}
+
+
+# -- stalled ------------------------------------------------------------------------------
+
+
+def looks(watcher: Watcher, count: int, *told: Progress, after: float = 5.0) -> list[Health]:
+    """Looks at A, which runs, with one progress after the other."""
+    found = []
+    for number in range(count):
+        progress = {A.key: told[min(number, len(told) - 1)]}
+        watcher.look(A, after=after, progress=progress, edge_a=runs("a1"))
+        found.append(watcher.health(A))
+    return found
+
+
+def test_no_checkpoint_for_three_intervals_is_a_stall() -> None:
+    watcher = Watcher()
+    assert set(looks(watcher, 20, Progress(20.0, 7))) == {Health.RUNNING, Health.STALLED}
+    assert watcher.memory.jobs[A.key].since == 70.0
+    assert watcher.memory.jobs[A.key].reason == "no checkpoint completed for 95 s"
+
+    assert looks(watcher, 1, Progress(20.0, 8)) == [Health.RUNNING]
+
+
+def test_a_job_that_never_completed_any_stalls_too() -> None:
+    assert looks(Watcher(), 20, Progress(1.0))[-1] is Health.STALLED
+
+
+def test_a_long_interval_is_no_stall() -> None:
+    watcher = Watcher()
+    for number in range(10):
+        told = [Progress(600.0, number)] * 120
+        assert set(looks(watcher, 120, *told)) == {Health.RUNNING}
+
+
+def test_few_looks_are_no_stall() -> None:
+    assert set(looks(Watcher(), 2, Progress(1.0, 7), after=100)) == {Health.RUNNING}
+
+
+def test_a_job_without_checkpoints_never_stalls() -> None:
+    assert set(looks(Watcher(), 50, Progress(None))) == {Health.RUNNING}
+
+
+def fed(count: int, *, taken: int = 5, rate: int = 10, lag: int = 10) -> list[Progress]:
+    return [Progress(1.0, n, taken, rate * n, lag * n) for n in range(count)]
+
+
+def test_input_that_is_not_taken_while_more_comes_is_a_stall() -> None:
+    watcher = Watcher()
+    found = looks(watcher, 20, *fed(20))
+
+    assert found[:7] == [Health.RUNNING] * 7
+    assert found[-1] is Health.STALLED
+    reason = watcher.memory.jobs[A.key].reason
+    assert reason == "took nothing of its input for 95 s while more was sent"
+
+
+def test_an_idle_link_is_no_stall() -> None:
+    told = [Progress(1.0, n, 5, 100, 10) for n in range(50)]
+    assert set(looks(Watcher(), 50, *told)) == {Health.RUNNING}
+
+
+def test_a_burst_that_was_taken_before_it_was_told_is_no_stall() -> None:
+    """A reader that joined late: its lag is never 0."""
+    told = [Progress(1.0, 1, 5, 100, 95), *(Progress(1.0, n, 5, 200, 95) for n in range(2, 50))]
+    assert set(looks(Watcher(), 50, *told)) == {Health.RUNNING}
+
+
+def test_a_job_that_gets_on_slowly_is_no_stall() -> None:
+    told = [Progress(1.0, n, n // 4, 100 * n, 90 * n) for n in range(100)]
+    assert set(looks(Watcher(), 100, *told)) == {Health.RUNNING}
+
+
+def test_a_site_that_was_silent_gets_time_to_show_progress() -> None:
+    watcher = Watcher()
+    looks(watcher, 5, Progress(1.0, 7))
+    for _ in range(20):
+        watcher.look(A, edge_a=None)
+
+    assert looks(watcher, 3, Progress(1.0, 7)) == [Health.RUNNING] * 3
+
+
+def test_a_new_incarnation_begins_anew() -> None:
+    watcher = Watcher()
+    assert looks(watcher, 20, Progress(1.0, 7))[-1] is Health.STALLED
+    another = replace(A, engine_job_id="a2")
+    watcher.look(another, progress={A.key: Progress(1.0)}, edge_a=runs("a2"))
+
+    assert watcher.health(A) is Health.RUNNING
+
+
+def test_progress_is_asked_for_about_once_an_interval() -> None:
+    watcher = Watcher()
+    assert wants_progress(watcher.memory, A.key, 0.0)
+    looks(watcher, 1, Progress(600.0, 7))
+
+    assert not wants_progress(watcher.memory, A.key, watcher.now + 599)
+    assert wants_progress(watcher.memory, A.key, watcher.now + 600)
