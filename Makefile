@@ -10,7 +10,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
-	bench-deploy bench-connector bench-state bench-store bench-moves bench-faults
+	bench-deploy bench-connector bench-state bench-store bench-crash bench-moves bench-faults
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -74,6 +74,9 @@ bench-moves: setup ## 200 moves and updates under load: what is lost, how long i
 
 bench-faults: setup ## the fault suite, its results and the table in docs/guarantees.md
 	@$(PY) -m bench.faults
+
+bench-crash: setup ## the service dies at every crash point: what its next life makes of it
+	@$(PY) -m bench.crash
 
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store

@@ -131,6 +131,18 @@ class Change:
         self.operations = [OperationRecord(step) for step in self.plan.steps]
 
     @property
+    def stopped(self) -> frozenset[str]:
+        """Jobs that were stopped before it is planned anew, and not started since."""
+        asked = (o for o in self.earlier if o["attempts"])
+        stopped: set[str] = set()
+        for operation in asked:
+            if operation["kind"] in ("stop", "cancel"):
+                stopped.add(operation["job_name"])
+            elif operation["kind"] in ("start", "return") and operation["state"] == "done":
+                stopped.discard(operation["job_name"])
+        return frozenset(stopped)
+
+    @property
     def composition(self) -> str | None:
         return self.plan.composition
 

@@ -12,6 +12,7 @@ import logging
 import multiprocessing
 import os
 import secrets
+import signal
 import socket
 import sys
 import threading
@@ -31,10 +32,18 @@ from speck.api.problems import MEDIA_TYPE, REQUEST_ID, problem_body
 from speck.app import create_app
 from speck.clock import SystemClock
 from speck.config import Config
-from speck.errors import PermanentError, SpeckError, StoreHeldError
+from speck.errors import (
+    PermanentError,
+    SpeckError,
+    StoreFullError,
+    StoreHeldError,
+    StoreWriteError,
+)
 from speck.records import Records
 from speck.service import Service
 from speck.service.tokens import Tokens
+from speck.standby import Standby
+from speck.store import Store
 
 LOCK_PATIENCE_S = 3.0
 """How long to wait for a store that another process holds: one that is just stopping."""
@@ -44,6 +53,8 @@ IN_FLIGHT_S = 5.0
 
 STOP_S = 60.0
 """After this the worker is killed. A step that is under way may take up to 30 s."""
+
+_log = logging.getLogger("speck.server")
 
 _T = TypeVar("_T")
 
@@ -61,19 +72,37 @@ def serve(config: Config) -> None:
 
 
 def check_start(config: Config) -> None:
-    """Raises SpeckError saying why the service cannot start; makes the store if there is none."""
+    """Raises SpeckError saying why the service cannot start; makes the store if there is none.
+
+    A store that has no room is no reason: the worker waits for that.
+    """
     _check_address(config)
-    config.home.mkdir(parents=True, exist_ok=True)
-    clock = SystemClock()
-    records = _patiently(lambda: Records.at(config.store, clock))
     try:
-        if not config.loopback and not Tokens(records, clock).any():
-            raise PermanentError(
-                f"cannot listen on {config.host}, past loopback, before a token exists: make one"
-                " with `speck token add NAME --role admin`, or set SPECK_HOST to 127.0.0.1"
-            )
+        config.home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PermanentError(
+            f"cannot make the folder {config.home}: {error.strerror};"
+            " choose another one with SPECK_HOME"
+        ) from error
+    clock = SystemClock()
+    try:
+        records = _patiently(lambda: Records.at(config.store, clock))
+    except StoreFullError:
+        if not Store.exists(config.store):
+            raise
+        return
+    try:
+        _check_tokens(config, Tokens(records, clock))
     finally:
         records.store.close()
+
+
+def _check_tokens(config: Config, tokens: Tokens) -> None:
+    if not config.loopback and not tokens.any():
+        raise PermanentError(
+            f"cannot listen on {config.host}, past loopback, before a token exists: make one"
+            " with `speck token add NAME --role admin`, or set SPECK_HOST to 127.0.0.1"
+        )
 
 
 def _check_address(config: Config) -> None:
@@ -140,20 +169,30 @@ class _Server(BaseApplication):  # type: ignore[misc]
         for name, value in settings.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Flask:
+    def load(self) -> Standby:
         """Called in the worker: open the store there."""
         _log_to_stderr()
+        standby = Standby(self._open)
         try:
             crash.arm_from(os.environ)
-            self._service = _patiently(lambda: Service(self._config))
+            standby.start()
         except SpeckError as error:
             print(error, file=sys.stderr)
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
-        app = create_app(self._service)
-        self._service.watch.start()
-        threading.Thread(
-            target=_end_changes, args=(app, self._service), name="stop", daemon=True
-        ).start()
+        return standby
+
+    def _open(self) -> Flask:
+        service = _patiently(lambda: Service(self._config))
+        try:
+            _check_tokens(self._config, service.tokens)
+        except SpeckError:
+            service.close()
+            raise
+        service.records.store.on_failure = _begin_anew
+        self._service = service
+        app = create_app(service)
+        service.watch.start()
+        threading.Thread(target=_end_changes, args=(app, service), name="stop", daemon=True).start()
         return app
 
     def run(self) -> None:
@@ -173,6 +212,12 @@ class _Server(BaseApplication):  # type: ignore[misc]
 def _hurry(server: Any, worker: Any) -> None:
     """The worker's own limit for requests is shorter than the master's for the worker."""
     worker.cfg.set("graceful_timeout", int(IN_FLIGHT_S))
+
+
+def _begin_anew(error: StoreWriteError) -> None:
+    """End this worker once it has answered; the master starts the next one."""
+    _log.error("%s; what is not stored is not acted upon: beginning anew from what is", error)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end_changes(app: Flask, service: Service) -> None:
@@ -231,8 +276,8 @@ class _Worker(ThreadWorker):  # type: ignore[misc]
 
     def _stop(self) -> None:
         app = getattr(self, "wsgi", None)  # not there while the store is opened
-        if isinstance(app, Flask):
-            _context(app).stopping.set()
+        if isinstance(app, Standby):
+            app.stop()
 
 
 _UNREADABLE = {

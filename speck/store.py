@@ -22,6 +22,7 @@ import shutil
 import tempfile
 import threading
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from typing import Any
 
 import plyvel
 
+from speck import wal
 from speck.errors import StoreError, StoreFullError, StoreHeldError, StoreWriteError
 from speck.model import JsonObject
 
@@ -108,6 +110,7 @@ class Store:
         _check_room(path)
         store = cls(_open(path, create=False), path)
         try:
+            store._check_all()
             store._lift()
         except BaseException:
             store.close()
@@ -197,7 +200,7 @@ class Store:
         yield _line({"kind": _BACKUP_KIND, "version": VERSION})
         snapshot = self._read(self._db.snapshot)
         with snapshot:
-            rows = snapshot.iterator(**_CHECKED)
+            rows = self._read(lambda: snapshot.iterator(**_CHECKED))
             while (row := self._read(lambda: next(rows, None))) is not None:
                 yield _line({"key": row[0].decode(), "record": json.loads(row[1])})
 
@@ -251,6 +254,13 @@ class Store:
                 self._users -= 1
                 self._idle.notify_all()
 
+    def _check_all(self) -> None:
+        """Read everything once: damage is to be found now, not when its record is wanted."""
+        try:
+            self._read(lambda: deque(self._db.iterator(include_value=False, **_CHECKED), maxlen=0))
+        except StoreError as error:
+            raise StoreError(f"{error}; restore a backup with `speck restore`") from error
+
     def _lift(self) -> None:
         sentinel = self.get(_SENTINEL)
         if sentinel is None:
@@ -277,6 +287,8 @@ def _open(path: Path, *, create: bool) -> Any:
             raise StoreHeldError(held)
         _held.add(path.resolve())
     try:
+        if not create:
+            _check_logs(path)
         return plyvel.DB(
             str(path), create_if_missing=create, error_if_exists=create, paranoid_checks=True
         )
@@ -298,6 +310,20 @@ def _open(path: Path, *, create: bool) -> Any:
 def _release(path: Path) -> None:
     with _held_lock:
         _held.discard(path.resolve())
+
+
+def _check_logs(path: Path) -> None:
+    """Raises StoreError when LevelDB would drop records since the length of one is damaged."""
+    for file in sorted([*path.glob("*.log"), *path.glob("MANIFEST-*")]):
+        try:
+            at = wal.damaged_at(file)
+        except FileNotFoundError:  # the process that holds the store has just replaced it
+            continue
+        if at is not None:
+            raise StoreError(
+                f"cannot open the store at {path}: Corruption: the record at {at} of"
+                f" {file.name} has another length; restore a backup with `speck restore`"
+            )
 
 
 def _check_room(path: Path) -> None:

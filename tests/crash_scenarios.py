@@ -65,8 +65,9 @@ class Crash:
         return f"{self.scenario.name}-{self.kind}-{self.point}"
 
 
-def scenarios(job: MakeJob, prefix: str = "") -> list[Scenario]:
-    """All scenarios; `prefix` begins every name, so that several may share brokers."""
+def scenarios(job: MakeJob, prefix: str = "", *, apart: bool = False) -> list[Scenario]:
+    """All scenarios; `prefix` begins every name, so that several may share brokers. Where sites
+    are `apart`, without shared storage, state is carried."""
 
     def topic(name: str) -> str:
         return f"{prefix}{name}"
@@ -99,7 +100,12 @@ def scenarios(job: MakeJob, prefix: str = "") -> list[Scenario]:
     return [
         Scenario("grow", whole, made(a(), b(), c(), side), ("upload", "reserve", "start")),
         Scenario("update", whole, made(a(), b(parallelism=2), c()), ("try", "stop", "start")),
-        Scenario("move", whole, made(a(), b("edge-b"), c()), ("upload", "try", "stop", "start")),
+        Scenario(
+            "move",
+            whole,
+            made(a(), b("edge-b"), c()),
+            ("upload", "try", "stop", *(["carry"] if apart else []), "start"),
+        ),
         Scenario(
             "rewire",
             whole,

@@ -107,6 +107,7 @@ _MEANINGS = {
     202: "under way; Location tells where to look",
     204: "gone",
     503: "not now",
+    507: "no room on the service's disk",
 }
 
 

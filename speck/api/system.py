@@ -24,9 +24,12 @@ def livez() -> Response:
     return jsonify({"status": "ok"})
 
 
-@routes.get("/readyz", answers={200: shapes.HealthShape, 503: shapes.ProblemShape})
+@routes.get(
+    "/readyz",
+    answers={200: shapes.HealthShape, 503: shapes.ProblemShape, 507: shapes.ProblemShape},
+)
 def readyz() -> Response:
-    """The store answers too, and the service is not about to stop."""
+    """The store answers and takes writes, too, and the service is not about to stop."""
     service().check_ready()
     return jsonify({"status": "ready"})
 

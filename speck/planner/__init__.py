@@ -56,6 +56,7 @@ def plan(
     cannot_save: frozenset[str] = frozenset(),
     apart: frozenset[tuple[str, str]] = frozenset(),
     leave: frozenset[str] = frozenset(),
+    stopped: frozenset[str] = frozenset(),
 ) -> Plan:
     """The plan that makes `desired` true.
 
@@ -64,11 +65,13 @@ def plan(
     their links at once, and what is queued there is abandoned. `cannot_try` and `cannot_save`
     are sites whose engine cannot run a `main` alone, or keep a job's state on request;
     `apart` are pairs (from, to) of sites between which state must be carried. Jobs to `leave`
-    alone stay as they are, whatever is desired of them.
+    alone stay as they are, whatever is desired of them. A change that is planned anew has
+    `stopped` some jobs already: what ran comes back if their start fails.
     """
     desired = _left_alone(desired, inventory, leave)
     draft = Draft(desired, inventory, observed, installation, outside_readers, drain)
     draft.cannot_try, draft.cannot_save, draft.apart = cannot_try, cannot_save, apart
+    draft.stopped = stopped
     draft.wanted = {job.job_name: job for job in desired.jobs}
     draft.sessions = wanted_sessions(draft)
     draft.owed = frozenset(s.client_id for s in inventory.sessions if s.owed)

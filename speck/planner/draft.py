@@ -59,6 +59,8 @@ class Draft:
     """Client ids of readers that an earlier drain, which failed, still waits for."""
     emptied: set[str] = field(default_factory=set)
     """Client ids of readers whose session is known to be empty once they were drained."""
+    stopped: frozenset[str] = frozenset()
+    """Jobs that this change has stopped already, for starts that have not succeeded."""
     cannot_try: frozenset[str] = frozenset()
     cannot_save: frozenset[str] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()

@@ -80,13 +80,13 @@ def carry(draft: Draft, decision: Decision, old: Deployed | None) -> int | None:
 
 
 def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
-    """Whether what stops for a start may come back if that fails.
+    """Whether what ran before a start may come back if that fails.
 
     Not where it would publish to a link that a reader has left in this plan, read what another
     reader has been given, or close a circle with what has been rewired.
     """
-    old = decision.old
-    if not decision.stops or old is None or not old.confirmed:
+    old = _ran_before(draft, decision)
+    if old is None:
         return False
     wanted = {(session.client_id, session.link) for session in draft.sessions}
     there = {(session.client_id, session.link) for session in draft.inventory.sessions}
@@ -99,6 +99,16 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
         link == old.job.source for _, link in wanted - there
     )
     return not handed_over and not _may_circle(draft, old.job)
+
+
+def _ran_before(draft: Draft, decision: Decision) -> Deployed | None:
+    """What stops for a start, or was stopped for it before the change was planned anew."""
+    old = decision.old
+    if decision.job_name in draft.stopped:
+        while old is not None and not old.confirmed:
+            old = old.base
+        return old
+    return old if decision.stops and old is not None and old.confirmed else None
 
 
 def _may_circle(draft: Draft, job: Job) -> bool:
@@ -117,7 +127,7 @@ def _may_circle(draft: Draft, job: Job) -> bool:
 
 def way_back(draft: Draft, decision: Decision, begun: Start) -> None:
     """What ran before comes back if `begun` fails, as an attempt of its own."""
-    old, new, start_id = decision.old, decision.new, decision.start_id
+    old, new, start_id = _ran_before(draft, decision), decision.new, decision.start_id
     assert old is not None and new is not None and start_id is not None
     attempt = begun.attempt + 1
     former = old.former_sinks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -11,12 +12,13 @@ from pathlib import Path
 
 from speck.clock import Clock, rfc3339
 from speck.config import Config
-from speck.errors import InvalidError, NotFoundError, Problem
+from speck.errors import InvalidError, NotFoundError, Problem, StoreFullError
 from speck.model import JsonObject
 from speck.records import Records
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 1 << 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Artifacts:
@@ -47,16 +49,32 @@ class Artifacts:
     def put(self, sha256: str, chunks: Iterable[bytes]) -> bool:
         """Take in a jar as it streams; true when it is new.
 
-        Raises InvalidError when the content has another hash or is too large; nothing is
-        left behind then.
+        Raises InvalidError when the content has another hash or is too large, StoreFullError
+        when the disk has no room; nothing is left behind then.
         """
         if _SHA256.fullmatch(sha256) is None:
             raise InvalidError(
                 "cannot take this artifact",
                 [Problem("sha256", f"{sha256!r} is no SHA-256 in 64 lower-case hex digits")],
             )
-        self._folder.mkdir(parents=True, exist_ok=True)
         known = self._records.store.get(f"artifact/{sha256}") is not None
+        try:
+            size = self._keep(sha256, chunks)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise StoreFullError(
+                f"cannot keep artifact {sha256} in {self._folder}: {error.strerror};"
+                " free space on that disk, then send it again"
+            ) from error
+        if not known:
+            record: JsonObject = {"sha256": sha256, "bytes": size, "at": rfc3339(self._clock.now())}
+            self._records.write({f"artifact/{sha256}": record})
+        return not known
+
+    def _keep(self, sha256: str, chunks: Iterable[bytes]) -> int:
+        """Store the content under its hash; its size in bytes."""
+        self._folder.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=self._folder, prefix="incoming-")
         try:
             with os.fdopen(descriptor, "wb") as out:
@@ -71,10 +89,7 @@ class Artifacts:
             os.replace(name, self._folder / f"{sha256}.jar")
         finally:
             Path(name).unlink(missing_ok=True)
-        if not known:
-            record: JsonObject = {"sha256": sha256, "bytes": size, "at": rfc3339(self._clock.now())}
-            self._records.write({f"artifact/{sha256}": record})
-        return not known
+        return size
 
     def adopt(self, sha256: str, file: Path) -> None:
         """Keep a copy of a jar that a `job_path` names, so that it can be sent again even

@@ -14,7 +14,13 @@ from speck.binding import StateKeeper
 from speck.change import STOPPED, Cause, Change, ChangeState
 from speck.clock import Clock, rfc3339
 from speck.connections import Connections
-from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
+from speck.errors import (
+    ConflictError,
+    NotFoundError,
+    SpeckError,
+    StoreWriteError,
+    TransientError,
+)
 from speck.executor import Bounds, Execution
 from speck.model import JsonObject, Site
 from speck.operations import Operations, Patience
@@ -79,6 +85,8 @@ class Changes:
         self._keeper = keeper
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
+        newest = records.store.last("change/")
+        self._newest_ms = int(newest[0].removeprefix("change/")[:12], 16) if newest else 0
         self._turns = Turns(bounds.per_site)
         self._planning = threading.BoundedSemaphore(PLANS_AT_ONCE)
         self.placing = threading.Lock()
@@ -100,9 +108,12 @@ class Changes:
         drain: bool = True,
         leave: frozenset[str] = frozenset(),
     ) -> Change:
-        """A change that is not started; its id begins with its time, so ids sort."""
+        """A change that is not started; its id begins with its time, so ids sort. When the
+        clock was set back they go on from the highest there is."""
         now = self._clock.now()
-        identity = f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}"
+        with self._lock:
+            self._newest_ms = max(self._newest_ms + 1, int(now.timestamp() * 1000))
+            identity = f"{self._newest_ms:012x}{self._clock.new_id()[:8]}"
         return Change(
             identity,
             plan,
@@ -124,6 +135,7 @@ class Changes:
         """
         scope = scope_of(change.composition, change.job_name)
         running = Running(change, scope, self._execution(change, scope))
+        self._records.store.check_writable()
         with self._starting[scope], self.placing, self._lock:
             self._refuse_moved_sites(change, sites)
             if self.closing:
@@ -336,14 +348,7 @@ class Changes:
         except Exception as error:
             change.state, change.error = ChangeState.FAILED, _why(error)
         if running.execution is not None:
-            count = len(change.operations)
-            self._records.write(
-                self._records.put_change(change),
-                self._put_earlier(change),
-                self._records.put_operations(change.id, change.operations),
-                self._event(change, f"goes on with {count} operations planned anew"),
-            )
-            self._run(running)
+            self._run(running, self._planned_anew(change))
             return
         if running.ending:
             change.state, change.error = ChangeState.CANCELLED, None
@@ -362,18 +367,34 @@ class Changes:
         for running in self.all_under_way():
             running.over.wait(30.0)
 
-    def _run(self, running: Running) -> None:
+    def _planned_anew(self, change: Change) -> Batch:
+        return {
+            **self._records.put_change(change),
+            **self._put_earlier(change),
+            **self._records.put_operations(change.id, change.operations),
+            **self._event(change, f"goes on with {len(change.operations)} operations planned anew"),
+        }
+
+    def _run(self, running: Running, first: Batch | None = None) -> None:
+        """Store `first`, and carry the change out."""
         change = running.change
         assert running.execution is not None
         try:
+            if first is not None:
+                self._records.write(first)
             running.execution.run()
+        except StoreWriteError:
+            change.state = ChangeState.RUNNING  # as the store has it
         except Exception as error:
             change.state, change.error = ChangeState.FAILED, _why(error)
         finally:
             self._leave(running)
 
     def _leave(self, running: Running) -> None:
-        """A change has come to its end, or as far as it gets before the service stops."""
+        """A change has come to its end, or as far as it gets before the service stops.
+
+        Nobody is told of an end that is not stored: the change goes on at the next start.
+        """
         try:
             if running.change.state.over:
                 self._end(running)
@@ -381,6 +402,8 @@ class Changes:
                 self._records.write(
                     self._event(running.change, "pauses: the service stops", kind="service")
                 )
+        except StoreWriteError:
+            running.change.state = ChangeState.RUNNING
         finally:
             self._forget(running.scope)
             running.over.set()

@@ -86,12 +86,13 @@ class Deployer:
         *,
         drain: bool = True,
         leave: frozenset[str] = frozenset(),
+        stopped: frozenset[str] = frozenset(),
     ) -> Prepared:
         """Resolve and plan. Raises InvalidError with every fault found; `line_of` gives the
         line of a fault's path in what the user sent. Jobs posted alone that are `adopted`
         count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of what was accepted
         before and is to be used whatever lies there now; see `speck.planner.plan` for
-        `drain` and `leave`."""
+        `drain`, `leave` and `stopped`."""
         sites = self._records.sites()
         inventory = self._inventory(scope, adopted)
         observed = self._observe(sites, inventory, _sites_named(description, sites))
@@ -134,6 +135,7 @@ class Deployer:
             adopted=adopted,
             drain=drain,
             leave=leave,
+            stopped=stopped,
         )
         return replace(prepared, sites=sites, jars=named)
 
@@ -160,7 +162,12 @@ class Deployer:
         else:
             description, jars = wanted_by(change, self._records)
             prepared = self.prepare(
-                scope, description, jars=jars, drain=change.drain, leave=change.leave
+                scope,
+                description,
+                jars=jars,
+                drain=change.drain,
+                leave=change.leave,
+                stopped=change.stopped,
             )
         return prepared.plan, prepared.sites
 
@@ -175,6 +182,7 @@ class Deployer:
         adopted: Sequence[str] = (),
         drain: bool = True,
         leave: frozenset[str] = frozenset(),
+        stopped: frozenset[str] = frozenset(),
     ) -> Prepared:
         scopes = {scope, *(scope_of(None, job_name) for job_name in adopted)}
         known = self._records.sites().keys()
@@ -188,6 +196,7 @@ class Deployer:
             self._records.links_read_outside(scopes),
             drain=drain,
             leave=leave,
+            stopped=stopped,
             cannot_try=self._lacking(EngineCapability.TRY_MAIN, engines),
             cannot_save=self._lacking(EngineCapability.SAVEPOINTS, engines),
             apart=self._apart(composition, inventory),

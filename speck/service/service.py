@@ -77,7 +77,14 @@ class Service:
             config.watch_s,
         )
         self.tokens = Tokens(self.records, self.clock)
-        self.changes.recover(deployer.plan_anew)
+        try:
+            self.changes.recover(deployer.plan_anew)
+        except BaseException:  # no thread of a change runs yet: there is nobody to wait for
+            self.watch.close()
+            self.views.close()
+            self.connections.close()
+            self.records.store.close()
+            raise
 
     def _mend(self, scope: str, leave: frozenset[str]) -> Running | None:
         mend = getattr(self.jobs if scope.startswith("~") else self.compositions, "mend", None)

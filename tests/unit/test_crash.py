@@ -17,13 +17,13 @@ import pytest
 
 from binders.memory import World
 from speck import crash
-from speck.errors import InvalidError, UnreachableError
+from speck.errors import EngineRefusedError, InvalidError, UnreachableError
 from speck.model import JsonObject
 from speck.schema import composition_from_data
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.crash_scenarios import IMPOSSIBLE, Crash, Scenario, crashes, one_of_each, scenarios
-from tests.memory_fog import FAST, HASTY, memory_service, site_body
+from tests.memory_fog import FAST, HASTY, MemoryKeeper, memory_service, site_body
 from tests.service_helpers import DONE, LIMIT_S, broker, engine, job_body, wait_until
 
 SITES = ("edge-a", "edge-b", "cloud")
@@ -38,8 +38,9 @@ def make_job(name: str, site: str, source: str, sink: str, **more: Any) -> JsonO
     return job_body(name, site, source_topic=source, sink_topic=sink, **more)
 
 
-ALL = list(crashes(scenarios(make_job)))
-ONE_OF_EACH = one_of_each(scenarios(make_job))
+SCENARIOS = scenarios(make_job, apart=True)
+ALL = list(crashes(SCENARIOS))
+ONE_OF_EACH = one_of_each(SCENARIOS)
 
 
 @dataclass
@@ -47,6 +48,7 @@ class Mortal:
     """A service that may die."""
 
     service: Service
+    keeper: MemoryKeeper
     mark: str | None = None
     dead: threading.Event = field(default_factory=threading.Event)
 
@@ -83,13 +85,14 @@ class Mortal:
             self.service.close()
         for site in SITES:
             engine(site).before = broker(site).before = None
-        return Service(self.service.config, bounds=FAST, patience=HASTY)
+        return Service(self.service.config, bounds=FAST, patience=HASTY, keeper=self.keeper)
 
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[Mortal]:
-    with memory_service(tmp_path, map(site_body, SITES)) as service:
-        yield Mortal(service)
+    keeper = MemoryKeeper()
+    with memory_service(tmp_path, map(site_body, SITES), keeper=keeper) as service:
+        yield Mortal(service, keeper)
         crash.disarm()
 
 
@@ -172,7 +175,7 @@ def test_a_service_that_died_goes_on_in_every_scenario(mortal: Mortal, death: Cr
 
 # -- a start whose answer was lost, and another revision then ------------------------------
 
-WHOLE = scenarios(make_job)[1]
+WHOLE = SCENARIOS[1]
 SETTLE = Scenario("settle", WHOLE.first, WHOLE.then, ("settle",))
 
 
@@ -212,10 +215,47 @@ def test_a_service_that_died_while_it_settled_goes_on(mortal: Mortal, point: str
         again.close()
 
 
+# -- a start that is refused, so that what ran before has to come back ----------------------
+
+MOVE = next(scenario for scenario in SCENARIOS if scenario.name == "move")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("refused", [1, 2], ids=["refused-once", "refused-again"])
+@pytest.mark.parametrize("point", crash.POINTS)
+def test_a_service_that_died_on_the_way_back_goes_on(
+    mortal: Mortal, point: str, refused: int
+) -> None:
+    service = mortal.service
+    service.compositions.apply(composition_from_data(MOVE.first), DONE)
+    feed(1, 10)
+    engine("edge-b").refuse("submit", refused, EngineRefusedError("cannot start B: no"))
+    mortal.arm(f"return:{point}")
+    ask(service, MOVE)
+    again = mortal.buried()
+    try:
+        assert mortal.mark == f"return:{point}"
+        feed(11, 20)
+        World.current().pump()
+        wait_until(lambda: not again.changes.all_under_way())
+        if refused == 1:
+            assert again.changes.all()[0]["state"] == "done"
+            is_as_wanted(again, MOVE)
+        else:
+            assert again.changes.all()[0]["state"] == "failed"
+            runs = [job.submission.job_name for site in SITES for job in engine(site).running()]
+            assert sorted(runs) == ["A", "B", "C"]
+        feed(21, 30)
+        assert came_through(MOVE) == set(range(1, 31))
+        assert not any(broker(site).thrown_out for site in SITES)
+    finally:
+        again.close()
+
+
 def test_enough_points_are_tried() -> None:
     tried = {(death.kind, death.point) for death in ONE_OF_EACH}
     assert not tried & IMPOSSIBLE.keys()
-    assert len(tried) + len(crash.POINTS) >= 50
+    assert len(tried) + 2 * len(crash.POINTS) >= 70
 
 
 # -- the switch ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from speck.api.access import ACCESS
 from speck.api.routes import Routes
 from speck.app import ROUTES
 from speck.binding import Transfer
-from speck.errors import EngineRefusedError
+from speck.errors import EngineRefusedError, StoreFullError
 from tests.unit.api.conftest import Bench, composition, job, site
 
 DEMO = composition(
@@ -65,6 +65,15 @@ def _away(bench: Bench) -> None:
 
 def _artifact(bench: Bench) -> None:
     bench.client.put(f"/artifacts/{SHA256}", data=JAR)
+
+
+def _full(bench: Bench) -> None:
+    """The disk has less room than is left to what is under way."""
+
+    def refuse() -> None:
+        raise StoreFullError("cannot write to the store: free space until it has 5 bytes")
+
+    bench.service.records.store.check_writable = refuse  # type: ignore[method-assign]
 
 
 def _token(bench: Bench) -> None:
@@ -278,6 +287,9 @@ CASES = [
     Case("GET", "/livez", 200, shapes.HealthShape),
     Case("GET", "/readyz", 200, shapes.HealthShape),
     Case("GET", "/readyz", 503, before=lambda bench: bench.service.changes.close()),
+    Case("GET", "/readyz", 507, before=_full, says="free space until"),
+    Case("POST", "/compositions", 507, json=composition(job("X"), name="other"),
+         before=_full, says="free space until"),
     Case("GET", "/metrics", 200, media="text/plain"),
     Case("GET", "/openapi.json", 200),
     Case("GET", "/docs", 200, media="text/html"),

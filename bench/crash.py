@@ -1,0 +1,131 @@
+"""The service dies at every crash point of every kind of operation; what its next life makes of it.
+
+Real Flink, Mosquitto and service, with numbers flowing through the chain all the time; the
+scenarios are those of tests/e2e/test_crash.py. A death counts as recovered when the change that
+it cut short is done, nothing is left to do, and every job runs where it should. The time is that
+from the death to the end of the change, with the start of the next process in it.
+
+`make bench-crash` writes bench/results/crash.json; `--quick` tries every eighth point only and
+writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.common import machine, say, write_result
+from speck.errors import SpeckError
+from speck.fog.paths import edge_jar
+from speck.fog.sites import Fog
+from speck.model import JsonObject
+from tests.crash_scenarios import Crash, one_of_each, scenarios
+from tests.dying import Died, Grave
+from tests.e2e.harness import job
+
+SLOTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one death; `died` is None when the service did not come so far again."""
+
+    crash: Crash
+    died: Died | None
+    fault: str | None
+
+    @property
+    def recovered(self) -> bool:
+        return self.fault is None
+
+
+def deaths() -> list[Crash]:
+    """Every point of every kind once, each with names of its own."""
+
+    def make(name: str, site: str, source: str, sink: str, **more: Any) -> JsonObject:
+        return job(name, site, source, sink, **more)
+
+    count = len(one_of_each(scenarios(make)))
+    return [one_of_each(scenarios(make, f"cr{n}-"))[n] for n in range(count)]
+
+
+def die(grave: Grave, crash: Crash) -> Outcome:
+    """One death and what follows."""
+    try:
+        died = grave.live_through(crash)
+    except (AssertionError, SpeckError, OSError) as error:
+        return Outcome(crash, None, str(error) or repr(error))
+    fault = None
+    if died.mark != crash.at:
+        fault = f"it died at {died.mark}"
+    elif died.change["state"] != "done":
+        fault = f"the change is {died.change['state']}: {died.change['error']}"
+    elif died.left:
+        fault = f"{len(died.left)} operations are left to do"
+    elif died.running != crash.scenario.wanted:
+        fault = f"there run {died.running}, not {crash.scenario.wanted}"
+    return Outcome(crash, died, fault)
+
+
+def result_of(outcomes: list[Outcome], seconds: float) -> JsonObject:
+    """The figures over all deaths."""
+    lived = [outcome.died for outcome in outcomes if outcome.died is not None]
+    times = sorted(died.recovery_s for died in lived)
+    return {
+        "points": len(outcomes),
+        "recovered": sum(outcome.recovered for outcome in outcomes),
+        "max_recovery_s": round(max(times), 2) if times else None,
+        "median_recovery_s": round(statistics.median(times), 2) if times else None,
+        "two_copies": sum(len(died.two_copies) for died in lived),
+        "lost": sum(died.count.lost for died in lived),
+        "stray": sum(died.count.stray for died in lived),
+        "published": sum(died.count.published for died in lived),
+        "seconds": round(seconds),
+        "by_point": {
+            str(outcome.crash): {
+                "recovery_s": outcome.died and round(outcome.died.recovery_s, 2),
+                **({"fault": outcome.fault} if outcome.fault else {}),
+            }
+            for outcome in outcomes
+        },
+        "machine": machine(),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    started = time.monotonic()
+    outcomes = []
+    with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
+        fog = Fog(Path(folder) / "fog")
+        try:
+            say("bringing up 4 sites")
+            fog.up(edges=3, slots=SLOTS, cloud_slots=SLOTS)
+            grave = Grave(fog, Path(folder) / "home", edge_jar("speck-jobs.jar").parent)
+            grave.register()
+            for crash in deaths()[:: 8 if quick else 1]:
+                outcomes.append(die(grave, crash))
+                died, fault = outcomes[-1].died, outcomes[-1].fault
+                say(f"{crash}: {fault or (died and f'{died.recovery_s:.1f} s')}")
+        finally:
+            fog.down()
+    result = result_of(outcomes, time.monotonic() - started)
+    if quick:
+        print(json.dumps(result, indent=1))
+    else:
+        write_result("crash.json", result)
+    bad = result["points"] - result["recovered"] + result["two_copies"] + result["lost"]
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The service's disk fills, or fails to sync, in the middle of a change, under a flow."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from speck.clock import SystemClock
+from speck.fog.sites import Fog
+from speck.records import Records
+from tests.e2e.harness import wait_for
+from tests.e2e.killable import Killable
+from tests.full_disk import Disk, Limited, mounted
+
+SHIM = Path(__file__).with_name("failing_sync.c")
+
+
+@pytest.fixture(params=["tmpfs", "limit"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    if request.param == "limit":
+        yield Limited(tmp_path)
+        return
+    with mounted(tmp_path / "disk") as tmpfs:
+        yield tmpfs
+
+
+def in_its_middle(speck: Killable, change: str) -> bool:
+    """Whether something of the change is done and something is not."""
+    operations = speck.call("GET", f"/changes/{change}").json()["operations"]
+    return any(it["kind"] == "stop" and it["state"] != "pending" for it in operations)
+
+
+def stored(home: Path) -> set[str]:
+    """Engine ids of the incarnations that are written down, with those before them."""
+    records = Records.at(home / "store", SystemClock())
+    found: set[str] = set()
+    for deployed in records.all_deployed().values():
+        before = deployed
+        while before is not None:
+            found.add(before.engine_job_id)
+            before = before.base
+    records.store.close()
+    return found
+
+
+def test_a_disk_that_fills_in_the_middle_of_a_change(disk: Disk, fog: Fog, jars: Path) -> None:
+    speck = Killable(fog, disk.home, jars, "filled")
+    with speck.running():
+        speck.register()
+        speck.apply(speck.variant(1))
+        with speck.watched() as flow:
+            accepted = speck.call("POST", "/compositions", json=speck.variant(2))
+            change = accepted.json()["change"]
+            wait_for("the middle of the change", lambda: in_its_middle(speck, change))
+            first = speck.server and speck.server.workers()
+            disk.fill(speck.pids())
+            wait_for("the service to say so", lambda: speck.status("/readyz") == 507)
+            # the page that the log has may last a while; then the next worker waits for room
+            wait_for("another worker", lambda: speck.server and speck.server.workers() != first)
+            wait_for("its word", lambda: speck.status("/changes") == 507)
+            assert speck.status("/livez") == 200
+            refused = speck.call("POST", "/compositions", json=speck.variant(3))
+            assert refused.status_code == 507
+            assert "free space" in refused.json()["detail"]
+            disk.free(speck.pids())
+            wait_for("the service", lambda: speck.status("/readyz") == 200)
+            assert speck.settled()["id"] == change
+            flow.go_on()
+        speck.remove()
+
+
+def test_a_sync_that_fails_in_the_middle_of_a_change(fog: Fog, jars: Path, tmp_path: Path) -> None:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler; tests/unit/service/test_failing_disk.py is the other variant")
+    shim = tmp_path / "failing_sync.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", shim, SHIM], check=True)
+    sick = tmp_path / "sick"
+    speck = Killable(fog, tmp_path / "home", jars, "unsynced")
+    speck.env = {"LD_PRELOAD": str(shim), "SPECK_TEST_SICK": str(sick)}
+    with speck.running():
+        speck.register()
+        speck.apply(speck.variant(1))
+    before = speck.on_engines()
+    with speck.watched() as flow:
+        with speck.running() as server:
+            accepted = speck.call("POST", "/compositions", json=speck.variant(2))
+            change = accepted.json()["change"]
+            wait_for("the middle of the change", lambda: in_its_middle(speck, change))
+            sick.touch()
+            assert server.process.wait(60) == 1, "a supervisor is to see it"
+            assert "Input/output error; look after that disk" in server.log.whole()
+            with pytest.raises(requests.ConnectionError):
+                speck.call("GET", "/livez")
+        asked = speck.on_engines()
+        sick.unlink()
+        assert asked - before <= stored(speck.home), "something went out that is not stored"
+        with speck.running():
+            assert speck.settled()["id"] == change
+            flow.go_on()
+    with speck.running():
+        speck.remove()

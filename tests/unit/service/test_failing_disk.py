@@ -1,0 +1,113 @@
+"""The disk fails at each of the writes of a change, before or after it has taken the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import plyvel
+import pytest
+
+from speck.errors import StoreWriteError
+from speck.records import Records
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import DONE, composition, engine, reopened, wait_until
+from tests.service_helpers import job_body as body
+
+SITES = [site_body("edge-a"), site_body("cloud")]
+FIRST = composition(body("A"))
+SECOND = composition(body("A", "cloud", sink_topic="new"))
+
+
+class FailingDisk:
+    """Takes `left` writes more, then none; the last may arrive though it is refused."""
+
+    def __init__(self, service: Service, left: int, *, arrives: bool):
+        self.left = left
+        self._arrives = arrives
+        self._put: Callable[[Mapping[bytes, bytes | None]], None] = service.records.store._put
+        service.records.store._put = self.put  # type: ignore[method-assign]
+
+    @property
+    def failed(self) -> bool:
+        return self.left < 0
+
+    def put(self, rows: Mapping[bytes, bytes | None]) -> None:
+        self.left -= 1
+        if not self.failed or (self._arrives and self.left == -1):
+            self._put(rows)
+        if self.failed:
+            raise plyvel.IOError(b"IO error: 000003.log: Input/output error")
+
+
+def fails(folder: Path, left: int, *, arrives: bool) -> bool:
+    """An apply over a disk that takes so many writes; false when these were enough."""
+    with memory_service(folder, SITES) as service:
+        service.compositions.apply(FIRST, DONE)
+        before = known_to_engines()
+        disk = FailingDisk(service, left, arrives=arrives)
+        try:
+            answer = service.compositions.apply(SECOND, DONE)
+            assert answer.body.get("state") == ("done" if answer.status == 200 else None)
+        except StoreWriteError as error:
+            assert "Input/output error; look after that disk" in str(error)
+            assert disk.failed
+        wait_until(lambda: not service.changes.all_under_way())
+        for operation in ("check_ready", "apply"):
+            if disk.failed:
+                with pytest.raises(StoreWriteError):
+                    if operation == "apply":
+                        service.compositions.apply(FIRST, Request())
+                    else:
+                        service.check_ready()
+        service.close()
+        records = Records.at(service.config.store, service.clock)
+        asked = known_to_engines() - before
+        assert asked <= stored(records), "something went out that is not stored"
+        records.store.close()
+        again = reopened(service)
+        try:
+            wait_until(lambda: not again.changes.all_under_way())
+            answer = again.compositions.apply(SECOND, DONE)
+            assert answer.body["state"] == "done"
+            assert again.compositions.get("c")["deployed"]["revision"] == 2
+            assert again.jobs.get("A")["state"] == "running"
+            assert len(running()) == 1, "one incarnation"
+            assert running() <= stored(again.records)
+        finally:
+            again.close()
+        return disk.failed
+
+
+def known_to_engines() -> set[str]:
+    return {job_id for site in ("edge-a", "cloud") for job_id in engine(site).jobs}
+
+
+def running() -> set[str]:
+    return {
+        job_id
+        for site in ("edge-a", "cloud")
+        for job_id, job in engine(site).jobs.items()
+        if not job.state.terminal
+    }
+
+
+def stored(records: Records) -> set[str]:
+    """Engine ids of the incarnations that are written down, with those before them."""
+    found: set[str] = set()
+    for deployed in records.all_deployed().values():
+        before = deployed
+        while before is not None:
+            found.add(before.engine_job_id)
+            before = before.base
+    return found
+
+
+@pytest.mark.parametrize("arrives", [False, True], ids=["refused", "refused though written"])
+def test_a_disk_that_fails_at_any_write_of_a_change(tmp_path: Path, arrives: bool) -> None:
+    left = 0
+    while fails(tmp_path / str(left), left, arrives=arrives):
+        left += 1
+    assert left > 10, "a change takes more writes than that"
