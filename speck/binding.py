@@ -56,12 +56,15 @@ class SavepointProgress:
     """Where a savepoint (alone or with a stop) stands.
 
     `location` is set once it is complete; `failure` once it has failed. Both may be set:
-    the savepoint is good, but the job failed while stopping.
+    the savepoint is good, but the job failed while stopping. Until it is done `acknowledged`
+    of `total` subtasks have given their part, where the engine tells.
     """
 
     done: bool
     location: str | None = None
     failure: str | None = None
+    acknowledged: int | None = None
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ class Deployed:
     its state (None: cancelled, or stateless). `void`: it has left no state and never will,
     since the engine refused its id, or it was burnt, or ended before its first checkpoint.
 
+    `stopping`: a stop with a savepoint was asked for, once and for all.
+
     `former_sinks` are the client ids, oldest first, under which earlier incarnations told the
     last number that they sent over the same sink link: the id changes with the job's source,
     and what was sent under an old one may still wait for a slow reader.
@@ -55,6 +57,7 @@ class Deployed:
     base: Deployed | None = None
     accepted: bool = False
     void: bool = False
+    stopping: bool = False
     former_sinks: tuple[str, ...] = ()
     restored: str | None = None
     carried: Carried | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -92,14 +92,17 @@ class BrokerView:
     dropped: int | None = None
     readers: Mapping[str, bool] = field(default_factory=dict)
 
-    def lag(self, reader: str, sinks: list[str]) -> int | None:
+    def lag(
+        self, reader: str, sinks: list[str], owed: Iterable[tuple[str, int, int]] = ()
+    ) -> int | None:
         """Messages sent by `sinks` that `reader` has not taken; None when it is not known.
 
-        At most so many: see `untaken`.
+        At most so many: see `untaken`. `owed` are last numbers (producer, epoch, number) that
+        nobody tells any more.
         """
         if not sinks or any(sink not in self.sent for sink in sinks):
             return None
-        last: dict[tuple[str, int], int] = {}
+        last = {(producer, epoch): number for producer, epoch, number in owed}
         for told in (self.sent[sink] for sink in sinks):
             key = (told.producer, told.epoch)
             last[key] = max(told.number, last.get(key, 0))

@@ -250,13 +250,18 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop a removed job from the inventory once nothing of it is left."""
+    """Drop a removed job from the inventory once nothing of it is left.
+
+    `readers` are the client ids of those that stay on the link that it wrote to: what they have
+    not taken yet is noted with their sessions before the numbers of `sinks` are dropped.
+    """
 
     kind: ClassVar[str] = "forget"
     site: str
     job_name: str
     sink_site: str
     sinks: tuple[str, ...]
+    readers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"forget {self.job_name}"
@@ -265,12 +270,13 @@ class Forget:
 @dataclass(frozen=True, slots=True)
 class Clear:
     """Drop what a job's sinks said of a link that it has left: nobody drains it any more, and it
-    must not pass for the sink's word on its new link."""
+    must not pass for the sink's word on its new link. `readers`: see `Forget`."""
 
     kind: ClassVar[str] = "clear"
     site: str
     job_name: str
     sinks: tuple[str, ...]
+    readers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"clear {self.job_name}'s numbers at {self.site}"

@@ -24,7 +24,7 @@ from speck.service import Service
 FAST = Bounds(
     poll_s=0.001, poll_most_s=0.01, retry_first_s=0.001, retry_most_s=0.01, retry_for_s=0.05
 )
-HASTY = Patience(start_s=5, stop_s=5, drain_idle_s=2, drain_poll_s=0.001)
+HASTY = Patience(start_s=5, stop_s=5, drain_idle_s=2, drain_poll_s=0.001, stop_poll_s=0.001)
 
 
 class MemoryKeeper:
@@ -115,11 +115,12 @@ def memory_service(
     slots: int = 16,
     bounds: Bounds = FAST,
     keeper: StateKeeper | None = None,
+    apart: bool = True,
     clock: Clock | None = None,
 ) -> Iterator[Service]:
     """A service with its own new world, the given sites and one jar, `test-1.jar`.
 
-    With a `keeper` each site has a storage of its own.
+    With a `keeper` each site has a storage of its own, unless they are not `apart`.
     """
     World.reset(slots=slots)
     make_jar(folder / "jars")
@@ -128,7 +129,7 @@ def memory_service(
     try:
         for body in sites:
             if keeper is not None:
-                _engine(body["name"]).storage = f"memory:/{body['name']}"
+                _engine(body["name"]).storage = f"memory:/{body['name'] if apart else 'all'}"
                 body = {**body, "labels": {}}
             site: Site = site_from_data(body)
             service.sites.add(site)

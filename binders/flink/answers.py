@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from binders.flink.failures import reason_of
@@ -104,6 +105,24 @@ def savepoint_progress(answer: Json) -> SavepointProgress:
     made = _SAVEPOINT_MADE.search(trace) if _MADE_BUT_FAILED in trace else None
     location = made[1] if made else None
     return SavepointProgress(done=True, location=location, failure=reason_of(trace))
+
+
+def with_subtasks(progress: SavepointProgress, answer: Json) -> SavepointProgress:
+    """With how many subtasks have given their part of the savepoint under way, from
+    `/jobs/:id/checkpoints`; as it is when none is listed (yet)."""
+    under_way = [
+        each
+        for each in answer.get("history") or []
+        if each["status"] == "IN_PROGRESS" and each["is_savepoint"]
+    ]
+    if not under_way:
+        return progress
+    newest = max(under_way, key=lambda each: int(each["id"]))
+    return replace(
+        progress,
+        acknowledged=int(newest["num_acknowledged_subtasks"]),
+        total=int(newest["num_subtasks"]),
+    )
 
 
 def newest_state(answer: Json) -> CheckpointInfo | None:

@@ -152,7 +152,11 @@ class FlinkEngine:
         results live `rest.async.store-duration` long, and not past the JobManager."""
         with self._translated(f"look at savepoint {trigger_id} of job {engine_job_id}"):
             path = f"/jobs/{engine_job_id}/savepoints/{trigger_id}"
-            return answers.savepoint_progress(self._rest.get(path))
+            progress = answers.savepoint_progress(self._rest.get(path))
+            if progress.done:
+                return progress
+            checkpoints = self._unless_unknown(f"/jobs/{engine_job_id}/checkpoints")
+            return answers.with_subtasks(progress, checkpoints) if checkpoints else progress
 
     def cancel(self, engine_job_id: str) -> None:
         """Cancel at once; harmless when the job has ended or is not known."""

@@ -190,7 +190,8 @@ class Incarnation:
 class SlotPool(Faults):
     """An engine. Engines with the same `storage` read each other's checkpoints; a savepoint
     with a target directory can be read by all. While `hold_starts` jobs stay STARTING, while
-    `hold_savepoints` savepoints stay under way, until `let_go()`."""
+    `hold_savepoints` savepoints stay under way, until `let_go()`; the next `failing_savepoints`
+    fail."""
 
     world: World
     total: int
@@ -199,6 +200,7 @@ class SlotPool(Faults):
     interval_s: float = 1.0
     hold_starts: bool = False
     hold_savepoints: bool = False
+    failing_savepoints: int = 0
     findings: list[Finding] = field(default_factory=list)
     jars: set[str] = field(default_factory=set)
     jobs: dict[str, Incarnation] = field(default_factory=dict)
@@ -228,7 +230,8 @@ class SlotPool(Faults):
 
     def save(self, job: Incarnation, trigger_id: str, path: str) -> None:
         """Complete a savepoint, and the stop it belongs to; both fail unless all tasks run."""
-        if job.state is not RunState.RUNNING:
+        if self.failing_savepoints or job.state is not RunState.RUNNING:
+            self.failing_savepoints = max(0, self.failing_savepoints - 1)
             failure = f"not all tasks run: the job is {job.state}"
             job.savepoints[trigger_id] = SavepointProgress(True, failure=failure)
         else:

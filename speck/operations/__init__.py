@@ -18,6 +18,7 @@ from speck.operations.context import Context
 from speck.operations.draining import Draining
 from speck.operations.outcome import Done, Outcome, Patience, Waiting
 from speck.operations.returning import come_back
+from speck.operations.stopping import Stopping
 from speck.plan import (
     Cancel,
     Carry,
@@ -67,7 +68,7 @@ class Operations:
             case Drain():
                 return Draining(operation, context).look()
             case Stop():
-                return ending.stop(context, operation)
+                return Stopping(context, operation).begin()
             case Cancel():
                 return ending.cancel(context, operation)
             case Settle():

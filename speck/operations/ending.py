@@ -1,60 +1,21 @@
-"""How an incarnation ends: with a savepoint, at once, or before it has arrived."""
+"""How an incarnation ends at once, or before it has arrived."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from speck.errors import DuplicateJobError, PermanentError
+from speck.errors import DuplicateJobError
 from speck.observed import EngineJob
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome, Waiting
-from speck.plan import Cancel, Settle, Stop
+from speck.plan import Cancel, Settle
 from speck.records import Batch
 
 
-def stop(context: Context, operation: Stop) -> Outcome:
-    trigger = hashlib.sha256(f"stop|{operation.engine_job_id}".encode()).hexdigest()[:32]
-    folder = context.keeper.folder(operation.site)
-    target = (
-        f"{folder.rstrip('/')}/savepoints/{operation.job_name}/{operation.engine_job_id}"
-        if folder
-        else None
-    )
-    engine = context.connections.engine(operation.site)
-    engine.stop(operation.engine_job_id, target, trigger)
-    asked = [context.clock.monotonic()]
-
-    def ready(jobs: Mapping[str, EngineJob]) -> bool:
-        job = jobs.get(operation.engine_job_id)
-        if job is None or job.state.terminal:
-            return True
-        return context.clock.monotonic() - asked[0] > _ASK_AGAIN_S
-
-    def finish() -> Outcome:
-        asked[0] = context.clock.monotonic()
-        progress = engine.savepoint_progress(operation.engine_job_id, trigger)
-        if not progress.done:
-            return waiting
-        if progress.location is None:
-            raise PermanentError(
-                f"cannot stop {operation.job_name} with a savepoint: {progress.failure}"
-            )
-        return Done(ended(context, operation.job_name, progress.location))
-
-    waiting = Waiting(
-        operation.site,
-        ready,
-        finish,
-        context.patience.stop_s,
-        lambda: f"cannot stop {operation.job_name}: its savepoint did not finish in time",
-    )
-    return waiting
-
-
 def cancel(context: Context, operation: Cancel | Settle) -> Outcome:
+    """End it at once; nobody asks for its state."""
     engine = context.connections.engine(operation.site)
     engine.cancel(operation.engine_job_id)
 
@@ -72,6 +33,7 @@ def cancel(context: Context, operation: Cancel | Settle) -> Outcome:
 
 
 def settle(context: Context, operation: Settle) -> Outcome:
+    """See to it that what may still arrive never runs."""
     deployed = context.deployed(operation.job_name)
     assert deployed is not None
     engine = context.connections.engine(operation.site)
@@ -84,12 +46,10 @@ def settle(context: Context, operation: Settle) -> Outcome:
 
 
 def ended(context: Context, job_name: str, savepoint: str | None) -> Batch:
+    """What to store of an incarnation that speck has ended."""
     deployed = context.deployed(job_name)
     assert deployed is not None
     ended = replace(deployed, ended=True, savepoint=savepoint)
     if savepoint is not None:
         ended = replace(ended, confirmed=True, base=None)
     return context.records.put_deployed(context.scope, ended)
-
-
-_ASK_AGAIN_S = 1.0

@@ -33,13 +33,39 @@ def release(context: Context, operation: Release) -> Outcome:
 
 
 def forget(context: Context, operation: Forget) -> Outcome:
+    note_owed(context, operation.sink_site, operation.sinks, operation.readers)
     forget_sinks(context, operation.sink_site, operation.sinks)
     return Done(context.records.drop_deployed(context.scope, operation.job_name))
 
 
 def clear(context: Context, operation: Clear) -> Outcome:
+    note_owed(context, operation.site, operation.sinks, operation.readers)
     forget_sinks(context, operation.site, operation.sinks)
     return Done()
+
+
+def note_owed(
+    context: Context, site: str, sinks: tuple[str, ...], readers: tuple[str, ...]
+) -> None:
+    """Note with the sessions of `readers` what `sinks` have told and they have not taken: when
+    one leaves the link later it is drained by that, since nobody tells it any more."""
+    if not readers:
+        return
+    view = context.connections.broker(site).view()
+    told = [view.sent[sink] for sink in sinks if sink in view.sent]
+    for client_id in readers:
+        session = context.records.session(context.scope, client_id, site)
+        if session is None or not told:
+            continue
+        owed = {(producer, epoch): number for producer, epoch, number in session.owed}
+        for sent in told:
+            key = (sent.producer, sent.epoch)
+            owed[key] = max(sent.number, owed.get(key, 0))
+        left = owed if view.untaken(client_id, owed) else {}
+        noted = tuple((*key, number) for key, number in sorted(left.items()))
+        if noted != session.owed:
+            noting = context.records.put_session(context.scope, replace(session, owed=noted))
+            context.records.write(noting)
 
 
 def forget_sinks(context: Context, site: str, sinks: tuple[str, ...]) -> None:

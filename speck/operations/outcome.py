@@ -45,7 +45,11 @@ class Patience:
     """Time limits in seconds; see docs/architecture.md for why each is what it is."""
 
     start_s: float = 180.0
+    connect_s: float = 8.0
     stop_s: float = 1800.0
+    stop_idle_s: float = 30.0
+    stop_sink_idle_s: float = 10.0
+    stop_poll_s: float = 1.0
     drain_idle_s: float = 60.0
     drain_poll_s: float = 0.2
     carry_idle_s: float = 60.0

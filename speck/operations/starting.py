@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -82,6 +82,7 @@ def _until_it_runs(context: Context, operation: Start, deployed: Deployed) -> Ou
     job_id, name = operation.engine_job_id, operation.job_name
     engine = context.connections.engine(operation.site)
     seen: list[RunState] = []
+    began = context.clock.monotonic()
 
     def settled(jobs: Mapping[str, EngineJob]) -> bool:
         job = jobs.get(job_id)
@@ -94,15 +95,38 @@ def _until_it_runs(context: Context, operation: Start, deployed: Deployed) -> Ou
         if seen[-1].terminal:
             note_if_void(context, deployed)
             raise PermanentError(f"cannot start {name}: {_cause(context, operation, seen[-1])}")
+        took = context.clock.monotonic() - began
+        if took > context.patience.connect_s and not _is_connected(context, operation):
+            return replace(waiting, ready=later(), limit_s=context.patience.start_s - took)
         return _confirmed(context, deployed)
 
-    return Waiting(
+    def later() -> Callable[[Mapping[str, EngineJob]], bool]:
+        asked = context.clock.monotonic()
+        return lambda jobs: (
+            context.clock.monotonic() - asked > context.patience.stop_poll_s and settled(jobs)
+        )
+
+    waiting = Waiting(
         operation.site,
         settled,
         finish,
         context.patience.start_s,
         lambda: f"cannot start {name}: {_cause(context, operation, engine.status(job_id))}",
     )
+    return waiting
+
+
+def _is_connected(context: Context, operation: Start) -> bool:
+    """Whether the source takes input, as far as the engine's figures tell. Tasks of our
+    connector run once they are subscribed, or after ten seconds without. A broker that does not
+    answer is no fault of the incarnation."""
+    try:
+        context.connections.broker(operation.job.source_site).reach()
+        engine = context.connections.engine(operation.site)
+        figures = engine.metrics(operation.engine_job_id).items()
+    except SpeckError:
+        return True
+    return all(value != 0 for name, value in figures if name.rpartition(".")[2] == "connected")
 
 
 def _confirmed(context: Context, deployed: Deployed) -> Done:

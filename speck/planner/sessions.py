@@ -106,7 +106,7 @@ def abandoned(draft: Draft, session: Session) -> int | None:
     for deployed in draft.producers.get(session.link, ()):
         former = [sink for sink in deployed.former_sinks if sink in view.sent]
         sinks += [sink_of(draft, deployed), *former]  # a former one may have sent nothing
-    return view.lag(session.client_id, sinks)
+    return view.lag(session.client_id, sinks, session.owed)
 
 
 def _release_reason(abandons: int | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from speck.inventory import Deployed
-from speck.model import Job, sink_client_id
+from speck.model import Job, Link, sink_client_id
 from speck.plan import Clear, Forget
 from speck.planner.draft import Decision, Draft, ids
 
@@ -35,7 +35,8 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
         *releases.get(decision.job_name, []),
         *(step for sink in sinks for step in draft.drains_of[sink]),
     )
-    operation = Forget(old.job.site, decision.job_name, old.job.sink_site, sinks)
+    readers = readers_that_stay(draft, old.job.sink)
+    operation = Forget(old.job.site, decision.job_name, old.job.sink_site, sinks, readers)
     decision.forget_id = draft.add(operation, after, "removed")
 
 
@@ -57,10 +58,25 @@ def clear(draft: Draft, decision: Decision) -> None:
     if not gone:
         return
     after = [*ids([decision.stop_id]), *(s for sink in gone for s in draft.drains_of[sink])]
-    operation = Clear(old.job.sink_site, decision.job_name, gone)
+    readers = readers_that_stay(draft, old.job.sink)
+    operation = Clear(old.job.sink_site, decision.job_name, gone, readers)
     step = draft.add(operation, after, "its links changed")
     if own in gone and old.job.sink.broker == new.sink.broker:
         decision.clear_id = step
+
+
+def readers_that_stay(draft: Draft, link: Link) -> tuple[str, ...]:
+    """Jobs' sessions on a link that are there and go on being wanted, by client id."""
+    wanted = {(session.client_id, session.link) for session in draft.sessions}
+    return tuple(
+        sorted(
+            session.client_id
+            for session in draft.inventory.sessions
+            if session.link == link
+            and session.job_name is not None
+            and (session.client_id, link) in wanted
+        )
+    )
 
 
 _FORMER_SINKS = 8

@@ -10,7 +10,7 @@ from speck.model import DesiredState, Link, source_client_id
 from speck.plan import Cancel, Drain, Settle, Stop
 from speck.planner.decisions import may_arrive
 from speck.planner.draft import Decision, Draft, ids
-from speck.planner.sinks import sinks_of
+from speck.planner.sinks import readers_that_stay, sinks_of
 from speck.planner.starts import try_main
 
 
@@ -124,7 +124,9 @@ def drain(draft: Draft, decision: Decision, old: Deployed) -> int | None:
 
 
 def nothing_depends_on(draft: Draft, decision: Decision) -> bool:
-    """A removed job may be cancelled, unless a reader is drained after it: only a stop
-    flushes the sink and says what its last number was."""
+    """A removed job may be cancelled, unless a reader is drained after it, now or later: only a
+    stop flushes its sink and says what its last number was."""
     assert decision.old is not None
-    return decision.new is None and decision.old.job.sink not in draft.drained
+    sink = decision.old.job.sink
+    stay = draft.drain and readers_that_stay(draft, sink)
+    return decision.new is None and sink not in draft.drained and not stay

@@ -87,11 +87,9 @@ class Service:
             raise
 
     def _mend(self, scope: str, leave: frozenset[str]) -> Running | None:
-        mend = getattr(self.jobs if scope.startswith("~") else self.compositions, "mend", None)
-        if mend is None:
-            return None
-        running: Running | None = mend(scope[1:]) if scope.startswith("~") else mend(scope, leave)
-        return running
+        if scope.startswith("~"):
+            return self.jobs.mend(scope[1:])
+        return self.compositions.mend(scope, leave)
 
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError

@@ -7,14 +7,14 @@ scope can start: connecting under an id that is in use throws its holder out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from speck.connections import Connections
 from speck.errors import SpeckError
 from speck.inventory import Deployed, Session
 from speck.links import QUEUE_LIMIT, LinkMemory, News, ReaderOf, judge
-from speck.model import sink_client_id
+from speck.model import Link, sink_client_id
 from speck.observed import BrokerView
 from speck.records import Batch, Records
 from speck.service.changes import Changes
@@ -83,12 +83,7 @@ class Sessions:
 
     def _readers(self) -> dict[str, list[ReaderOf]]:
         """All readers with a session, by the site of their broker."""
-        installation = self._records.installation
-        sinks: dict[object, list[str]] = {}
-        for deployed in self._records.all_deployed().values():
-            job = deployed.job
-            own = sink_client_id(installation, job.job_name, job.source)
-            sinks.setdefault(job.sink, []).extend((own, *deployed.former_sinks))
+        sinks = sinks_of(self._records.all_deployed().values(), self._records.installation)
         found: dict[str, list[ReaderOf]] = {}
         for scope, held in self._records.all_sessions():
             feeding = tuple(sinks.get(held.link, ()))
@@ -192,6 +187,15 @@ class Sessions:
                 composition=_composition(scope),
             )
         )
+
+
+def sinks_of(deployed: Iterable[Deployed], installation: str) -> dict[Link, list[str]]:
+    """Link -> client ids of the sinks that fed it, former ones too."""
+    found: dict[Link, list[str]] = {}
+    for each in deployed:
+        own = sink_client_id(installation, each.job.job_name, each.job.source)
+        found.setdefault(each.job.sink, []).extend((own, *each.former_sinks))
+    return found
 
 
 def _may_run(deployed: Deployed | None) -> bool:

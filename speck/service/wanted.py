@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from speck.change import Cause
 from speck.model import DesiredState, Drift, JsonObject
 from speck.records import Records
 
@@ -26,6 +27,12 @@ class Wanted:
     def policy(self, scope: str, job_name: str) -> Policy | None:
         """None: the job is to stand still, or to go."""
         return self.jobs(scope).get(job_name)
+
+    def repaired(self, scope: str) -> bool:
+        """Whether the newest change of a scope was a repair."""
+        head = self._records.store.get(f"job/{scope[1:]}" if scope[0] == "~" else f"head/{scope}")
+        change = self._records.store.get(f"change/{head['last_change']}") if head else None
+        return change is not None and change.get("cause") == Cause.REPAIR
 
     def jobs(self, scope: str) -> Mapping[str, Policy | None]:
         """Every job of a scope's newest revision; None for one that is to stand still."""

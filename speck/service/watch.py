@@ -17,7 +17,7 @@ from speck.clock import Clock
 from speck.connections import Connections
 from speck.errors import SpeckError
 from speck.inventory import Deployed
-from speck.model import sink_client_id, source_client_id
+from speck.model import Job, source_client_id
 from speck.observed import BrokerView, EngineView
 from speck.reconciler import (
     Decision,
@@ -33,7 +33,7 @@ from speck.reconciler import (
 from speck.records import Batch, Records
 from speck.service.changes import Changes, Running
 from speck.service.looks import Look, Looks
-from speck.service.sessions import Sessions
+from speck.service.sessions import Sessions, sinks_of
 from speck.service.views import Told, Views
 from speck.service.wanted import Wanted
 
@@ -156,7 +156,7 @@ class Watch:
         found = []
         for (scope, name), deployed in sorted(self._records.all_deployed().items()):
             policy = self._wanted.policy(scope, name)
-            if policy is None or not _ought_to_run(deployed):
+            if policy is None or not self._ought_to_run(scope, deployed):
                 continue
             settled = self._settled.get((scope, name))
             look = engines.get(deployed.job.site)
@@ -177,6 +177,15 @@ class Watch:
                 )
             )
         return found
+
+    def _ought_to_run(self, scope: str, deployed: Deployed) -> bool:
+        """Whether it ran, and speck itself did not end it; or a repair meant it to run again.
+
+        An incarnation that a person's change could not bring up is theirs to apply again.
+        """
+        if deployed.ended or deployed.confirmed:
+            return not deployed.ended
+        return deployed.base is not None and self._wanted.repaired(scope)
 
     def _busy(self, scope: str) -> bool:
         mending = self._mending.get(scope)
@@ -203,6 +212,7 @@ class Watch:
         self._asked = {site: {j.engine_job_id for j in some} for site, some in asked.items()}
         checkpoints = self._new("checkpoints", self._checkpoints.at(asked))
         deployed = self._records.all_deployed()
+        sinks = sinks_of(deployed.values(), self._records.installation)
         views = {site: look.found for site, look in numbers.items() if look.found is not None}
         found = {}
         for site, some in asked.items():
@@ -210,7 +220,9 @@ class Watch:
             for job in some:
                 told = (look.found or {}).get(job.engine_job_id) if look else None
                 if told is not None and job.key in deployed:
-                    found[job.key] = self._progress_of(deployed, job.key, told, views)
+                    known = deployed[job.key].job
+                    feeding = sinks.get(known.source, [])
+                    found[job.key] = self._progress_of(known, told, feeding, views)
         return found
 
     def _numbers(self) -> dict[str, Look[BrokerView]]:
@@ -218,22 +230,12 @@ class Watch:
         return self._new("numbers", self._brokers.at(self._records.sites()))
 
     def _progress_of(
-        self,
-        deployed: Mapping[Key, Deployed],
-        key: Key,
-        told: Checkpointing,
-        numbers: Mapping[str, BrokerView],
+        self, job: Job, told: Checkpointing, sinks: list[str], views: Mapping[str, BrokerView]
     ) -> Progress:
-        job, installation = deployed[key].job, self._records.installation
-        view = numbers.get(job.source_site)
+        view = views.get(job.source_site)
         if view is None:
             return Progress(told.interval_s, told.completed_id)
-        reader = source_client_id(installation, job.job_name, job.source)
-        sinks = [
-            sink_client_id(installation, other.job.job_name, other.job.source)
-            for other in deployed.values()
-            if other.job.sink == job.source
-        ]
+        reader = source_client_id(self._records.installation, job.job_name, job.source)
         sinks = [sink for sink in sinks if sink in view.sent]
         taken = view.taken.get(reader)
         return Progress(
@@ -299,7 +301,9 @@ class Watch:
                 continue
             if new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
                 self._note_cause(job)
-            message = self._news(job, new)
+            now_mended = job.job_name in made.mend.get(job.scope, ())
+            left = None if now_mended else new.not_before - self._clock.monotonic()
+            message = self._news(job, new, left)
             if message is not None:
                 kind = "drift" if new.health is Health.ENDED else "job"
                 batches.append(self._event(kind, message, job))
@@ -309,8 +313,9 @@ class Watch:
         if batches:
             self._records.write(*batches)
 
-    def _news(self, job: Watched, new: JobMemory) -> str | None:
-        """What to tell of a job's health that is another than before."""
+    def _news(self, job: Watched, new: JobMemory, left_s: float | None) -> str | None:
+        """What to tell of a job's health that is another than before; it is left alone for
+        `left_s`, None: it is being mended."""
         name, cause = job.job_name, self._causes.get(job.key)
         because = f": {cause}" if cause else ""
         if new.health is Health.RUNNING:
@@ -335,9 +340,12 @@ class Watch:
                 return None
         if not job.mend:
             return f"{message}; it is left so, since its composition says drift: report"
-        wait = new.not_before - new.since
-        if new.mends > 1 and wait > 1:
-            message += f"; mending number {new.mends} waits for {wait:.0f} s"
+        if left_s is None:
+            return f"{message}; it is started again"
+        if left_s > 0:
+            return (
+                f"{message}; mended {new.mends} times by now, it is left alone for {left_s:.0f} s"
+            )
         return message
 
     def _note_cause(self, job: Watched) -> None:
@@ -405,8 +413,3 @@ _AMISS = (
     Health.FAILED,
     Health.LOST,
 )
-
-
-def _ought_to_run(deployed: Deployed) -> bool:
-    """Whether it ran, or was to take the place of one that did; speck itself did not end it."""
-    return not deployed.ended and (deployed.confirmed or deployed.base is not None)

@@ -6,6 +6,8 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,12 @@ def runs_again(speck: Speck, name: str, before: JsonObject) -> JsonObject:
     found = wait_for(f"{name} to run again", look, PATIENCE_S)
     assert found is not None
     return found
+
+
+def told_twice(speck: Speck, name: str) -> list[str]:
+    """What was told of a job that broke and runs again; empty before."""
+    told = events(speck, kind="job", job_name=name)
+    return told if len(told) >= 2 else []
 
 
 def end_at_engine(speck: Speck, name: str) -> None:
@@ -89,7 +97,7 @@ def test_an_engine_that_was_killed_gets_its_jobs_back(speck: Speck) -> None:
 
     assert len(speck.running()) == 3
     for name in names:
-        lost, again = events(speck, kind="job", job_name=name)
+        lost, again = wait_for("both events", partial(told_twice, speck, name))
         assert lost == f"{name} is lost: the engine of edge-a answers and does not know it"
         assert again.startswith(f"{name} runs again at edge-a after ")
 
@@ -109,7 +117,9 @@ def test_a_job_that_is_cancelled_behind_specks_back_is_mended(speck: Speck) -> N
         count = flow.end()
     await_all(count, out)
 
-    assert events(speck, kind="drift") == ["drift-1 was ended at edge-a though nobody asked"]
+    assert events(speck, kind="drift") == [
+        "drift-1 was ended at edge-a though nobody asked; it is started again"
+    ]
     changes = speck.call("GET", "/changes", params={"composition": "drift"})["changes"]
     assert [it["cause"] for it in changes] == ["repair", "apply"]
 
@@ -159,11 +169,11 @@ def test_a_job_that_ends_again_and_again_is_mended_less_and_less_often(
         return [it for it in changes if it["cause"] == "repair"]
 
     wait_for("five repairs", lambda: len(repairs()) >= 5, PATIENCE_S)
+    newest, before = (datetime.fromisoformat(it["started"]) for it in repairs()[:2])
+    assert newest - before > timedelta(seconds=7)  # a wait of 8 s, less what planning took
     told = events(speck, kind="drift", job_name="brief-1")
-    assert told[0] == "brief-1 was ended at edge-c though nobody asked"
-    waits = [int(it.split(" waits for ")[1].split()[0]) for it in told if " waits for " in it]
-    assert waits == sorted(waits)
-    assert waits[-1] >= 4
+    assert told[0] == "brief-1 was ended at edge-c though nobody asked; it is started again"
+    assert "mended 4 times by now, it is left alone for" in told[-1]
 
 
 def test_a_job_whose_operator_fails_is_told_with_its_exception(speck: Speck, trial: None) -> None:

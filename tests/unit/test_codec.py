@@ -69,6 +69,7 @@ def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
         base=base,
         accepted=True,
         void=True,
+        stopping=True,
         former_sinks=("x-out", "y-out"),
         restored="file:/there/s",
         carried=Carried("file:/s", "b", "file:/there/s"),

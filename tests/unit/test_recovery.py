@@ -134,6 +134,29 @@ def test_a_producer_that_stopped_before_is_drained_too(service: Service) -> None
     assert not any(broker("edge-a").abandoned.values())
 
 
+@pytest.mark.parametrize("how", ["moved", "removed"])
+def test_what_a_producer_leaves_behind_is_drained_when_its_reader_goes_later(
+    service: Service, how: str
+) -> None:
+    out = {"outputs": [{"site": "edge-a", "topic": "y", "client_id": "out"}]}
+    left = [{**P, "sink_topic": "x2"}] if how == "moved" else []
+    apply(service, P, Q, **out)
+    world = World.current()
+    world.auto_pump = False
+    world.feed("tcp://edge-a.test:1883", "in", [b"1", b"2", b"3"], "sensor")
+    (producer,) = [i for i in engine("edge-a").running() if i.submission.job_name == "P"]
+    producer.work()
+    apply(service, *left, Q, **out)
+    assert not broker("edge-a").take("out")
+    world.auto_pump = True
+    wanted = composition(job("Z"), **out)
+    body = service.compositions.apply(wanted, Request(wait_s=20, force=True)).body
+    assert "drain edge-a/x for Q: left from before" in body["plan"]["text"]
+    assert body["state"] == "done"
+    assert broker("edge-a").take("out") == [b"1", b"2", b"3"]
+    assert not any(broker("edge-a").abandoned.values())
+
+
 # -- starts whose answer was lost ---------------------------------------------------------
 
 

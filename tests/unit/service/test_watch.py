@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -102,7 +102,7 @@ def test_a_job_that_failed_is_mended_and_the_others_are_left(watched: Watched) -
     watched.look()
 
     assert watched.mends == [("c", frozenset({"B"}))]
-    assert watched.events("job") == ["A has failed at edge-a: no such sensor"]
+    assert watched.events("job") == ["A has failed at edge-a: no such sensor; it is started again"]
     assert watched.job("A")["state"] == "failed"
     assert watched.job("A")["error"] == "no such sensor"
 
@@ -114,7 +114,9 @@ def test_a_job_that_is_cancelled_behind_specks_back_is_drift(watched: Watched) -
     watched.look()
 
     assert watched.mends == [("c", frozenset())]
-    assert watched.events("drift") == ["A was ended at edge-a though nobody asked"]
+    assert watched.events("drift") == [
+        "A was ended at edge-a though nobody asked; it is started again"
+    ]
 
 
 def test_with_drift_report_it_is_only_told(watched: Watched) -> None:
@@ -244,3 +246,28 @@ def test_a_job_under_change_is_left_to_its_change(watched: Watched) -> None:
     for _ in range(3):
         watched.look()
     assert watched.mends == []
+
+
+def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_again(
+    watched: Watched,
+) -> None:
+    deploy(watched, job_body("A"))
+    records = watched.service.records
+    old = records.deployed("c", "A")
+    assert old is not None
+    new = replace(old, attempt=2, engine_job_id="2" * 32, confirmed=False, base=old)
+    records.write(records.put_deployed("c", new))
+    for _ in range(3):
+        watched.look()
+    assert watched.mends == []
+
+    head = records.store.get("head/c")
+    assert head is not None
+    key = f"change/{head['last_change']}"
+    change = records.store.get(key)
+    assert change is not None
+    records.write({key: {**change, "cause": "repair"}})
+    for _ in range(2):
+        watched.look()
+
+    assert watched.mends == [("c", frozenset())]

@@ -1,0 +1,267 @@
+"""Any sequence of changes to a chain, with faults at random: nothing is lost or runs twice.
+
+The memory world sends what it publishes at once, so that repeats come of a cancellation alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from binders.memory import World
+from binders.memory.queues import Queues
+from binders.memory.slots import SlotPool
+from speck.errors import EngineRefusedError, UnreachableError
+from speck.model import JsonObject
+from speck.schema import composition_from_data
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.memory_fog import MemoryKeeper, memory_service, site_body
+from tests.service_helpers import wait_until
+
+SITES = ("edge-a", "edge-b", "cloud")
+ORDER = "ABC"
+DONE = Request(wait_s=20, force=True)
+SOON = Request(wait_s=0, force=True)
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> JsonObject:
+    """The first one to three of the same jobs, from `in` at edge-a to `out` at cloud."""
+    names = ORDER[: draw(st.integers(1, len(ORDER)))]
+    ends = [("edge-a", "in")]
+    for index in range(len(names) - 1):
+        ends.append((draw(st.sampled_from(SITES)), draw(st.sampled_from("XY")) + str(index)))
+    ends.append(("cloud", "out"))
+    jobs = [
+        {
+            "job_name": name,
+            "site": draw(st.sampled_from(SITES)),
+            "source_site": source[0],
+            "source_topic": source[1],
+            "sink_site": sink[0],
+            "sink_topic": sink[1],
+            "entry_class": "package.ExampleJob",
+            "job_path": "test-1.jar",
+            "args": draw(st.sampled_from([[], ["--x"]])),
+            "state": draw(st.sampled_from(["running"] * 3 + ["stopped"]))
+            if name == "A"
+            else "running",
+        }
+        for name, source, sink in zip(names, ends[:-1], ends[1:], strict=True)
+    ]
+    outputs = [{"site": "cloud", "topic": "out", "client_id": "checker"}]
+    return {
+        "name": "c",
+        "jobs": jobs,
+        "outputs": outputs,
+        "inputs": [{"site": "edge-a", "topic": "in"}],
+    }
+
+
+KINDS = (
+    "refused start",
+    "start without answer",
+    "start that never arrived",
+    "stop without answer",
+    "stop that never arrived",
+    "failing savepoint",
+    "silent engine",
+    "silent broker",
+    "cancel",
+    "restarted engine",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    kind: str
+    site: str
+    after: int
+
+
+faults = st.builds(Fault, st.sampled_from(KINDS), st.sampled_from(SITES), st.integers(1, 40))
+steps = st.lists(st.tuples(chains(), st.lists(faults, max_size=2)), min_size=2, max_size=5)
+
+
+def engine(site: str) -> SlotPool:
+    return World.current().engine(f"http://{site}.test:8081")
+
+
+def broker(site: str) -> Queues:
+    return World.current().broker(f"tcp://{site}.test:1883")
+
+
+@dataclass
+class Witness:
+    """Sees every call to an engine: feeds the chain, counts what runs, and lets faults happen."""
+
+    service: Service
+    sent: int = 0
+    calls: int = 0
+    twice: list[str] = field(default_factory=list)
+    cancel_at: int | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        for site in SITES:
+            engine(site).before = self
+
+    def send(self, count: int) -> None:
+        with self._lock:
+            payloads = [str(self.sent + n).encode() for n in range(count)]
+            World.current().feed("tcp://edge-a.test:1883", "in", payloads, "sensor")
+            self.sent += count
+
+    def __call__(self, kind: str, subject: str) -> None:
+        self.calls += 1
+        with World.current().lock:
+            live = Counter(
+                job.submission.job_name
+                for site in SITES
+                for job in engine(site).jobs.values()
+                if not job.state.terminal
+            )
+        self.twice += [name for name, count in live.items() if count > 1]
+        if kind in ("stop", "submit", "cancel", "savepoint_progress"):
+            self.send(1)
+        if self.cancel_at is not None and self.calls >= self.cancel_at:
+            self.cancel_at = None
+            for running in self.service.changes.all_under_way():
+                if running.execution is not None:
+                    running.execution.cancel()
+
+    def let(self, fault: Fault) -> None:
+        """Let a fault happen to the next change."""
+        at, gone = engine(fault.site), UnreachableError(f"cannot reach {fault.site}: a test")
+        match fault.kind:
+            case "refused start":
+                at.refuse("submit", 1, EngineRefusedError("cannot start: refused by a test"))
+            case "start without answer":
+                at.refuse("submit", 1, gone, after=True)
+            case "start that never arrived":
+                at.refuse("submit", 1, gone)
+            case "stop without answer":
+                at.refuse("stop", 1, gone, after=True)
+            case "stop that never arrived":
+                at.refuse("stop", 1, gone)
+            case "failing savepoint":
+                at.failing_savepoints = 1
+            case "silent engine":
+                at.unreachable = True
+            case "silent broker":
+                broker(fault.site).unreachable = True
+            case "cancel":
+                self.cancel_at = self.calls + fault.after
+            case "restarted engine":
+                at.forget_jobs()
+
+    def mend(self) -> None:
+        """Let all faults be over."""
+        self.cancel_at = None
+        for site in SITES:
+            engine(site).unreachable = broker(site).unreachable = False
+            engine(site).failing_savepoints = 0
+            engine(site)._refusals.clear()
+
+
+def ask(service: Service, wanted: JsonObject, witness: Witness) -> str:
+    """Apply; once nothing moves any more let all faults be over, and see how it ends."""
+    body = service.compositions.apply(composition_from_data(wanted), SOON).body
+    change = body["change"]
+    if change is None:
+        return "done"
+    wait_until(lambda: service.changes.get(change)["state"] != "running")
+    witness.mend()
+    wait_until(lambda: not service.changes.all_under_way())
+    return str(service.changes.get(change)["state"])
+
+
+SEVERAL = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@SEVERAL
+@given(steps, st.booleans())
+def test_nothing_is_lost_and_nothing_runs_twice_whatever_fails(
+    sequence: list[tuple[JsonObject, list[Fault]]], apart: bool
+) -> None:
+    with opened(apart) as (service, witness):
+        for wanted, happening in sequence:
+            for fault in happening:
+                witness.let(fault)
+            ask(service, wanted, witness)
+            assert ask(service, wanted, witness) == "done"
+            assert service.compositions.plan("c")["operations"] == []
+            witness.send(3)
+        assert ask(service, all_running(sequence[-1][0]), witness) == "done"
+        missing, repeated = arrived(witness)
+        assert missing == [], "lost"
+        assert not abandoned()
+        faults = {fault.kind for _, happening in sequence for fault in happening}
+        assert not repeated or faults & MAY_REPEAT, repeated
+
+
+@SEVERAL
+@given(steps, st.booleans())
+def test_what_is_lost_when_wishes_change_in_between_was_said_to_be_abandoned(
+    sequence: list[tuple[JsonObject, list[Fault]]], apart: bool
+) -> None:
+    with opened(apart) as (service, witness):
+        for wanted, happening in sequence:
+            for fault in happening:
+                witness.let(fault)
+            ask(service, wanted, witness)
+            witness.send(3)
+        assert ask(service, all_running(sequence[-1][0]), witness) == "done"
+        missing, _ = arrived(witness)
+        assert set(missing) <= abandoned()
+        said = [
+            o for c in service.changes.all() for o in service.changes.get(c["id"])["operations"]
+        ]
+        assert not missing or any("; abandons" in o["reason"] for o in said)
+
+
+@contextmanager
+def opened(apart: bool) -> Iterator[tuple[Service, Witness]]:
+    """A service over three sites, and at the end: never two incarnations, no session taken."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        memory_service(
+            Path(folder), [site_body(s) for s in SITES], keeper=MemoryKeeper(), apart=apart
+        ) as service,
+    ):
+        witness = Witness(service)
+        yield service, witness
+        assert witness.twice == []
+        assert [name for site in SITES for name in broker(site).thrown_out] == []
+        assert service.compositions.plan("c")["operations"] == []
+
+
+def all_running(wanted: JsonObject) -> JsonObject:
+    return {**wanted, "jobs": [{**job, "state": "running"} for job in wanted["jobs"]]}
+
+
+def arrived(witness: Witness) -> tuple[list[int], list[int]]:
+    """The numbers that never came to the end of the chain, and those that came again."""
+    World.current().pump()
+    got = Counter(int(payload) for payload in broker("cloud").take("checker"))
+    missing = [number for number in range(witness.sent) if number not in got]
+    return missing, [number for number, count in got.items() if count > 1]
+
+
+def abandoned() -> set[int]:
+    queues = [queue for site in SITES for queue in broker(site).abandoned.values()]
+    return {int(message.payload) for queue in queues for message in queue}
+
+
+MAY_REPEAT = {"failing savepoint", "restarted engine", "cancel", "silent engine", "silent broker"}
+"""Under these a job may be ended without a savepoint: what it has published since its last
+checkpoint is published again."""

@@ -1,0 +1,233 @@
+"""Stops with a savepoint, and what happens when that cannot finish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from binders.memory import MemoryEngine, World
+from binders.memory.slots import Incarnation
+from speck.binding import JobException, SavepointProgress
+from speck.errors import EngineRefusedError, UnreachableError
+from speck.model import JsonObject
+from speck.observed import RunState
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.memory_fog import HASTY, memory_service, site_body
+from tests.service_helpers import DONE, broker, composition, engine, wait_until
+from tests.service_helpers import job_body as job
+
+SOON = Request(wait_s=0.05)
+A = job("A")
+A2 = job("A", args=["--2"])
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")]) as opened:
+        yield opened
+
+
+def running() -> Incarnation:
+    """The one incarnation that runs."""
+    (found,) = engine("edge-a").running()
+    return found
+
+
+def begun(service: Service, *jobs: JsonObject) -> str:
+    """A deployed, with a message taken, and a change to `jobs` under way."""
+    apply(service, A)
+    feed(b"1")
+    return str(service.compositions.apply(composition(*jobs), SOON).body["change"])
+
+
+def apply(service: Service, *jobs: JsonObject) -> None:
+    assert service.compositions.apply(composition(*jobs), DONE).body["state"] == "done"
+
+
+def feed(*payloads: bytes) -> None:
+    World.current().feed("tcp://edge-a.test:1883", "A-in", payloads, "sensor")
+    World.current().pump()
+
+
+def over(service: Service, change: str) -> JsonObject:
+    wait_until(lambda: not service.changes.all_under_way())
+    return service.changes.get(change)
+
+
+def told(service: Service) -> list[str]:
+    return [e["message"] for e in service.records.events() if e["kind"] == "job"]
+
+
+def held() -> Incarnation:
+    wait_until(lambda: bool(engine("edge-a").held))
+    return engine("edge-a").held[0][0]
+
+
+def test_a_savepoint_that_fails_is_given_up_for_the_newest_checkpoint(service: Service) -> None:
+    engine("edge-a").hold_savepoints = True
+    change = begun(service, A2)
+    old = held()
+    with World.current().lock:
+        old.savepoints[old.stopping or ""] = SavepointProgress(True, failure="declined")
+        engine("edge-a").hold_savepoints = False
+    assert over(service, change)["state"] == "done"
+    assert old.state is RunState.CANCELED
+    assert running().ledger.messages == 1
+    assert told(service) == [
+        "A was cancelled, since its savepoint could not finish: declined; it goes on from its"
+        " newest checkpoint"
+    ]
+
+
+def test_a_savepoint_that_comes_no_nearer_is_given_up(service: Service) -> None:
+    service.changes._patience = replace(HASTY, stop_idle_s=0.02)
+    engine("edge-a").hold_savepoints = True
+    change = begun(service, A2)
+    assert over(service, change)["state"] == "done"
+    assert running().ledger.messages == 1
+    assert "it came no nearer" in told(service)[0]
+
+
+def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.changes._patience = replace(HASTY, stop_idle_s=0.5)
+    looks = iter(range(10_000))
+    asked = MemoryEngine.savepoint_progress
+
+    def nearer(binder: MemoryEngine, job_id: str, trigger: str) -> SavepointProgress:
+        progress = asked(binder, job_id, trigger)
+        return replace(progress, acknowledged=next(looks), total=10_000)
+
+    monkeypatch.setattr(MemoryEngine, "savepoint_progress", nearer)
+    engine("edge-a").hold_savepoints = True
+    change = begun(service, A2)
+
+    def shown() -> str:
+        stop = next(o for o in service.changes.get(change)["operations"] if o["kind"] == "stop")
+        return str(stop.get("progress"))
+
+    wait_until(lambda: "of 10000 subtasks" in shown())
+    old = held()
+    engine("edge-a").let_go()
+    assert over(service, change)["state"] == "done"
+    assert old.state is RunState.FINISHED
+    assert told(service) == []
+
+
+def test_a_stop_is_given_up_sooner_while_the_broker_of_its_sink_is_away(service: Service) -> None:
+    service.changes._patience = replace(HASTY, stop_idle_s=1000.0, stop_sink_idle_s=0.01)
+    engine("edge-a").hold_savepoints = True
+    change = begun(service, {**A2, "upgrade": "savepoint"})
+    held()
+    broker("edge-a").unreachable = True
+    assert over(service, change)["state"] == "done"
+    broker("edge-a").unreachable = False
+    assert "the broker of its sink does not answer" in told(service)[0]
+
+
+def test_a_stop_counts_no_time_in_which_its_site_is_silent(service: Service) -> None:
+    engine("edge-a").hold_savepoints = True
+    change = begun(service, A2)
+    old = held()
+    engine("edge-a").unreachable = True
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    engine("edge-a").unreachable = False
+    engine("edge-a").let_go()
+    assert over(service, change)["state"] == "done"
+    assert old.state is RunState.FINISHED
+
+
+def test_a_job_that_came_back_after_its_stop_failed_gets_no_second_stop(service: Service) -> None:
+    engine("edge-a").hold_savepoints = True
+    change = begun(service, A2)
+    old = held()
+    engine("edge-a").unreachable = True
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    service.changes.cancel(change)
+    wait_until(lambda: not service.changes.all_under_way())
+    with World.current().lock:  # the stop failed, its engine brought the job back and forgot it
+        old.savepoints.clear()
+        old.stopping = None
+        engine("edge-a").held.clear()
+        old.exceptions.insert(0, JobException(1, "StopFailed", "the task failed while stopping"))
+    engine("edge-a").hold_savepoints = False
+    engine("edge-a").unreachable = False
+    feed(b"2")
+    stops = engine("edge-a").count("stop")
+    apply(service, A2)
+    assert engine("edge-a").count("stop") == stops
+    assert old.state is RunState.CANCELED
+    assert running().ledger.messages == 2
+
+
+def test_a_stop_whose_request_was_lost_is_asked_again(service: Service) -> None:
+    apply(service, A)
+    feed(b"1")
+    engine("edge-a").refuse("stop", 1, UnreachableError("cannot reach edge-a"))
+    apply(service, A2)
+    assert engine("edge-a").count("stop") == 2
+    assert told(service) == []
+    assert running().ledger.messages == 1
+
+
+def test_a_stop_whose_answer_was_lost_is_not_asked_again(service: Service) -> None:
+    apply(service, A)
+    feed(b"1")
+    engine("edge-a").refuse("stop", 1, UnreachableError("cannot reach edge-a"), after=True)
+    apply(service, A2)
+    assert engine("edge-a").count("stop") == 1
+    assert told(service) == []
+    assert running().ledger.messages == 1
+
+
+def test_a_stop_that_ended_unseen_leaves_its_savepoint(service: Service) -> None:
+    """The service was away when the job ended: the engine's list of checkpoints tells."""
+    apply(service, A)
+    feed(b"1")
+    old = running()
+    with World.current().lock:
+        engine("edge-a").save(old, "0" * 32, "memory:/state/savepoints/A/x")
+        old.end(RunState.FINISHED)
+    apply(service, A2)
+    assert running().submission.savepoint == "memory:/state/savepoints/A/x"
+
+
+def test_a_stop_refused_by_the_engine_ends_in_a_cancellation(service: Service) -> None:
+    apply(service, A)
+    feed(b"1")
+    engine("edge-a").refuse("stop", 1, EngineRefusedError("cannot stop: no savepoint folder"))
+    apply(service, A2)
+    assert running().ledger.messages == 1
+    assert "no savepoint folder" in told(service)[0]
+
+
+# -- starts that take their time ----------------------------------------------------------
+
+
+def test_a_start_that_took_long_is_done_once_its_source_is_connected(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.changes._patience = replace(HASTY, connect_s=0.0)
+    connected = {"source.connected": 0.0}
+    monkeypatch.setattr(MemoryEngine, "metrics", lambda binder, job_id: dict(connected))
+    change = service.compositions.apply(composition(A), SOON).body["change"]
+    wait_until(lambda: len(engine("edge-a").running()) == 1)
+    assert service.changes.get(change)["state"] == "running"
+    connected["source.connected"] = 1.0
+    assert over(service, change)["state"] == "done"
+
+
+def test_a_source_whose_broker_is_away_does_not_fail_its_start(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.changes._patience = replace(HASTY, connect_s=0.0)
+    monkeypatch.setattr(MemoryEngine, "metrics", lambda binder, job_id: {"source.connected": 0.0})
+    change = service.compositions.apply(composition(A), SOON).body["change"]
+    wait_until(lambda: len(engine("edge-a").running()) == 1)
+    broker("edge-a").unreachable = True
+    assert over(service, change)["state"] == "done"
