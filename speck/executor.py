@@ -385,6 +385,7 @@ class Execution:
             "operation",
             f"{operation}: {what}",
             change=self.change.id,
+            composition=self.change.composition,
             site=operation.site,
             job_name=operation.job_name,
         )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from speck.change import Cause, Change, ChangeState, plan_to_json
 from speck.clock import Clock, rfc3339
 from speck.errors import ConflictError, NotFoundError, StaleRevisionError
-from speck.model import CompositionDescription, JobDescription, JsonObject, Port, Site
-from speck.records import Batch, Records, scope_of
+from speck.model import CompositionDescription, JsonObject
+from speck.records import Batch, Records
 from speck.resolve import LineOf
 from speck.retention import expired
 from speck.schema import composition_from_data, dump_composition
+from speck.service.accepting import Owners, most_removed, refuse_removing_most, removes
+from speck.service.addresses import addressed
 from speck.service.changes import Changes, Running
 from speck.service.deployer import Deployer, Prepared
 from speck.service.jobs import Answer, Jobs
@@ -57,6 +59,7 @@ class Compositions:
         self._changes = changes
         self._clock = clock
         self._locks = NamedLocks()
+        self._owners = Owners(records, jobs, changes)
 
     # -- reading --------------------------------------------------------------------------
 
@@ -112,7 +115,7 @@ class Compositions:
 
     def graph(self, name: str) -> Graph:
         """The graph of the newest revision."""
-        return Graph.of_description(_addressed(self._newest(name), self._records.sites()))
+        return Graph.of_description(addressed(self._newest(name), self._records.sites()))
 
     def drift(self, name: str) -> JsonObject:
         """`{drift: [{job_name, kind, expected, observed}]}`: what differs though nobody asked."""
@@ -189,12 +192,12 @@ class Compositions:
         name = description.name
         head = self._records.store.get(f"head/{name}")
         self._check_revision(name, head, request.if_match)
-        self._check_owners(description, request)
-        adopted = self._adopted(description)
-        removed = self._most_removed(description)
+        self._owners.refuse_others(description, adopt=request.adopt)
+        adopted = self._owners.alone(description)
+        removed = most_removed(description, self._records)
         if not request.dry_run:
             self._changes.in_the_way(name, _what(name))
-            _refuse_removing_most(name, removed, request.force)
+            refuse_removing_most(name, removed, request.force)
 
         def prepare() -> Prepared:
             return self._deployer.prepare(
@@ -205,19 +208,19 @@ class Compositions:
         if request.dry_run:
             shown = _accepted(None, name, head["revision"] if head else None, prepared)
             if removed and not request.force:
-                shown["warnings"].append(f"{_removes(removed)}: this needs --force (?force=true)")
+                shown["warnings"].append(f"{removes(removed)}: this needs --force (?force=true)")
             return shown, None
         superseded = self._changes.make_way(name, _what(name))
         if superseded is not None:  # what it did until its end counts
             prepared = prepare()
         with self._jobs.owning:  # another request may name the same new job
-            self._check_owners(description, request)
-            if self._adopted(description) != adopted:
+            self._owners.refuse_others(description, adopt=request.adopt)
+            if self._owners.alone(description) != adopted:
                 raise ConflictError(
                     f"cannot apply composition {name!r}: a job that was posted alone came or"
                     " went meanwhile; apply again"
                 )
-            taken_in = self._adopt(name, adopted)
+            taken_in = self._owners.take_in(name, adopted)
             return self._accept(description, prepared, head, request, superseded, taken_in, cause)
 
     def delete(
@@ -373,13 +376,6 @@ class Compositions:
         answer: JsonObject = record["answer"]
         return answer
 
-    def _most_removed(self, description: CompositionDescription) -> list[str]:
-        """The deployed jobs that the description names no more, if they are more than half of
-        the deployed ones and at least two; else none."""
-        deployed = self._records.inventory(description.name).jobs
-        removed = sorted(deployed.keys() - {job.job_name for job in description.jobs})
-        return removed if len(removed) >= 2 and 2 * len(removed) > len(deployed) else []
-
     def _check_revision(self, name: str, head: JsonObject | None, if_match: int | None) -> None:
         newest = head["revision"] if head else 0
         if if_match is not None and if_match != newest:
@@ -387,52 +383,6 @@ class Compositions:
                 f"cannot change composition {name!r}: If-Match names revision {if_match},"
                 f" the newest is {newest}; read it again"
             )
-
-    def _check_owners(self, description: CompositionDescription, request: Request) -> None:
-        for job in description.jobs:
-            owner = self._jobs.owner(job.job_name)
-            if owner is not None and owner != description.name:
-                raise ConflictError(
-                    f"cannot apply composition {description.name!r}: composition {owner!r}"
-                    f" owns job {job.job_name!r}; choose another name"
-                )
-            alone = self._records.store.get(f"job/{job.job_name}") is not None
-            if alone and not request.adopt:
-                raise ConflictError(
-                    f"cannot apply composition {description.name!r}: job {job.job_name!r} was"
-                    " posted alone; apply with ?adopt=true to take it in"
-                )
-
-    def _adopted(self, description: CompositionDescription) -> list[str]:
-        """Jobs of the description that were posted alone (`_check_owners` let them pass)."""
-        found = []
-        for job in description.jobs:
-            if self._records.store.get(f"job/{job.job_name}") is None:
-                continue
-            busy = self._changes.under_way(scope_of(None, job.job_name))
-            if busy is not None:
-                raise ConflictError(
-                    f"cannot adopt job {job.job_name!r}: it is being changed", change=busy.change.id
-                )
-            found.append(job.job_name)
-        return found
-
-    def _adopt(self, name: str, adopted: list[str]) -> Batch:
-        """Takes jobs posted alone into the composition's scope as they run."""
-        batch: Batch = {}
-        for job_name in adopted:
-            scope = scope_of(None, job_name)
-            inventory = self._records.inventory(scope)
-            batch[f"job/{job_name}"] = None
-            for deployed in inventory.jobs.values():
-                batch |= self._records.drop_deployed(scope, job_name)
-                batch |= self._records.put_deployed(name, deployed)
-            used = max(self._records.attempts(s, job_name) for s in (scope, name))
-            batch |= self._records.put_attempts(name, job_name, used)
-            for session in inventory.sessions:
-                batch |= self._records.drop_session(scope, session.client_id, session.site)
-                batch |= self._records.put_session(name, session)
-        return batch
 
     def _head(self, name: str) -> JsonObject:
         head = self._records.store.get(f"head/{name}")
@@ -454,52 +404,8 @@ class Compositions:
         return composition_from_data(self._description(name, self._head(name)["revision"]))
 
 
-def _refuse_removing_most(name: str, removed: list[str], force: bool) -> None:
-    if removed and not force:
-        raise ConflictError(
-            f"cannot apply composition {name!r}: {_removes(removed)}; if you mean it, apply with"
-            " --force (?force=true)"
-        )
-
-
-def _removes(removed: list[str]) -> str:
-    return f"it removes more than half of the deployed jobs ({', '.join(removed)})"
-
-
 def _what(name: str) -> str:
     return f"composition {name!r}"
-
-
-def _addressed(
-    description: CompositionDescription, sites: Mapping[str, Site]
-) -> CompositionDescription:
-    """The description with every broker given by address, so that equal links are one link."""
-    engines = {site.spe.address: site for site in sites.values()}
-
-    def address(broker: str | None, site: str | None, job: JobDescription) -> str | None:
-        named = sites.get(site or job.site or "") or engines.get(job.engine_address or "")
-        return broker or (named.broker.address if named else None)
-
-    def port(end: Port) -> Port:
-        known = sites.get(end.site or "")
-        return replace(end, broker=known.broker.address, site=None) if known else end
-
-    jobs = tuple(
-        replace(
-            job,
-            source_broker=address(job.source_broker, job.source_site, job),
-            sink_broker=address(job.sink_broker, job.sink_site, job),
-            source_site=None,
-            sink_site=None,
-        )
-        for job in description.jobs
-    )
-    return replace(
-        description,
-        jobs=jobs,
-        inputs=tuple(map(port, description.inputs)),
-        outputs=tuple(map(port, description.outputs)),
-    )
 
 
 def _settled(answer: JsonObject, running: Running, wait_s: float) -> Answer:

@@ -103,6 +103,22 @@ def test_a_blocked_change_is_superseded(deployed: Bench) -> None:
     assert (old["state"], old["superseded_by"]) == ("cancelled", second.json["change"])
 
 
+def test_removing_most_jobs_needs_force(bench: Bench) -> None:
+    bench.add_sites()
+    client = bench.client
+    three = composition(job("A"), job("B"), job("C"))
+    assert client.post("/compositions?wait=10", json=three).json["state"] == "done"
+    refused = client.post("/compositions", json=composition(job("A")))
+    assert refused.status_code == 409
+    assert "(B, C)" in refused.json["detail"] and "?force=true" in refused.json["detail"]
+    forced = client.post("/compositions?force=true&drain=false&wait=10", json=composition(job("A")))
+    assert forced.json["state"] == "done"
+    change = client.get(f"/changes/{forced.json['change']}").json
+    assert (change["cause"], change["drain"], change["leave"]) == ("apply", False, [])
+    back = client.post("/compositions/demo/rollback?wait=10", json={"revision": 1})
+    assert client.get(f"/changes/{back.json['change']}").json["cause"] == "rollback"
+
+
 def test_etag_is_the_revision_that_if_match_takes(deployed: Bench) -> None:
     etag = deployed.client.get("/compositions/demo").headers["ETag"]
     assert etag == '"1"'
