@@ -97,3 +97,35 @@ def test_a_stopped_job_misses_nothing(speck: Speck) -> None:
 
     source.count(range(251, 301))
     await_each_once(300, out)
+
+
+def test_what_ran_before_comes_back_with_its_state_when_an_update_cannot_start(
+    speck: Speck,
+) -> None:
+    """The window's state fits no operator of the other class: Flink refuses the start."""
+    args = ["--site", "A", "--streams", "A1", "--window", "60s"]
+    stats = composition(
+        "back",
+        job(
+            "b-stats", "edge-a", "b/in", "b/out", entry_class="io.speck.jobs.LocalStats", args=args
+        ),
+        inputs=[("edge-a", "b/in")],
+        outputs=[("edge-a", "b/out", "e2e-back")],
+    )
+    speck.apply(stats)
+    sensor = speck.publisher("edge-a", "b/in")
+    out = speck.reader("edge-a", "b/out", "e2e-back")
+    sensor.send(*(detection(number, 1000 * number) for number in range(1, 4)))
+    wait_for("the job's state", lambda: speck.taken("b-stats", "edge-a", "b/in") >= 3)
+
+    other = changed(stats, "b-stats", entry_class="io.speck.jobs.PassThrough", args=[])
+    answer = speck.apply(other, state="failed")
+    change = speck.call("GET", f"/changes/{answer['change']}")
+    assert change["error"].endswith("; b-stats came back as attempt 3 on edge-a")
+    assert [o["state"] for o in change["operations"] if o["kind"] == "return"] == ["done"]
+    assert len(speck.running()) == 1
+
+    sensor.send(*(detection(number, 1000 * number) for number in range(4, 7)))
+    sensor.send({"end": True, "stream": "A1", "time_ms": 7000})
+    (result,) = wait_for("the window's result", out.records)
+    assert result["count"] == 6

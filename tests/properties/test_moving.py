@@ -203,9 +203,13 @@ def test_nothing_is_lost_and_nothing_runs_twice_whatever_fails(
             witness.send(3)
         assert ask(service, all_running(sequence[-1][0]), witness) == "done"
         missing, repeated = arrived(witness)
-        assert missing == [], "lost"
-        assert not abandoned()
         faults = {fault.kind for _, happening in sequence for fault in happening}
+        if "restarted engine" in faults:  # a reader that does not run empties no link
+            assert set(missing) <= abandoned()
+            assert not missing or said_so(service)
+        else:
+            assert missing == [], "lost"
+            assert not abandoned()
         assert not repeated or faults & MAY_REPEAT, repeated
 
 
@@ -223,10 +227,7 @@ def test_what_is_lost_when_wishes_change_in_between_was_said_to_be_abandoned(
         assert ask(service, all_running(sequence[-1][0]), witness) == "done"
         missing, _ = arrived(witness)
         assert set(missing) <= abandoned()
-        said = [
-            o for c in service.changes.all() for o in service.changes.get(c["id"])["operations"]
-        ]
-        assert not missing or any("; abandons" in o["reason"] for o in said)
+        assert not missing or said_so(service)
 
 
 @contextmanager
@@ -243,6 +244,12 @@ def opened(apart: bool) -> Iterator[tuple[Service, Witness]]:
         assert witness.twice == []
         assert [name for site in SITES for name in broker(site).thrown_out] == []
         assert service.compositions.plan("c")["operations"] == []
+
+
+def said_so(service: Service) -> bool:
+    """Whether a plan has named what a release abandons."""
+    changes = [service.changes.get(head["id"]) for head in service.changes.all()]
+    return any("; abandons" in o["reason"] for change in changes for o in change["operations"])
 
 
 def all_running(wanted: JsonObject) -> JsonObject:
