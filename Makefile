@@ -10,7 +10,8 @@ JARS_STAMP := edge_jobs/target/.packaged
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
-	bench-deploy bench-connector bench-state bench-store bench-crash bench-moves bench-faults
+	bench-deploy bench-connector bench-exactly-once bench-state bench-store bench-crash bench-moves \
+	bench-faults
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -65,6 +66,9 @@ bench-deploy: setup ## deploy, modify and delete chains of 1..100 jobs
 
 bench-connector: setup ## messages through source, map and sink
 	@$(PY) -m bench.connector
+
+bench-exactly-once: setup ## what exactly_once costs against at_least_once
+	@$(PY) -m bench.exactly_once
 
 bench-state: setup ## state of a 1000-job composition on disk
 	@$(PY) -m bench.state

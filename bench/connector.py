@@ -108,9 +108,12 @@ def lab(qos: int, cores: Cores) -> Iterator[Lab]:
             launch=pinning(cores.load),
         )
         stack.callback(broker.stop)
-        engine = flink.start(_engine(folder), launch=pinning(cores.measured))
+        settings = engine_settings(folder, CHECKPOINT_S)
+        engine = flink.start(settings, launch=pinning(cores.measured))
         stack.callback(engine.stop)
-        _submit(engine, broker, qos)
+        windows = {"receive-maximum": str(RECEIVE_MAXIMUM), "sink-window": str(WINDOW)}
+        job = Job(*topics(qos, "job"), DELIVERY[qos], windows)
+        stack.enter_context(submitted(engine, broker, job))
         bare = relay(cores.measured, broker, *topics(qos, "relay"), qos=qos, window=RECEIVE_MAXIMUM)
         stack.enter_context(bare)
         generator = stack.enter_context(load(cores.load, broker))
@@ -201,35 +204,48 @@ def main() -> None:
         say(f"below {WANTED:.0%} of the relay: QoS 1, {each['bytes']} B: {each['ratio']:.0%}")
 
 
-def _engine(folder: Path) -> flink.FlinkSettings:
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that passes everything on. `more`: further arguments by name."""
+
+    source: str
+    sink: str
+    delivery: str
+    more: Mapping[str, str]
+
+    def words(self, broker: mosquitto.Mosquitto) -> list[str]:
+        """The arguments of its `main`."""
+        arguments = {
+            "job-name": "pass-through",
+            "source-broker": broker.address,
+            "source-topic": self.source,
+            "sink-broker": broker.address,
+            "sink-topic": self.sink,
+            "client-id": f"speck-bench-pass-through-{token_hex(4)}",
+            "epoch": "1",
+            "delivery": self.delivery,
+            "sink-readers": "none",
+            **self.more,
+        }
+        return [word for name, value in arguments.items() for word in (f"--{name}", value)]
+
+
+def engine_settings(folder: Path, checkpoint_s: float) -> flink.FlinkSettings:
+    """An engine for one job."""
     return flink.FlinkSettings(
         folder=folder / "engine",
         state=folder / "state",
         slots=1,
         class_path=[edge_jar("speck-mqtt-connector.jar")],
-        checkpoint_interval_s=CHECKPOINT_S,
+        checkpoint_interval_s=checkpoint_s,
         # as the relay has it; and the compiler that a site's small engine goes without
         java_options=[*JAVA_OPTIONS, "-XX:TieredStopAtLevel=4"],
     )
 
 
-def _submit(engine: flink.Flink, broker: mosquitto.Mosquitto, qos: int) -> None:
-    """Start the one job and wait until all its tasks run."""
-    source, sink = topics(qos, "job")
-    arguments = {
-        "job-name": "pass-through",
-        "source-broker": broker.address,
-        "source-topic": source,
-        "sink-broker": broker.address,
-        "sink-topic": sink,
-        "client-id": f"speck-bench-pass-through-{token_hex(4)}",
-        "epoch": "1",
-        "delivery": DELIVERY[qos],
-        "sink-readers": "none",
-        "receive-maximum": str(RECEIVE_MAXIMUM),
-        "sink-window": str(WINDOW),
-    }
-    words = [word for name, value in arguments.items() for word in (f"--{name}", value)]
+@contextmanager
+def submitted(engine: flink.Flink, broker: mosquitto.Mosquitto, job: Job) -> Iterator[None]:
+    """The job runs, with all its tasks; it is cancelled at the end."""
     with requests.Session() as http:
         http.trust_env = False
         with edge_jar("speck-jobs.jar").open("rb") as jar:
@@ -237,20 +253,38 @@ def _submit(engine: flink.Flink, broker: mosquitto.Mosquitto, qos: int) -> None:
             answer = http.post(f"{engine.url}/jars/upload", files=files, timeout=60)
         answer.raise_for_status()
         jar_id = str(answer.json()["filename"]).rsplit("/", 1)[1]
-        body = {"entryClass": CLASS, "programArgsList": words}
+        body = {"entryClass": CLASS, "programArgsList": job.words(broker)}
         answer = http.post(f"{engine.url}/jars/{jar_id}/run", json=body, timeout=60)
         answer.raise_for_status()
-        deadline = time.monotonic() + START_LIMIT_S
-        while not _all_running(http.get(f"{engine.url}/jobs/overview", timeout=10).json()):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"cannot start the job; see {engine.log}")
-            time.sleep(0.1)
+        url = f"{engine.url}/jobs/{answer.json()['jobid']}"
+        _await(http, engine, lambda jobs: _is(jobs, url, "RUNNING"), "start the job")
+        try:
+            yield
+        finally:
+            http.patch(url, timeout=10).raise_for_status()
+            _await(http, engine, lambda jobs: _is(jobs, url, "CANCELED"), "cancel the job")
 
 
-def _all_running(overview: JsonObject) -> bool:
-    return all(
-        job["state"] == "RUNNING" and 0 < job["tasks"]["total"] == job["tasks"]["running"]
-        for job in overview["jobs"]
+def _await(
+    http: requests.Session,
+    engine: flink.Flink,
+    reached: Callable[[list[JsonObject]], bool],
+    what: str,
+) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while not reached(http.get(f"{engine.url}/jobs/overview", timeout=10).json()["jobs"]):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"cannot {what}; see {engine.log}")
+        time.sleep(0.1)
+
+
+def _is(jobs: list[JsonObject], url: str, state: str) -> bool:
+    """Whether the job at `url` is in this state; running: with all its tasks."""
+    return any(
+        job["state"] == state
+        and (state != "RUNNING" or 0 < job["tasks"]["total"] == job["tasks"]["running"])
+        for job in jobs
+        if url.endswith(job["jid"])
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,14 +54,14 @@ def run(arguments: Sequence[str]) -> tuple[int, list[JsonObject]]:
         file.touch()
         env = {**os.environ, "SPECK_FAULTS_FILE": str(file)}
         command = [sys.executable, "-m", "pytest", "tests/faults", "-m", "long or not long"]
-        done = subprocess.run(
-            [*command, "-p", "no:cacheprovider", *arguments],
-            cwd=ROOT,
-            env=env,
-            stdout=sys.stderr,
-            check=False,
-        )
-        return done.returncode, [json.loads(line) for line in file.read_text().splitlines()]
+        arguments = ["-p", "no:cacheprovider", *arguments]
+        tests = subprocess.Popen([*command, *arguments], cwd=ROOT, env=env, stdout=sys.stderr)
+        try:
+            code = tests.wait()
+        except KeyboardInterrupt:  # the fog must be taken down, and what was measured kept
+            tests.send_signal(signal.SIGINT)
+            code = tests.wait()
+        return code, [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def merged(old: Sequence[JsonObject], new: Sequence[JsonObject]) -> list[JsonObject]:

@@ -108,6 +108,11 @@ class SiteShape(Shape):
     slots = fields.Nested(SlotsShape, required=True)
     engine_version = _maybe()
     last_seen = _maybe("when the site's agent was heard last")
+    agent = fields.Dict(
+        required=True,
+        allow_none=True,
+        metadata={"description": "its last report: state_folder, free_bytes, load, slots, ..."},
+    )
     messages_lost = _whole("at its broker since the service started, as far as is known")
 
 

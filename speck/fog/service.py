@@ -36,14 +36,15 @@ def serving(
     jar_folders: Sequence[Path],
     *,
     timeout_s: float = 30.0,
+    port: int = 0,
     more: Mapping[str, str] | None = None,
 ) -> Iterator[Served]:
-    """Run `speck serve` over `home` on a free loopback port until the block ends; `more` are
-    variables of its environment.
+    """Run `speck serve` over `home` on `port` of loopback (or a free one) until the block ends;
+    `more` are variables of its environment.
 
     Raises PermanentError with the log's end when it does not come up within `timeout_s`.
     """
-    port = pick_port("127.0.0.1", 0)
+    port = pick_port("127.0.0.1", port)
     home.mkdir(parents=True, exist_ok=True)
     log = home / "service.log"
     env = {

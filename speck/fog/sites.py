@@ -153,6 +153,12 @@ class Fog:
                 register(body)
         return state.sites
 
+    @property
+    def asked(self) -> str | None:
+        """The service that the sites' agents ask; None without agents."""
+        state = self._file.load()
+        return state.service if state else None
+
     def start_agents(self, service: str, token: Callable[[str], str] | None = None) -> None:
         """Have an agent at each site ask `service`; those that asked another one are ended.
 

@@ -118,6 +118,10 @@ class Agents:
         """What a site's agent told last of the site; empty when it has none."""
         return dict(self._beat(site).get("body", {}))
 
+    def last_seen(self, site: str) -> str | None:
+        """When a site's agent reported last (RFC 3339); None when it never did."""
+        return self._beat(site).get("at")
+
     def forget(self, site: str) -> None:
         """The site is removed."""
         with self._lock:

@@ -71,13 +71,13 @@ class Sites:
     def get(self, name: str) -> JsonObject:
         """The Site shape. Raises NotFoundError."""
         site = self._site(name)
-        return self._views.site(site)
+        return self._shown(site)
 
     def all(self, state: str | None = None) -> list[JsonObject]:
         """All sites by name."""
         sites = self._records.sites()
         self._views.look_at(sites)
-        shown = [self._views.site(site) for _, site in sorted(sites.items())]
+        shown = [self._shown(site) for _, site in sorted(sites.items())]
         return [site for site in shown if state is None or site["state"] == state]
 
     def delete(self, name: str) -> None:
@@ -122,6 +122,13 @@ class Sites:
         findings += self._agents.findings(name, folder)
         ok = all(finding["severity"] != "error" for finding in findings)
         return {"name": name, "ok": ok, "findings": findings}
+
+    def _shown(self, site: Site) -> JsonObject:
+        """The Site shape; what its agent told last is fresher than what is stored of it."""
+        beat = self._agents.beat(site.name)
+        shown = self._views.site(site)
+        shown["last_seen"] = self._agents.last_seen(site.name)
+        return {**shown, "agent": beat or None}
 
     def _site(self, name: str) -> Site:
         return self._connections.site(name)

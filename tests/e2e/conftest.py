@@ -42,6 +42,15 @@ def served(fog: Fog, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture
+def agents_back(fog: Fog) -> Iterator[None]:
+    """For tests that let the sites' agents ask another service: they ask the former one again."""
+    before = fog.asked
+    yield
+    if before is not None:
+        fog.start_agents(before)
+
+
+@pytest.fixture
 def speck(served: Speck) -> Iterator[Speck]:
     """The served speck; what the test makes through it is removed in the end."""
     speck = replace(

@@ -76,8 +76,15 @@ class Killable:
             return 0
 
     def register(self) -> None:
+        """The fog's sites, whose agents ask this service from now on."""
         for body in self.fog.site_bodies():
             assert self.call("POST", "/sites", json=body).status_code in (200, 201)
+        self.fog.start_agents(self.url)
+
+        def heard() -> bool:
+            return all(it["last_seen"] for it in self.call("GET", "/sites").json()["sites"])
+
+        wait_for("word from the agents", heard)
 
     def apply(self, description: JsonObject) -> JsonObject:
         """Apply and wait until it is done."""
@@ -87,6 +94,17 @@ class Killable:
             "GET", f"/changes/{answer.json()['change']}"
         ).text
         return answer.json()  # type: ignore[no-any-return]
+
+    def changes(self) -> list[JsonObject]:
+        """Heads of all changes, newest first."""
+        found: list[JsonObject] = self.call("GET", "/changes").json()["changes"]
+        return found
+
+    def all_run(self) -> bool:
+        """Whether every job runs. After a new start the first look at the engines may be older
+        than the end of a change."""
+        jobs = self.call("GET", "/jobs").json()["jobs"]
+        return {job["state"] for job in jobs} == {"running"}
 
     def newest_change(self) -> JsonObject | None:
         """None while the service does not answer, or knows none."""

@@ -10,7 +10,10 @@ import pytest
 import requests
 
 from speck.fog.sites import Fog
+from tests.e2e.harness import wait_for
 from tests.e2e.killable import Killable
+
+pytestmark = pytest.mark.usefixtures("agents_back")
 
 LONGEST_S = 4.0
 
@@ -36,10 +39,10 @@ def test_a_service_that_is_killed_again_and_again_goes_on(
             with speck.running():
                 change = speck.settled()
                 assert change["id"] == accepted.json()["change"]
-                jobs = speck.call("GET", "/jobs").json()["jobs"]
-                assert {job["state"] for job in jobs} == {"running"}
+                wait_for("all jobs to run", speck.all_run)
                 plan = speck.call("GET", f"/compositions/{speck.name}/plan").json()
                 assert plan["operations"] == []
             flow.go_on()
     with speck.running():
+        assert {it["cause"] for it in speck.changes()} == {"apply"}, "nothing needed a repair"
         speck.remove()

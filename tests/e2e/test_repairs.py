@@ -173,7 +173,6 @@ def test_a_job_that_ends_again_and_again_is_mended_less_and_less_often(
     assert newest - before > timedelta(seconds=7)  # a wait of 8 s, less what planning took
     told = events(speck, kind="drift", job_name="brief-1")
     assert told[0] == "brief-1 was ended at edge-c though nobody asked; it is started again"
-    assert "mended 4 times by now, it is left alone for" in told[-1]
 
 
 def test_a_job_whose_operator_fails_is_told_with_its_exception(speck: Speck, trial: None) -> None:

@@ -17,6 +17,8 @@ from tests.e2e.harness import wait_for
 from tests.e2e.killable import Killable
 from tests.full_disk import Disk, Limited, mounted
 
+pytestmark = pytest.mark.usefixtures("agents_back")
+
 SHIM = Path(__file__).with_name("failing_sync.c")
 
 
@@ -55,6 +57,7 @@ def test_a_disk_that_fills_in_the_middle_of_a_change(disk: Disk, fog: Fog, jars:
         speck.apply(speck.variant(1))
         with speck.watched() as flow:
             accepted = speck.call("POST", "/compositions", json=speck.variant(2))
+            assert accepted.status_code == 202, accepted.text
             change = accepted.json()["change"]
             wait_for("the middle of the change", lambda: in_its_middle(speck, change))
             first = speck.server and speck.server.workers()
@@ -90,6 +93,7 @@ def test_a_sync_that_fails_in_the_middle_of_a_change(fog: Fog, jars: Path, tmp_p
     with speck.watched() as flow:
         with speck.running() as server:
             accepted = speck.call("POST", "/compositions", json=speck.variant(2))
+            assert accepted.status_code == 202, accepted.text
             change = accepted.json()["change"]
             wait_for("the middle of the change", lambda: in_its_middle(speck, change))
             sick.touch()

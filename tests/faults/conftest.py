@@ -26,9 +26,9 @@ def fault_jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def fault_fog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fog]:
-    """edge-a, edge-b and cloud, each a single JVM."""
+    """edge-a, edge-b and cloud, each a single JVM that keeps its state to itself."""
     fog = Fog(tmp_path_factory.mktemp("fault-fog"))
-    fog.up(edges=2, slots=6, cloud_slots=12)
+    fog.up(edges=2, slots=6, cloud_slots=12, shared_state=False)
     yield fog
     fog.down()
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.long
 def cluster_fog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fog]:
     """One edge and a cloud, each with JobManager and TaskManager in JVMs of their own."""
     fog = Fog(tmp_path_factory.mktemp("cluster-fog"))
-    fog.up(edges=2, slots=4, cloud_slots=4, runtime="cluster")
+    fog.up(edges=2, slots=4, cloud_slots=4, runtime="cluster", shared_state=False)
     yield fog
     fog.down()
 

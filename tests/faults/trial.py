@@ -20,10 +20,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import requests
 
-from speck.fog import flink_conf
+from speck.errors import TransientError
 from speck.fog.checker import Checker, Count
 from speck.fog.feed import Feed
 from speck.fog.proxy import Proxy
@@ -84,7 +85,8 @@ class Trial:
     def start_service(self) -> None:
         """Start it over its home, or start it again; the proxies then disturb this process."""
         self._service = ExitStack()
-        self._served = self._service.enter_context(serving(self.home, [self.jars]))
+        port = urlsplit(self._served.url).port if self._served else None
+        self._served = self._service.enter_context(serving(self.home, [self.jars], port=port or 0))
         for proxies in self.proxies.values():
             for proxy in proxies.values():
                 proxy.disturb_only(self.served.process.pid)
@@ -122,9 +124,13 @@ class Trial:
                 "tier": site.tier,
                 "spe": {"kind": "flink", "address": proxies["engine"].http},
                 "broker": {"kind": "mqtt", "address": proxies["broker"].tcp},
-                "labels": {"state_uri": flink_conf.uri(self.fog.state_folder)},
             }
             self.call("POST", "/sites", 201, json=body)
+        self.fog.start_agents(self.served.url)
+        wait_for("an agent at each site", self._agents_are_there)
+
+    def _agents_are_there(self) -> bool:
+        return all(it.get("last_seen") for it in self.call("GET", "/sites")["sites"])
 
     def job(self, short: str) -> str:
         return f"{self.name}-{short}"
@@ -198,6 +204,15 @@ class Trial:
         assert view["state"] == state, "\n".join([f"the change is {view['state']}", *told])
         return view
 
+    def story(self) -> list[str]:
+        """How its jobs are, and what the service tells of the last time."""
+        jobs = self.call("GET", "/jobs")["jobs"]
+        events = self.call("GET", "/events")["events"][-40:]
+        return [
+            *(f"{it['job_name']}: {it['state']} {it['error'] or ''}" for it in jobs),
+            *(f"{it['at']} {it['kind']} {it['message']}" for it in events),
+        ]
+
     def in_background(self, action: Callable[[], T]) -> Future[T]:
         return self._pool.submit(action)
 
@@ -238,11 +253,14 @@ class Flow:
     end: Checker
     witness: Witness
 
-    def recovered(self, timeout_s: float = 120.0) -> float:
+    def recovered(self, timeout_s: float = 60.0) -> float:
         """The fault is over now: wait until something published from now on has come through;
         how long that took, in seconds."""
         began = time.monotonic()
-        self.end.await_past(self.feed.sent + 1, timeout_s)
+        try:
+            self.end.await_past(self.feed.sent + 1, timeout_s)
+        except TransientError as error:
+            raise AssertionError("\n".join([str(error), *self.trial.story()])) from error
         took = time.monotonic() - began
         self.trial.recoveries.append(took)
         return took

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import click
 
 from speck.cli.options import client, connected, formatted, names_of, output
-from speck.client import Client
 from speck.model import JsonObject
+
+if TYPE_CHECKING:
+    from speck.client import Client
 
 _CHANGE = re.compile(r"[0-9a-f]{20}")
 

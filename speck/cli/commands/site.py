@@ -136,10 +136,22 @@ def show(name: str) -> None:
                 ),
                 ("uplink Mbit/s", found.get("uplink_mbps")),
                 ("last seen", found["last_seen"]),
+                *_agent(found.get("agent") or {}),
                 *((f"label {key}", value) for key, value in found.get("labels", {}).items()),
             )
         ),
     )
+
+
+def _agent(report: JsonObject) -> list[tuple[str, Any]]:
+    """What the site's agent told last."""
+    free = report.get("free_bytes")
+    rows = [
+        ("state folder", report.get("state_folder")),
+        ("free disk MB", free >> 20 if isinstance(free, int) else None),
+        ("load", report.get("load")),
+    ]
+    return [row for row in rows if row[1] is not None]
 
 
 @site.command()

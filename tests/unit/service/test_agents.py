@@ -268,7 +268,7 @@ def test_figures_alone_are_not_stored_each_time(service: Service) -> None:
     first = service.records.store.get("beat/edge-a")
     beat(service, "edge-a", load=9.0)
     assert service.records.store.get("beat/edge-a") == first
-    assert service.agents.beat("edge-a")["load"] == 9.0
+    assert service.sites.get("edge-a")["agent"]["load"] == 9.0
     beat(service, "edge-a", state_folder="/t")
     stored = service.records.store.get("beat/edge-a")
     assert stored is not None

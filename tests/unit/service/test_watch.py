@@ -271,3 +271,22 @@ def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_aga
         watched.look()
 
     assert watched.mends == [("c", frozenset())]
+
+
+def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(watched: Watched) -> None:
+    deploy(watched, job_body("A"))
+    old = watched.service.records.deployed("c", "A")
+    assert old is not None
+    engine("edge-a").fail(old.engine_job_id, "bad")
+    for number in range(5):
+        watched.look(number * 20)
+    assert len(watched.mends) == 5
+    records = watched.service.records
+    again = replace(old, attempt=2, engine_job_id="2" * 32)  # which the engine does not know
+    records.write(records.put_deployed("c", again))
+
+    watched.look(0)
+    watched.look(1)
+
+    assert len(watched.mends) == 5
+    assert "mended 5 times by now, it is left alone for 1" in watched.events("job")[-1]

@@ -15,19 +15,24 @@ import org.apache.flink.core.io.SimpleVersionedSerializer;
  * same link, whatever the job has become in the meantime.
  *
  * @param clientId of the sink that made it
- * @param first number; the others follow without holes
+ * @param run the records; there may be none
+ * @param before what was published not long ago, see {@link ResendWindow}; of use after a restore
+ *     only
  */
-record Batch(
-        BrokerAddress broker,
-        String topic,
-        String clientId,
-        Series series,
-        long first,
-        List<byte[]> payloads) {
+record Batch(BrokerAddress broker, String topic, String clientId, Run run, List<Run> before) {
 
-    static Batch to(LinkConfig link, Series series, long first) {
+    /** @param first number of the records that are to be added */
+    static Batch to(LinkConfig link, Series series, long first, List<Run> before) {
         return new Batch(
-                link.broker(), link.topic(), link.clientId(), series, first, new ArrayList<>());
+                link.broker(),
+                link.topic(),
+                link.clientId(),
+                new Run(series, first, new ArrayList<>()),
+                before);
+    }
+
+    Batch after(List<Run> published) {
+        return new Batch(broker, topic, clientId, run, published);
     }
 
     boolean isFor(LinkConfig link) {
@@ -37,7 +42,7 @@ record Batch(
     }
 
     static final class Serializer implements SimpleVersionedSerializer<Batch> {
-        private static final int VERSION = 1;
+        private static final int VERSION = 2; // 1 had no `before`
 
         @Override
         public int getVersion() {
@@ -51,34 +56,23 @@ record Batch(
             out.writeUTF(batch.broker.toString());
             out.writeUTF(batch.topic);
             out.writeUTF(batch.clientId);
-            out.writeUTF(batch.series.producer());
-            out.writeLong(batch.series.epoch());
-            out.writeLong(batch.first);
-            out.writeInt(batch.payloads.size());
-            for (byte[] payload : batch.payloads) {
-                out.writeInt(payload.length);
-                out.write(payload);
-            }
+            batch.run.write(out);
+            Run.writeAll(batch.before, out);
             return bytes.toByteArray();
         }
 
         @Override
         public Batch deserialize(int version, byte[] bytes) throws IOException {
-            if (version != VERSION) {
+            if (version < 1 || version > VERSION) {
                 throw new IOException("cannot read a batch of version " + version);
             }
             DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
-            BrokerAddress broker = BrokerAddress.parse(in.readUTF());
-            String topic = in.readUTF();
-            String clientId = in.readUTF();
-            Series series = Series.of(in.readUTF(), in.readLong());
-            long first = in.readLong();
-            int count = in.readInt();
-            List<byte[]> payloads = new ArrayList<>(count);
-            for (int i = 0; i < count; i++) {
-                payloads.add(in.readNBytes(in.readInt()));
-            }
-            return new Batch(broker, topic, clientId, series, first, payloads);
+            return new Batch(
+                    BrokerAddress.parse(in.readUTF()),
+                    in.readUTF(),
+                    in.readUTF(),
+                    Run.read(in),
+                    version == 1 ? List.of() : Run.readAll(in));
         }
     }
 }

@@ -1,5 +1,6 @@
 package io.speck.mqtt;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
@@ -16,6 +17,8 @@ final class BatchWriter implements SpeckWriter {
 
     private final LinkConfig link;
     private final int mostBytes;
+    private final PacketLimit limit;
+    private final String window;
     private final SinkCounters counters;
     private final Counter recordsSent;
     private final Counter bytesSent;
@@ -25,37 +28,50 @@ final class BatchWriter implements SpeckWriter {
     private Batch filling;
     private int filledBytes;
 
-    /** @param number the last one given in this series */
+    /**
+     * @param number the last one given in this series
+     * @param window where the committer leaves what it has published, see {@link Windows}
+     */
     BatchWriter(
             LinkConfig link,
             Series series,
             long number,
             int mostBytes,
+            String window,
             SinkWriterMetricGroup metrics) {
         this.link = link;
         this.series = series;
         this.number = number;
         this.mostBytes = mostBytes;
+        this.window = window;
+        this.limit = new PacketLimit(link);
         this.recordsSent = metrics.getNumRecordsSendCounter();
         this.bytesSent = metrics.getNumBytesSendCounter();
         this.counters = SinkCounters.of(metrics, metrics.getNumRecordsSendErrorsCounter());
     }
 
+    /** To be called before the first record: what the broker takes is known then, if it is there. */
+    BatchWriter start() {
+        limit.ask();
+        return this;
+    }
+
     @Override
-    public void write(byte[] payload, Context context) {
+    public void write(byte[] payload, Context context) throws IOException {
         if (payload.length > mostBytes) {
             MqttSinkWriter.leaveOut(payload, link, counters);
             return;
         }
+        limit.check(series, payload.length);
         number++;
         if (filling == null) {
-            filling = Batch.to(link, series, number);
+            filling = Batch.to(link, series, number, List.of());
             filledBytes = 0;
             batches.add(filling);
         }
-        filling.payloads().add(payload);
+        filling.run().payloads().add(payload);
         filledBytes += payload.length;
-        if (filling.payloads().size() == MOST_RECORDS || filledBytes >= ENOUGH_BYTES) {
+        if (filling.run().payloads().size() == MOST_RECORDS || filledBytes >= ENOUGH_BYTES) {
             filling = null;
         }
         recordsSent.inc();
@@ -70,14 +86,24 @@ final class BatchWriter implements SpeckWriter {
         List<Batch> complete = batches;
         batches = new ArrayList<>();
         filling = null;
+        List<Run> published = Windows.snapshot(window);
+        if (published.isEmpty()) {
+            return complete;
+        }
+        if (complete.isEmpty()) {
+            return List.of(Batch.to(link, series, number + 1, published));
+        }
+        complete.set(0, complete.get(0).after(published));
         return complete;
     }
 
     @Override
     public List<MqttSink.State> snapshotState(long checkpoint) {
-        return List.of(new MqttSink.State(series.epoch(), number, true));
+        return List.of(new MqttSink.State(series.epoch(), number, true, null));
     }
 
     @Override
-    public void close() {}
+    public void close() {
+        limit.close();
+    }
 }

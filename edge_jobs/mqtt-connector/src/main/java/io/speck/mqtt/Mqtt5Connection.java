@@ -108,7 +108,11 @@ final class Mqtt5Connection extends MqttConnection {
         return PUBLISH_HEADERS + link.topic().getBytes(StandardCharsets.UTF_8).length;
     }
 
-    /** A sink wants to know what is said about its link; where it may not, it goes on without. */
+    /**
+     * A sink wants to know what is said about its link; where it may not, it goes on without. What
+     * is retained may come after the acknowledgement of the subscription that asks for it, but
+     * before that of the next.
+     */
     private void listen(Runnable then) {
         Mqtt5Subscribe subscribe =
                 Mqtt5Subscribe.builder()
@@ -121,8 +125,20 @@ final class Mqtt5Connection extends MqttConnection {
                         .qos(MqttQos.AT_MOST_ONCE)
                         .applySubscription()
                         .build();
+        Mqtt5Subscribe again =
+                Mqtt5Subscribe.builder()
+                        .addSubscription()
+                        .topicFilter(SENT + link.clientId())
+                        .qos(MqttQos.AT_MOST_ONCE)
+                        .retainHandling(Mqtt5RetainHandling.DO_NOT_SEND)
+                        .applySubscription()
+                        .build();
+        subscribe(subscribe, () -> subscribe(again, then));
+    }
+
+    private void subscribe(Mqtt5Subscribe to, Runnable then) {
         flows.add(
-                client.subscribe(subscribe)
+                client.subscribe(to)
                         .subscribe(
                                 granted -> then.run(),
                                 problem -> {

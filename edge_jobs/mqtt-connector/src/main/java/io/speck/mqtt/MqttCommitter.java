@@ -28,12 +28,25 @@ final class MqttCommitter implements Committer<Batch> {
     private final LinkConfig link;
     private final SinkSettings settings;
     private final SinkCounters counters;
+    private final String key;
+    private final ResendWindow recent;
     private volatile Line line; // to the sink's link; null: not needed yet
 
-    MqttCommitter(LinkConfig link, SinkSettings settings, SinkCommitterMetricGroup metrics) {
+    /** @param key where it leaves what it has published, see {@link Windows} */
+    MqttCommitter(
+            LinkConfig link,
+            SinkSettings settings,
+            String key,
+            SinkCommitterMetricGroup metrics) {
         this.link = link;
         this.settings = settings;
         this.counters = SinkCounters.of(metrics, metrics.counter("recordsFailed"));
+        this.key = key;
+        this.recent = settings.newResendWindow(counters);
+        if (link.delivery() == Delivery.EXACTLY_ONCE) {
+            Windows.open(key, recent);
+            metrics.gauge("resendStateLeftOut", recent::leftOut);
+        }
         metrics.gauge("window", () -> line == null ? link.window() : line.outlet.window());
         metrics.gauge("connected", () -> line != null && line.outlet.isConnected() ? 1 : 0);
     }
@@ -56,25 +69,38 @@ final class MqttCommitter implements Committer<Batch> {
 
     @Override
     public void close() {
+        Windows.close(key, recent);
         if (line != null) {
             line.outlet.close();
         }
     }
 
     private void publish(List<Batch> batches) throws InterruptedException {
+        List<OutRecord> records =
+                batches.stream().flatMap(batch -> batch.run().records().stream()).toList();
         boolean own = batches.get(0).isFor(link);
         if (own && link.delivery() == Delivery.EXACTLY_ONCE) {
-            if (line == null) {
-                line = new Line(link, readers());
+            if (line == null) { // what it is given first may come from a checkpoint
+                line = new Line(link, recent, readers(), batches.get(0).before());
             }
-            line.publish(batches);
+            if (!records.isEmpty()) {
+                line.publish(records);
+            }
+            return;
+        }
+        if (records.isEmpty()) {
             return;
         }
         LinkConfig there = linkOf(batches.get(0));
         LOG.info("what is left for {} goes there first", there);
-        Line passing = new Line(there, own ? readers() : Bookkeeping.Readers.NOT_KNOWN);
+        Line passing =
+                new Line(
+                        there,
+                        settings.newResendWindow(counters),
+                        own ? readers() : Bookkeeping.Readers.NOT_KNOWN,
+                        batches.get(0).before());
         try {
-            passing.publish(batches);
+            passing.publish(records);
         } finally {
             passing.outlet.close();
         }
@@ -98,20 +124,18 @@ final class MqttCommitter implements Committer<Batch> {
         private final Outlet outlet;
         private CompletableFuture<Void> published = new CompletableFuture<>(); // of that thread
 
-        Line(LinkConfig to, Bookkeeping.Readers readers) {
-            outlet = new Outlet(to, settings, readers, counters, null, this::step);
+        Line(
+                LinkConfig to,
+                ResendWindow window,
+                Bookkeeping.Readers readers,
+                List<Run> before) {
+            outlet = new Outlet(to, settings, window, readers, counters, null, this::step);
+            outlet.restore(before);
             outlet.start();
         }
 
         /** Returns when the broker has taken all, and that this is so. */
-        void publish(List<Batch> batches) throws InterruptedException {
-            List<OutRecord> records = new ArrayList<>();
-            for (Batch batch : batches) {
-                long number = batch.first();
-                for (byte[] payload : batch.payloads()) {
-                    records.add(new OutRecord(batch.series(), number++, payload));
-                }
-            }
+        void publish(List<OutRecord> records) throws InterruptedException {
             CompletableFuture<Void> done = new CompletableFuture<>();
             outlet.turn(
                     () -> {
@@ -122,7 +146,7 @@ final class MqttCommitter implements Committer<Batch> {
             try {
                 done.get();
             } catch (ExecutionException e) {
-                throw new IllegalStateException("cannot publish to " + outlet.link(), e.getCause());
+                throw new IllegalStateException(e.getCause().getMessage(), e.getCause());
             }
         }
 

@@ -159,7 +159,11 @@ abstract class MqttConnection {
      * @param series of the record's number; null: it has none
      */
     final boolean fits(Series series, int payloadBytes) {
-        return payloadBytes <= mostPayload - (series == null ? 0 : series.stampBytes());
+        return payloadBytes <= mostPayload(series);
+    }
+
+    final int mostPayload(Series series) {
+        return mostPayload - (series == null ? 0 : series.stampBytes());
     }
 
     /** The next message, or null; only by one thread. */

@@ -42,8 +42,14 @@ final class MqttSink
      * The epoch that a writer had at a checkpoint, and its last number in it.
      *
      * @param exact numbers after this one were not given to any record that got out
+     * @param recent what was published not long ago, and where, as a batch without records of its
+     *     own; null under exactly_once, where the committables have it
      */
-    record State(long epoch, long number, boolean exact) {}
+    record State(long epoch, long number, boolean exact, Batch recent) {
+        List<Run> recentOver(LinkConfig link) {
+            return recent != null && recent.isFor(link) ? recent.before() : List.of();
+        }
+    }
 
     @Override
     public SinkWriter<byte[]> createWriter(WriterInitContext context) {
@@ -58,21 +64,33 @@ final class MqttSink
         String producer = Stamp.producerOf(link.clientId().replaceFirst("-out$", ""));
         if (before != null) {
             return new BatchWriter(
-                    link,
-                    Series.of(producer, before.epoch),
-                    before.number,
-                    settings.mostBytes(),
-                    context.metricGroup());
+                            link,
+                            Series.of(producer, before.epoch),
+                            before.number,
+                            settings.mostBytes(),
+                            Windows.key(context, link),
+                            context.metricGroup())
+                    .start();
         }
+        List<Run> recent =
+                restored.stream().flatMap(state -> state.recentOver(link).stream()).toList();
         Series series = Series.of(producer, newEpoch(new SecureRandom(), restored));
         return exact
-                ? new BatchWriter(link, series, 0, settings.mostBytes(), context.metricGroup())
+                ? new BatchWriter(
+                                link,
+                                series,
+                                0,
+                                settings.mostBytes(),
+                                Windows.key(context, link),
+                                context.metricGroup())
+                        .start()
                 : new MqttSinkWriter(
                                 link,
                                 series,
                                 settings,
                                 context.getMailboxExecutor(),
                                 context.metricGroup())
+                        .start(recent)
                         .awaitReady();
     }
 
@@ -95,7 +113,8 @@ final class MqttSink
     /** In all delivery modes, so that a change of the mode finds the same operators. */
     @Override
     public Committer<Batch> createCommitter(CommitterInitContext context) {
-        return new MqttCommitter(link, settings, context.metricGroup());
+        return new MqttCommitter(
+                link, settings, Windows.key(context, link), context.metricGroup());
     }
 
     @Override
@@ -109,7 +128,8 @@ final class MqttSink
     }
 
     static final class StateSerializer implements SimpleVersionedSerializer<State> {
-        private static final int VERSION = 2; // 1 had no `exact`
+        private static final int VERSION = 3; // 1 had no `exact`, 2 no `recent`
+        private final Batch.Serializer batches = new Batch.Serializer();
 
         @Override
         public int getVersion() {
@@ -123,6 +143,11 @@ final class MqttSink
             out.writeLong(state.epoch);
             out.writeLong(state.number);
             out.writeBoolean(state.exact);
+            out.writeBoolean(state.recent != null);
+            if (state.recent != null) {
+                out.writeInt(batches.getVersion());
+                out.write(batches.serialize(state.recent));
+            }
             return bytes.toByteArray();
         }
 
@@ -132,7 +157,13 @@ final class MqttSink
                 throw new IOException("cannot read sink state of version " + version);
             }
             DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
-            return new State(in.readLong(), in.readLong(), version > 1 && in.readBoolean());
+            return new State(
+                    in.readLong(),
+                    in.readLong(),
+                    version > 1 && in.readBoolean(),
+                    version > 2 && in.readBoolean()
+                            ? batches.deserialize(in.readInt(), in.readAllBytes())
+                            : null);
         }
     }
 }

@@ -22,6 +22,7 @@ final class MqttSinkWriter implements SpeckWriter {
     private final SinkCounters counters;
     private final Counter recordsSent;
     private final Counter bytesSent;
+    private final ResendWindow recent;
     private final Outlet outlet;
     private final Series series;
     private long number;
@@ -43,13 +44,21 @@ final class MqttSinkWriter implements SpeckWriter {
                 new Outlet(
                         link,
                         settings,
+                        recent = settings.newResendWindow(counters),
                         settings.hasReaders() ? Bookkeeping.Readers.SOME : Bookkeeping.Readers.NONE,
                         counters,
                         letter -> mailbox.execute(letter::run, "mqtt-sink"),
                         this::progress);
         metrics.gauge("window", outlet::window);
         metrics.gauge("connected", () -> outlet.isConnected() ? 1 : 0);
+        metrics.gauge("resendStateLeftOut", recent::leftOut);
+    }
+
+    /** @param before what was published before the job was restored */
+    MqttSinkWriter start(List<Run> before) {
+        outlet.restore(before);
         outlet.start();
+        return this;
     }
 
     /** To be called before the first record: what the broker takes is known then, if it is there. */
@@ -96,7 +105,9 @@ final class MqttSinkWriter implements SpeckWriter {
     /** Numbers given from now on may be given again, to other records, after a failure. */
     @Override
     public List<MqttSink.State> snapshotState(long checkpoint) {
-        return List.of(new MqttSink.State(series.epoch(), number, false));
+        Batch published =
+                Batch.to(link, series, number + 1, recent.snapshot(System.nanoTime()));
+        return List.of(new MqttSink.State(series.epoch(), number, false, published));
     }
 
     @Override

@@ -73,6 +73,7 @@ final class MqttSourceReader
         metrics.gauge("bytesWaiting", this::bytesWaiting);
         metrics.gauge("messagesTaken", () -> lastSnapshot.messages());
         metrics.gauge("messagesMissing", () -> lastSnapshot.missing());
+        metrics.gauge("messagesLost", () -> lastSnapshot.lost());
     }
 
     /**

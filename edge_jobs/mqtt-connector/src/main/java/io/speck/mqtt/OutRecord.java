@@ -27,7 +27,10 @@ final class OutRecord {
     String problem; // published by the write of outcome
     volatile int outcome;
 
-    long acknowledgedNs; // the last time, when it is in the resend window
+    // of the resend window, under its lock
+    boolean kept;
+    boolean again; // on its way once more
+    long acknowledgedNs; // the last time
 
     OutRecord(Series series, long number, byte[] payload) {
         this.series = series;

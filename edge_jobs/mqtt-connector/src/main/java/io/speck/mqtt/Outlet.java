@@ -2,6 +2,7 @@ package io.speck.mqtt;
 
 import java.util.ArrayDeque;
 import java.util.Collection;
+import java.util.List;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import org.slf4j.Logger;
@@ -50,8 +51,10 @@ final class Outlet implements MqttConnection.Events {
     private final ArrayDeque<OutRecord> sent = new ArrayDeque<>();
     private final ArrayDeque<OutRecord> refused = new ArrayDeque<>();
     private final ArrayDeque<OutRecord> waiting = new ArrayDeque<>();
+    private boolean owed; // the recent ones may be missing at the broker
     private boolean holding; // new records wait until the refused have gone
     private boolean retryPlanned;
+    private IllegalStateException fault; // after which nothing goes on
     private long pauseMs = FIRST_PAUSE_MS;
     private long unreadSinceNs; // 0: not
     private long pendingBytes;
@@ -66,6 +69,7 @@ final class Outlet implements MqttConnection.Events {
     Outlet(
             LinkConfig link,
             SinkSettings settings,
+            ResendWindow recent,
             Bookkeeping.Readers readers,
             SinkCounters counters,
             Executor turns,
@@ -74,11 +78,22 @@ final class Outlet implements MqttConnection.Events {
         this.counters = counters;
         this.step = step;
         this.window = link.window();
-        this.recent = settings.newResendWindow(counters);
+        this.recent = recent;
         this.books = new Bookkeeping(link, this, readers);
         this.patienceNs = settings.resendWindow().toNanos();
         this.supervisor = Supervisor.forWriter(link, this);
         this.turns = turns == null ? supervisor.thread() : turns;
+    }
+
+    /** Takes over what was published before the job was restored; to be called before the start. */
+    void restore(List<Run> before) {
+        long now = System.nanoTime();
+        for (Run run : before) {
+            for (OutRecord record : run.records()) {
+                recent.add(record, now);
+                newest = record;
+            }
+        }
     }
 
     void start() {
@@ -105,7 +120,7 @@ final class Outlet implements MqttConnection.Events {
 
     /** How many records have no outcome yet. */
     int pending() {
-        return sent.size() + refused.size() + waiting.size();
+        return sent.size() + refused.size() + waiting.size() + (owed ? recent.size() : 0);
     }
 
     /** How many of them are on their way. */
@@ -145,7 +160,11 @@ final class Outlet implements MqttConnection.Events {
 
     /** Takes note of what has happened on the network since, and goes on from there. */
     void progress() {
+        if (fault != null) {
+            throw fault;
+        }
         catchUp();
+        payUp();
         if (holding && sent.isEmpty() && !retryPlanned) {
             planRetry();
         }
@@ -217,6 +236,7 @@ final class Outlet implements MqttConnection.Events {
 
     private boolean canSend() {
         return !holding
+                && !owed
                 && waiting.isEmpty()
                 && connection != null
                 && connection.isReady()
@@ -300,8 +320,19 @@ final class Outlet implements MqttConnection.Events {
         refused.add(record);
     }
 
-    /** Without this one record would hold all behind it for ever. */
+    /**
+     * Without this one record would hold all behind it for ever. Under exactly_once it may: its
+     * number would be missing for good, and the checkpoint still has it.
+     */
     private void giveUp(OutRecord record, String problem) {
+        if (link.delivery() == Delivery.EXACTLY_ONCE) {
+            int most = connection.mostPayload(record.series);
+            fault =
+                    new IllegalStateException(
+                            PacketLimit.tooLarge(link, record.payload.length, most));
+            throw fault;
+        }
+        recent.forget(record);
         pendingBytes -= record.payload.length;
         giveUp(record.payload.length, problem);
     }
@@ -319,7 +350,7 @@ final class Outlet implements MqttConnection.Events {
     /** A new connection knows nothing of what the old one was given, and its broker may not. */
     private void startOver(MqttConnection current) {
         if (link.delivery().acknowledged()) {
-            counters.resent().inc(sent.size() + (long) recent.size());
+            counters.resent().inc(sent.size());
             while (!sent.isEmpty()) {
                 waiting.addFirst(sent.pollLast());
             }
@@ -329,11 +360,36 @@ final class Outlet implements MqttConnection.Events {
             sent.clear();
         }
         takeBackRefused();
-        pendingBytes += recent.moveBefore(waiting);
+        owed = recent.size() > 0;
+        if (owed) {
+            waiting.removeIf(this::isAgain); // they come out of the window once more
+        }
         holding = false;
         books.startOver();
         reaped = 0;
         connection = current;
+    }
+
+    private boolean isAgain(OutRecord record) {
+        if (record.kept) {
+            pendingBytes -= record.payload.length;
+        }
+        return record.kept;
+    }
+
+    /** Sends again what was acknowledged of late, unless the broker says that it has it. */
+    private void payUp() {
+        if (!owed || !connection.isReady()) {
+            return;
+        }
+        owed = false;
+        List<OutRecord> missing = recent.sendAgain(books.confirmed(connection));
+        counters.resent().inc(missing.size());
+        for (int i = missing.size() - 1; i >= 0; i--) {
+            OutRecord record = missing.get(i);
+            waiting.addFirst(record);
+            pendingBytes += record.payload.length;
+        }
     }
 
     private void takeBackRefused() {
@@ -364,7 +420,17 @@ final class Outlet implements MqttConnection.Events {
 
     /** Tries the first of the refused again. */
     private void retry() {
+        try {
+            tryFirst();
+        } catch (IllegalStateException e) {
+            LOG.debug("the owner of {} gets it at its next step", link, e);
+        }
+        step.run();
+    }
+
+    private void tryFirst() {
         catchUp();
+        payUp();
         if (holding && sent.isEmpty() && connection.isReady()) {
             takeBackRefused();
             if (waiting.isEmpty()) { // the one that was tried could not be sent at all
@@ -374,7 +440,6 @@ final class Outlet implements MqttConnection.Events {
                 send(waiting.poll());
             }
         }
-        step.run();
     }
 
     /** What the owner does when something has happened; in a turn. */

@@ -12,11 +12,20 @@ import java.time.Duration;
  *     each of them, again and again
  * @param resendWindow how long acknowledged records are kept, see {@link ResendWindow}
  * @param resendBytes how much of them at most; 0: 32 MiB, less in a small JVM, which has other jobs
+ * @param resendStateBytes how much of them a checkpoint holds at most; 0: nothing
  */
-record SinkSettings(boolean hasReaders, int mostBytes, Duration resendWindow, long resendBytes)
+record SinkSettings(
+        boolean hasReaders,
+        int mostBytes,
+        Duration resendWindow,
+        long resendBytes,
+        long resendStateBytes)
         implements Serializable {
     /** Three autosave intervals of the brokers that speck sets up. */
     static final Duration RESEND_WINDOW = Duration.ofSeconds(15);
+
+    /** Less than what Flink can keep in a checkpoint's one file. */
+    static final long RESEND_STATE_BYTES = 1_000_000;
 
     private static final long MOST_RESEND_BYTES = 32L << 20;
     private static final int SHARE_OF_MEMORY = 16;
@@ -25,6 +34,6 @@ record SinkSettings(boolean hasReaders, int mostBytes, Duration resendWindow, lo
     ResendWindow newResendWindow(SinkCounters counters) {
         long share = Runtime.getRuntime().maxMemory() / SHARE_OF_MEMORY;
         long most = resendBytes > 0 ? resendBytes : Math.min(MOST_RESEND_BYTES, share);
-        return new ResendWindow(resendWindow, most, counters.cut());
+        return new ResendWindow(resendWindow, most, resendStateBytes, counters.cut());
     }
 }

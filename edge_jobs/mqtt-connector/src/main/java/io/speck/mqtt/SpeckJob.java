@@ -61,7 +61,9 @@ public final class SpeckJob {
                         readers(parameters.get("sink-readers", "none")),
                         parameters.getInt("max-record-bytes", MOST_BYTES),
                         parameters.getDuration("resend-window", SinkSettings.RESEND_WINDOW),
-                        parameters.getLong("resend-bytes", 0));
+                        parameters.getLong("resend-bytes", 0),
+                        parameters.getLong(
+                                "resend-state-bytes", SinkSettings.RESEND_STATE_BYTES));
         this.source =
                 new LinkConfig(
                         BrokerAddress.parse(parameters.get("source-broker")),

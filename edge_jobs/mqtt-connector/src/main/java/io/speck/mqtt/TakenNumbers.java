@@ -90,6 +90,11 @@ final class TakenNumbers {
         return missing;
     }
 
+    /** Those of what is not kept any more: nothing that comes can fill them. */
+    long lost() {
+        return lost;
+    }
+
     TakenNumbers copy() {
         noteHeard();
         TakenNumbers copy = new TakenNumbers();

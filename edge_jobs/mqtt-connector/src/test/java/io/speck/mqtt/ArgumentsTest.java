@@ -118,13 +118,13 @@ class ArgumentsTest {
         long epoch = sink.newEpoch(random, List.of());
         assertEquals(2, epoch >> 32);
         for (int i = 0; i < 50; i++) {
-            long next = sink.newEpoch(random, List.of(new MqttSink.State(epoch, 9, false)));
+            long next = sink.newEpoch(random, List.of(new MqttSink.State(epoch, 9, false, null)));
             assertTrue(next > epoch);
             assertEquals(2, next >> 32);
             epoch = next;
         }
         long later = 5L << 32;
-        assertTrue(sink.newEpoch(random, List.of(new MqttSink.State(later, 9, false))) > later);
+        assertTrue(sink.newEpoch(random, List.of(new MqttSink.State(later, 9, false, null))) > later);
     }
 
     /** Two openings from the same state must not number different records alike. */
@@ -135,14 +135,14 @@ class ArgumentsTest {
                         BrokerAddress.parse("tcp://h:1"), "t", "c", Delivery.AT_LEAST_ONCE, 10);
         MqttSink sink = new MqttSink(link, 2, settings());
         List<MqttSink.State> restored =
-                List.of(new MqttSink.State((2L << 32) + (1L << 31), 9, false));
+                List.of(new MqttSink.State((2L << 32) + (1L << 31), 9, false, null));
         Random random = new Random(7);
         assertEquals(100, random(sink, random, List.of()).size());
         assertEquals(100, random(sink, random, restored).size());
     }
 
     private static SinkSettings settings() {
-        return new SinkSettings(false, 100, Duration.ZERO, 0);
+        return new SinkSettings(false, 100, Duration.ZERO, 0, 0);
     }
 
     private static Set<Long> random(MqttSink sink, Random random, List<MqttSink.State> restored) {

@@ -1,7 +1,6 @@
 package io.speck.mqtt;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.List;
 import org.apache.flink.runtime.testutils.InMemoryReporter;
@@ -51,9 +50,13 @@ class BrokerKillTest extends OnBrokers {
     }
 
     private void startFirst(String delivery, String resendWindow) throws Exception {
-        job = new TestJob(broker, "in", middle, "mid").with("sink-readers", "some");
-        job.with("delivery", delivery).with("resend-window", resendWindow).start();
+        first(delivery).with("resend-window", resendWindow).start();
         Wait.until("the reader is there", () -> publishAndSee("hello"));
+    }
+
+    private TestJob first(String delivery) {
+        job = new TestJob(broker, "in", middle, "mid").with("sink-readers", "some");
+        return job.with("delivery", delivery).keeping(folder);
     }
 
     private void startNext(String delivery) throws Exception {
@@ -63,25 +66,16 @@ class BrokerKillTest extends OnBrokers {
 
     /** Lets an observer see the records, so that they are acknowledged, and kills the broker. */
     private void killWhenItHas(int count) throws Exception {
-        TestClient observer = new TestClient(middle).listen("mid");
-        feedIfNotYet(count);
-        Wait.until(
-                "the broker in the middle has all",
-                () -> observer.payloads().containsAll(records(1, count)),
-                observer::payloads);
-        awaitAcknowledged();
-        middle.kill();
-        observer.close();
-        middle.start();
-    }
-
-    private boolean fed;
-
-    private void feedIfNotYet(int count) {
-        if (!fed) {
+        try (TestClient observer = new TestClient(middle).listen("mid")) {
             client.publishNumbered("in", 1, 1, count);
-            fed = true;
+            Wait.until(
+                    "the broker in the middle has all",
+                    () -> observer.payloads().containsAll(records(1, count)),
+                    observer::payloads);
+            awaitAcknowledged();
+            middle.kill();
         }
+        middle.start();
     }
 
     /** Two complete checkpoints later nothing is under way. */
@@ -95,8 +89,11 @@ class BrokerKillTest extends OnBrokers {
     void whatTheBrokerForgotIsSentAgain(String delivery) throws Exception {
         startFirst(delivery, "15s");
         killWhenItHas(200);
-        killWhenItHas(200); // what was sent again is kept again
-        assertTrue(counter("recordsResent") >= 200);
+        Wait.until("they are sent again", () -> counter("recordsResent") >= 200);
+        awaitAcknowledged();
+        middle.kill(); // what was sent again is kept again
+        middle.start();
+        Wait.until("they are sent once more", () -> counter("recordsResent") >= 400);
         startNext(delivery);
         awaitRecords(200);
         client.publishNumbered("in", 1, 201, 210);
@@ -104,6 +101,84 @@ class BrokerKillTest extends OnBrokers {
         List<String> distinct = out.distinct();
         distinct.removeIf(text -> text.equals("hello"));
         assertEquals(records(1, 210), distinct);
+    }
+
+    /**
+     * As when a site loses its power: what is in memory is gone on both sides.
+     *
+     * @param observer at the broker in the middle, and closed then
+     * @return another one, who sees what comes from then on
+     */
+    private TestClient killWithTheJob(TestClient observer, String delivery) throws Exception {
+        Wait.until(
+                "the broker in the middle has all",
+                () -> observer.payloads().containsAll(records(1, 200)),
+                observer::payloads);
+        awaitAcknowledged();
+        middle.kill();
+        observer.close();
+        job.cancel();
+        String checkpoint = job.newestCheckpoint(folder);
+        middle.start();
+        TestClient another = new TestClient(middle).listen("mid");
+        first(delivery).from(checkpoint).start();
+        return another;
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"at_least_once", "exactly_once"})
+    void whatTheBrokerForgotIsSentAgainByAJobThatFellWithIt(String delivery) throws Exception {
+        startFirst(delivery, "15s");
+        TestClient observer = new TestClient(middle).listen("mid");
+        client.publishNumbered("in", 1, 1, 200);
+        observer = killWithTheJob(observer, delivery);
+        observer = killWithTheJob(observer, delivery); // what came from the state is in it
+        observer.close();
+        startNext(delivery);
+        awaitRecords(200);
+        client.publishNumbered("in", 1, 201, 210);
+        awaitRecords(210);
+        List<String> distinct = out.distinct();
+        distinct.removeIf(text -> text.equals("hello"));
+        assertEquals(records(1, 210), distinct);
+    }
+
+    /** Shows that the test above tests something. */
+    @Test
+    void withoutTheWindowInTheStateItIsLost() throws Exception {
+        first("at_least_once").with("resend-state-bytes", "0").start();
+        Wait.until("the reader is there", () -> publishAndSee("hello"));
+        TestClient observer = new TestClient(middle).listen("mid");
+        client.publishNumbered("in", 1, 1, 200);
+        killWithTheJob(observer, "at_least_once").close();
+        startNext("at_least_once");
+        client.publishNumbered("in", 1, 201, 201);
+        awaitRecords(1);
+        assertEquals(List.of("r201"), recordsOut());
+    }
+
+    /** Its broker's word is enough. */
+    @ParameterizedTest
+    @ValueSource(strings = {"at_least_once", "exactly_once"})
+    void whatTheBrokerHasIsNotSentAgain(String delivery) throws Exception {
+        startFirst(delivery, "15s");
+        startNext(delivery);
+        client.publishNumbered("in", 1, 1, 200);
+        awaitRecords(200);
+        awaitAcknowledged();
+        middle.stop(); // it writes everything down
+        middle.start();
+        client.publishNumbered("in", 1, 201, 210);
+        awaitRecords(210);
+        assertEquals(0, counter("recordsResent"));
+        awaitAcknowledged();
+        job.cancel();
+        String checkpoint = job.newestCheckpoint(folder);
+        first(delivery).from(checkpoint).start();
+        client.publishNumbered("in", 1, 211, 220);
+        awaitRecords(220);
+        assertEquals(0, counter("recordsResent"));
+        assertEquals(records(1, 220), recordsOut());
     }
 
     /** Shows that the tests above test something. */

@@ -179,6 +179,29 @@ class ExactlyOnceTest extends OnBrokers {
         assertEquals(1, epochs(thereOut).size());
     }
 
+    /** No two runs of the job would make the same bytes: see what it is mapped with. */
+    @Test
+    void whatIsPublishedOnceMoreIsTheSameToTheByte() throws Exception {
+        startAndFeed(exactly(there, "out"), 1, 100);
+        awaitDistinct(thereOut, 100);
+        job.cancel();
+        String checkpoint = job.newestCheckpoint(folder);
+        exactly(there, "out").from(checkpoint);
+        there.kill();
+        there.forgetEverything(); // so that nothing is known to have arrived
+        there.start();
+        int before = thereOut.stamps().size();
+        thereOut.listen("out");
+        job.start();
+        client.publishNumbered("in", 1, 101, 120);
+        awaitDistinct(thereOut, 120);
+        String savepoint = job.stop(folder.toUri().toString());
+        exactly(broker, "out").from(savepoint).start(); // its link has moved to another broker
+        client.publishNumbered("in", 1, 121, 140);
+        awaitJoined(140, thereOut, out); // which fails when a stamp has come with other bytes
+        assertTrue(thereOut.stamps().size() > before + 20, "some came once more");
+    }
+
     @Test
     void whatIsLeftForTheOldLinkGoesThereFirst() throws Exception {
         String checkpoint = killedInTheCommit(100);
@@ -263,6 +286,5 @@ class ExactlyOnceTest extends OnBrokers {
         awaitDistinct(thereOut, 40);
         assertEquals(records(1, 40), distinctRecords(thereOut));
         assertEquals(JobStatus.RUNNING, job.status());
-        assertTrue(counter("recordsResent") > 0);
     }
 }

@@ -84,12 +84,10 @@ class LinkFlowTest extends OnBrokers {
     void receiveMaximumHoldsTheBrokerBack() throws Exception {
         startAndSubscribe(job().every(NEVER).with("receive-maximum", "10"));
         client.publishNumbered("in", 1, 1, 40);
-        awaitRecords(1);
-        Wait.until("ten are out", () -> out.payloads().size() >= 10);
-        // the eleventh cannot come before an acknowledgement; a savepoint's stop gives it, and the
-        // first checkpoint may have given it to what said that the reader is there
+        awaitRecords(10);
+        // the eleventh cannot come before an acknowledgement; a savepoint's stop gives it
         String savepoint = job.stop(folder.toUri().toString());
-        assertTrue(recordsOut().size() <= 10, () -> out.payloads().toString());
+        assertEquals(records(1, 10), out.payloads());
         job().from(savepoint).start();
         awaitRecords(40);
         assertEquals(records(1, 40), recordsOut());
@@ -208,7 +206,6 @@ class LinkFlowTest extends OnBrokers {
                 () -> new HashSet<>(recordsOut()).size());
         // what a numbers-aware reader would see: nothing twice
         List<String> distinct = out.distinct();
-        distinct.removeIf(payload -> payload.equals("hello"));
         assertEquals(20_000, distinct.size());
         assertEquals(JobStatus.RUNNING, job.status());
     }

@@ -11,12 +11,16 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.metrics.Counter;
 import org.apache.flink.metrics.Gauge;
 import org.apache.flink.metrics.Metric;
 import org.apache.flink.runtime.execution.ExecutionState;
+import org.apache.flink.runtime.executiongraph.ErrorInfo;
 import org.apache.flink.runtime.minicluster.MiniCluster;
 import org.apache.flink.runtime.testutils.InMemoryReporter;
 import org.apache.flink.runtime.testutils.MiniClusterResourceConfiguration;
@@ -38,6 +42,7 @@ class LinkTroubleTest {
     private static final String READERS = "speck/readers/out";
 
     private static final InMemoryReporter METRICS = InMemoryReporter.create();
+    private static final AtomicBoolean ENLARGED = new AtomicBoolean();
     private static volatile CountDownLatch gate = new CountDownLatch(0);
 
     @RegisterExtension
@@ -354,29 +359,83 @@ class LinkTroubleTest {
         }
     }
 
-    /** Numbers are in the checkpoint before the broker's limit is known: these leave holes. */
     @Test
-    void aBatchGoesOnWithoutTheRecordsOverTheBrokersPacketSize() throws Exception {
+    void anExactJobFailsAtARecordOverTheBrokersPacketSizeBeforeItHasANumber(
+            @InjectMiniCluster MiniCluster flink) throws Exception {
         close();
         begin(Mosquitto.in(folder).with("max_packet_size 2000"));
         job.with("delivery", "exactly_once").mapping(LinkTroubleTest::enlarged);
         startAndSubscribe();
+        client.publishNumbered("in", 1, 1, 4);
+        int most = awaitTooLarge(flink, 1980);
+        job.cancel();
+        job = new TestJob(broker, "in", broker, "out").mapping(LinkTroubleTest::enlarged);
+        job.with("delivery", "exactly_once").with("max-record-bytes", Integer.toString(most));
         try (TestClient reader = new TestClient(broker).listen("out")) {
-            client.publishNumbered("in", 1, 1, 4);
+            job.start();
             reader.await(2);
-            Wait.until("it is counted", () -> value("recordsUndeliverable") == 2);
+            Wait.until("they are counted", () -> value("recordsUndeliverable") == 2);
             assertEquals(List.of("r1", "r4"), reader.payloads());
-            awaitSaid(SENT, "\"number\":4");
-            client.publishNumbered("in", 1, 5, 6);
-            reader.await(4);
-            assertEquals(List.of("r1", "r4", "r5", "r6"), reader.payloads());
+            awaitSaid(SENT, "\"number\":2}");
         }
+    }
+
+    /** They have their numbers: nothing is left out of what a checkpoint holds. */
+    @Test
+    void anExactJobFailsUntilTheBrokerTakesWhatItTookBefore(@InjectMiniCluster MiniCluster flink)
+            throws Exception {
+        job.with("delivery", "exactly_once").mapping(LinkTroubleTest::enlarged);
+        Mosquitto there = Mosquitto.started(folder);
+        OnBrokers.reserve(there, "reader", "out");
+        job.with("sink-broker", there.address());
+        startAndSubscribe();
+        there.freeze();
+        ENLARGED.set(false);
+        client.publishNumbered("in", 1, 2, 2);
+        Wait.until("it is taken", ENLARGED::get);
+        long before = value("numberOfCompletedCheckpoints");
+        Wait.until("it has a number", () -> value("numberOfCompletedCheckpoints") > before);
+        there.kill();
+        there.with("max_packet_size 2000").start();
+        awaitTooLarge(flink, 1980);
+        there.stop();
+        there.with().start();
+        client.publishNumbered("in", 1, 3, 4);
+        try (TestClient books = new TestClient(there).listen("speck/sent/#")) {
+            Wait.until(
+                    "all are out",
+                    () -> books.lastByTopic().getOrDefault(SENT, "").endsWith("\"number\":3}"),
+                    books::lastByTopic);
+        }
+        job.cancel();
+        there.close();
+    }
+
+    /** Returns the limit that the job names. */
+    private int awaitTooLarge(MiniCluster flink, int bytes) throws Exception {
+        Pattern wanted =
+                Pattern.compile(
+                        "cannot publish a record of %d bytes to .* takes at most (\\d+) bytes"
+                                .formatted(bytes));
+        Matcher[] found = new Matcher[1];
+        Wait.until(
+                "the job fails and says why",
+                () -> {
+                    var graph = flink.getExecutionGraph(job.client().getJobID()).get();
+                    ErrorInfo error = graph.getFailureInfo();
+                    String text = error == null ? "" : error.getExceptionAsString();
+                    return (found[0] = wanted.matcher(text)).find();
+                });
+        return Integer.parseInt(found[0].group(1));
     }
 
     /** r2 fits into a packet without its stamp only, and r3 not at all. */
     private static byte[] enlarged(byte[] payload) {
         return switch (new String(payload, StandardCharsets.US_ASCII)) {
-            case "r2" -> new byte[1980];
+            case "r2" -> {
+                ENLARGED.set(true);
+                yield new byte[1980];
+            }
             case "r3" -> new byte[3000];
             default -> payload;
         };

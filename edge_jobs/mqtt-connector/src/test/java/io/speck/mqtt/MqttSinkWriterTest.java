@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
@@ -31,9 +32,10 @@ class MqttSinkWriterTest {
                 new MqttSinkWriter(
                         nowhere,
                         Series.of("p", 1),
-                        new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0),
+                        new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0, 1000),
                         new Waiting(),
                         UnregisteredMetricsGroup.createSinkWriterMetricGroup());
+        writer.start(List.of());
         byte[] record = new byte[MEBIBYTE];
         for (int i = 0; i < Outlet.MOST_PENDING_BYTES / MEBIBYTE; i++) {
             writer.write(record, null);
@@ -57,10 +59,10 @@ class MqttSinkWriterTest {
                                     Delivery.AT_LEAST_ONCE,
                                     10),
                             Series.of("p", 1),
-                            new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0),
+                            new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0, 1000),
                             new Queueing(letters),
                             UnregisteredMetricsGroup.createSinkWriterMetricGroup());
-            writer.awaitReady();
+            writer.start(List.of()).awaitReady();
             broker.freeze();
             FutureTask<Void> writing =
                     new FutureTask<>(

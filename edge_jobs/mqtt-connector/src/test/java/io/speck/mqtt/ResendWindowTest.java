@@ -3,7 +3,7 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import java.time.Duration;
-import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.List;
 import org.apache.flink.metrics.SimpleCounter;
 import org.junit.jupiter.api.Test;
@@ -12,32 +12,104 @@ class ResendWindowTest {
     private static final long SECOND = 1_000_000_000L;
 
     private final SimpleCounter cut = new SimpleCounter();
-    private final ArrayDeque<OutRecord> queue = new ArrayDeque<>();
 
     private ResendWindow window(int seconds, long bytes) {
-        return new ResendWindow(Duration.ofSeconds(seconds), bytes, cut);
+        return new ResendWindow(
+                Duration.ofSeconds(seconds), bytes, 3 * (100 + Run.LENGTH_BYTES), cut);
     }
 
     private static OutRecord record(long number) {
-        return new OutRecord(null, number, new byte[100]);
+        return new OutRecord(Series.of("p", 7), number, new byte[100]);
     }
 
-    private List<Long> numbers() {
-        return queue.stream().map(record -> record.number).toList();
+    /** Numbers 1..count, acknowledged ten seconds apart. */
+    private ResendWindow filled(int count) {
+        ResendWindow window = window(15, 1_000_000);
+        for (int i = 1; i <= count; i++) {
+            window.add(record(i), i * 10 * SECOND);
+        }
+        return window;
+    }
+
+    private static List<Long> again(ResendWindow window, SentNumber known) {
+        return window.sendAgain(known).stream().map(record -> record.number).toList();
+    }
+
+    private static SentNumber has(long epoch, long number) {
+        return new SentNumber("p", epoch, number);
     }
 
     @Test
-    void keepsWhatIsYoungAndPutsItFirst() {
+    void keepsWhatIsYoung() {
+        ResendWindow window = filled(5);
+        window.prune(51 * SECOND);
+        assertEquals(List.of(4L, 5L), again(window, null));
+        assertEquals(0, cut.getCount());
+    }
+
+    @Test
+    void whatTheBrokerHasIsNotSentAgain() {
+        assertEquals(List.of(4L, 5L), again(filled(5), has(7, 3)));
+        assertEquals(List.of(), again(filled(5), has(7, 5)));
+        assertEquals(List.of(), again(filled(5), has(7, 99)));
+    }
+
+    @Test
+    void ofAnotherEpochsNumbersNothingIsKnown() {
+        assertEquals(List.of(1L, 2L), again(filled(2), has(8, 5)));
+    }
+
+    @Test
+    void anEarlierEpochWentOutBeforeALaterOne() {
+        ResendWindow window = filled(2);
+        window.add(new OutRecord(Series.of("p", 8), 1, new byte[1]), 30 * SECOND);
+        window.add(new OutRecord(Series.of("p", 8), 2, new byte[1]), 40 * SECOND);
+        assertEquals(List.of(2L), again(window, has(8, 1)));
+    }
+
+    /** A checkpoint meanwhile must still have it, however long it takes. */
+    @Test
+    void whatIsSentAgainStaysUntilItIsAcknowledgedAndThenAsLongAsBefore() {
+        ResendWindow window = filled(2);
+        List<OutRecord> again = window.sendAgain(null);
+        window.prune(1000 * SECOND);
+        assertEquals(2, window.size());
+        again.forEach(record -> window.add(record, 1000 * SECOND));
+        window.add(record(3), 1001 * SECOND);
+        window.prune(1014 * SECOND);
+        assertEquals(List.of(1L, 2L, 3L), again(window, null));
+        again.forEach(record -> window.add(record, 1014 * SECOND));
+        window.prune(1030 * SECOND);
+        assertEquals(List.of(3L), again(window, null), "the third is on its way");
+    }
+
+    @Test
+    void whatWillNotBeSentAgainIsForgotten() {
+        ResendWindow window = filled(2);
+        window.forget(window.sendAgain(null).get(0));
+        assertEquals(List.of(2L), again(window, null));
+    }
+
+    @Test
+    void aCheckpointGetsTheNewest() {
         ResendWindow window = window(15, 1_000_000);
         for (int i = 1; i <= 5; i++) {
-            window.add(record(i), i * 10 * SECOND);
+            window.add(record(i), 0);
         }
-        window.prune(51 * SECOND);
-        queue.add(record(6));
-        window.moveBefore(queue);
-        assertEquals(List.of(4L, 5L, 6L), numbers());
-        assertEquals(0, window.size());
-        assertEquals(0, cut.getCount());
+        List<Run> runs = window.snapshot(0);
+        assertEquals(1, runs.size());
+        assertEquals(3, runs.get(0).first());
+        assertEquals(3, runs.get(0).payloads().size());
+        assertEquals(2, window.leftOut());
+    }
+
+    @Test
+    void runsHaveNoHoles() {
+        List<OutRecord> records = new ArrayList<>(List.of(record(1), record(2), record(4)));
+        records.add(new OutRecord(Series.of("p", 8), 5, new byte[0]));
+        List<Run> runs = Run.of(records);
+        assertEquals(List.of(1L, 4L, 5L), runs.stream().map(Run::first).toList());
+        assertEquals(2, runs.get(0).payloads().size());
     }
 
     @Test
@@ -47,10 +119,7 @@ class ResendWindowTest {
             window.add(record(i), 0);
         }
         assertEquals(2, cut.getCount());
-        window.moveBefore(queue);
-        assertEquals(List.of(3L, 4L, 5L), numbers());
-        window.add(record(6), 0); // the bound counts from zero again
-        assertEquals(2, cut.getCount());
+        assertEquals(List.of(3L, 4L, 5L), again(window, null));
     }
 
     @Test

@@ -7,6 +7,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Optional;
 import java.util.stream.Stream;
 import org.apache.flink.api.common.JobStatus;
 import org.apache.flink.api.common.functions.MapFunction;
@@ -66,14 +67,22 @@ final class TestJob {
 
     /** Of a job that was {@link #keeping} its checkpoints. */
     String newestCheckpoint(Path folder) throws IOException {
-        try (Stream<Path> found =
-                Files.walk(folder.resolve(running.getJobID().toString()))) {
-            return found.filter(path -> path.endsWith("_metadata"))
-                    .map(Path::getParent)
-                    .max(Comparator.comparingInt(TestJob::numberOf))
-                    .orElseThrow()
-                    .toUri()
-                    .toString();
+        return checkpoint(folder).orElseThrow().toUri().toString();
+    }
+
+    /** Waits for the first one. */
+    void awaitCheckpoint(Path folder) throws Exception {
+        Wait.until("there is a checkpoint", () -> checkpoint(folder).isPresent());
+    }
+
+    private Optional<Path> checkpoint(Path folder) throws IOException {
+        Path own = folder.resolve(running.getJobID().toString());
+        if (!Files.isDirectory(own)) {
+            return Optional.empty();
+        }
+        try (Stream<Path> found = Files.list(own)) {
+            return found.filter(path -> Files.exists(path.resolve("_metadata")))
+                    .max(Comparator.comparingInt(TestJob::numberOf));
         }
     }
 
