@@ -197,10 +197,12 @@ class Records:
         return [(scope, session) for scope, session in held if scope not in scopes]
 
     def put_deployed(self, scope: str, deployed: Deployed) -> Batch:
+        """An adopted one may have a lower attempt than others of its name had in this scope."""
         name = deployed.job.job_name
+        highest = max(deployed.attempt, self.attempts(scope, name))
         return {
             f"inv/{scope}/{name}": deployed_to_json(deployed),
-            **self.put_attempts(scope, name, deployed.attempt),
+            **self.put_attempts(scope, name, highest),
         }
 
     def put_attempts(self, scope: str, job_name: str, highest: int) -> Batch:

@@ -297,3 +297,10 @@ def test_answers_to_idempotency_keys_are_kept_for_a_day(records: Records, path: 
     again.write({"idem/3": {"at": new}})
     assert [key for key, _ in again.store.scan("idem/")] == ["idem/2", "idem/3"]
     again.store.close()
+
+
+def test_attempts_never_fall_below_the_highest_there_was(records: Records) -> None:
+    """An adopted job counts from its own start; its new scope may have used higher ones."""
+    records.write(records.put_attempts("c", "A", 5))
+    records.write(records.put_deployed("c", Deployed(JOB, 1, "0" * 32, ended=True)))
+    assert records.attempts("c", "A") == 5
