@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from speck.errors import ConflictError
 from speck.model import CompositionDescription
 from speck.records import Batch, Records, scope_of
@@ -34,21 +36,23 @@ class Owners:
                     " posted alone; apply with ?adopt=true to take it in"
                 )
 
-    def alone(self, description: CompositionDescription) -> list[str]:
-        """Jobs of the description that were posted alone (`refuse_others` let them pass)."""
-        found = []
+    def alone(self, description: CompositionDescription) -> dict[str, str]:
+        """Jobs of the description that were posted alone (`refuse_others` let them pass), with
+        the newest change of each."""
+        found = {}
         for job in description.jobs:
-            if self._records.store.get(f"job/{job.job_name}") is None:
+            record = self._records.store.get(f"job/{job.job_name}")
+            if record is None:
                 continue
             busy = self._changes.under_way(scope_of(None, job.job_name))
             if busy is not None:
                 raise ConflictError(
                     f"cannot adopt job {job.job_name!r}: it is being changed", change=busy.change.id
                 )
-            found.append(job.job_name)
+            found[job.job_name] = record["last_change"]
         return found
 
-    def take_in(self, name: str, adopted: list[str]) -> Batch:
+    def take_in(self, name: str, adopted: Iterable[str]) -> Batch:
         """Takes jobs posted alone into the composition's scope as they run."""
         batch: Batch = {}
         for job_name in adopted:

@@ -201,7 +201,7 @@ class Compositions:
 
         def prepare() -> Prepared:
             return self._deployer.prepare(
-                name, description, request.line_of, adopted, jars, drain=request.drain
+                name, description, request.line_of, list(adopted), jars, drain=request.drain
             )
 
         prepared = prepare()
@@ -217,8 +217,8 @@ class Compositions:
             self._owners.refuse_others(description, adopt=request.adopt)
             if self._owners.alone(description) != adopted:
                 raise ConflictError(
-                    f"cannot apply composition {name!r}: a job that was posted alone came or"
-                    " went meanwhile; apply again"
+                    f"cannot apply composition {name!r}: a job that was posted alone came, went"
+                    " or was changed meanwhile; apply again"
                 )
             taken_in = self._owners.take_in(name, adopted)
             return self._accept(description, prepared, head, request, superseded, taken_in, cause)
