@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 from speck.binding import StateKeeper, Submission
 from speck.clock import Clock
@@ -27,6 +28,8 @@ class Context:
     jar_file: Callable[[str], Path]
     patience: Patience
     keeper: StateKeeper
+    noting: Lock = field(default_factory=Lock)
+    """Held while what is owed to a reader is read and written: several producers may leave it."""
 
     def submission(
         self, operation: Start | TryMain | Deployed, sink_has_readers: bool, savepoint: str | None

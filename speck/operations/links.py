@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from speck.inventory import Session
+from speck.observed import BrokerView, Sent
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome
 from speck.plan import Clear, Forget, Release, Reserve
@@ -53,19 +54,24 @@ def note_owed(
         return
     view = context.connections.broker(site).view()
     told = [view.sent[sink] for sink in sinks if sink in view.sent]
-    for client_id in readers:
-        session = context.records.session(context.scope, client_id, site)
-        if session is None or not told:
-            continue
-        owed = {(producer, epoch): number for producer, epoch, number in session.owed}
-        for sent in told:
-            key = (sent.producer, sent.epoch)
-            owed[key] = max(sent.number, owed.get(key, 0))
-        left = owed if view.untaken(client_id, owed) else {}
-        noted = tuple((*key, number) for key, number in sorted(left.items()))
-        if noted != session.owed:
-            noting = context.records.put_session(context.scope, replace(session, owed=noted))
-            context.records.write(noting)
+    for client_id in readers if told else ():
+        with context.noting:
+            _note(context, site, client_id, told, view)
+
+
+def _note(context: Context, site: str, client_id: str, told: list[Sent], view: BrokerView) -> None:
+    session = context.records.session(context.scope, client_id, site)
+    if session is None:
+        return
+    owed = {(producer, epoch): number for producer, epoch, number in session.owed}
+    for sent in told:
+        key = (sent.producer, sent.epoch)
+        owed[key] = max(sent.number, owed.get(key, 0))
+    left = owed if view.untaken(client_id, owed) else {}
+    noted = tuple((*key, number) for key, number in sorted(left.items()))
+    if noted != session.owed:
+        noting = context.records.put_session(context.scope, replace(session, owed=noted))
+        context.records.write(noting)
 
 
 def forget_sinks(context: Context, site: str, sinks: tuple[str, ...]) -> None:

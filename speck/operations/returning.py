@@ -48,13 +48,22 @@ def _is_over(jobs: Mapping[str, EngineJob], engine_job_id: str) -> bool:
 
 
 def _burn(context: Context, failed: Deployed) -> None:
-    """The engine knows nothing of the start: see to it that it never arrives."""
+    """The engine knows nothing of the start: see to it that it never arrives.
+
+    One that was taken on may have run before its engine forgot it. What it left is found before
+    its id is burnt: afterwards the engine knows the id, and says that it completed nothing.
+    """
+    site = failed.job.site
+    left = context.keeper.newest(site, failed.engine_job_id) if failed.accepted else None
+    known = replace(failed, savepoint=left.path) if left else failed
+    if left is not None:
+        context.records.write(context.records.put_deployed(context.scope, known))
     submission = context.submission(failed, sink_has_readers=True, savepoint=None)
     with suppress(DuplicateJobError):
-        context.connections.engine(failed.job.site).burn(submission)
-        # one that was taken on has run before its engine forgot it: it may have left a state
-        _note_end(context, replace(failed, void=not failed.accepted))
+        context.connections.engine(site).burn(submission)
+        _note_end(context, replace(known, void=left is None))
         return
+    context.records.write(context.records.put_deployed(context.scope, failed))
     raise EngineRefusedError(f"cannot bring {failed.job.job_name} back: its start has arrived")
 
 

@@ -24,11 +24,26 @@ def start(context: Context, operation: Start) -> Outcome:
         old = old.base  # this very start was sent before
 
     def go(found: Deployed | None, savepoint: str | None) -> Outcome:
+        _refuse_a_second(context, old)
         return _until_it_runs(context, operation, _submit(context, operation, found, savepoint))
 
     if operation.restore is None:
         return go(old, None)
     return bring(context, old, operation.site, go)
+
+
+def _refuse_a_second(context: Context, old: Deployed | None) -> None:
+    """Raise PermanentError if an incarnation before this one runs, though it had ended or was
+    gone when the plan was made: an engine may bring its jobs back after a restart."""
+    while old is not None:
+        if not (old.ended or old.void):
+            state = context.connections.engine(old.job.site).status(old.engine_job_id)
+            if state is not None and not state.terminal:
+                raise PermanentError(
+                    f"cannot start {old.job.job_name}: its attempt {old.attempt} is {state} at"
+                    f" {old.job.site} again; apply again"
+                )
+        old = old.base
 
 
 def _submit(
@@ -98,7 +113,8 @@ def _until_it_runs(context: Context, operation: Start, deployed: Deployed) -> Ou
             raise PermanentError(f"cannot start {name}: {_cause(context, operation, seen[-1])}")
         took = context.clock.monotonic() - began
         if took > context.patience.connect_s and not _is_connected(context, operation):
-            return replace(waiting, ready=later(), limit_s=context.patience.start_s - took)
+            left_s = context.patience.start_s - took
+            return replace(waiting, ready=later(), limit_s=left_s, overdue=lambda: away)
         return _confirmed(context, deployed)
 
     def later() -> Callable[[Mapping[str, EngineJob]], bool]:
@@ -107,6 +123,10 @@ def _until_it_runs(context: Context, operation: Start, deployed: Deployed) -> Ou
             context.clock.monotonic() - asked > context.patience.stop_poll_s and settled(jobs)
         )
 
+    away = (
+        f"cannot start {name}: all its tasks run at {operation.site}, but its source is not"
+        f" connected to {operation.job.source.broker}"
+    )
     waiting = Waiting(
         operation.site,
         settled,
@@ -133,8 +153,10 @@ def _is_connected(context: Context, operation: Start) -> bool:
 def _confirmed(context: Context, deployed: Deployed) -> Done:
     """All tasks run: the states that attempts before the last one were started from can go."""
     newest = sorted({left.attempt for left in deployed.left})[-_STATES_KEPT:]
-    kept = tuple(left for left in deployed.left if left.attempt in newest)
-    gone = [left for left in deployed.left if left.attempt not in newest]
+    # where sites share storage one path stands for the same state, whatever the site
+    needed = {left.path for left in deployed.left if left.attempt in newest}
+    kept = tuple(left for left in deployed.left if left.path in needed)
+    gone = [left for left in deployed.left if left.path not in needed]
     confirmed = replace(deployed, accepted=False, confirmed=True, base=None, left=kept)
 
     def drop() -> None:
@@ -159,6 +181,8 @@ def note_if_void(context: Context, deployed: Deployed) -> Deployed:
     with suppress(SpeckError):
         state = engine.status(deployed.engine_job_id)
         if state is not None and not state.terminal:
+            return deployed
+        if state is None and deployed.accepted:  # it has run, and its engine forgot it since
             return deployed
         if state is not None:
             found = engine.newest_state(deployed.engine_job_id)

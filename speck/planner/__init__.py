@@ -40,7 +40,7 @@ from speck.planner.sessions import (
     wanted_sessions,
 )
 from speck.planner.sinks import clear, forget
-from speck.planner.starts import note_slot_waits, start
+from speck.planner.starts import note_circuits, note_slot_waits, start
 from speck.planner.stops import note_leaving, stop, upstream_first
 
 
@@ -112,6 +112,7 @@ def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
         stop(draft, decision)
     renew_sessions(draft, ending)
     note_slot_waits(draft, decisions)
+    note_circuits(draft, decisions)
     for decision in decisions:
         if decision.starts:
             clear(draft, decision)

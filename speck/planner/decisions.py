@@ -34,9 +34,9 @@ def decide_kept(draft: Draft, name: str, new: Job, old: Deployed, live: bool) ->
     wanted = new.state is DesiredState.RUNNING
     changes = differences(old.job, new)
     arriving = not live and may_arrive(draft, old)
-    again = arriving and wanted and not changes
+    again = wanted and not changes and (arriving or unheard(draft, old))
     action = Action.MOVE if old.job.site != new.site else Action.UPDATE
-    if wanted and live and not changes:
+    if wanted and live and not changes and not again:
         return Decision(name, new, old, Action.UNCHANGED, "same fingerprint, running")
     if not wanted and not live and not arriving:
         changes_later = "; ".join([*changes, "stopped, as wanted"])
@@ -44,10 +44,10 @@ def decide_kept(draft: Draft, name: str, new: Job, old: Deployed, live: bool) ->
         return Decision(name, new, old, kept, changes_later)
     if not wanted:
         changes.append("state running -> stopped")
-    elif not live and not old.confirmed and old.base is None:
+    elif (again or not live) and not old.confirmed and old.base is None:
         action = Action.ADD
         changes = [*changes, f"not started yet: {why_not_live(draft, old)}"]
-    elif not live:
+    elif again or not live:
         changes.append(why_not_live(draft, old))
     return Decision(
         name,
@@ -55,7 +55,7 @@ def decide_kept(draft: Draft, name: str, new: Job, old: Deployed, live: bool) ->
         old,
         action if wanted else Action.UPDATE,
         "; ".join(changes),
-        stops=live or (arriving and not again),
+        stops=(live or arriving) and not again,
         keeps_state=not wanted or new.upgrade is Upgrade.SAVEPOINT,
         starts=wanted,
         again=again,
@@ -67,12 +67,18 @@ def may_arrive(draft: Draft, old: Deployed) -> bool:
     return old.may_arrive and draft.observed.job(old.job.site, old.engine_job_id) is None
 
 
+def unheard(draft: Draft, old: Deployed) -> bool:
+    """Whether a start was asked for at a site that is silent now, and was never seen to run."""
+    begun = not (old.confirmed or old.ended or old.void)
+    return begun and old.job.site not in draft.observed.engines
+
+
 def is_live(draft: Draft, old: Deployed) -> bool:
     """Whether an incarnation may run: silence of a site is no word that it does not."""
     if old.ended:
         return False
     if old.job.site not in draft.observed.engines:
-        return True
+        return not old.void
     seen = draft.observed.job(old.job.site, old.engine_job_id)
     return seen is not None and not seen.state.terminal
 
@@ -80,6 +86,8 @@ def is_live(draft: Draft, old: Deployed) -> bool:
 def why_not_live(draft: Draft, old: Deployed) -> str:
     if old.ended:
         return "state stopped -> running"
+    if old.job.site not in draft.observed.engines:
+        return f"not known to run: {old.job.site} does not answer"
     seen = draft.observed.job(old.job.site, old.engine_job_id)
     if seen is None:
         return f"not running: {old.job.site} does not know it"

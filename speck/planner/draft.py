@@ -53,6 +53,9 @@ class Draft:
     reserve_of: dict[str, int] = field(default_factory=dict)
     producers: dict[Link, list[Deployed]] = field(default_factory=lambda: defaultdict(list))
     slot_waits: dict[str, list[int]] = field(default_factory=dict)
+    circuits: dict[Link, list[tuple[Link, int | None]]] = field(default_factory=dict)
+    """Where what is written to a link may go, by jobs that are wanted (None) or that stop in
+    the step of that id."""
     drains_of: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Steps that need the last number of a sink, by its client id."""
     owed: frozenset[str] = frozenset()

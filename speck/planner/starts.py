@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 
 from speck.contract import tells_numbers
+from speck.fingerprint import differences
 from speck.inventory import Deployed
 from speck.model import Job, Link, engine_job_id, sink_client_id, source_client_id
 from speck.plan import Carry, Restore, Return, Start, TryMain, Upload
@@ -54,6 +55,7 @@ def start(draft: Draft, decision: Decision) -> None:
         *ids([draft.reserve_of.get(own), decision.stop_id, decision.clear_id]),
         *ids([carry(draft, decision, old)]),
         *draft.slot_waits.get(decision.job_name, []),
+        *(_closing(draft, job) if _rewired(decision) else ()),
     ]
     restore = None
     if old is not None and decision.keeps_state:
@@ -65,6 +67,40 @@ def start(draft: Draft, decision: Decision) -> None:
     decision.start_id = draft.add(operation, after, reason, whatever)
     if _has_a_way_back(draft, decision):
         way_back(draft, decision, operation)
+
+
+def note_circuits(draft: Draft, decisions: list[Decision]) -> None:
+    """Which links lead to which, through jobs as they are wanted, or as they stop."""
+    follows: dict[Link, list[tuple[Link, int | None]]] = defaultdict(list)
+    for decision in decisions:
+        if decision.stop_id is not None and decision.old is not None and _rewired(decision):
+            follows[decision.old.job.source].append((decision.old.job.sink, decision.stop_id))
+    if not follows:
+        return
+    for decision in decisions:
+        if decision.new is not None:
+            follows[decision.new.source].append((decision.new.sink, None))
+    draft.circuits = follows
+
+
+def _rewired(decision: Decision) -> bool:
+    old, new = decision.old, decision.new
+    if old is None or new is None:
+        return True
+    return (old.job.source, old.job.sink) != (new.source, new.sink)
+
+
+def _closing(draft: Draft, job: Job) -> set[int]:
+    """Stops that come before a start: until then what the job writes would come back to it."""
+    waits, reached, ahead = set[int](), {job.sink}, [job.sink]
+    while ahead:
+        for link, stop_id in draft.circuits.get(ahead.pop(), ()):
+            if stop_id is not None:
+                waits.add(stop_id)
+            if link not in reached:
+                reached.add(link)
+                ahead.append(link)
+    return waits if job.source in reached else set()
 
 
 def carry(draft: Draft, decision: Decision, old: Deployed | None) -> int | None:
@@ -102,13 +138,17 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
 
 
 def _ran_before(draft: Draft, decision: Decision) -> Deployed | None:
-    """What stops for a start, or was stopped for it before the change was planned anew."""
+    """What stops for a start, or was stopped for it before the change was planned anew, or has
+    failed or got lost: after an update that did not succeed, a repair is to try that first."""
     old = decision.old
     if decision.job_name in draft.stopped:
         while old is not None and not old.confirmed:
             old = old.base
         return old
-    return old if decision.stops and old is not None and old.confirmed else None
+    if old is None or not old.confirmed or old.ended:
+        return None
+    assert decision.new is not None
+    return old if decision.stops or differences(old.job, decision.new) else None
 
 
 def _may_circle(draft: Draft, job: Job) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 
 from speck.contract import tells_numbers
 from speck.inventory import Deployed
@@ -64,14 +64,17 @@ def producers_that_left(draft: Draft, reader: Decision) -> list[Decision]:
 def upstream_first(draft: Draft, stopping: list[Decision]) -> list[Decision]:
     """Producers before the readers that are drained after them, ties by name.
 
-    The deployed graph has no cycle, so neither has this.
+    What is deployed has no circle, unless somebody else made one: then none waits for another.
     """
     by_name = {d.job_name: d for d in stopping}
     before = {
         d.job_name: {p.job_name for p in producers_that_left(draft, d)} & by_name.keys()
         for d in stopping
     }
-    return [by_name[name] for name in TopologicalSorter(before).static_order()]
+    try:
+        return [by_name[name] for name in TopologicalSorter(before).static_order()]
+    except CycleError:
+        return stopping
 
 
 def stop(draft: Draft, decision: Decision) -> None:

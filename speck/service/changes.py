@@ -202,6 +202,14 @@ class Changes:
         with self._starting[scope]:
             yield self.under_way(scope) is None
 
+    @contextmanager
+    def resting(self, scope: str) -> Iterator[bool]:
+        """Whether nothing of a scope is being carried out; nothing begins to be before the
+        block ends. A change that is still planned anew does not count."""
+        with self._starting[scope]:
+            running = self.under_way(scope)
+            yield running is None or running.execution is None
+
     def at_work_at(self, site: str) -> list[str]:
         """Jobs and readers for which changes under way need a site."""
         found: set[str] = set()
@@ -341,7 +349,7 @@ class Changes:
                 plan, sites = plan_anew(change)
             change.go_on(plan)
             execution = self._execution(change, running.scope)
-            with self.placing, self._lock:
+            with self._starting[running.scope], self.placing, self._lock:
                 self._refuse_moved_sites(change, sites)
                 if not (self.closing or running.ending):
                     running.execution = execution

@@ -245,14 +245,20 @@ class Deployer:
     def _confirm(
         self, scope: str, inventory: Inventory, observed: Observation, adopted: Sequence[str]
     ) -> Inventory:
-        """Adopt incarnations that were asked for, and turn out to run."""
+        """Adopt incarnations that were asked for, and turn out to run.
+
+        That is stored only while no change is at work in their scope: its start may still fail,
+        or it has gone on since they were looked at.
+        """
         jobs: dict[str, Deployed] = dict(inventory.jobs)
         for name, deployed in inventory.jobs.items():
             seen = observed.job(deployed.job.site, deployed.engine_job_id)
             if seen is not None and not deployed.confirmed and seen.state is RunState.RUNNING:
                 jobs[name] = replace(deployed, confirmed=True, base=None)
                 home = scope_of(None, name) if name in adopted else scope
-                self._records.write(self._records.put_deployed(home, jobs[name]))
+                with self.changes.resting(home) as resting:
+                    if resting and self._records.deployed(home, name) == deployed:
+                        self._records.write(self._records.put_deployed(home, jobs[name]))
         return replace(inventory, jobs=jobs)
 
     def _lacking(self, capability: EngineCapability, sites: Iterable[str]) -> frozenset[str]:
@@ -279,6 +285,7 @@ class Deployer:
     ) -> list[Problem]:
         """Moves of jobs with their state to or from a site where nobody can carry it."""
         problems = []
+        asked: dict[str, str | None] = {}
         for index, job in enumerate(composition.jobs):
             deployed = inventory.jobs.get(job.job_name)
             if deployed is None or job.upgrade is not Upgrade.SAVEPOINT or not _has_state(deployed):
@@ -286,7 +293,7 @@ class Deployer:
             for home in sorted(_homes(deployed)):
                 if self._keeper.shared(home, job.site):
                     continue
-                why = self._nobody_carries(deployed, home, job.site)
+                why = self._nobody_carries(deployed, home, job.site, asked)
                 if why is not None:
                     given = "site" if description.jobs[index].site is not None else "spe_address"
                     fault = (
@@ -297,17 +304,27 @@ class Deployer:
                     problems.append(Problem(f"jobs[{index}].{given}", fault))
         return problems
 
-    def _nobody_carries(self, deployed: Deployed, home: str, target: str) -> str | None:
-        """Why no state can be carried between two sites; an agent that is silent now may."""
+    def _nobody_carries(
+        self, deployed: Deployed, home: str, target: str, asked: dict[str, str | None]
+    ) -> str | None:
+        """Why no state can be carried between two sites; each site is `asked` once."""
         for site in (home, target):
-            if self._keeper.folder(site) is None:
-                return f"nobody knows where {site} keeps states"
-            try:
-                self._keeper.newest(site, deployed.engine_job_id)
-            except TransientError:
-                continue
-            except PermanentError:
-                return f"no agent runs at {site} to carry it"
+            if site not in asked:
+                asked[site] = self._no_carrier(site, deployed)
+            if asked[site] is not None:
+                return asked[site]
+        return None
+
+    def _no_carrier(self, site: str, deployed: Deployed) -> str | None:
+        """Why nobody at a site can carry states; an agent that is silent now may."""
+        if self._keeper.folder(site) is None:
+            return f"nobody knows where {site} keeps states"
+        try:
+            self._keeper.newest(site, deployed.engine_job_id)
+        except TransientError:
+            pass
+        except PermanentError:
+            return f"no agent runs at {site} to carry it"
         return None
 
     def _beyond_capabilities(self, composition: Composition, inventory: Inventory) -> list[Problem]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from binders.memory import World
+from binders.memory import MemoryEngine, World
 from speck.errors import EngineRefusedError, UnreachableError
 from speck.model import JsonObject
 from speck.service import Service
@@ -328,3 +328,96 @@ def test_a_refusal_of_a_start_that_arrived_before_is_no_word_that_it_does_not_ru
     engine("cloud").refuse("submit", 1, EngineRefusedError("cannot start A: main failed"))
     apply(service, at("cloud"))
     assert list(running()) == ["cloud"]
+
+
+def _not_connected_at(site: str, monkeypatch: pytest.MonkeyPatch, service: Service) -> None:
+    """Starts at `site` are not done before they are given up: their source never connects."""
+    service.changes._patience = replace(HASTY, connect_s=0.0, start_s=0.3, stop_poll_s=0.01)
+
+    def metrics(_: object, job_id: str) -> dict[str, float]:
+        return {"source.connected": 0.0 if job_id in engine(site).jobs else 1.0}
+
+    monkeypatch.setattr(MemoryEngine, "metrics", metrics)
+
+
+def test_the_way_back_goes_on_from_what_a_forgotten_one_has_taken(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs and takes checkpoints, its engine forgets it, and it never counted as started."""
+    apply(service, at("edge-a"))
+    feed(b"1")
+    _not_connected_at("cloud", monkeypatch, service)
+    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    wait_until(lambda: len(engine("cloud").running()) == 1)
+    feed(b"2")
+    engine("cloud").forget_jobs()
+    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    World.current().pump()
+    assert running()["edge-a"].ledger.messages == 2
+
+
+def test_what_fails_and_is_forgotten_at_once_may_have_left_a_state(service: Service) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+    engine("cloud").hold_starts = True
+    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    wait_until(lambda: len(engine("cloud").jobs) == 1)
+    (incarnation,) = engine("cloud").jobs.values()
+
+    def forgets(kind: str, _: str) -> None:
+        if kind == "status":
+            engine("cloud").before = None
+            engine("cloud").forget_jobs()
+
+    with World.current().lock:
+        incarnation.open()
+        World.current().feed("tcp://edge-a.test:1883", "A-in", [b"2"], "sensor")
+        incarnation.work()
+        incarnation.checkpoint()
+        engine("cloud").before = forgets
+        engine("cloud").fail(incarnation.id, "no memory")
+    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    assert running()["edge-a"].ledger.messages == 2
+
+
+def test_a_plan_that_is_looked_at_takes_nothing_from_the_way_back(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks run, so it counts as running for the plan; the change may give it up yet."""
+    apply(service, at("edge-a"))
+    feed(b"1")
+    _not_connected_at("cloud", monkeypatch, service)
+    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    wait_until(lambda: len(engine("cloud").running()) == 1 and deployed(service).accepted)
+    assert service.compositions.plan("c")["operations"] == []
+    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    assert running()["edge-a"].ledger.messages == 1
+    assert service.changes.get(change)["error"] == (
+        "cannot start A: all its tasks run at cloud, but its source is not connected to"
+        " tcp://edge-a.test:1883; A came back as attempt 3 on edge-a"
+    )
+
+
+def test_the_plan_asks_each_site_once_whether_states_can_be_carried(
+    service: Service, keeper: MemoryKeeper
+) -> None:
+    names = [f"J{n}" for n in range(5)]
+    apply(service, *(job(name, "edge-a") for name in names))
+    keeper.calls.clear()
+    moved = composition(*(job(name, "cloud") for name in names))
+    service.compositions.apply(moved, Request(dry_run=True))
+    assert sorted(keeper.calls) == [("newest", "cloud"), ("newest", "edge-a")]
+
+
+def test_a_state_that_several_sites_share_is_kept_while_one_was_started_from_it(
+    tmp_path: Path,
+) -> None:
+    sites = [site_body(site) for site in SITES]
+    with memory_service(tmp_path, sites, keeper=MemoryKeeper(), apart=False) as service:
+        apply(service, at("edge-a"))
+        feed(b"1")
+        apply(service, at("edge-b"))
+        for before, after in (("edge-b", "cloud"), ("cloud", "edge-a"), ("edge-a", "cloud")):
+            engine(before).forget_jobs()  # before its first checkpoint
+            apply(service, at(after))
+        assert running()["cloud"].ledger.messages == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from speck.clock import SystemClock
 from speck.connections import Connections
 from speck.errors import EngineRefusedError, TransientError, UnreachableError
 from speck.executor import Bounds, Execution
-from speck.inventory import Deployed
+from speck.inventory import Deployed, Session
 from speck.model import Job, Link, engine_job_id, sink_client_id, source_client_id
 from speck.observed import RunState, Sent, Taken
 from speck.operations import Operations, Patience
@@ -672,3 +673,25 @@ def test_a_session_is_remembered_before_the_broker_is_asked(bench: Bench) -> Non
 
 def test_a_plan_without_steps_is_done_at_once(bench: Bench) -> None:
     assert bench.run().state is ChangeState.DONE
+
+
+def test_what_several_producers_that_leave_a_link_owe_is_all_noted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = job("A").sink
+    bench.records.write(bench.records.put_session("c", Session("r", link, "edge-a", "R")))
+    queues = broker("edge-a")
+    queues.sent = {"x-out": Sent("i-X", 1, 7), "y-out": Sent("i-Y", 1, 9)}
+    read, both = bench.records.session, threading.Barrier(2)
+
+    def slowly(scope: str, client_id: str, site: str) -> Session | None:
+        found = read(scope, client_id, site)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # until both have read, if they may at the same time
+        return found
+
+    monkeypatch.setattr(bench.records, "session", slowly)
+    clears = [(Clear("edge-a", name, (f"{name}-out",), ("r",)), ()) for name in ("x", "y")]
+    bench.run(*clears)
+    noted = read("c", "r", "edge-a")
+    assert noted is not None and noted.owed == (("i-X", 1, 7), ("i-Y", 1, 9))

@@ -657,3 +657,23 @@ def test_a_job_that_does_not_run_has_no_way_back() -> None:
     inventory = deployed(A)
     made = planned(inventory, A, observed=running(inventory, A=RunState.FAILED))
     assert "return" not in str(made)
+
+
+def test_a_start_that_would_close_a_circle_waits_for_what_stops() -> None:
+    """While A still leads T-1 to T-2, what B takes from T-2 would come back to T-1 for ever."""
+    old_b = job("B", "cloud/T-8", "cloud/T-9", site="cloud")
+    new_a = job("A", "edge-a/T-6", "edge-a/T-7")
+    new_b = job("B", "cloud/T-2", "edge-a/T-1", site="cloud")
+    made = planned(deployed(A, old_b), new_a, new_b)
+    stop = next(s.id for s in made.steps if str(s.operation) == "stop A on edge-a")
+    started = next(
+        s for s in made.steps if isinstance(s.operation, Start) and s.operation.job == new_b
+    )
+    assert stop in started.after
+
+
+def test_a_circle_that_runs_already_can_be_taken_apart() -> None:
+    back = job("B", "cloud/T-2", "edge-a/T-1", site="cloud")
+    made = planned(deployed(A, back))
+    assert made.summary()["remove"] == 2
+    assert all(before < step.id for step in made.steps for before in step.after)

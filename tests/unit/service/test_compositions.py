@@ -527,3 +527,36 @@ def test_events_come_in_the_order_of_their_numbers(service: Service) -> None:
     follower.join(LIMIT_S)
     seen.extend(e["id"] for e in service.records.events(seen[-1]))
     assert seen == list(range(1, len(seen) + 1)), "a follower has missed an event"
+
+
+def test_a_start_that_was_asked_of_a_silent_site_is_asked_again(service: Service) -> None:
+    """What a silent site was asked to start is no job that runs, whoever applies again."""
+    here = engine("edge-a")
+
+    def silent(kind: str, _: str) -> None:
+        here.unreachable = here.unreachable or kind == "submit"
+
+    here.before = silent
+    for _ in range(2):
+        change = service.compositions.apply(composition(A), Request(wait_s=0.2)).body["change"]
+        wait_until(lambda change=change: service.changes.get(change)["state"] == "blocked")
+    assert service.compositions.plan("c")["text"].endswith(
+        "not started yet: not known to run: edge-a does not answer"
+    )
+    here.before = None
+    here.unreachable = False
+    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    assert len(here.running()) == 1
+
+
+def test_a_start_that_was_refused_is_not_taken_to_run_when_its_site_falls_silent(
+    service: Service,
+) -> None:
+    engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no"))
+    service.compositions.apply(composition(A), DONE)
+    engine("edge-a").unreachable = True
+    change = service.compositions.apply(composition(A), Request()).body["change"]
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    engine("edge-a").unreachable = False
+    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    assert len(engine("edge-a").running()) == 1

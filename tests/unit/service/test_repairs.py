@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from binders.memory import World
-from speck.errors import UnreachableError
+from speck.errors import ConflictError, EngineRefusedError, UnreachableError
 from speck.model import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
-from tests.service_helpers import DONE, composition, engine, job, reopened, wait_until
+from tests.service_helpers import DONE, broker, composition, engine, job, reopened, wait_until
 from tests.service_helpers import job_body as body
 
 A, B = body("A"), body("B", "cloud")
@@ -145,3 +149,89 @@ def test_a_job_posted_alone_comes_back(service: Service) -> None:
     assert repair is not None and repair.ended(20)
     assert running_jobs("edge-a") == ["A"]
     assert service.jobs.mend("B") is None
+
+
+def test_a_job_that_its_engine_brought_back_meanwhile_gets_no_second_incarnation(
+    service: Service,
+) -> None:
+    service.compositions.apply(composition(A), DONE)
+    World.current().pump()
+    here = engine("edge-a")
+    known = dict(here.jobs)
+    here.jobs.clear()  # its master was restarted, and has not read yet what ran
+
+    def back(kind: str, _: str) -> None:
+        if kind == "upload":
+            here.jobs.update(known)
+
+    here.before = back
+    found = mended(service)
+    assert found is not None and found["state"] == "failed"
+    assert found["error"] == (
+        "cannot start A: its attempt 1 is running at edge-a again; apply again"
+    )
+    assert running_jobs("edge-a") == ["A"]
+    assert service.compositions.mend("c") is None
+
+
+ADOPT = Request(wait_s=20, adopt=True)
+
+
+def _at_the_next_look(service: Service, does: Callable[[], object]) -> None:
+    """Let something happen while the next plan is made."""
+    here = engine("edge-a")
+
+    def looked(kind: str, _: str) -> None:
+        if kind == "view":
+            here.before = None
+            does()
+
+    here.before = looked
+
+
+def test_a_repair_of_a_job_that_is_adopted_meanwhile_is_off(service: Service) -> None:
+    service.jobs.post(job("A"), 20)
+    World.current().pump()
+    engine("edge-a").fail(engine("edge-a").running()[0].id, "no memory")
+    _at_the_next_look(service, lambda: service.compositions.apply(composition(A), ADOPT))
+    assert service.jobs.mend("A") is None
+    assert running_jobs("edge-a") == ["A"]
+    assert service.records.store.get("job/A") is None
+
+
+def test_the_removal_of_a_job_that_is_adopted_meanwhile_is_refused(service: Service) -> None:
+    service.jobs.post(job("A"), 20)
+    _at_the_next_look(service, lambda: service.compositions.apply(composition(A), ADOPT))
+    with pytest.raises(ConflictError, match="composition 'c' owns it"):
+        service.jobs.delete("A", 20)
+    assert running_jobs("edge-a") == ["A"]
+    assert broker("edge-a").sessions
+
+
+def test_a_job_that_is_changed_meanwhile_is_not_adopted(service: Service) -> None:
+    service.jobs.post(job("A"), 20)
+    changed = job("A", args=["--x"])
+    _at_the_next_look(service, lambda: service.jobs.put("A", changed, 20))
+    with pytest.raises(ConflictError, match="was changed meanwhile; apply again"):
+        service.compositions.apply(composition(A), ADOPT)
+    assert service.jobs.get("A")["attempt"] == 2
+
+
+def test_what_came_back_is_brought_back_again_when_the_newest_revision_still_fails(
+    service: Service,
+) -> None:
+    here = engine("edge-a")
+    service.compositions.apply(composition(A), DONE)
+    World.current().feed("tcp://edge-a.test:1883", "A-in", [b"1"], "sensor")
+    World.current().pump()
+    for _ in range(2):
+        here.refuse("submit", 1, EngineRefusedError("cannot start A: no such option"))
+        if here.count("submit") == 1:
+            service.compositions.apply(composition(body("A", args=["--bad"])), DONE)
+        else:
+            here.fail(here.running()[0].id, "its broker was away")
+            found = mended(service)
+            assert found is not None and found["state"] == "failed"
+        (back,) = here.running()
+        assert "--bad" not in back.submission.args
+        assert back.ledger.messages == 1
