@@ -35,7 +35,8 @@ PLANS_AT_ONCE = 4
 
 
 class PlanAnew(Protocol):
-    """What makes a plan for a change that a stop of the service cut short."""
+    """What makes another plan for a change: one that a stop of the service cut short, or that
+    has more than one part."""
 
     def __call__(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
         """The plan, and the sites registered when it was made. Raises SpeckError."""
@@ -88,6 +89,7 @@ class Changes:
         newest = records.store.last("change/")
         self._newest_ms = int(newest[0].removeprefix("change/")[:12], 16) if newest else 0
         self._turns = Turns(bounds.per_site)
+        self._plan_anew: PlanAnew | None = None
         self._planning = threading.BoundedSemaphore(PLANS_AT_ONCE)
         self.placing = threading.Lock()
         """Held while a change takes sites into use, or a site is given up."""
@@ -324,6 +326,7 @@ class Changes:
         Each keeps its id and is planned anew from what is there now; one that was asked to end
         stays ended.
         """
+        self._plan_anew = plan_anew
         wishes = {key.removeprefix("ending/") for key, _ in self._records.store.scan("ending/")}
         for head in list(self._records.changes()):
             if ChangeState(head["state"]).over:
@@ -340,13 +343,15 @@ class Changes:
             self._running[running.scope] = running
         self._records.write({f"ending/{change_id}": None for change_id in wishes})
         for running in self.all_under_way():
-            self._thread(running, self._go_on, running, plan_anew)
+            self._thread(running, self._go_on, running)
 
-    def _go_on(self, running: Running, plan_anew: PlanAnew) -> None:
+    def _go_on(self, running: Running) -> None:
+        """Plan a change anew, and carry that out."""
         change = running.change
+        assert self._plan_anew is not None
         try:
             with self._planning:
-                plan, sites = plan_anew(change)
+                plan, sites = self._plan_anew(change)
             change.go_on(plan)
             execution = self._execution(change, running.scope)
             with self._starting[running.scope], self.placing, self._lock:
@@ -395,7 +400,14 @@ class Changes:
             change.state = ChangeState.RUNNING  # as the store has it
         except Exception as error:
             change.state, change.error = ChangeState.FAILED, _why(error)
-        finally:
+        except BaseException:
+            self._leave(running)
+            raise
+        if change.state is ChangeState.DONE and change.plan.goes_on:
+            change.begin_next_part()
+            running.execution = None
+            self._go_on(running)
+        else:
             self._leave(running)
 
     def _leave(self, running: Running) -> None:
