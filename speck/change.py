@@ -133,6 +133,12 @@ class Change:
         self.plan = plan.numbered_after(max((o["id"] for o in self.earlier), default=0))
         self.operations = [OperationRecord(step) for step in self.plan.steps]
 
+    def begin_next_part(self) -> None:
+        """What its plan held is done, and another plan follows."""
+        self.earlier += [operation.to_json() for operation in self.operations]
+        self.state, self.ended, self.operations = ChangeState.RUNNING, None, []
+        self.plan = Plan(self.plan.composition, (), ())
+
     @property
     def stopped(self) -> frozenset[str]:
         """Jobs that were stopped before it is planned anew, and not started since."""

@@ -91,7 +91,8 @@ class Drain:
     """Wait until a reader has taken the last number of the producers that left its link.
 
     The reader runs at `reader_site` as `engine_job_id`. `silent` are those of the `sinks` of
-    which it is not known that they tell numbers.
+    which it is not known that they tell numbers. `going_on` are the sinks of producers that stay
+    on the link: what they had sent when the drain begins is waited for.
     """
 
     kind: ClassVar[str] = "drain"
@@ -103,6 +104,7 @@ class Drain:
     reader_site: str
     engine_job_id: str
     silent: tuple[str, ...] = ()
+    going_on: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"drain {self.site}/{self.link.topic} for {self.job_name}"
@@ -321,11 +323,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What turns the observation into the desired composition."""
+    """What turns the observation into the desired composition.
+
+    One that `goes_on` is the first part of it: once it is carried out the change is planned once
+    more (see `speck.planner.detours`).
+    """
 
     composition: str | None
     jobs: tuple[JobChange, ...]
     steps: tuple[Step, ...]
+    goes_on: bool = False
 
     @property
     def empty(self) -> bool:

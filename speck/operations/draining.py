@@ -70,7 +70,8 @@ class Draining:
         if self.owed is None:
             session = self._session()
             self.owed = {(p, e): n for p, e, n in session.owed} if session else {}
-        for sink in self.operation.sinks:
+        told_by = self.operation.sinks + (self.operation.going_on if first else ())
+        for sink in told_by:
             if (sent := view.sent.get(sink)) is not None:
                 key = (sent.producer, sent.epoch)
                 self.owed[key] = max(sent.number, self.owed.get(key, 0))

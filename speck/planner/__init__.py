@@ -31,6 +31,7 @@ from speck.model import Composition, Link
 from speck.observed import Observation
 from speck.plan import Action, JobChange, Plan
 from speck.planner.decisions import decide, leave_alone
+from speck.planner.detours import take_what_waits
 from speck.planner.draft import Decision, Draft
 from speck.planner.sessions import (
     ending_sessions,
@@ -77,6 +78,7 @@ def plan(
     draft.owed = frozenset(s.client_id for s in inventory.sessions if s.owed)
     for deployed in inventory.jobs.values():
         draft.producers[deployed.job.sink].append(deployed)
+    goes_on = take_what_waits(draft, leave)
     draft.read = outside_readers | {session.link for session in draft.sessions}
     names = sorted(draft.wanted.keys() | inventory.jobs.keys())
     decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
@@ -91,7 +93,7 @@ def plan(
         )
         for d in decisions
     )
-    return Plan(desired.name, changes, tuple(draft.steps))
+    return Plan(desired.name, changes, tuple(draft.steps), goes_on)
 
 
 def _left_alone(desired: Composition, inventory: Inventory, leave: frozenset[str]) -> Composition:

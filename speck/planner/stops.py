@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from graphlib import TopologicalSorter
 
 from speck.contract import tells_numbers
@@ -80,10 +81,10 @@ def stop(draft: Draft, decision: Decision) -> None:
     after: list[int] = []
     if decision.new and decision.starts and decision.new.site not in draft.cannot_try:
         after.append(try_main(draft, decision))
-    after += ids([drain(draft, decision, old)])
-    if leaves(decision) and still_fed(draft, old.job.source):
-        # From the cut on somebody else's session has to take what still comes.
-        after += draft.reserves[old.job.source]
+    # While the link is still fed, somebody else's session has to take what comes from now on.
+    joined = draft.reserves[old.job.source] if leaves(decision) else []
+    joined = joined if still_fed(draft, old.job.source) else []
+    after += [*ids([drain(draft, decision, old, joined)]), *joined]
     kind: type[Settle] | type[Cancel] | type[Stop] = Stop
     if may_arrive(draft, old):
         kind = Settle
@@ -93,12 +94,31 @@ def stop(draft: Draft, decision: Decision) -> None:
     decision.stop_id = draft.add(operation, after, decision.reason)
 
 
-def drain(draft: Draft, decision: Decision, old: Deployed) -> int | None:
-    """The step in which a reader empties the link that it leaves, if it needs one."""
+def producers_going_on(draft: Draft, reader: Decision) -> list[Deployed]:
+    """Producers, in the scope, that stay on the link that `reader` leaves, and tell numbers."""
+    assert reader.old is not None
+    if not drains(draft, reader):
+        return []
+    link = reader.old.job.source
+    leaving = {d.job_name for d in draft.left_by[link]}
+    staying = [d for d in draft.producers.get(link, ()) if d.job.job_name not in leaving]
+    return [deployed for deployed in staying if tells_numbers(deployed.job)]
+
+
+def drain(
+    draft: Draft, decision: Decision, old: Deployed, joined: Sequence[int] = ()
+) -> int | None:
+    """The step in which a reader empties the link that it leaves, if it needs one.
+
+    Of producers that stay on the link it takes what they had sent until the steps `joined` had
+    reserved the sessions of those who read on.
+    """
     source = old.job.source
     client_id = source_client_id(draft.installation, decision.job_name, source)
     producers = producers_that_left(draft, decision)
-    if not producers and not (client_id in draft.owed and drains(draft, decision)):
+    going_on = producers_going_on(draft, decision)
+    owed = client_id in draft.owed and drains(draft, decision)
+    if not (producers or going_on or owed):
         return None
     left = [d.old for d in producers if d.old]
     told_by = [sink for each in left for sink in sinks_of(draft, each)]
@@ -112,10 +132,13 @@ def drain(draft: Draft, decision: Decision, old: Deployed) -> int | None:
         old.job.site,
         old.engine_job_id,
         tuple(sorted(silent)),
+        tuple(sorted(sink for each in going_on for sink in sinks_of(draft, each))),
     )
     names = ", ".join(sorted(d.job_name for d in producers))
     reason = f"{names} left it" if producers else "left from before"
-    step = draft.add(operation, ids(d.stop_id for d in producers), reason)
+    if going_on and not producers:
+        reason = "what was sent so far"
+    step = draft.add(operation, (*ids(d.stop_id for d in producers), *joined), reason)
     for sink in operation.sinks:
         draft.drains_of[sink].append(step)
     if tells_numbers(old.job) and not silent and not still_fed(draft, source):

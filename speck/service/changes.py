@@ -35,7 +35,8 @@ PLANS_AT_ONCE = 4
 
 
 class PlanAnew(Protocol):
-    """What makes a plan for a change that a stop of the service cut short."""
+    """What makes another plan for a change: one that a stop of the service cut short, or that
+    has more than one part."""
 
     def __call__(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
         """The plan, and the sites registered when it was made. Raises SpeckError."""
@@ -45,7 +46,7 @@ class PlanAnew(Protocol):
 class Running:
     """A change under way; `over` is set when its outcome is stored, or when the service stops.
 
-    It has no `execution` while it is planned anew; `plan_anew` says that it is to be.
+    It has no `execution` while it is planned anew; `anew` says that it is to be.
     """
 
     change: Change
@@ -53,7 +54,7 @@ class Running:
     execution: Execution | None = None
     over: threading.Event = field(default_factory=threading.Event)
     ending: bool = False
-    plan_anew: PlanAnew | None = None
+    anew: bool = False
 
     @property
     def failure(self) -> SpeckError | None:
@@ -89,6 +90,7 @@ class Changes:
         newest = records.store.last("change/")
         self._newest_ms = int(newest[0].removeprefix("change/")[:12], 16) if newest else 0
         self._turns = Turns(bounds.per_site)
+        self._plan_anew: PlanAnew | None = None
         self._planning = threading.BoundedSemaphore(PLANS_AT_ONCE)
         self.placing = threading.Lock()
         """Held while a change takes sites into use, or a site is given up."""
@@ -278,20 +280,21 @@ class Changes:
         if execution is not None:
             execution.cancel()
 
-    def begin_anew(self, running: Running, plan_anew: PlanAnew, leave: frozenset[str]) -> None:
+    def begin_anew(self, running: Running, leave: frozenset[str]) -> None:
         """Have a blocked change do what else is to be done now: it is planned anew, leaves
         fewer jobs alone, and keeps its id. Nothing happens once it is not blocked any more.
 
         Raises SpeckError, and leaves the change as it is, when no plan can be made.
         """
-        plan_anew(running.change)
+        assert self._plan_anew is not None
+        self._plan_anew(running.change)
         with self._lock:
             execution = running.execution
             blocked = running.change.state is ChangeState.BLOCKED
             if not blocked or execution is None or running.ending or self.closing:
                 return
             running.change.leave &= leave
-            running.plan_anew = plan_anew
+            running.anew = True
         execution.halt()
 
     def get(self, change_id: str) -> JsonObject:
@@ -333,6 +336,7 @@ class Changes:
         Each keeps its id and is planned anew from what is there now; one that was asked to end
         stays ended.
         """
+        self._plan_anew = plan_anew
         wishes = {key.removeprefix("ending/") for key, _ in self._records.store.scan("ending/")}
         for head in list(self._records.changes()):
             if ChangeState(head["state"]).over:
@@ -349,13 +353,15 @@ class Changes:
             self._running[running.scope] = running
         self._records.write({f"ending/{change_id}": None for change_id in wishes})
         for running in self.all_under_way():
-            self._thread(running, self._go_on, running, plan_anew)
+            self._thread(running, self._go_on, running)
 
-    def _go_on(self, running: Running, plan_anew: PlanAnew) -> None:
+    def _go_on(self, running: Running) -> None:
+        """Plan a change anew, and carry that out."""
         change = running.change
+        assert self._plan_anew is not None
         try:
             with self._planning:
-                plan, sites = plan_anew(change)
+                plan, sites = self._plan_anew(change)
             change.go_on(plan)
             change.state = ChangeState.RUNNING
             execution = self._execution(change, running.scope)
@@ -408,20 +414,25 @@ class Changes:
             change.state = ChangeState.RUNNING  # as the store has it
         except Exception as error:
             change.state, change.error = ChangeState.FAILED, _why(error)
-        finally:
-            plan_anew = self._to_be_planned_anew(running)
-            if plan_anew is None:
-                self._leave(running)
-            else:
-                self._thread(running, self._go_on, running, plan_anew)
-
-    def _to_be_planned_anew(self, running: Running) -> PlanAnew | None:
-        with self._lock:
-            plan_anew, running.plan_anew = running.plan_anew, None
-            if plan_anew is None or running.change.state.over or self.closing:
-                return None
+        except BaseException:
+            self._leave(running)
+            raise
+        if change.state is ChangeState.DONE and change.plan.goes_on:
+            change.begin_next_part()
             running.execution = None
-            return plan_anew
+            self._go_on(running)
+        elif self._to_be_planned_anew(running):
+            self._thread(running, self._go_on, running)
+        else:
+            self._leave(running)
+
+    def _to_be_planned_anew(self, running: Running) -> bool:
+        with self._lock:
+            asked, running.anew = running.anew, False
+            if not asked or running.change.state.over or self.closing:
+                return False
+            running.execution = None
+            return True
 
     def _leave(self, running: Running) -> None:
         """A change has come to its end, or as far as it gets before the service stops.

@@ -278,7 +278,7 @@ class Compositions:
             running = self._changes.under_way(name)
             if running is not None:
                 if running.change.state is ChangeState.BLOCKED:
-                    self._changes.begin_anew(running, self._deployer.plan_anew, leave)
+                    self._changes.begin_anew(running, leave)
                 return None
             if self._changes.was_cancelled(head.get("last_change")):
                 return None

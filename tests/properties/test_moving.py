@@ -67,6 +67,24 @@ def chains(draw: st.DrawFn) -> JsonObject:
     }
 
 
+BEGINNING: JsonObject = {
+    "name": "c",
+    "jobs": [
+        {
+            "job_name": "A",
+            "site": "edge-a",
+            "source_topic": "in",
+            "sink_site": "cloud",
+            "sink_topic": "out",
+            "entry_class": "package.ExampleJob",
+            "job_path": "test-1.jar",
+        }
+    ],
+    "outputs": [{"site": "cloud", "topic": "out", "client_id": "checker"}],
+    "inputs": [{"site": "edge-a", "topic": "in"}],
+}
+"""What runs before anything is sent: from then on `in` has its reader."""
+
 KINDS = (
     "refused start",
     "start without answer",
@@ -239,6 +257,8 @@ def opened(apart: bool) -> Iterator[tuple[Service, Witness]]:
             Path(folder), [site_body(s) for s in SITES], keeper=MemoryKeeper(), apart=apart
         ) as service,
     ):
+        begun = service.compositions.apply(composition_from_data(BEGINNING), DONE)
+        assert begun.body["state"] == "done"
         witness = Witness(service)
         yield service, witness
         assert witness.twice == []

@@ -26,7 +26,7 @@ from tests.memory_fog import memory_service, site_body
 SITES = ("edge-a", "edge-b", "cloud")
 NAMES = "ABCDE"
 TOPICS = [f"T-{n}" for n in range(4)]
-DONE = Request(wait_s=20)
+DONE = Request(wait_s=20, force=True)
 PATIENT = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -136,7 +136,7 @@ def test_applying_b_after_a_gives_b(a: CompositionDescription, b: CompositionDes
             if description.jobs or description is b:
                 _apply(service, description)
         _check_is(service, b)
-        again = service.compositions.apply(b, Request(dry_run=True)).body["plan"]
+        again = service.compositions.apply(b, Request(dry_run=True, force=True)).body["plan"]
         assert again["operations"] == [], again["text"]
 
 
@@ -181,7 +181,7 @@ def test_plans_are_acyclic_and_leave_alone_what_others_run(
     with folder, opened as service:
         _let_others_in(Path(folder.name) / "jars" / "test-1.jar")
         _apply(service, a)
-        made = service.compositions.apply(b, Request(dry_run=True)).body["plan"]
+        made = service.compositions.apply(b, Request(dry_run=True, force=True)).body["plan"]
         order = {o["id"]: set(o["after"]) for o in made["operations"]}
         list(TopologicalSorter(order).static_order())
         _apply(service, b)

@@ -264,6 +264,30 @@ def test_a_reader_that_stays_is_not_drained() -> None:
     assert "drain" not in str(planned(deployed(A, B), B))
 
 
+def test_a_reader_in_the_middle_takes_what_was_sent_before_another_reads_on() -> None:
+    read_on = job("B", "edge-a/X", "cloud/T-3", site="cloud")
+    middle = job("M", "edge-a/X", "cloud/T-2")
+    inventory = deployed(job("A", "edge-a/T-1", "edge-a/X"), middle, B)
+    made = planned(inventory, job("A", "edge-a/T-1", "edge-a/X"), read_on)
+    assert (
+        text(made)
+        == """
+[] -> #1 reserve edge-a/X for B: new reader
+[1] -> #2 drain edge-a/X for M: what was sent so far
+[1,2] -> #3 stop M on edge-a: no longer wanted
+[] -> #4 upload aaaaaaaa to cloud: needed there
+[4] -> #5 try B on cloud: before it stops
+[3] -> #6 drain cloud/T-2 for B: M left it
+[5,6] -> #7 stop B on cloud: source cloud/T-2 -> edge-a/X
+[1,4,7] -> #8 start B on cloud: source cloud/T-2 -> edge-a/X
+[7,8] -> #9 return B to cloud: if #8 fails
+[7,8] -> #10 release cloud/T-2 of B: left
+[3] -> #11 release edge-a/X of M: left; abandons what is queued (number not known)
+[3,6,11] -> #12 forget M: removed
+"""
+    )
+
+
 def test_a_stopped_job_keeps_its_session() -> None:
     inventory = deployed(A)
     made = planned(inventory, replace(A, state=DesiredState.STOPPED))
