@@ -287,8 +287,8 @@ class Jobs:
         leaving = {**(record or {}), "last_change": change.id, "removing": True}
         told: Batch = {f"job/{name}": leaving} if record else {}
         accepted = told | changes.superseded(superseded, change)
-        with self.owning:  # a composition may have adopted it meanwhile
-            self._refuse_owned(name)
+        with self.owning:
+            self._refuse_owned(name)  # a composition may have taken it in meanwhile
             return changes.start(change, accepted, prepared.sites)
 
     def mend(self, name: str) -> Running | None:
@@ -309,7 +309,7 @@ class Jobs:
             change = changes.new(prepared.plan, record["revision"], name, Cause.REPAIR)
             told: Batch = {f"job/{name}": {**record, "last_change": change.id}}
             with self.owning:
-                if self.owner(name) is not None:  # adopted meanwhile
+                if self.owner(name) is not None:  # a composition has taken it in meanwhile
                     return None
                 return changes.start(change, told, prepared.sites)
 
