@@ -126,7 +126,10 @@ class Change:
         )
 
     def go_on(self, plan: Plan) -> None:
-        """Take up a plan that was made anew; its steps are numbered behind those before."""
+        """Take up a plan that was made anew; its steps are numbered behind those before. Of the
+        plan before, what was begun stays known."""
+        begun = (o.to_json() for o in self.operations if o.attempts or o.state.over)
+        self.earlier += [_off(operation, ANEW) for operation in begun]
         self.plan = plan.numbered_after(max((o["id"] for o in self.earlier), default=0))
         self.operations = [OperationRecord(step) for step in self.plan.steps]
 
@@ -139,7 +142,8 @@ class Change:
     @property
     def stopped(self) -> frozenset[str]:
         """Jobs that were stopped before it is planned anew, and not started since."""
-        asked = (o for o in self.earlier if o["attempts"])
+        known = [*self.earlier, *(o.to_json() for o in self.operations)]
+        asked = (o for o in known if o["attempts"])
         stopped: set[str] = set()
         for operation in asked:
             if operation["kind"] in ("stop", "cancel"):
@@ -178,11 +182,14 @@ class Change:
 STOPPED = "the service stopped; planned anew"
 """What an operation that a stop of the service cut short says as its error."""
 
+ANEW = "planned anew: a job was to be mended meanwhile"
+"""The same of one whose blocked change had to do more."""
 
-def _off(operation: JsonObject) -> JsonObject:
+
+def _off(operation: JsonObject, why: str = STOPPED) -> JsonObject:
     if OperationState(operation["state"]).over:
         return operation
-    return {**operation, "state": str(OperationState.CANCELLED), "error": STOPPED}
+    return {**operation, "state": str(OperationState.CANCELLED), "error": why}
 
 
 def step_to_json(step: Step) -> JsonObject:

@@ -53,7 +53,8 @@ class Limits:
 
     A job that breaks again is mended after `wait_first`, twice that, ... up to `wait_most`;
     once it has run for `steady` that begins anew. A job that its engine does not know must be
-    unknown for `lost_for`: a master that comes back may bring its jobs with it. What does not
+    unknown for `lost_for`: a master that comes back may bring its jobs with it, and its workers
+    may run old tasks on: those are waited for at most `zombies_for`. What does not
     get on for `stall_intervals` checkpoint intervals, at least `stall_least` and `stall_looks`
     looks, is stalled. Sites that fall silent within `at_once` of each other vanish together.
     """
@@ -62,6 +63,7 @@ class Limits:
     wait_most: float = 300.0
     steady: float = 300.0
     lost_for: float = 1.0
+    zombies_for: float = 120.0
     stall_intervals: int = 3
     stall_least: float = 30.0
     stall_looks: int = 3
@@ -79,7 +81,7 @@ LIMITS = Limits()
 @dataclass(frozen=True, slots=True)
 class Watched:
     """A job that ought to run: its newest incarnation. With `mend` false, what is amiss is
-    shown only; one that is `busy` is being changed, and is not judged."""
+    shown only, `since` something; one that is `busy` is being changed, and is not judged."""
 
     scope: str
     job_name: str
@@ -88,6 +90,7 @@ class Watched:
     slots: int = 1
     mend: bool = True
     busy: bool = False
+    since: str = ""
 
     @property
     def key(self) -> Key:
@@ -242,6 +245,7 @@ def _to_mend(
 ) -> Iterable[Watched]:
     """Broken jobs whose time has come and for which there are slots, in the order of names."""
     given: Counter[str] = Counter()
+    slots = {job.engine_job_id: job.slots for job in watched}
     for job in sorted(watched, key=lambda job: job.key):
         memory, view = known.get(job.key), sites.get(job.site)
         if memory is None or view is None or not job.mend or job.busy:
@@ -254,11 +258,25 @@ def _to_mend(
         if now < ready:
             due.append(ready)
             continue
-        # A restarted master's workers may run the old tasks on: slots that are free tell.
         if view.slots is not None and view.slots.free - given[job.site] < job.slots:
+            continue
+        lost = memory.health is Health.LOST and now - memory.since < limits.zombies_for
+        if lost and _zombies(view, slots):
             continue
         given[job.site] += job.slots
         yield job
+
+
+def _zombies(view: EngineView, slots: Mapping[str, int]) -> bool:
+    """Whether slots are in use that no job which the engine knows explains: the workers of a
+    master that was restarted may run the old tasks on until they miss it.
+
+    `slots` are those of the watched jobs, by id. Beside jobs of others it cannot be told.
+    """
+    known = [seen.engine_job_id for seen in view.jobs.values() if not seen.state.terminal]
+    if view.slots is None or any(engine_job_id not in slots for engine_job_id in known):
+        return False
+    return view.slots.total - view.slots.free > sum(slots[one] for one in known)
 
 
 def _judged(

@@ -43,6 +43,7 @@ class Arrival:
     secret: str
     received: int = 0
     total: int | None = None
+    has_room: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
     changed: threading.Event = field(default_factory=threading.Event)
 
@@ -105,8 +106,9 @@ class Inbox:
                 raise GapError(arrival.received)
             if offset + len(piece) > total:
                 raise PermanentError("cannot take more bytes than were announced")
-            if arrival.total is None:
+            if not arrival.has_room:
                 self._refuse_too_large(total, arrival.received)
+                arrival.has_room = True
             with arrival.part.open("ab") as file:
                 file.write(piece)
             arrival.received += len(piece)

@@ -241,6 +241,7 @@ class Agents:
             "transfer": carriage.transfer.id,
             "job_name": carriage.transfer.job_name,
             "secret": carriage.secret,
+            **({"total": carriage.total} if carriage.total else {}),
         }
         carriage.receive = self.bids.add(
             carriage.transfer.target,
@@ -270,7 +271,8 @@ class Agents:
         with self._lock:
             if bid is not carriage.receive:
                 return
-            carriage.bytes = _whole(told.get("bytes")) or carriage.bytes
+            if "bytes" in told:
+                carriage.bytes = _whole(told["bytes"])
             if told.get("state") == "failed":
                 self._failed(carriage, carriage.transfer.target, told)
             elif told.get("state") == "done":
@@ -280,12 +282,21 @@ class Agents:
                 self._note(carriage)
             elif carriage.send is None or self._has_lost(carriage):
                 self._bid_send(carriage)
+            elif carriage.total and self._has_all_unknowing(carriage, told):
+                self.bids.withdraw(carriage.receive)
+                self._bid_receive(carriage)
 
     def _has_lost(self, carriage: _Carriage) -> bool:
         """Whether the target misses something though its source has sent all, a while ago."""
         if carriage.sent_at is None or carriage.bytes >= (carriage.total or 0):
             return False
         return self._clock.monotonic() - carriage.sent_at > _SEND_AGAIN_S
+
+    def _has_all_unknowing(self, carriage: _Carriage, told: JsonObject) -> bool:
+        """Whether the target has had all from an earlier try, so that nobody sends it a piece
+        that would tell how much all is."""
+        unknown = "total" in told and told["total"] is None
+        return unknown and carriage.sent_at is not None and carriage.bytes == carriage.total
 
     def _sent(self, carriage: _Carriage, bid: Bid, told: JsonObject) -> None:
         """The source's agent has sent so much, or all of it."""
@@ -401,6 +412,10 @@ class Agents:
                 f" its checkpoints in {folder}; start the agent with the right --state-folder"
             )
         self._agreed[site] = told
+
+    def doubt(self, site: str) -> None:
+        """The site has changed: its engine may write elsewhere than where its agent looks."""
+        self._agreed.pop(site, None)
 
     def _site(self, name: str) -> Site:
         site = self._sites().get(name)

@@ -46,7 +46,7 @@ class PlanAnew(Protocol):
 class Running:
     """A change under way; `over` is set when its outcome is stored, or when the service stops.
 
-    It has no `execution` while, after a start of the service, it is planned anew.
+    It has no `execution` while it is planned anew; `anew` says that it is to be.
     """
 
     change: Change
@@ -54,6 +54,7 @@ class Running:
     execution: Execution | None = None
     over: threading.Event = field(default_factory=threading.Event)
     ending: bool = False
+    anew: bool = False
 
     @property
     def failure(self) -> SpeckError | None:
@@ -279,6 +280,23 @@ class Changes:
         if execution is not None:
             execution.cancel()
 
+    def begin_anew(self, running: Running, leave: frozenset[str]) -> None:
+        """Have a blocked change do what else is to be done now: it is planned anew, leaves
+        fewer jobs alone, and keeps its id. Nothing happens once it is not blocked any more.
+
+        Raises SpeckError, and leaves the change as it is, when no plan can be made.
+        """
+        assert self._plan_anew is not None
+        self._plan_anew(running.change)
+        with self._lock:
+            execution = running.execution
+            blocked = running.change.state is ChangeState.BLOCKED
+            if not blocked or execution is None or running.ending or self.closing:
+                return
+            running.change.leave &= leave
+            running.anew = True
+        execution.halt()
+
     def get(self, change_id: str) -> JsonObject:
         """The change as the API shows it. Raises NotFoundError."""
         for running in self.all_under_way():
@@ -345,12 +363,14 @@ class Changes:
             with self._planning:
                 plan, sites = self._plan_anew(change)
             change.go_on(plan)
+            change.state = ChangeState.RUNNING
             execution = self._execution(change, running.scope)
             with self.placing, self._lock:
                 self._refuse_moved_sites(change, sites)
                 if not (self.closing or running.ending):
                     running.execution = execution
         except Exception as error:
+            change.go_on(Plan(change.composition, (), ()))
             change.state, change.error = ChangeState.FAILED, _why(error)
         if running.execution is not None:
             self._run(running, self._planned_anew(change))
@@ -373,7 +393,9 @@ class Changes:
             running.over.wait(30.0)
 
     def _planned_anew(self, change: Change) -> Batch:
+        stored = self._records.store.scan(f"op/{change.id}/")
         return {
+            **{key: None for key, _ in stored},
             **self._records.put_change(change),
             **self._put_earlier(change),
             **self._records.put_operations(change.id, change.operations),
@@ -399,8 +421,18 @@ class Changes:
             change.begin_next_part()
             running.execution = None
             self._go_on(running)
+        elif self._to_be_planned_anew(running):
+            self._thread(running, self._go_on, running)
         else:
             self._leave(running)
+
+    def _to_be_planned_anew(self, running: Running) -> bool:
+        with self._lock:
+            asked, running.anew = running.anew, False
+            if not asked or running.change.state.over or self.closing:
+                return False
+            running.execution = None
+            return True
 
     def _leave(self, running: Running) -> None:
         """A change has come to its end, or as far as it gets before the service stops.

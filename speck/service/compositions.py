@@ -267,16 +267,20 @@ class Compositions:
     def mend(self, name: str, leave: frozenset[str] = frozenset()) -> Running | None:
         """Bring back what was accepted last, but for the jobs to `leave` alone.
 
-        None when nothing is to be done, when a change is under way, or when what is there is
-        as a person left it: being removed, or after a change that was cancelled.
+        None when nothing is to be done, when a change is under way (one that is blocked is
+        planned anew, and does it), or when what is there is as a person left it: being removed,
+        or after a change that was cancelled.
         """
         with self._locks[name]:
             head = self._records.store.get(f"head/{name}")
             if head is None or head.get("deleted") or head.get("removing"):
                 return None
-            if self._changes.under_way(name) or self._changes.was_cancelled(
-                head.get("last_change")
-            ):
+            running = self._changes.under_way(name)
+            if running is not None:
+                if running.change.state is ChangeState.BLOCKED:
+                    self._changes.begin_anew(running, leave)
+                return None
+            if self._changes.was_cancelled(head.get("last_change")):
                 return None
             newest = self._revision(name, head["revision"])
             description = composition_from_data(newest["description"])

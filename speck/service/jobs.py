@@ -287,7 +287,9 @@ class Jobs:
         leaving = {**(record or {}), "last_change": change.id, "removing": True}
         told: Batch = {f"job/{name}": leaving} if record else {}
         accepted = told | changes.superseded(superseded, change)
-        return changes.start(change, accepted, prepared.sites)
+        with self.owning:
+            self._refuse_owned(name)  # a composition may have taken it in meanwhile
+            return changes.start(change, accepted, prepared.sites)
 
     def mend(self, name: str) -> Running | None:
         """Bring a job posted alone back to how it was accepted last; see `Compositions.mend`."""
@@ -306,7 +308,10 @@ class Jobs:
                 return None
             change = changes.new(prepared.plan, record["revision"], name, Cause.REPAIR)
             told: Batch = {f"job/{name}": {**record, "last_change": change.id}}
-            return changes.start(change, told, prepared.sites)
+            with self.owning:
+                if self.owner(name) is not None:  # a composition has taken it in meanwhile
+                    return None
+                return changes.start(change, told, prepared.sites)
 
     def _settled(
         self, running: Running, name: str, wait_s: float, *, created: bool, new: bool = False

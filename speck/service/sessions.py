@@ -39,6 +39,7 @@ class Sessions:
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="sessions")
         self._under_way: dict[str, Future[None]] = {}
         self._unread_at: dict[str, float] = {}
+        self._undone: dict[str, set[tuple[str, str]]] = {}
         self.memory = LinkMemory()
 
     def close(self) -> None:
@@ -77,9 +78,23 @@ class Sessions:
             self._records.write(events)
         for site in sorted({item.site for item in news if item.kind in _SUSPECT}):
             told = {item.kind for item in news if item.site == site}
-            view = views[site]
+            if told == {"unread"}:  # that is told at each look
+                if now - self._unread_at.get(site, float("-inf")) < _AGAIN_S:
+                    continue
+                self._unread_at[site] = now
+            self._undone.setdefault(site, set()).update(self._held_at(site))
+        for site in sorted(self._undone):
+            view = views.get(site)
             if view is not None:
-                self._have_mended(site, view, now, anyway=told != {"unread"})
+                self._have_mended(site, view)
+
+    def _held_at(self, site: str) -> set[tuple[str, str]]:
+        """(scope, client id) of the sessions that were reserved at a site's broker."""
+        return {
+            (scope, session.client_id)
+            for scope, session in self._records.all_sessions()
+            if session.site == site and session.reserved
+        }
 
     def _readers(self) -> dict[str, list[ReaderOf]]:
         """All readers with a session, by the site of their broker."""
@@ -123,45 +138,51 @@ class Sessions:
 
     # -- having sessions back -------------------------------------------------------------
 
-    def _have_mended(self, site: str, view: BrokerView, now: float, *, anyway: bool) -> None:
+    def _have_mended(self, site: str, view: BrokerView) -> None:
+        """What cannot be done now is done at a later look: nothing tells of it once more."""
         under_way = self._under_way.get(site)
-        if under_way is not None and not under_way.done():
-            return
-        if not anyway:
-            if now - self._unread_at.get(site, float("-inf")) < _AGAIN_S:
-                return
-            self._unread_at[site] = now
-        self._under_way[site] = self._pool.submit(self._mend, site, view)
+        if under_way is None or under_way.done():
+            some = frozenset(self._undone.pop(site))
+            self._under_way[site] = self._pool.submit(self._mend, site, view, some)
 
-    def _mend(self, site: str, view: BrokerView) -> None:
+    def _mend(self, site: str, view: BrokerView, some: frozenset[tuple[str, str]]) -> None:
         unread = {
             reader.client_id
             for reader in self._readers().get(site, [])
             if any(view.sent[sink].unread for sink in reader.sinks if sink in view.sent)
         }
-        for scope, session in self._records.all_sessions():
-            if session.site != site or not session.reserved:
-                continue
+        left = set(some)
+        for scope, client_id in sorted(some):
             try:
-                self._keep(scope, session, view, unread=session.client_id in unread)
-            except SpeckError as error:  # it is tried again when the broker is back
-                LOG.warning("cannot keep the session of %s at %s: %s", session.reader, site, error)
-                return
+                if self._keep(scope, client_id, site, view, unread=client_id in unread):
+                    left.discard((scope, client_id))
+            except SpeckError as error:
+                LOG.warning("cannot keep the session of %s at %s: %s", client_id, site, error)
+                break
             except Exception:
-                LOG.exception("cannot keep the session of %s at %s", session.reader, site)
+                left.discard((scope, client_id))
+                LOG.exception("cannot keep the session of %s at %s", client_id, site)
+        if left:
+            self._undone.setdefault(site, set()).update(left)
 
-    def _keep(self, scope: str, session: Session, view: BrokerView, *, unread: bool) -> None:
-        """Have one session back if it is gone and nobody can hold it; and its announcement."""
+    def _keep(
+        self, scope: str, client_id: str, site: str, view: BrokerView, *, unread: bool
+    ) -> bool:
+        """Have one session back if it is gone and nobody can hold it; and its announcement.
+        False while a change of its scope keeps us from telling."""
         with self._changes.quiet(scope) as quiet:
-            held = self._records.session(scope, session.client_id, session.site)
-            if not quiet or held != session:
-                return
-            broker = self._connections.broker(session.site)
-            if not self._may_be_held(scope, session, unread=unread):
-                if not broker.reserve(session.client_id, session.link.topic):
-                    self._tell(scope, session)
-            elif not view.readers.get(session.link.topic, False):
-                broker.announce(session.link.topic, readers=True)
+            if not quiet:
+                return False
+            held = self._records.session(scope, client_id, site)
+            if held is None or not held.reserved:
+                return True
+            broker = self._connections.broker(site)
+            if not self._may_be_held(scope, held, unread=unread):
+                if not broker.reserve(held.client_id, held.link.topic):
+                    self._tell(scope, held)
+            elif not view.readers.get(held.link.topic, False):
+                broker.announce(held.link.topic, readers=True)
+            return True
 
     def _may_be_held(self, scope: str, session: Session, *, unread: bool) -> bool:
         """Whether somebody may be connected under the session's id.

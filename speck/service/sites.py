@@ -140,6 +140,7 @@ class Sites:
         ]
         self._records.write(*batches)
         self._views.forget(site.name)
+        self._agents.doubt(site.name)
 
     def _check(self, site: Site) -> None:
         problems = []

@@ -24,20 +24,25 @@ class Wanted:
         self._records = records
         self._read: dict[str, tuple[int, Mapping[str, Policy | None]]] = {}
 
-    def policy(self, scope: str, job_name: str) -> Policy | None:
-        """None: the job is to stand still, or to go."""
-        return self.jobs(scope).get(job_name)
+    def removing(self, scope: str) -> bool:
+        """Whether it was asked to be removed."""
+        head = self._head(scope)
+        return bool(head and head.get("removing"))
+
+    def last_change(self, scope: str) -> str | None:
+        """The id of a scope's newest change."""
+        head = self._head(scope)
+        return head.get("last_change") if head else None
 
     def repaired(self, scope: str) -> bool:
         """Whether the newest change of a scope was a repair."""
-        head = self._records.store.get(f"job/{scope[1:]}" if scope[0] == "~" else f"head/{scope}")
+        head = self._head(scope)
         change = self._records.store.get(f"change/{head['last_change']}") if head else None
         return change is not None and change.get("cause") == Cause.REPAIR
 
     def jobs(self, scope: str) -> Mapping[str, Policy | None]:
         """Every job of a scope's newest revision; None for one that is to stand still."""
-        alone = scope.startswith("~")
-        head = self._records.store.get(f"job/{scope[1:]}" if alone else f"head/{scope}")
+        head = self._head(scope)
         if head is None or head.get("deleted"):
             self._read.pop(scope, None)
             return {}
@@ -46,6 +51,10 @@ class Wanted:
             known = head["revision"], self._of(scope, head)
             self._read[scope] = known
         return known[1]
+
+    def _head(self, scope: str) -> JsonObject | None:
+        alone = scope.startswith("~")
+        return self._records.store.get(f"job/{scope[1:]}" if alone else f"head/{scope}")
 
     def _of(self, scope: str, head: JsonObject) -> dict[str, Policy | None]:
         if scope.startswith("~"):

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from speck.binding import Checkpointing
+from speck.change import ChangeState
 from speck.clock import Clock
 from speck.connections import Connections
 from speck.errors import SpeckError
@@ -143,8 +144,10 @@ class Watch:
         """Since when each job's newest incarnation is known, with no change at work on it: what
         an engine was asked for before that says nothing of it."""
         settled = {}
-        for (scope, name), deployed in self._records.all_deployed().items():
-            if self._busy(scope):
+        deployed_jobs = self._records.all_deployed()
+        at_work = self._at_work()  # after them: who stored a newer one is seen at work
+        for (scope, name), deployed in deployed_jobs.items():
+            if at_work(scope, name):
                 continue
             since = self._settled.get((scope, name))
             same = since is not None and since[0] == deployed.engine_job_id
@@ -154,8 +157,13 @@ class Watch:
     def _jobs(self, engines: Mapping[str, Look[EngineView]]) -> list[Watched]:
         """All jobs that ought to run, as they are now."""
         found = []
-        for (scope, name), deployed in sorted(self._records.all_deployed().items()):
-            policy = self._wanted.policy(scope, name)
+        deployed_jobs = sorted(self._records.all_deployed().items())
+        at_work = self._at_work()  # after them, see `_settle`
+        scopes = {scope for (scope, _), _ in deployed_jobs}
+        policies = {scope: self._wanted.jobs(scope) for scope in scopes}
+        left = {scope: self._left_alone(scope) for scope in scopes}
+        for (scope, name), deployed in deployed_jobs:
+            policy = policies[scope].get(name)
             if policy is None or not self._ought_to_run(scope, deployed):
                 continue
             settled = self._settled.get((scope, name))
@@ -172,11 +180,20 @@ class Watch:
                     deployed.job.site,
                     deployed.engine_job_id,
                     deployed.job.parallelism,
-                    mend=policy.mend,
-                    busy=not current or self._busy(scope),
+                    mend=policy.mend and left[scope] is None,
+                    busy=not current or at_work(scope, name),
+                    since=left[scope] or "its composition says drift: report",
                 )
             )
         return found
+
+    def _left_alone(self, scope: str) -> str | None:
+        """Why nothing is mended in a scope, whatever its description says."""
+        if self._wanted.removing(scope):
+            return "it was to be removed"
+        if self._changes.was_cancelled(self._wanted.last_change(scope)):
+            return "the last change was cancelled: apply again"
+        return None
 
     def _ought_to_run(self, scope: str, deployed: Deployed) -> bool:
         """Whether it ran, and speck itself did not end it; or a repair meant it to run again.
@@ -187,11 +204,23 @@ class Watch:
             return not deployed.ended
         return deployed.base is not None and self._wanted.repaired(scope)
 
-    def _busy(self, scope: str) -> bool:
-        mending = self._mending.get(scope)
-        if mending is not None and not mending.done():
-            return True
-        return self._changes.under_way(scope) is not None
+    def _at_work(self) -> Callable[[str, str], bool]:
+        """Whether something is at work now on a job of a scope. A change that is blocked may be
+        so for days: it is at work on those jobs only for which it has something left to do."""
+        mending = {scope for scope, future in self._mending.items() if not future.done()}
+        under_way = {running.scope: running for running in self._changes.all_under_way()}
+        concerned = {
+            scope: {o.step.operation.job_name for o in r.change.operations if not o.state.over}
+            for scope, r in under_way.items()
+            if r.execution is not None and r.change.state is ChangeState.BLOCKED
+        }
+
+        def at_work(scope: str, name: str) -> bool:
+            if scope in mending or scope not in under_way:
+                return scope in mending
+            return scope not in concerned or name in concerned[scope]
+
+        return at_work
 
     # -- progress -------------------------------------------------------------------------
 
@@ -339,7 +368,7 @@ class Watch:
             case _:
                 return None
         if not job.mend:
-            return f"{message}; it is left so, since its composition says drift: report"
+            return f"{message}; it is left so, since {job.since}"
         if left_s is None:
             return f"{message}; it is started again"
         if left_s > 0:

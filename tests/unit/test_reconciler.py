@@ -23,13 +23,16 @@ B = Watched("c", "B", "edge-a", "b1")
 Z = Watched("c", "Z", "cloud", "z1")
 
 
-def engine(*jobs: tuple[str, RunState], free: int | None = 8) -> EngineView:
-    slots = None if free is None else Slots(8, free)
+def engine(
+    *jobs: tuple[str, RunState], free: int | None = 8, total: int | None = None
+) -> EngineView:
+    """Slots that are in use are those of the jobs, unless there are more in `total`."""
+    slots = None if free is None else Slots(total or free + len(jobs), free)
     return EngineView("2.3", slots, {i: EngineJob(i, i, state) for i, state in jobs})
 
 
-def runs(*ids: str, free: int | None = 8) -> EngineView:
-    return engine(*((i, RunState.RUNNING) for i in ids), free=free)
+def runs(*ids: str, free: int | None = 8, total: int | None = None) -> EngineView:
+    return engine(*((i, RunState.RUNNING) for i in ids), free=free, total=total)
 
 
 @dataclass
@@ -104,6 +107,38 @@ def test_a_lost_job_waits_for_the_slots_of_its_site() -> None:
     again = replace(wide, engine_job_id="a2")
     assert watcher.look(again, B, edge_a=runs("a2", free=0)).mend == {}
     assert watcher.look(again, B, edge_a=runs("a2", free=1)).mend == {"c": {"B"}}
+
+
+def test_a_lost_job_waits_for_the_end_of_what_runs_on_without_its_master() -> None:
+    watcher = Watcher()
+    wide = replace(A, slots=2)
+    watcher.look(wide, B, edge_a=runs("b1", free=5, total=8))  # 3 in use, B needs 1
+
+    assert watcher.look(wide, B).mend == {}
+    assert watcher.look(wide, B, edge_a=runs("b1", free=7, total=8)).mend == {"c": {"A"}}
+
+
+def test_but_not_for_ever() -> None:
+    watcher = Watcher()
+    watcher.look(A, B, edge_a=runs("b1", free=6, total=8))
+
+    assert watcher.look(A, B, after=watcher.limits.zombies_for - 1).mend == {}
+    assert watcher.look(A, B, after=1).mend == {"c": {"A"}}
+
+
+def test_nor_beside_a_job_of_others_whose_slots_are_not_known() -> None:
+    watcher = Watcher()
+    watcher.look(A, edge_a=runs("foreign", free=1, total=8))
+
+    assert watcher.look(A).mend == {"c": {"A"}}
+
+
+def test_nor_when_it_has_failed_with_its_master_there() -> None:
+    watcher = Watcher()
+
+    assert watcher.look(A, edge_a=engine(("a1", RunState.FAILED), free=5, total=8)).mend == {
+        "c": {"A"}
+    }
 
 
 def test_slots_that_are_not_known_hold_up_nothing() -> None:

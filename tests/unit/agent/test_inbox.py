@@ -117,6 +117,13 @@ def test_a_full_disk_is_told_before_anything_is_written(inbox: Inbox) -> None:
     assert not arrival.part.exists()
 
 
+def test_so_it_is_when_the_length_was_known_before(inbox: Inbox) -> None:
+    arrival = inbox.begin("t-1", "counter", "s", total=1 << 60)
+    assert isinstance(arrival, Arrival)
+    with pytest.raises(TransientError, match="make room there"):
+        inbox.append(arrival, 0, 1 << 60, b"1")
+
+
 def test_only_what_is_old_is_cleared(inbox: Inbox, whole: bytes, tmp_path: Path) -> None:
     inbox.append(begun(inbox), 0, len(whole), whole[:10])
     arriving = tmp_path / "state/carried/.arriving"

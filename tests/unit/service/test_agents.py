@@ -12,6 +12,7 @@ import pytest
 from speck.binding import Transfer
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
 from speck.model import JsonObject
+from speck.schema import site_from_data
 from speck.service import Service
 from speck.service.relay import OutOfOrderError, Relay
 from tests.memory_fog import memory_service, site_body
@@ -114,6 +115,51 @@ def test_a_target_that_lost_what_it_had_is_sent_it_again(
     monkeypatch.setattr("speck.service.agents._SEND_AGAIN_S", 0.0)
     answer(service, "edge-b", "receive", state="ready", bytes=10)
     assert [bid["kind"] for bid in bids(service, "edge-a")] == ["send"]
+
+
+def test_a_target_that_lost_all_of_it_is_sent_it_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat(service)
+    service.agents.carry(MOVE)
+    answer(service, "edge-b", "receive", state="ready", bytes=0)
+    answer(service, "edge-a", "send", state="done", bytes=100)
+    answer(service, "edge-b", "receive", state="ready", bytes=100, total=100)
+    monkeypatch.setattr("speck.service.agents._SEND_AGAIN_S", 0.0)
+
+    answer(service, "edge-b", "receive", state="ready", bytes=0)
+
+    assert [bid["kind"] for bid in bids(service, "edge-a")] == ["send"]
+    assert service.agents.carry(MOVE).bytes == 0
+
+
+def test_a_target_that_had_all_of_it_from_an_earlier_try_is_told_so(service: Service) -> None:
+    beat(service)
+    service.agents.carry(MOVE)
+    (first,) = bids(service, "edge-b")
+    answer(service, "edge-b", "receive", state="ready", bytes=100)
+    answer(service, "edge-a", "send", state="done", bytes=100)
+
+    answer(service, "edge-b", "receive", state="ready", bytes=100, total=None)
+
+    (receive,) = bids(service, "edge-b")
+    assert receive["total"] == 100 and receive["id"] != first["id"], "agents begin new bids only"
+    answer(service, "edge-b", "receive", state="done", bytes=90, location="file:///s/carried/c/t")
+    assert service.agents.carry(MOVE).location == "file:///s/carried/c/t"
+
+
+def test_another_try_begins_with_what_is_known_of_the_length(service: Service) -> None:
+    beat(service)
+    service.agents.carry(MOVE)
+    answer(service, "edge-b", "receive", state="ready", bytes=0)
+    answer(service, "edge-a", "send", state="done", bytes=100)
+    answer(service, "edge-b", "receive", state="failed", error="no room", again=True)
+    with pytest.raises(TransientError, match="no room"):
+        service.agents.carry(MOVE)
+
+    service.agents.carry(MOVE)
+
+    assert bids(service, "edge-b")[0]["total"] == 100
 
 
 def test_what_nobody_asks_about_any_more_is_given_up(
@@ -231,6 +277,22 @@ def test_an_agent_that_looks_elsewhere_than_the_engine_writes_is_not_believed(
     )
     monkeypatch.setattr(engine, "checkpoint_folder", lambda: "file:/s/checkpoints/")
     assert service.sites.check("edge-a")["findings"] == []
+
+
+def test_an_agent_is_doubted_when_its_site_gets_another_engine(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeps = ["file:///s/checkpoints"]
+    monkeypatch.setattr(service.agents, "_engine_folder", lambda _site: keeps[0])
+    beat(service, "edge-a")
+    service.agents._refuse_elsewhere("edge-a", "edge-a")
+    keeps[0] = "file:///elsewhere/checkpoints"
+    body = {**site_body("edge-a", "other.test"), "labels": {}}
+
+    service.sites.put(site_from_data(body))
+
+    with pytest.raises(PermanentError, match="its agent looks below /s, but the engine keeps"):
+        service.agents._refuse_elsewhere("edge-a", "edge-a")
 
 
 def test_without_the_engines_word_the_agent_is_not_believed_either(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from speck.errors import (
     UnreachableError,
 )
 from speck.service import Service
+from speck.service.deployer import Prepared
 from tests.memory_fog import make_jar
 from tests.service_helpers import (
     DONE,
@@ -409,3 +412,46 @@ def test_who_waits_for_a_superseded_post_leaves_its_successor_alone(service: Ser
     assert len(refusals) == 1
     wait_until(lambda: not service.changes.all_under_way())
     assert service.jobs.get("A")["state"] == "running"
+
+
+def taken_in(service: Service, monkeypatch: pytest.MonkeyPatch, prepares: str) -> None:
+    """A composition takes A in just after a change of A alone was planned."""
+    deployer = service.jobs._deployer
+    prepare = getattr(deployer, prepares)
+
+    def prepared(scope: str, *arguments: Any, **more: Any) -> Prepared:
+        found: Prepared = prepare(scope, *arguments, **more)
+        if scope == "~A":
+            adopting = replace(DONE, adopt=True)
+            service.compositions.apply(composition(job_body("A")), adopting)
+        return found
+
+    monkeypatch.setattr(deployer, prepares, prepared)
+
+
+def test_a_repair_of_a_job_that_was_taken_in_meanwhile_is_none(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.jobs.post(job("A"), LIMIT_S)
+    World.current().pump()
+    [running] = engine("edge-a").running()
+    engine("edge-a").fail(running.id, "bad")
+    taken_in(service, monkeypatch, "prepare")
+
+    assert service.jobs.mend("A") is None
+
+    assert len(engine("edge-a").running()) == 1
+    assert service.records.store.get("job/A") is None
+
+
+def test_nor_is_a_job_removed_that_was_taken_in_meanwhile(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.jobs.post(job("A"), LIMIT_S)
+    taken_in(service, monkeypatch, "prepare_removal")
+
+    with pytest.raises(ConflictError, match="composition 'c' owns it"):
+        service.jobs.delete("A", LIMIT_S)
+
+    assert len(engine("edge-a").running()) == 1
+    assert service.records.store.get("job/A") is None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from binders.memory import World
-from speck.errors import UnreachableError
+from speck.errors import TransientError, UnreachableError
 from speck.model import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
@@ -135,6 +137,84 @@ def test_a_repair_goes_on_after_a_stop_and_still_leaves_alone(service: Service) 
         assert running_jobs("edge-a") == [] and running_jobs("cloud") == ["B"]
     finally:
         again.close()
+
+
+def blocked_by_edge_a(service: Service) -> str:
+    """A and B run; a change of A waits for edge-a, and B fails meanwhile."""
+    service.compositions.apply(composition(A, B), DONE)
+    World.current().pump()
+    engine("edge-a").unreachable = True
+    changed = composition(body("A", args=["x"]), B)
+    change: str = service.compositions.apply(changed, SOON).body["change"]
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    [running] = engine("cloud").running()
+    engine("cloud").fail(running.id, "no memory")
+    return change
+
+
+def test_a_change_that_is_blocked_does_what_breaks_meanwhile(service: Service) -> None:
+    change = blocked_by_edge_a(service)
+
+    assert service.compositions.mend("c", frozenset({"A"})) is None
+    wait_until(lambda: running_jobs("cloud") == ["B"])
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    engine("edge-a").unreachable = False
+
+    found = service.changes.over(change, 20)
+    assert found is not None and found["state"] == "done"
+    assert running_jobs("edge-a") == ["A"]
+    assert service.compositions.get("c")["deployed"]["revision"] == 2
+    stored = service.records.change(change)
+    assert stored == found
+    assert {o["state"] for o in found["operations"]} <= {"done", "cancelled", "skipped"}
+
+
+def test_it_can_be_cancelled_while_it_is_planned_anew(service: Service) -> None:
+    change = blocked_by_edge_a(service)
+    service.compositions.mend("c", frozenset({"A"}))
+
+    service.changes.cancel(change)
+
+    found = service.changes.over(change, 20)
+    assert found is not None and found["state"] == "cancelled"
+    assert not service.changes.all_under_way()
+
+
+def test_what_cannot_be_planned_leaves_the_blocked_change_as_it_is(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = blocked_by_edge_a(service)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise TransientError("cannot plan now")
+
+    monkeypatch.setattr(service.compositions._deployer, "prepare", refuse)
+
+    with pytest.raises(TransientError):
+        service.compositions.mend("c", frozenset({"A"}))
+
+    assert service.changes.get(change)["state"] == "blocked"
+    service.changes.cancel(change)
+
+
+def test_a_repair_that_is_blocked_does_what_breaks_meanwhile(service: Service) -> None:
+    service.compositions.apply(composition(A, B), DONE)
+    World.current().pump()
+    [running] = engine("edge-a").running()
+    engine("edge-a").fail(running.id, "no memory")
+    engine("edge-a").refuse("submit", 100_000, UnreachableError("cannot reach edge-a"))
+    repair = service.compositions.mend("c", frozenset({"B"}))
+    assert repair is not None
+    wait_until(lambda: repair.change.state == "blocked")
+    [running] = engine("cloud").running()
+    engine("cloud").fail(running.id, "no memory")
+
+    service.compositions.mend("c", frozenset({"A"}))
+
+    wait_until(lambda: running_jobs("cloud") == ["B"])
+    engine("edge-a")._refusals.clear()
+    assert repair.ended(20) and repair.change.state == "done"
+    assert running_jobs("edge-a") == ["A"]
 
 
 def test_a_job_posted_alone_comes_back(service: Service) -> None:

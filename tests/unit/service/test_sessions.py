@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from binders.memory import World
+from speck.errors import TransientError
 from speck.model import JsonObject
 from speck.observed import Sent
 from speck.service.compositions import Request
@@ -111,6 +112,38 @@ def test_nothing_is_reserved_while_a_change_of_the_job_is_under_way(watched: Wat
 
     assert broker("edge-a").count("reserve") == calls
     engine("edge-a").let_go()
+
+
+def test_what_a_change_kept_from_being_reserved_is_reserved_after_it(watched: Watched) -> None:
+    other = job_body("B", "cloud")
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+    before = set(broker("edge-a").sessions)
+    engine("cloud").hold_starts = True
+    change = watched.service.compositions.apply(composition(STOPPED, other), Request())
+    wait_until(lambda: engine("cloud").count("submit") == 1)
+    restart(watched)
+    assert set(broker("edge-a").sessions) == set()
+    engine("cloud").let_go()
+    assert watched.service.changes.over(change.body["change"], 20)
+
+    look(watched)
+
+    assert set(broker("edge-a").sessions) == before
+
+
+def test_a_broker_that_refuses_for_a_while_is_asked_again(watched: Watched) -> None:
+    apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+    broker("edge-a").refuse("reserve", 1, TransientError("cannot reserve: not now"))
+    restart(watched)
+    assert set(broker("edge-a").sessions) == set()
+
+    look(watched)
+
+    assert len(broker("edge-a").sessions) == 1
 
 
 def test_the_service_begins_with_a_look_at_all_sessions(watched: Watched) -> None:

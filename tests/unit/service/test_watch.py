@@ -134,6 +134,27 @@ def test_with_drift_report_it_is_only_told(watched: Watched) -> None:
     assert [it["job_name"] for it in watched.service.compositions.drift("c")["drift"]] == ["A"]
 
 
+def test_what_a_person_cancelled_is_not_said_to_be_started_again(watched: Watched) -> None:
+    deploy(watched, job_body("A"), job_body("B", "cloud"))
+    changes = watched.service.changes
+    engine("edge-a").unreachable = True
+    changed = composition(job_body("A", args=["x"]), job_body("B", "cloud"))
+    change = watched.service.compositions.apply(changed, Request()).body["change"]
+    wait_until(lambda: changes.get(change)["state"] == "blocked")
+    changes.cancel(change)
+    assert changes.over(change, 20)
+    watched.look()
+    engine("cloud").fail(incarnation(watched, "B"), "bad")
+
+    watched.look()
+
+    assert watched.mends == []
+    assert watched.events("job") == [
+        "B has failed at cloud: bad; it is left so, since the last change was cancelled:"
+        " apply again"
+    ]
+
+
 def test_a_lost_job_is_mended_when_it_is_still_unknown_a_second_later(watched: Watched) -> None:
     deploy(watched, job_body("A"))
     engine("edge-a").forget_jobs()
@@ -230,6 +251,23 @@ def test_a_job_that_the_engine_restarts_is_told_with_its_exception(watched: Watc
     first, second = watched.events("job")
     assert first == "A is being restarted by the engine of edge-a: no such sensor"
     assert second.startswith("A runs again at edge-a after ")
+
+
+def test_beside_a_change_that_is_blocked_the_others_are_looked_after(watched: Watched) -> None:
+    deploy(watched, job_body("A"), job_body("B", "cloud"))
+    engine("edge-a").unreachable = True
+    changed = composition(job_body("A", args=["x"]), job_body("B", "cloud"))
+    answer = watched.service.compositions.apply(changed, Request())
+    changes = watched.service.changes
+    wait_until(lambda: changes.get(answer.body["change"])["state"] == "blocked")
+    watched.look()
+    engine("cloud").fail(incarnation(watched, "B"), "bad")
+
+    watched.look()
+
+    assert watched.mends == [("c", frozenset({"A"}))]
+    assert watched.events("job") == ["B has failed at cloud: bad; it is started again"]
+    changes.cancel(answer.body["change"])
 
 
 def test_a_job_under_change_is_left_to_its_change(watched: Watched) -> None:
