@@ -36,6 +36,7 @@ ROUNDS = 1 if QUICK else 2
 SECONDS = 2.0 if QUICK else 5.0
 LEAD_S = 1.5  # of each run, not measured: more than one checkpoint interval
 WARM_UP_S = 2.0 if QUICK else 8.0
+WARM_UP_RATE = 2000  # at first: nothing is compiled yet
 INTERVALS_S = (1.0, 0.2)
 PAYLOAD = 100
 WINDOW = 40_000  # end to end, and what the broker takes unanswered
@@ -130,7 +131,8 @@ def lab(interval_s: float, cores: Cores) -> Iterator[Lab]:
 def measure(lab: Lab, interval_s: float) -> Figures:
     """Variants take turns within each round, so that what disturbs hits all."""
     for variant in TIMED:
-        lab.measure(variant, lead_s=WARM_UP_S, seconds=0.1)
+        lab.measure(variant, rate=WARM_UP_RATE, lead_s=WARM_UP_S / 2, seconds=0.1)
+        lab.measure(variant, lead_s=WARM_UP_S / 2, seconds=0.1)
     figures = Figures()
     for _ in range(ROUNDS):
         for variant in RATED:

@@ -135,7 +135,8 @@ class _Feed:
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
-    """What earlier looks said of a job; `mends` and `not_before` outlive its incarnations."""
+    """What earlier looks said of a job; `mends` and `not_before` outlive its incarnations.
+    `waits` says what a broken one waits for at its site before it is mended."""
 
     engine_job_id: str
     health: Health
@@ -147,6 +148,7 @@ class JobMemory:
     checkpoint: _Standstill | None = None
     taken: _Standstill | None = None
     feed: _Feed | None = None
+    waits: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,7 @@ def _to_mend(
     now: float,
     watched: list[Watched],
     sites: Mapping[str, EngineView | None],
-    known: Mapping[Key, JobMemory],
+    known: dict[Key, JobMemory],
     due: list[float],
     limits: Limits,
 ) -> Iterable[Watched]:
@@ -259,9 +261,14 @@ def _to_mend(
             due.append(ready)
             continue
         if view.slots is not None and view.slots.free - given[job.site] < job.slots:
+            free = max(0, view.slots.free - given[job.site])
+            waits = f"it waits for slots at {job.site}: {free} are free, it needs {job.slots}"
+            known[job.key] = replace(memory, waits=waits)
             continue
         lost = memory.health is Health.LOST and now - memory.since < limits.zombies_for
         if lost and _zombies(view, slots):
+            waits = f"it waits until tasks without a job at {job.site} have given back their slots"
+            known[job.key] = replace(memory, waits=waits)
             continue
         given[job.site] += job.slots
         yield job
@@ -306,7 +313,7 @@ def _judged(
         memory = replace(memory, health=health, since=now)
     if health is Health.RUNNING and now - memory.since >= limits.steady:
         memory = replace(memory, mends=0, not_before=float("-inf"))
-    return replace(memory, reason=reason)
+    return replace(memory, reason=reason, waits=None)
 
 
 def _health(job: Watched, view: EngineView | None) -> Health:

@@ -71,6 +71,7 @@ class Records:
         self._retention = Retention(store, clock)
         self._marks = itertools.count()
         self._sessions = {key: session_from_json(r) for key, r in store.scan("ses/")}
+        self._sites = {key: site_from_json(record) for key, record in store.scan("site/")}
 
     @classmethod
     def at(cls, path: Path, clock: Clock) -> Records:
@@ -135,12 +136,16 @@ class Records:
                     self._sessions.pop(key, None)
                 else:
                     self._sessions[key] = session_from_json(record)
+            elif key.startswith("site/"):
+                if record is None:
+                    self._sites.pop(key, None)
+                else:
+                    self._sites[key] = site_from_json(record)
 
     # -- sites ----------------------------------------------------------------------------
 
     def sites(self) -> dict[str, Site]:
-        found = (site_from_json(record) for _, record in self.store.scan("site/"))
-        return {site.name: site for site in found}
+        return {site.name: site for _, site in sorted(self._sites.copy().items())}
 
     def put_site(self, site: Site) -> Batch:
         return {f"site/{site.name}": site_to_json(site)}

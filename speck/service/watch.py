@@ -111,7 +111,7 @@ class Watch:
         memory = self._memory.jobs.get(key)
         if memory is None or memory.engine_job_id != deployed.engine_job_id:
             return None
-        return Told(memory.health, memory.reason or self._causes.get(key))
+        return Told(memory.health, memory.reason or self._causes.get(key) or memory.waits)
 
     def stalled(self) -> int:
         """How many jobs are stalled."""
@@ -326,7 +326,10 @@ class Watch:
             if new.health in (Health.RUNNING, Health.UNREACHABLE):
                 self._causes.pop(job.key, None)
             same = old is not None and old.engine_job_id == new.engine_job_id
+            begins = new.waits is not None and (old is None or old.waits is None)
+            waits = [self._event("job", f"{job.job_name}: {new.waits}", job)] if begins else []
             if same and old is not None and old.health is new.health:
+                batches += waits
                 continue
             if new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
                 self._note_cause(job)
@@ -336,6 +339,7 @@ class Watch:
             if message is not None:
                 kind = "drift" if new.health is Health.ENDED else "job"
                 batches.append(self._event(kind, message, job))
+            batches += waits
         known = made.memory.jobs
         self._causes = {key: cause for key, cause in self._causes.items() if key in known}
         self._amiss = {key: since for key, since in self._amiss.items() if key in known}

@@ -40,7 +40,7 @@ def test_removing_jobs_in_the_middle_drains_what_is_queued_between_them(speck: S
     source.count(range(1, 501))
     await_taken(speck, 500, "d-1", "d/in")
 
-    answer = speck.apply({**whole, "jobs": [last]})
+    answer = speck.apply({**whole, "jobs": [last]}, force="true")
 
     assert actions(answer)["d-last"] == "unchanged"
     assert "drain" in [it["kind"] for it in answer["plan"]["operations"]]
@@ -167,7 +167,7 @@ def test_a_rewired_job_with_nothing_to_say_does_not_hold_up_its_reader(speck: Sp
     await_each_once(100, out)
     speck.apply(over("n/2", "n-3"))
     # n-3 has never heard the 100 numbers that n-1 gave out on n/1, and must not wait for them
-    speck.apply({**over("n/2", "n-3"), "jobs": []})
+    speck.apply({**over("n/2", "n-3"), "jobs": []}, force="true")
     assert speck.running() == []
 
 
@@ -189,7 +189,7 @@ def test_what_a_producer_sent_before_its_source_changed_is_drained_too(speck: Sp
     speck.publisher("edge-a", "g/in").count(range(1, 1501))
     await_taken(speck, 1500, "g-1", "g/in")
     speck.apply(fed_by("g/other"))
-    speck.apply({**fed_by("g/other"), "jobs": [last]})
+    speck.apply({**fed_by("g/other"), "jobs": [last]}, force="true")
     await_each_once(1500, out, timeout_s=5)
 
 

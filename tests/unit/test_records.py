@@ -304,3 +304,22 @@ def test_attempts_never_fall_below_the_highest_there_was(records: Records) -> No
     records.write(records.put_attempts("c", "A", 5))
     records.write(records.put_deployed("c", Deployed(JOB, 1, "0" * 32, ended=True)))
     assert records.attempts("c", "A") == 5
+
+
+def test_sites_are_known_without_reading_them_each_time(
+    records: Records, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every call to an engine or broker asks for them."""
+    a, b = (site_from_data(site_body(name)) for name in ("edge-a", "edge-b"))
+    records.write(records.put_site(b), records.put_site(a))
+    with monkeypatch.context() as patched:
+        patched.setattr(records.store, "scan", lambda *_, **__: pytest.fail("it was read"))
+        assert list(records.sites().items()) == [("edge-a", a), ("edge-b", b)]
+    with pytest.raises(TypeError):
+        records.write(records.drop_site("edge-b"), {"x": {"x": object()}})
+    assert "edge-b" in records.sites()
+    records.write(records.drop_site("edge-b"))
+    assert records.sites() == {"edge-a": a}
+    again = reopened(records, path)
+    assert again.sites() == {"edge-a": a}
+    again.store.close()

@@ -166,6 +166,22 @@ def test_a_lost_job_is_mended_when_it_is_still_unknown_a_second_later(watched: W
     assert watched.mends == [("c", frozenset())]
 
 
+def test_a_job_that_waits_for_slots_says_so_once(watched: Watched) -> None:
+    deploy(watched, job_body("A"), job_body("B"))
+    pool = engine("edge-a")
+    pool.fail(incarnation(watched, "A"), "bad")
+    pool.total = 1
+    for _ in range(3):
+        watched.look()
+
+    assert watched.mends == []
+    assert watched.events("job")[-1] == "A: it waits for slots at edge-a: 0 are free, it needs 1"
+    assert len(watched.events("job")) == 2
+    pool.total = 2
+    watched.look()
+    assert watched.mends == [("c", frozenset({"B"}))]
+
+
 def test_a_job_posted_alone_is_watched_too(watched: Watched) -> None:
     watched.service.jobs.post(job("A"), 20)
     watched.look()

@@ -38,6 +38,7 @@ final class Run implements AutoCloseable {
     private static final long NAP_NS = 100_000; // with a rate: how exactly arrivals are timed
     private static final long LONG_NAP_NS = 400_000; // without: lets work for a batch come together
     private static final long SILENCE_NS = TimeUnit.SECONDS.toNanos(2);
+    private static final long LONG_SILENCE_NS = TimeUnit.SECONDS.toNanos(10); // over checkpoints
     private static final long START_LIMIT_NS = TimeUnit.SECONDS.toNanos(30);
     private static final int STAMP_DIGITS = 12;
     private static final int LATENCIES = 4_000_000;
@@ -62,6 +63,7 @@ final class Run implements AutoCloseable {
     private int packetId;
     private long lastArrivalNs;
     private long now;
+    private final long silenceNs;
 
     private long startNs; // of the measured span
     private long endNs = Long.MAX_VALUE;
@@ -70,6 +72,7 @@ final class Run implements AutoCloseable {
 
     Run(String host, int port, Order order) throws IOException {
         this.order = order;
+        this.silenceNs = order.qos() == 0 ? SILENCE_NS : LONG_SILENCE_NS;
         String id = "load-" + UUID.randomUUID();
         this.reader = MqttSocket.connect(host, port, id + "-r");
         this.reader.subscribe(order.out(), order.qos());
@@ -101,8 +104,8 @@ final class Run implements AutoCloseable {
 
     /**
      * Runs, and returns {@code {"msgs_per_s", "sent", "received", "lost", "repeated", "p50_ms",
-     * "p99_ms"}}; the latencies only with a rate. Lost are those that had not come when two seconds
-     * had passed without any, or that came behind later ones.
+     * "p99_ms"}}; the latencies only with a rate. Lost are those that had not come when a while
+     * had passed without any (2 s at QoS 0, else 10), or that came behind later ones.
      */
     String result() throws IOException {
         awaitFirst();
@@ -157,7 +160,7 @@ final class Run implements AutoCloseable {
             return;
         }
         while (now < until) {
-            if (now - lastArrivalNs > SILENCE_NS) {
+            if (now - lastArrivalNs > silenceNs) {
                 lost += sent - received;
                 received = sent; // they do not come any more: make room
                 lastArrivalNs = now;
@@ -186,7 +189,7 @@ final class Run implements AutoCloseable {
     }
 
     private void drain() throws IOException {
-        while (received < sent && now - lastArrivalNs < SILENCE_NS) {
+        while (received < sent && now - lastArrivalNs < silenceNs) {
             turn(100);
         }
     }
