@@ -44,7 +44,7 @@ def serving(
 
     Raises PermanentError with the log's end when it does not come up within `timeout_s`.
     """
-    port = pick_port("127.0.0.1", port)
+    port = port or pick_port("127.0.0.1", 0)  # who was told of a given one knows no other
     home.mkdir(parents=True, exist_ok=True)
     log = home / "service.log"
     env = {

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("agents_back")
 LONGEST_S = 4.0
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(30, marks=pytest.mark.long)])
 def test_a_service_that_is_killed_again_and_again_goes_on(
     rounds: int, fog: Fog, jars: Path, tmp_path: Path
 ) -> None:

@@ -162,7 +162,7 @@ def trial_job(name: str, *args: str) -> JsonObject:
 def test_a_job_that_ends_again_and_again_is_mended_less_and_less_often(
     speck: Speck, trial: None
 ) -> None:
-    speck.apply(composition("brief", trial_job("brief-1", "--records", "50")))
+    speck.apply(composition("brief", trial_job("brief-1", "--records", "1000")))
 
     def repairs() -> list[JsonObject]:
         changes = speck.call("GET", "/changes", params={"composition": "brief"})["changes"]
@@ -201,6 +201,7 @@ def frozen(speck: Speck, *sites: str) -> Iterator[None]:
             engine.send(signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_while_half_of_the_sites_hang_nothing_is_mended(speck: Speck) -> None:
     speck.apply(chain("hang", "edge-a", "edge-b", "edge-c"))
     out = speck.reader("edge-a", "hang/3", "e2e-hang")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("agents_back")
 SHIM = Path(__file__).with_name("failing_sync.c")
 
 
-@pytest.fixture(params=["tmpfs", "limit"])
+@pytest.fixture(params=[pytest.param("tmpfs", marks=pytest.mark.long), "limit"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     if request.param == "limit":
         yield Limited(tmp_path)

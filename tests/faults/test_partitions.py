@@ -22,7 +22,7 @@ def cut(trial: Trial, site: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("site", "seconds"),
     [
-        ("cloud", 5),
+        pytest.param("cloud", 5, marks=LONG),
         pytest.param("edge-b", 5, marks=LONG),
         pytest.param("cloud", 30, marks=LONG),
         pytest.param("edge-b", 30, marks=LONG),
