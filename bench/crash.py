@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.common import machine, say, write_result
 from speck.errors import SpeckError
 from speck.fog.paths import edge_jar
 from speck.fog.sites import Fog
 from speck.model import JsonObject
-from tests.crash_scenarios import Crash, one_of_each, scenarios
+from tests.crash_scenarios import Crash
+from tests.deaths import deaths, make_jar_of
 from tests.dying import Died, Grave
-from tests.e2e.harness import job
 
 SLOTS = 8
 
@@ -44,16 +44,6 @@ class Outcome:
     @property
     def recovered(self) -> bool:
         return self.fault is None
-
-
-def deaths() -> list[Crash]:
-    """Every point of every kind once, each with names of its own."""
-
-    def make(name: str, site: str, source: str, sink: str, **more: Any) -> JsonObject:
-        return job(name, site, source, sink, **more)
-
-    count = len(one_of_each(scenarios(make)))
-    return [one_of_each(scenarios(make, f"cr{n}-"))[n] for n in range(count)]
 
 
 def die(grave: Grave, crash: Crash) -> Outcome:
@@ -110,9 +100,13 @@ def main() -> int:
         try:
             say("bringing up 4 sites")
             fog.up(edges=3, slots=SLOTS, cloud_slots=SLOTS)
-            grave = Grave(fog, Path(folder) / "home", edge_jar("speck-jobs.jar").parent)
+            jars = Path(folder) / "jars"
+            jars.mkdir()
+            shutil.copy(edge_jar("speck-jobs.jar"), jars)
+            grave = Grave(fog, Path(folder) / "home", jars)
             grave.register()
             for crash in deaths()[:: 8 if quick else 1]:
+                make_jar_of(crash, jars)
                 outcomes.append(die(grave, crash))
                 died, fault = outcomes[-1].died, outcomes[-1].fault
                 say(f"{crash}: {fault or (died and f'{died.recovery_s:.1f} s')}")

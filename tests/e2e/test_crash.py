@@ -6,35 +6,16 @@ memory sites, and names those that cannot be.
 
 from __future__ import annotations
 
-import shutil
-import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from speck.fog.sites import Fog
-from speck.model import JsonObject
-from tests.crash_scenarios import Crash, MakeJob, one_of_each, scenarios
+from tests.crash_scenarios import Crash
+from tests.deaths import deaths, make_jar_of
 from tests.dying import Grave
-from tests.e2e.harness import job
 
 QUICK = ("start:after-request", "stop:after-answer", "drain:before-outcome", "reserve:after-intent")
-
-
-def jobs_of(number: int) -> MakeJob:
-    """Jobs with a jar of their own: a site that has the jar is sent no other."""
-
-    def make(name: str, site: str, source: str, sink: str, **more: Any) -> JsonObject:
-        return job(name, site, source, sink, job_path=f"cr{number}.jar", **more)
-
-    return make
-
-
-def deaths() -> list[Crash]:
-    """One of each, with names of their own: brokers and engines are shared."""
-    count = len(one_of_each(scenarios(jobs_of(0))))
-    return [one_of_each(scenarios(jobs_of(n), f"cr{n}-"))[n] for n in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +26,7 @@ def grave(fog: Fog, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Gra
 
 
 def lives_on(grave: Grave, crash: Crash) -> None:
-    jar = grave.jars / str(crash.scenario.first["jobs"][0]["job_path"])
-    shutil.copy(grave.jars / "speck-jobs.jar", jar)
-    with zipfile.ZipFile(jar, "a") as archive:
-        archive.writestr("made-for", crash.scenario.name + jar.name)
+    make_jar_of(crash, grave.jars)
     died = grave.live_through(crash)
     print(f"{crash}: on again after {died.recovery_s:.1f} s, {died.count}")
     assert died.mark == crash.at
