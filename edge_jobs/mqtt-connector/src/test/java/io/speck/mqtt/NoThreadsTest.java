@@ -46,6 +46,12 @@ class NoThreadsTest {
             connection.end().get(30, TimeUnit.SECONDS);
             loops.close();
             loops.group().terminationFuture().sync();
+            // the future completes in a thread of the group, a moment before that ends
+            for (Thread thread : Thread.getAllStackTraces().keySet()) {
+                if (isOurs(thread.getName())) {
+                    thread.join(TimeUnit.SECONDS.toMillis(10));
+                }
+            }
             System.out.println(
                     "left: "
                             + Thread.getAllStackTraces().keySet().stream()
