@@ -162,7 +162,9 @@ def test_an_agent_killed_in_mid_transfer_goes_on_when_it_is_back(
     assert list((sites.state("edge-b") / "carried/.arriving").iterdir()) == []
 
 
-@pytest.mark.parametrize("direct", [True, False], ids=["direct", "relayed"])
+@pytest.mark.parametrize(
+    "direct", [pytest.param(True, marks=pytest.mark.long), False], ids=["direct", "relayed"]
+)
 def test_a_service_started_anew_in_mid_transfer_goes_on(tmp_path: Path, direct: bool) -> None:
     bodies = [{**site_body(name), "labels": {}} for name in ("edge-a", "edge-b")]
     agents: list[AgentProcess] = []
