@@ -30,6 +30,6 @@ if ! { [ -x .venv/bin/python ] && usable .venv/bin/python && .venv/bin/python -m
     echo "making .venv with $("$python" --version)" >&2
     "$python" -m venv --clear .venv
 fi
-echo "installing Python packages into .venv (Flink's jars among them: 250 MB at first)" >&2
+echo "installing Python packages into .venv (Flink's and Spark's jars among them: 800 MB at first)" >&2
 .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-    -c constraints.txt -e '.[fog,dev]'
+    -c constraints.txt -e '.[fog,analyzer,dev]'

@@ -1,0 +1,5 @@
+"""The metrics dataset: Parquet files that the collector writes and the analyzer reads.
+
+Layout, below one folder: `<table>/day=YYYY-MM-DD/composition=<name>/part-*.parquet`; tables of
+places (sites, brokers) have no composition level. docs/metrics.md is its documentation for users.
+"""
