@@ -263,6 +263,9 @@ class ChangeHeadShape(Shape):
     by = _maybe("the name of the token that asked for it")
     drain = _flag("whether links run empty before their readers leave")
     leave = _list(fields.String(metadata={"description": "a job that a repair leaves alone"}))
+    left_stopped = _list(
+        fields.String(metadata={"description": "a job that the superseded change had stopped"})
+    )
     state = _one_of(CHANGE_STATES)
     started = _text()
     ended = _maybe()
