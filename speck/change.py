@@ -86,7 +86,8 @@ class Change:
 
     What it is for is stored with it, so that a service which stopped in its middle plans it
     anew: its `cause` and `revision`, whether links `drain`, and the jobs that it has to `leave`
-    alone. `earlier` are the operations of its plans before, as they were stored.
+    alone. `earlier` are the operations of its plans before, as they were stored. `left_stopped`
+    are jobs that the change which it superseded had stopped and not started again.
     """
 
     id: str
@@ -103,6 +104,7 @@ class Change:
     by: str | None = None
     drain: bool = True
     leave: frozenset[str] = frozenset()
+    left_stopped: frozenset[str] = frozenset()
     earlier: list[JsonObject] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -122,6 +124,7 @@ class Change:
             by=head["by"],
             drain=head["drain"],
             leave=frozenset(head["leave"]),
+            left_stopped=frozenset(head["left_stopped"]),
             earlier=[_off(operation) for operation in operations],
         )
 
@@ -141,10 +144,10 @@ class Change:
 
     @property
     def stopped(self) -> frozenset[str]:
-        """Jobs that were stopped before it is planned anew, and not started since."""
+        """Jobs that it, or the change that it superseded, has stopped and not started since."""
         known = [*self.earlier, *(o.to_json() for o in self.operations)]
         asked = (o for o in known if o["attempts"])
-        stopped: set[str] = set()
+        stopped = set(self.left_stopped)
         for operation in asked:
             if operation["kind"] in ("stop", "cancel"):
                 stopped.add(operation["job_name"])
@@ -167,6 +170,7 @@ class Change:
             "by": self.by,
             "drain": self.drain,
             "leave": sorted(self.leave),
+            "left_stopped": sorted(self.left_stopped),
             "state": str(self.state),
             "started": self.started,
             "ended": self.ended,

@@ -12,8 +12,8 @@ from pathlib import Path
 class Config:
     """Where speck keeps its things and how it listens.
 
-    `home` holds store/, artifacts/ and credentials/; `jar_folders` are the only folders that
-    a `job_path` may lie in; `timeout_s` bounds each call to an engine or broker; all sites are
+    `home` holds store/, artifacts/, credentials/ and metrics/; `jar_folders` are the only folders
+    that a `job_path` may lie in; `timeout_s` bounds each call to an engine or broker; all sites are
     looked at every `watch_s` seconds (0: never, and nothing is mended).
     """
 
@@ -38,6 +38,10 @@ class Config:
     @property
     def credentials(self) -> Path:
         return self.home / "credentials"
+
+    @property
+    def metrics(self) -> Path:
+        return self.home / "metrics"
 
     @property
     def loopback(self) -> bool:

@@ -56,7 +56,8 @@ class Limits:
     unknown for `lost_for`: a master that comes back may bring its jobs with it, and its workers
     may run old tasks on: those are waited for at most `zombies_for`. What does not
     get on for `stall_intervals` checkpoint intervals, at least `stall_least` and `stall_looks`
-    looks, is stalled. Sites that fall silent within `at_once` of each other vanish together.
+    looks, is stalled. Sites that fall silent within `at_once` of each other vanish together, and
+    hold up mending for at most `held_for`.
     """
 
     wait_first: float = 1.0
@@ -68,6 +69,7 @@ class Limits:
     stall_least: float = 30.0
     stall_looks: int = 3
     at_once: float = 60.0
+    held_for: float = 600.0
     least_silent: int = 2
 
     def wait(self, mends: int) -> float:
@@ -195,7 +197,7 @@ def decide(
     """
     watched = list(jobs)
     silent = {site: before.silent.get(site, now) for site, view in sites.items() if view is None}
-    held = _held(silent, len(sites), before.held, limits)
+    held = _held(now, silent, len(sites), before.held, limits)
     known: dict[Key, JobMemory] = {}
     for job in watched:
         old = before.jobs.get(job.key)
@@ -221,15 +223,20 @@ def decide(
     )
 
 
-def _held(silent: Mapping[str, float], sites: int, before: bool, limits: Limits) -> bool:
+def _held(
+    now: float, silent: Mapping[str, float], sites: int, before: bool, limits: Limits
+) -> bool:
     """Whether half of the sites, and at least two, are silent and fell so at once.
 
-    Then the fault is rather between here and there. It is held until fewer are silent.
+    Then the fault is rather between here and there. It is held until fewer are silent, or it has
+    lasted so long that the sites that do answer must not wait any more.
     """
     enough = max(limits.least_silent, (sites + 1) // 2)
     if len(silent) < enough:
         return False
     times = sorted(silent.values())
+    if now - times[enough - 1] > limits.held_for:
+        return False
     together = any(
         times[first + enough - 1] - times[first] <= limits.at_once
         for first in range(len(times) - enough + 1)

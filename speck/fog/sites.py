@@ -15,6 +15,7 @@ from pathlib import Path
 
 from speck.errors import PermanentError
 from speck.fog import flink, flink_conf, mosquitto
+from speck.fog.cgroups import Quotas, check_speeds, into
 from speck.fog.flink import FlinkSettings, Runtime
 from speck.fog.paths import default_folder, edge_jar
 from speck.fog.ports import pick_port, site_host
@@ -26,6 +27,7 @@ _CONNECTOR = "speck-mqtt-connector.jar"
 _RUNTIME = "speck-runtime.jar"
 _MAX_SITES = 250
 _AGENT_PORT = 8090
+_START_S = 90.0  # of an engine on a whole core
 _TOKEN = "token"
 
 
@@ -45,7 +47,8 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True)
 class SiteStatus:
-    """One site; slots are None while its engine does not answer."""
+    """One site; slots are None while its engine does not answer. `speed`: the cores that its
+    engine may use at most, None for all."""
 
     name: str
     tier: str
@@ -54,6 +57,7 @@ class SiteStatus:
     processes: tuple[ProcessStatus, ...]
     slots_total: int | None
     slots_free: int | None
+    speed: float | None = None
 
     @property
     def up(self) -> bool:
@@ -76,6 +80,7 @@ class Fog:
         self._guard = threading.Lock()
         self._launching = True
         self._wrap = wrap
+        self._quotas = Quotas(self.folder)
 
     def state_folder(self, site: str) -> Path:
         """Where a site's engine keeps checkpoints and savepoints; one for all when shared."""
@@ -117,6 +122,7 @@ class Fog:
         credentials: Path | None = None,
         shared_state: bool | None = None,
         agents_for: str | None = None,
+        speeds: Mapping[str, float] | None = None,
         register: Callable[[JsonObject], object] | None = None,
         progress: Callable[[str], object] | None = None,
     ) -> tuple[SiteRecord, ...]:
@@ -126,7 +132,8 @@ class Fog:
         its brokers with their sessions; what runs already goes on untouched. `progress` is
         called with the name of each site that is up, `register` with each site's body.
         `agents_for` is the service that the sites' agents ask: each site then keeps its state
-        to itself, unless `shared_state`. Without either all sites share it.
+        to itself, unless `shared_state`. Without either all sites share it. `speeds`: how many
+        cores a site's engine may use (0.25: a quarter of one), by a CPU quota; others may use all.
         Raises PermanentError; the processes that were started are then ended again.
         """
         if not 1 <= edges + clouds <= _MAX_SITES or min(edges, clouds) < 0:
@@ -140,10 +147,13 @@ class Fog:
             *((name, "edge", slots) for name in _edge_names(edges)),
             *((name, "cloud", cloud_slots) for name in _cloud_names(clouds)),
         ]
+        check_speeds(speeds or {}, [name for name, _, _ in shape])
         with self._locked():
             if shared_state is None and agents_for is not None:
                 shared_state = False
-            state = self._prepare(shape, runtime, checkpoint_interval_s, credentials, shared_state)
+            state = self._prepare(
+                shape, runtime, checkpoint_interval_s, credentials, shared_state, speeds or {}
+            )
             if agents_for is not None and not state.shared:
                 state = self._asking(state, agents_for)
             self._save(state)
@@ -184,6 +194,7 @@ class Fog:
         """
         with self._locked():
             ended = self._end_all()
+            self._quotas.release()
             if not keep:
                 for name in ("sites", "state", "lib"):
                     shutil.rmtree(self.folder / name, ignore_errors=True)
@@ -234,14 +245,20 @@ class Fog:
         checkpoint_interval_s: float,
         credentials: Path | None,
         shared: bool | None,
+        speeds: Mapping[str, float],
     ) -> FogState:
         """The state to bring up: the one that is there if it has this shape, else a new one."""
         secret_folder = str(credentials.absolute()) if credentials else None
-        wanted = (runtime, checkpoint_interval_s, secret_folder, shape)
+        wanted = (
+            runtime,
+            checkpoint_interval_s,
+            secret_folder,
+            [(*site, speeds.get(site[0])) for site in shape],
+        )
         state = self._file.load()
         if state is not None:
             state = state.found()
-            was = [(site.name, site.tier, site.slots) for site in state.sites]
+            was = [(site.name, site.tier, site.slots, site.speed) for site in state.sites]
             found = (state.runtime, state.checkpoint_interval_s, state.credentials, was)
             if wanted == found and shared in (None, state.shared):
                 return state
@@ -250,17 +267,29 @@ class Fog:
                     f"cannot bring up this fog in {self.folder}: another one of {len(was)} sites"
                     " runs there; end it first (speck fog down)"
                 )
+        self._quotas.release()  # of an earlier fog here
+        self._hold_quotas(speeds)
         sites = []
         for number, (name, tier, slots) in enumerate(shape):
             host = site_host(self.folder, number)
             broker, engine = pick_port(host, mosquitto.PORT), pick_port(host, flink.PORT)
             agent = pick_port(host, _AGENT_PORT)
-            sites.append(SiteRecord(name, tier, host, broker, engine, slots, agent))
+            speed = speeds.get(name)
+            sites.append(SiteRecord(name, tier, host, broker, engine, slots, agent, speed))
         for name in ("sites", "state"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         return FogState(
             runtime, checkpoint_interval_s, secret_folder, tuple(sites), shared=shared is not False
         )
+
+    def _hold_quotas(self, speeds: Mapping[str, float]) -> None:
+        """All or none: a fog that cannot be brought up leaves no group behind."""
+        try:
+            for name, speed in speeds.items():
+                self._quotas.hold(name, speed)
+        except BaseException:
+            self._quotas.release()
+            raise
 
     def _asking(self, state: FogState, service: str) -> FogState:
         """The state in which agents ask `service`; those of another service are ended."""
@@ -297,6 +326,9 @@ class Fog:
         def launch(command: Command) -> Process:
             return self._launch(site.name, command)
 
+        def launch_engine(command: Command) -> Process:
+            return self._launch(site.name, command, site.speed)
+
         self._start_agent(site, running)
         running.pop("agent", None)
         if running.pop("broker", None) is None:
@@ -313,7 +345,8 @@ class Fog:
             checkpoint_interval_s=state.checkpoint_interval_s,
             credentials=Path(state.credentials) if state.credentials else None,
         )
-        flink.start(settings, running=running, launch=launch)
+        patience_s = _START_S / min(1.0, site.speed or 1.0)
+        flink.start(settings, running=running, launch=launch_engine, timeout_s=patience_s)
 
     def _start_agent(self, site: SiteRecord, running: Mapping[str, Process]) -> None:
         """Start the site's agent unless it runs; it waits for engine and service by itself."""
@@ -340,11 +373,13 @@ class Fog:
             file.write(secret)
         fresh.replace(folder / _TOKEN)
 
-    def _launch(self, site: str, command: Command) -> Process:
+    def _launch(self, site: str, command: Command, speed: float | None = None) -> Process:
         """Write down that it starts, start it, write down its pid."""
         record = ProcessRecord(site, command.what, secrets.token_hex(16))
         if self._wrap is not None:
             command = self._wrap(site, command)
+        if speed is not None:
+            command = into(self._quotas.hold(site, speed), command)
         with self._guard:
             if not self._launching:
                 raise PermanentError(f"cannot start {command.what} of {site}: interrupted")
@@ -416,6 +451,7 @@ class Fog:
             processes,
             view.get("slots-total"),
             view.get("slots-available"),
+            site.speed,
         )
 
 

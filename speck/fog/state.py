@@ -20,7 +20,10 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class SiteRecord:
-    """One site: where its broker, its engine and its agent listen."""
+    """One site: where its broker, its engine and its agent listen.
+
+    `speed`: how many cores its engine may use at most, a fraction for less than one; None: all.
+    """
 
     name: str
     tier: str
@@ -29,6 +32,7 @@ class SiteRecord:
     engine_port: int
     slots: int
     agent_port: int = 0
+    speed: float | None = None
 
     @property
     def engine_address(self) -> str:

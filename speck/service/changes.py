@@ -110,6 +110,7 @@ class Changes:
         by: str | None = None,
         drain: bool = True,
         leave: frozenset[str] = frozenset(),
+        left_stopped: frozenset[str] = frozenset(),
     ) -> Change:
         """A change that is not started; its id begins with its time, so ids sort. When the
         clock was set back they go on from the highest there is."""
@@ -127,6 +128,7 @@ class Changes:
             by=by,
             drain=drain,
             leave=leave,
+            left_stopped=left_stopped,
         )
 
     def start(self, change: Change, accepted: Batch, sites: Mapping[str, Site]) -> Running:

@@ -155,6 +155,11 @@ class Compositions:
         head = self._head(name)
         return self._description(name, revision or head["revision"])
 
+    def jars(self, name: str, revision: int) -> Mapping[str, str] | None:
+        """The SHA-256 of what each `job_path` of a revision named; None: of an old record."""
+        found: Mapping[str, str] | None = self._revision(name, revision).get("jars")
+        return found
+
     # -- changing -------------------------------------------------------------------------
 
     def apply(
@@ -199,9 +204,15 @@ class Compositions:
             self._changes.in_the_way(name, _what(name))
             refuse_removing_most(name, removed, request.force)
 
-        def prepare() -> Prepared:
+        def prepare(stopped: frozenset[str] = frozenset()) -> Prepared:
             return self._deployer.prepare(
-                name, description, request.line_of, list(adopted), jars, drain=request.drain
+                name,
+                description,
+                request.line_of,
+                list(adopted),
+                jars,
+                drain=request.drain,
+                stopped=stopped,
             )
 
         prepared = prepare()
@@ -212,7 +223,7 @@ class Compositions:
             return shown, None
         superseded = self._changes.make_way(name, _what(name))
         if superseded is not None:  # what it did until its end counts
-            prepared = prepare()
+            prepared = prepare(superseded.stopped)
         with self._jobs.owning:  # another request may name the same new job
             self._owners.refuse_others(description, adopt=request.adopt)
             if self._owners.alone(description) != adopted:
@@ -316,7 +327,12 @@ class Compositions:
         )
         revision = head["revision"] if same and head else (head["revision"] if head else 0) + 1
         change = self._changes.new(
-            prepared.plan, revision, cause=cause, by=request.by, drain=request.drain
+            prepared.plan,
+            revision,
+            cause=cause,
+            by=request.by,
+            drain=request.drain,
+            left_stopped=superseded.stopped if superseded else frozenset(),
         )
         now = rfc3339(self._clock.now())
         new_head: JsonObject = {

@@ -248,7 +248,7 @@ class Jobs:
         prepared = self._deployer.prepare(scope, alone, line_of)
         superseded = changes.make_way(scope, _what(name))
         if superseded is not None:  # what it did until its end counts
-            prepared = self._deployer.prepare(scope, alone, line_of)
+            prepared = self._deployer.prepare(scope, alone, line_of, stopped=superseded.stopped)
         told = {
             "description": dump_job(description),
             "jar": prepared.jars[description.job_path],
@@ -258,7 +258,8 @@ class Jobs:
             return None
         before = record["revision"] if record else self._last_revision(name)
         revision = before if same else before + 1
-        change = changes.new(prepared.plan, revision, name)
+        stopped = superseded.stopped if superseded else frozenset()
+        change = changes.new(prepared.plan, revision, name, left_stopped=stopped)
         accepted: Batch = {
             f"job/{name}": {
                 **told,

@@ -50,6 +50,14 @@ def fog() -> None:
     help="All sites keep state in one folder; else each has its own, and an agent.",
 )
 @click.option(
+    "--speed",
+    "speeds",
+    metavar="SITE=CORES",
+    multiple=True,
+    help="Let a site's engine use so many cores only, e.g. edge-a=0.25 (root on Linux; may be"
+    " repeated).",
+)
+@click.option(
     "--register/--no-register", default=True, help="Whether to register the sites at the service."
 )
 @_folder
@@ -62,6 +70,7 @@ def up(
     clouds: int,
     runtime: Literal["single", "cluster"],
     shared_state: bool,
+    speeds: tuple[str, ...],
     register: bool,
     folder: Path | None,
 ) -> None:
@@ -91,6 +100,7 @@ def up(
             clouds,
             runtime,
             shared_state=shared_state,
+            speeds=_speeds(speeds),
             progress=progress,
         )
     say(f"{edges + clouds} sites are up after {time.monotonic() - started:.1f} s")
@@ -137,6 +147,20 @@ def down(keep: bool, folder: Path | None) -> None:
     say(f"{ended} processes ended")
 
 
+def _speeds(given: tuple[str, ...]) -> dict[str, float]:
+    """`edge-a=0.25` -> {"edge-a": 0.25}"""
+    found = {}
+    for text in given:
+        site, _, cores = text.partition("=")
+        try:
+            found[site] = float(cores)
+        except ValueError:
+            raise click.UsageError(
+                f"cannot use --speed {text}: write SITE=CORES, e.g. edge-a=0.25"
+            ) from None
+    return found
+
+
 def _register(made: Fog, *, must: bool) -> None:
     """Register, or change what an earlier fog registered; without a service say how, later."""
     from speck.cli.talk import say
@@ -175,10 +199,15 @@ def _show(made: Fog) -> None:
 
     found = made.status()
     total = sum(site.rss_mb for site in found)
-    headings = ("name", "tier", "state", "free", "slots", "memory MB", "engine", "broker", "pids")
+    limited = any(site.speed is not None for site in found)
+    headings = (
+        *("name", "tier", "state", "free", "slots", "memory MB"),
+        *(["cores at most"] if limited else []),
+        *("engine", "broker", "pids"),
+    )
     output().show(
         {"folder": str(made.folder), "sites": list(map(_data, found)), "rss_mb": round(total, 1)},
-        Grid(headings, list(map(_row, found)), None, "the fog is down"),
+        Grid(headings, [_row(site, limited=limited) for site in found], None, "the fog is down"),
         *([f"memory in all: {total:.0f} MB"] if found else []),
     )
 
@@ -189,7 +218,7 @@ def _state(site: SiteStatus) -> str:
     return "degraded" if any(process.running for process in site.processes) else "down"
 
 
-def _row(site: SiteStatus) -> tuple[object, ...]:
+def _row(site: SiteStatus, *, limited: bool) -> tuple[object, ...]:
     return (
         site.name,
         site.tier,
@@ -197,6 +226,7 @@ def _row(site: SiteStatus) -> tuple[object, ...]:
         site.slots_free,
         site.slots_total,
         f"{site.rss_mb:.0f}",
+        *([site.speed] if limited else []),
         site.engine,
         site.broker,
         " ".join(f"{p.what}:{p.pid}" for p in site.processes if p.running),

@@ -23,8 +23,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What was asked of a fog of one site that is never really started."""
     asked: list[tuple[Any, ...]] = []
 
-    def up(self: Fog, *args: Any, shared_state: bool, progress: Any) -> tuple[SiteRecord, ...]:
-        asked.append((*args, "shared") if shared_state else args)
+    def up(
+        self: Fog, *args: Any, shared_state: bool, speeds: dict[str, float], progress: Any
+    ) -> tuple[SiteRecord, ...]:
+        asked.append((*args, *(["shared"] if shared_state else []), *speeds.items()))
         progress("edge-q")
         return (SITE,)
 
@@ -75,6 +77,16 @@ def test_a_fog_of_shared_state(speck: Run, calls: list[Any]) -> None:
     assert calls[0][-1] == "shared"
 
 
+def test_sites_of_different_speed(speck: Run, calls: list[Any]) -> None:
+    done = speck("fog", "up", "--speed", "edge-a=0.25", "--speed", "cloud=1.5")
+    assert done.exit_code == 0, done.stderr
+    assert calls[0][-2:] == (("edge-a", 0.25), ("cloud", 1.5))
+    for wrong in ("edge-a", "edge-a=fast"):
+        refused = speck("fog", "up", "--speed", wrong)
+        assert refused.exit_code == 1
+        assert f"cannot use --speed {wrong}: write SITE=CORES" in refused.stderr
+
+
 def test_agents_get_tokens_of_their_sites(speck: Run, calls: list[Any], server: Server) -> None:
     admin = speck("token", "add", "root", "--role", "admin").stdout.strip()
     for _ in range(2):
@@ -97,6 +109,18 @@ def test_status_and_down(alone: Run, calls: list[Any]) -> None:
     assert data["sites"][0]["state"] == "up"
     assert alone("fog", "down", "--keep").stderr == "2 processes ended\n"
     assert calls == [(True,)]
+
+
+def test_status_tells_how_many_cores_a_site_may_use(
+    alone: Run, calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "CORES AT MOST" not in alone("fog", "status").stdout
+    site = SiteStatus("edge-q", "edge", "http://e", "tcp://b", (), 8, 7, 0.25)
+    monkeypatch.setattr(Fog, "status", lambda _: [site])
+    told = alone("fog", "status").stdout
+    assert "CORES AT MOST" in told
+    assert "0.25           http://e" in told
+    assert json.loads(alone("fog", "status", "-o", "json").stdout)["sites"][0]["speed"] == 0.25
 
 
 def test_a_fog_that_is_down(alone: Run) -> None:

@@ -135,6 +135,23 @@ def test_a_blocked_change_is_superseded_and_the_new_one_inherits(service: Servic
     assert broker("edge-a").sessions == {}
 
 
+def test_what_a_superseded_change_had_stopped_comes_back_when_it_cannot_start(
+    service: Service,
+) -> None:
+    service.compositions.apply(composition(A), DONE)
+    engine("cloud").refuse("submit", 10**6, UnreachableError("cannot reach cloud"))
+    moved = composition(job_body("A", "cloud", source_site="edge-a", sink_site="edge-a"))
+    first = service.compositions.apply(moved, Request()).body["change"]
+    wait_until(lambda: change_is(service, first, ChangeState.BLOCKED))
+    assert service.changes.get(first)["operations"] != []
+    engine("edge-b").refuse("submit", 10**6, EngineRefusedError("cannot start A: no"))
+    elsewhere = composition(job_body("A", "edge-b", source_site="edge-a", sink_site="edge-a"))
+    second = service.compositions.apply(elsewhere, DONE).body
+    assert service.changes.get(second["change"])["state"] == "failed"
+    wait_until(lambda: states(service) == {"A": "running"})
+    assert service.jobs.get("A")["engine_job_id"] in engine("edge-a").jobs
+
+
 def test_a_deletion_supersedes_a_blocked_change(service: Service) -> None:
     first = blocked(service)
     engine("edge-a").unreachable = False

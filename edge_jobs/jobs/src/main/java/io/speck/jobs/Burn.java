@@ -17,6 +17,9 @@ import org.apache.flink.util.Collector;
  * record costs too much is taken off the next ones, and costs under 20 microseconds are saved up to
  * that, so that the average stays right near the cost of reading the clock.
  *
+ * <p>{@code --work N}: steps of a fixed loop for each record (0), the same on every machine: what
+ * they take tells how fast the machine is. Both may be given; the steps come first.
+ *
  * <p>{@code --selectivity S}: records out for each record in (1): of n records floor(n S) are
  * passed on, evenly spread; over 1 it repeats records.
  */
@@ -25,7 +28,7 @@ public final class Burn {
 
     public static void main(String[] args) throws Exception {
         SpeckJob job = SpeckJob.from(args);
-        Arguments.logUnknown(job.parameters(), "cpu-us", "selectivity");
+        Arguments.logUnknown(job.parameters(), "cpu-us", "work", "selectivity");
         job.sink(flow(job.source(), job.parameters()));
         job.execute();
     }
@@ -34,6 +37,7 @@ public final class Burn {
         return records.flatMap(
                         new Burner(
                                 parameters.getDouble("cpu-us", 0),
+                                parameters.getLong("work", 0),
                                 parameters.getDouble("selectivity", 1)))
                 .returns(PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO)
                 .uid("burn")
@@ -45,26 +49,36 @@ public final class Burn {
         private static final int STEPS_BETWEEN_LOOKS = 200;
         private static final double LEAST_NANOS = 20_000;
         private static final double ROUNDING = 1e-9;
+        private static final long MOST_STEPS = 1_000_000_000_000L;
 
         private final double nanosPerRecord;
+        private final long stepsPerRecord;
         private final double selectivity;
         private transient ThreadMXBean threads;
         private transient double owedNanos;
         private transient double owedRecords;
         private transient long noise;
 
-        Burner(double microsPerRecord, double selectivity) {
+        Burner(double microsPerRecord, long stepsPerRecord, double selectivity) {
             if (!(microsPerRecord >= 0 && microsPerRecord <= 60e6)) {
                 throw new IllegalArgumentException(
                         "cannot use --cpu-us \""
                                 + microsPerRecord
                                 + "\": it must be 0 to 60000000");
             }
+            if (stepsPerRecord < 0 || stepsPerRecord > MOST_STEPS) {
+                throw new IllegalArgumentException(
+                        "cannot use --work \""
+                                + stepsPerRecord
+                                + "\": it must be 0 to "
+                                + MOST_STEPS);
+            }
             if (!(selectivity >= 0 && selectivity <= 1000)) {
                 throw new IllegalArgumentException(
                         "cannot use --selectivity \"" + selectivity + "\": it must be 0 to 1000");
             }
             this.nanosPerRecord = microsPerRecord * 1000;
+            this.stepsPerRecord = stepsPerRecord;
             this.selectivity = selectivity;
         }
 
@@ -77,6 +91,7 @@ public final class Burn {
 
         @Override
         public void flatMap(byte[] record, Collector<byte[]> out) {
+            noise = work(noise, stepsPerRecord);
             owedNanos += nanosPerRecord;
             if (owedNanos >= LEAST_NANOS) {
                 owedNanos -= burn(owedNanos);
@@ -93,12 +108,19 @@ public final class Burn {
             long start = threads.getCurrentThreadCpuTime();
             long used;
             do {
-                for (int i = 0; i < STEPS_BETWEEN_LOOKS; i++) {
-                    noise = noise * 6364136223846793005L + 1442695040888963407L;
-                }
+                noise = work(noise, STEPS_BETWEEN_LOOKS);
                 used = threads.getCurrentThreadCpuTime() - start;
             } while (used < nanos);
             return used;
+        }
+
+        /** So many steps, each of which needs the one before; returns where they lead. */
+        static long work(long from, long steps) {
+            long at = from;
+            for (long i = 0; i < steps; i++) {
+                at = at * 6364136223846793005L + 1442695040888963407L;
+            }
+            return at;
         }
 
         /** Keeps the compiler from leaving the loop out. */

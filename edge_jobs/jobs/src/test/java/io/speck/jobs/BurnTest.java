@@ -14,7 +14,7 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 class BurnTest {
     private static int outputs(double selectivity, int records) {
-        Burn.Burner burner = new Burn.Burner(0, selectivity);
+        Burn.Burner burner = new Burn.Burner(0, 0, selectivity);
         burner.open(null);
         List<byte[]> out = new ArrayList<>();
         for (int i = 0; i < records; i++) {
@@ -40,7 +40,7 @@ class BurnTest {
     @ParameterizedTest
     @CsvSource({"5, 20000", "1, 50000", "2000, 50"})
     void usesItsCpuTimeOnAverage(double micros, int records) {
-        Burn.Burner burner = new Burn.Burner(micros, 0);
+        Burn.Burner burner = new Burn.Burner(micros, 0, 0);
         burner.open(null);
         ListCollector<byte[]> nothing = new ListCollector<>(new ArrayList<>());
         long start = ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime();
@@ -55,13 +55,31 @@ class BurnTest {
     }
 
     @Test
+    void doesItsWorkForEachRecord() {
+        Burn.Burner burner = new Burn.Burner(0, 1000, 0);
+        burner.open(null);
+        ListCollector<byte[]> nothing = new ListCollector<>(new ArrayList<>());
+        for (int i = 0; i < 3; i++) {
+            burner.flatMap(new byte[] {1}, nothing);
+        }
+        assertEquals(Burn.Burner.work(0, 3000), burner.noise());
+        assertEquals(1442695040888963407L, Burn.Burner.work(0, 1));
+        assertEquals(7, Burn.Burner.work(7, 0));
+    }
+
+    @Test
     void refusesWhatMakesNoSense() {
         assertEquals(
                 "cannot use --selectivity \"-0.5\": it must be 0 to 1000",
                 assertThrows(
                                 IllegalArgumentException.class,
-                                () -> new Burn.Burner(0, -0.5))
+                                () -> new Burn.Burner(0, 0, -0.5))
                         .getMessage());
-        assertThrows(IllegalArgumentException.class, () -> new Burn.Burner(Double.NaN, 1));
+        assertEquals(
+                "cannot use --work \"-1\": it must be 0 to 1000000000000",
+                assertThrows(
+                                IllegalArgumentException.class, () -> new Burn.Burner(0, -1, 1))
+                        .getMessage());
+        assertThrows(IllegalArgumentException.class, () -> new Burn.Burner(Double.NaN, 0, 1));
     }
 }

@@ -1,0 +1,103 @@
+"""Rows of the dataset for tests, a clock that they turn, and a disk that fails when told."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from speck.dataset.files import Disk
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def task(second: float = 0.0, *, subtask: int = 0, composition: str = "c", **more: Any) -> Any:
+    """A row of `tasks`, `second` seconds after noon."""
+    return {
+        "at": NOON + timedelta(seconds=second),
+        "composition": composition,
+        "job_name": "A",
+        "site": "edge-a",
+        "engine_job_id": "a1",
+        "vertex": "v",
+        "subtask": subtask,
+        **more,
+    }
+
+
+def site(second: float = 0.0, *, name: str = "edge-a", **more: Any) -> Any:
+    """A row of `sites`."""
+    return {"at": NOON + timedelta(seconds=second), "site": name, "tier": "edge", **more}
+
+
+class HandClock:
+    """A clock that a test turns; ids are told apart by a count."""
+
+    def __init__(self, now: datetime = NOON) -> None:
+        self._now = now
+        self._ids = itertools.count(1)
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return (self._now - NOON).total_seconds()
+
+    def wait(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+    def new_id(self) -> str:
+        return f"{next(self._ids):032x}"[::-1]
+
+
+class FullDisk(Disk):
+    """A disk without room while `full`; half a file is written before it shows."""
+
+    full = False
+
+    def write(self, path: Path, rows: pa.Table, metadata: Mapping[str, str]) -> None:
+        if self.full:
+            path.write_bytes(b"PAR1 and then no more")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(path, rows, metadata)
+
+
+class DiedError(Exception):
+    """The process was killed here."""
+
+
+class MortalDisk(Disk):
+    """A process that dies at the `at`-th thing it does to the disk: before it, or with half of
+    it done."""
+
+    def __init__(self, at: int, *, half: bool = False) -> None:
+        self.left = at
+        self.half = half
+
+    def _step(self, halfway: Callable[[], object]) -> None:
+        self.left -= 1
+        if self.left == 0:
+            if self.half:
+                halfway()
+            raise DiedError
+
+    def write(self, path: Path, rows: pa.Table, metadata: Mapping[str, str]) -> None:
+        self._step(lambda: path.write_bytes(b"PAR1 and then"))
+        super().write(path, rows, metadata)
+
+    def rename(self, path: Path, name: str) -> None:
+        self._step(lambda: path.rename(path.with_name(name)))
+        super().rename(path, name)
+
+    def remove(self, path: Path) -> None:
+        self._step(lambda: path.unlink(missing_ok=True))
+        super().remove(path)
+
+    def remove_folder(self, path: Path) -> None:
+        self._step(lambda: [one.unlink() for one in list(path.rglob("*.parquet"))[:1]])
+        super().remove_folder(path)
