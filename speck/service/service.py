@@ -18,6 +18,7 @@ from speck.service.collecting import Collecting
 from speck.service.compositions import Compositions
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
+from speck.service.placements import NoAnalyses, Placements
 from speck.service.sites import Sites
 from speck.service.tokens import Tokens
 from speck.service.views import Views
@@ -78,6 +79,9 @@ class Service:
         )
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
+        )
+        self.placements = Placements(
+            self.records, self.compositions, self.views, self.clock, NoAnalyses()
         )
         self.watch = Watch(
             self.records,
