@@ -12,6 +12,7 @@ from speck.operations import Patience
 from speck.records import Records
 from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
+from speck.service.calibration import Calibrations
 from speck.service.changes import Changes, Running
 from speck.service.compositions import Compositions
 from speck.service.deployer import Deployer
@@ -64,6 +65,9 @@ class Service:
             config, self.records, self.connections, self.artifacts, self.changes, self.keeper
         )
         self.jobs = Jobs(self.records, self.connections, deployer, self.views, self.clock)
+        self.calibrations = Calibrations(
+            self.records, self.connections, self.jobs, self.views, self.clock
+        )
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
         )
@@ -85,6 +89,7 @@ class Service:
             self.connections.close()
             self.records.store.close()
             raise
+        self.calibrations.sweep()
 
     def _mend(self, scope: str, leave: frozenset[str]) -> Running | None:
         if scope.startswith("~"):
@@ -104,6 +109,7 @@ class Service:
 
         They go on at the next start.
         """
+        self.calibrations.close()
         self.watch.close()
         self.changes.close()
         self.views.close()

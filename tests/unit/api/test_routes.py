@@ -17,6 +17,7 @@ from speck.api.routes import Routes
 from speck.app import ROUTES
 from speck.binding import Transfer
 from speck.errors import EngineRefusedError, StoreFullError
+from tests.calibrating import count_units, make_job_jar
 from tests.unit.api.conftest import Bench, composition, job, site
 
 DEMO = composition(
@@ -100,6 +101,11 @@ def _on_its_way(bench: Bench) -> None:
     bench.service.agents.relay("t", by_source=True).put(0, 5, b"12")
 
 
+def _calibrating(bench: Bench) -> None:
+    make_job_jar(bench.service)
+    count_units(bench.service, {"cloud": 1.0})
+
+
 @dataclass(frozen=True)
 class Case:
     """A request to an application that has sites, composition `demo` and the job `alone`."""
@@ -167,6 +173,12 @@ CASES = [
     Case("GET", "/transfers/other", 404),
     Case("GET", "/sites/edge-a/check", 200, shapes.SiteCheckShape),
     Case("GET", "/sites/edge-a/check", 200, shapes.SiteCheckShape, before=_away),
+    Case("POST", "/sites/cloud/calibration", 200, shapes.CalibrationShape,
+         json={"busy": True}, before=_calibrating),
+    Case("POST", "/sites/cloud/calibration", 409, says="the CPU of B"),
+    Case("POST", "/sites/edge-b/calibration", 409, says="paces are told against cloud"),
+    Case("POST", "/sites/nowhere/calibration", 404),
+    Case("POST", "/sites/cloud/calibration", 422, json={"speed": 2}, says="give busy (true or"),
     # -- jobs
     Case("GET", "/jobs", 200, shapes.JOBS),
     Case("GET", "/jobs?site=cloud&state=running&limit=5&after=A", 200, shapes.JOBS),
