@@ -7,7 +7,7 @@ entry point's name is the `kind` that a site's `spe` or `broker` gives. speck ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from speck.errors import PermanentError
+from speck.measured import BrokerMeasures, EngineMeasures
 from speck.observed import BrokerView, EngineJob, EngineView, RunState
 
 
@@ -187,6 +188,10 @@ class StreamEngine(Protocol):
     def metrics(self, engine_job_id: str) -> Mapping[str, float]:
         """Counters summed over subtasks by operator-scoped name; a missing one is absent."""
 
+    def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
+        """One look at the work of those jobs and of the engine; see `speck.measured`. A job that
+        does not run, or does not answer, is left out. Values may be older than the look."""
+
     def check(self) -> list[Finding]:
         """Settings that would lose data or starve jobs."""
 
@@ -225,6 +230,9 @@ class MessageBroker(Protocol):
 
     def forget(self, client_id: str) -> None:
         """Clear the retained numbers of a reader or sink that is gone for good."""
+
+    def measure(self) -> BrokerMeasures:
+        """What the broker tells of its own work; None what it does not tell, or hides."""
 
     def check(self) -> list[Finding]:
         """Settings that would lose data or starve jobs."""

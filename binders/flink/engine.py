@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_plus
 
 from binders.flink import answers
 from binders.flink import check as checks
 from binders.flink.jars import JarStore
+from binders.flink.measuring import Measuring, batches
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from binders.flink.settings import Settings
 from speck.binding import (
@@ -33,15 +33,13 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
+from speck.measured import EngineMeasures
 from speck.observed import EngineJob, EngineView, RunState
 
 LOG = logging.getLogger(__name__)
 
 MAIN_TIME_FACTOR = 6
 """A job's `main` runs inside plan and run calls: they may take this many ordinary time limits."""
-
-METRICS_AT_ONCE = 3000
-"""Bytes of metric names in one request: they travel in the URL, of which Flink takes 4096."""
 
 JOBS_CHECKED = 20
 """Running jobs of which `check` reads the checkpoint configuration."""
@@ -60,6 +58,7 @@ class FlinkEngine:
         self._timeout_s = target.timeout_s
         self._main_s = target.timeout_s * MAIN_TIME_FACTOR
         self._jars = JarStore(self._rest, self._main_s)
+        self._measuring = Measuring(self._rest)
         self._settings: Settings | None = None
         self._intervals: dict[str, float | None] = {}
         self._lock = threading.Lock()
@@ -228,6 +227,12 @@ class FlinkEngine:
                     found[name] = found.get(name, 0.0) + value
             return found
 
+    def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
+        """Counters of every subtask of the jobs that run, and what the workers use; two requests
+        for a job with one vertex, one more for each other vertex."""
+        with self._translated("measure the engine's jobs"):
+            return self._measuring.measure(engine_job_ids)
+
     def check(self) -> list[Finding]:
         """Settings that would lose data or starve jobs, each with its line of config.yaml."""
         with self._translated("read the engine's settings"):
@@ -245,6 +250,7 @@ class FlinkEngine:
 
     def close(self) -> None:
         """Give back connections."""
+        self._measuring.close()
         self._rest.close()
 
     def _with_jar(self, submission: Submission, verb: str, body: Mapping[str, Any]) -> None:
@@ -313,7 +319,7 @@ class FlinkEngine:
         path = f"/jobs/{engine_job_id}/vertices/{vertex}/metrics"
         names = answers.counter_names(self._rest.get(path))
         values: list[Mapping[str, Any]] = []
-        for batch in _batches(names):
+        for batch in batches(names):
             values += self._rest.get(path, {"get": ",".join(batch)})
         return answers.summed(vertex, values)
 
@@ -338,20 +344,6 @@ class FlinkEngine:
                 f"cannot {what}: {self._rest.address} does not answer as Flink does"
                 f" ({type(error).__name__}: {error}); check the site's address"
             ) from error
-
-
-def _batches(names: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for name in names:
-        length = len(quote_plus(name)) + len(quote_plus(","))
-        if batch and size + length > METRICS_AT_ONCE:
-            yield batch
-            batch, size = [], 0
-        batch.append(name)
-        size += length
-    if batch:
-        yield batch
 
 
 def _plan_body(submission: Submission) -> dict[str, Any]:

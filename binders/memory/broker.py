@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 
 from binders.memory.world import World
 from speck.binding import BrokerCapability, Finding, Target
+from speck.measured import BrokerMeasures
 from speck.observed import BrokerView
 
 
@@ -68,6 +69,17 @@ class MemoryBroker:
         with self._call("forget", client_id):
             self._broker.taken.pop(client_id, None)
             self._broker.sent.pop(client_id, None)
+
+    def measure(self) -> BrokerMeasures:
+        """What was published, dropped and waits; a test may put something else into `measures`."""
+        with self._call("measure"):
+            broker = self._broker
+            return broker.measures or BrokerMeasures(
+                messages_in=sum(map(len, broker.published.values())),
+                dropped=len(broker.dropped),
+                queued=sum(len(session.queue) for session in broker.sessions.values()),
+                uptime_s=broker.uptime_s,
+            )
 
     def check(self) -> list[Finding]:
         """What the test put into `findings`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from binders.memory.faults import Faults
 from binders.memory.messages import Message
 from speck.binding import BrokerCapability, Finding
+from speck.measured import BrokerMeasures
 from speck.observed import Sent, Taken
 
 
@@ -41,6 +42,7 @@ class Queues(Faults):
     unread: dict[str, list[Message]] = field(default_factory=lambda: defaultdict(list))
     abandoned: dict[str, list[Message]] = field(default_factory=lambda: defaultdict(list))
     dropped: list[Message] = field(default_factory=list)
+    measures: BrokerMeasures | None = None
     thrown_out: list[str] = field(default_factory=list)
 
     def subscribe(self, client_id: str, topic: str) -> Session:

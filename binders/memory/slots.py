@@ -18,6 +18,7 @@ from speck.binding import (
     SavepointProgress,
     Submission,
 )
+from speck.measured import JobMeasure
 from speck.observed import RunState, Sent, Taken
 
 if TYPE_CHECKING:
@@ -205,6 +206,7 @@ class SlotPool(Faults):
     jars: set[str] = field(default_factory=set)
     jobs: dict[str, Incarnation] = field(default_factory=dict)
     held: list[tuple[Incarnation, str, str]] = field(default_factory=list)
+    measures: dict[str, JobMeasure] = field(default_factory=dict)
 
     @property
     def free(self) -> int:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from speck.measured import BrokerMeasures
 from speck.observed import BrokerView, Sent, Taken
 
 TAKEN = "speck/taken/"
@@ -16,6 +17,41 @@ PROBE = "speck/probe/"
 NUMBERS = (TAKEN, SENT, READERS)
 UPTIME = "$SYS/broker/uptime"
 DROPPED = "$SYS/broker/publish/messages/dropped"
+
+_BROKER = "$SYS/broker/"
+TOTALS = {
+    f"{_BROKER}publish/messages/received": "messages_in",
+    f"{_BROKER}publish/messages/sent": "messages_out",
+    f"{_BROKER}bytes/received": "bytes_in",
+    f"{_BROKER}bytes/sent": "bytes_out",
+    DROPPED: "dropped",
+    f"{_BROKER}clients/connected": "clients",
+    UPTIME: "uptime_s",
+}
+STORED = f"{_BROKER}store/messages/count"
+RETAINED = f"{_BROKER}retained messages/count"
+
+
+class Totals:
+    """What a broker's $SYS topics tell, while they come in."""
+
+    topics = (*TOTALS, STORED, RETAINED)
+
+    def __init__(self) -> None:
+        self._told: dict[str, int] = {}
+
+    def note(self, topic: str, payload: bytes) -> None:
+        """One message. Raises ValueError when it is no number."""
+        self._told[topic] = int(payload.split()[0])
+
+    def measures(self) -> BrokerMeasures:
+        """What waits for readers is stored, as is what is retained."""
+        stored, retained = self._told.get(STORED), self._told.get(RETAINED)
+        known = stored is not None and retained is not None
+        return BrokerMeasures(
+            queued=max(0, (stored or 0) - (retained or 0)) if known else None,
+            **{name: self._told.get(topic) for topic, name in TOTALS.items()},
+        )
 
 
 class Retained:

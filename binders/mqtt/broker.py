@@ -23,6 +23,7 @@ from binders.mqtt.connection import (
 from binders.mqtt.credentials import Credentials, read_credentials
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import BrokerRefusedError
+from speck.measured import BrokerMeasures
 from speck.model import normalise_address
 from speck.observed import BrokerView
 
@@ -123,6 +124,28 @@ class MqttBroker:
         with self._open(_visitor()) as connection:
             for topic in (bookkeeping.TAKEN + client_id, bookkeeping.SENT + client_id):
                 connection.publish(topic, b"", retain=True)
+
+    def measure(self) -> BrokerMeasures:
+        """The totals of $SYS, as new as the broker's `sys_interval` (10 s by default). All None
+        where they may not be read."""
+        totals = bookkeeping.Totals()
+        marker = bookkeeping.MARKER + secrets.token_hex(8)
+        seen: list[str] = []
+
+        def note(message: MQTTMessage) -> None:
+            if message.topic == marker:
+                seen.append(marker)
+                return
+            with suppress(ValueError, IndexError):  # another broker's own wording
+                totals.note(message.topic, bytes(message.payload))
+
+        with self._open(_visitor(), note) as connection:
+            with suppress(BrokerRefusedError):
+                connection.subscribe(*totals.topics)
+            connection.subscribe(marker)
+            connection.publish(marker, b"")
+            connection.wait(lambda: bool(seen), "read its totals")
+        return totals.measures()
 
     def check(self) -> list[Finding]:
         """What can be seen from outside of settings that would lose data or starve jobs, and

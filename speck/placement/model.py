@@ -141,7 +141,8 @@ class Placement:
 class Policy(Protocol):
     """A way to answer. Deterministic: the same problem gives the same placement."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def place(self, problem: Problem) -> Placement:
         """Raises PermanentError when there is no placement at all (no sites, a pin to nowhere)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import UnreachableError
+from speck.measured import BrokerMeasures
 from speck.observed import BrokerView, Sent, Taken
 
 BOXES: dict[str, dict[str, set[str]]] = {"tcp://mailbox:1883": {}}
@@ -42,6 +43,9 @@ class MailboxBroker:
     def forget(self, client_id: str) -> None:
         self._taken.pop(client_id, None)
         self._sent.pop(client_id, None)
+
+    def measure(self) -> BrokerMeasures:
+        return BrokerMeasures(clients=len(self._sessions()))
 
     def check(self) -> list[Finding]:
         self._sessions()

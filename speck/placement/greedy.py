@@ -1,0 +1,152 @@
+"""The policy that follows the ranking: bytes saved between sites for each edge core-second."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from speck.placement.answer import answer
+from speck.placement.filling import Filling
+from speck.placement.instance import Instance
+from speck.placement.model import Placement, Problem
+from speck.placement.simple import all_cloud
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """Policy `greedy`.
+
+    Begins with everything in the cloud and moves what saves most bytes for each core-second that
+    it takes (stateless jobs first on ties) as long as something is saved and limits are kept; what
+    is saved is counted anew after each move. A job goes alone, or together with all that leads to
+    it from one site. Never costs more than `all-cloud`; where that passes limits, jobs first move
+    so that they are passed less.
+    """
+
+    name: str = "greedy"
+
+    def place(self, problem: Problem) -> Placement:
+        instance = Instance(problem)
+        return answer(self.name, instance, greedy(instance))
+
+
+def greedy(instance: Instance) -> dict[str, str]:
+    """Sites by load."""
+    filling = Filling(instance, all_cloud(instance))
+    _relieve(filling)
+    _improve(filling)
+    return filling.sites
+
+
+def _relieve(filling: Filling) -> None:
+    """While limits are passed, the move that passes them less at the least price for it."""
+    excess = filling.excess()
+    while excess > 0:
+        best: tuple[float, str, str] | None = None
+        for name in filling.instance.movable:
+            here = filling.sites[name]
+            cost = filling.cost(name, here)
+            for place in filling.instance.places.values():
+                if place.name == here or not filling.instance.keeps_up(name, place):
+                    continue
+                price = filling.cost(name, place.name) - cost
+                filling.put(name, place.name)
+                gain = excess - filling.excess()
+                filling.put(name, here)
+                if gain > 1e-9 and (best is None or (price / gain, name) < best[:2]):
+                    best = (price / gain, name, place.name)
+        if best is None:
+            return
+        filling.put(best[1], best[2])
+        excess = filling.excess()
+
+
+def _improve(filling: Filling) -> None:
+    """Move what saves most for its work, until nothing saves anything."""
+    version = dict.fromkeys(filling.instance.movable, 0)
+    queue: list[tuple[float, int, str, str, int]] = []
+    for name in filling.instance.movable:
+        _propose(filling, name, 0, queue)
+    while queue:
+        _, _, name, site, seen = heapq.heappop(queue)
+        if version[name] != seen or filling.sites[name] == site:
+            continue
+        group = _leading(filling, name, site)
+        moved = _move(filling, group, site) or _move(filling, [name], site)
+        for other in _touched(filling.instance, moved):
+            version[other] += 1
+            _propose(filling, other, version[other], queue)
+
+
+def _propose(
+    filling: Filling, name: str, version: int, queue: list[tuple[float, int, str, str, int]]
+) -> None:
+    for site in filling.instance.places:
+        if site == filling.sites[name]:
+            continue
+        group = _leading(filling, name, site)
+        score = max(_score(filling, group, site), _score(filling, [name], site))
+        if score > 0:
+            stateful = int(filling.instance.loads[name].stateful is not False)
+            heapq.heappush(queue, (-score, stateful, name, site, version))
+
+
+def _score(filling: Filling, group: list[str], site: str) -> float:
+    """Bytes a second saved for each core-second of the site's own cores."""
+    saved = _saved(filling, group, site)
+    pace = filling.instance.places[site].pace or 1.0
+    work = sum(filling.instance.work[name] for name in group) / pace
+    return saved / max(work, 1e-9)
+
+
+def _saved(filling: Filling, group: list[str], site: str) -> float:
+    was = {name: filling.sites[name] for name in group}
+    instance, saved = filling.instance, 0.0
+    flows = {id(f): f for name in group for f in (*instance.into[name], *instance.out[name])}
+    for flow in flows.values():
+        start, end = filling.sites[flow.start], filling.sites[flow.end]
+        saved += instance.price(flow, start, end)
+        saved -= instance.price(
+            flow, site if flow.start in was else start, site if flow.end in was else end
+        )
+    return saved if saved > 1e-9 * max(1.0, sum(f.bytes_per_s for f in flows.values())) else 0.0
+
+
+def _leading(filling: Filling, name: str, site: str) -> list[str]:
+    """The load and what leads to it from `site` without being there: moved as one."""
+    group, waiting = [name], [name]
+    while waiting:
+        for flow in filling.instance.into[waiting.pop()]:
+            start = flow.start
+            if start in filling.instance.fixed or filling.sites[start] == site or start in group:
+                continue
+            group.append(start)
+            waiting.append(start)
+    return group
+
+
+def _move(filling: Filling, group: list[str], site: str) -> list[str]:
+    """Move all of them, if that saves something and passes no limit; what was moved."""
+    if _saved(filling, group, site) <= 0:
+        return []
+    place = filling.instance.places[site]
+    if not all(filling.instance.keeps_up(name, place) for name in group):
+        return []
+    before, was = filling.excess(), {name: filling.sites[name] for name in group}
+    for name in group:
+        filling.put(name, site)
+    if filling.excess() <= before + 1e-9:
+        return group
+    for name, home in was.items():
+        filling.put(name, home)
+    return []
+
+
+def _touched(instance: Instance, moved: list[str]) -> Iterable[str]:
+    """Movable loads for which the savings changed, with those that they lead to, in order."""
+    found: set[str] = set(moved)
+    for name in moved:
+        found.update(flow.start for flow in instance.into[name])
+        found.update(flow.end for flow in instance.out[name])
+    return [name for name in instance.movable if name in found]

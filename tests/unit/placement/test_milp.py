@@ -1,0 +1,151 @@
+"""The exact policy beside brute force, and what it says where no placement keeps all limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from speck.placement.evaluate import evaluate
+from speck.placement.instance import Instance
+from speck.placement.milp import Milp
+from speck.placement.model import Flow, Kind, Limits, Load, Place, Problem
+from tests.placement_problems import every_answer, random_problem
+
+
+def best_of_all(problem: Problem) -> float | None:
+    """The least objective of a placement that keeps all limits, by trying all."""
+    instance = Instance(problem)
+    for objective, sites in sorted(
+        ((instance.objective(sites), sites) for sites in every_answer(problem)),
+        key=lambda found: found[0],
+    ):
+        if not evaluate(problem, sites).violations:
+            return objective
+    return None
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_it_equals_brute_force_on_100_random_problems(part: int) -> None:
+    for seed in range(10 * part, 10 * part + 10):
+        problem = random_problem(seed)
+        best, found = best_of_all(problem), Milp().place(problem)
+        assert found.feasible == (best is not None), seed
+        if best is not None:
+            assert found.objective == pytest.approx(best, rel=2e-6, abs=1e-6), seed
+            assert found.optimal
+            assert evaluate(problem, found.sites).violations == ()
+
+
+def test_random_problems_are_of_both_kinds() -> None:
+    feasible = [best_of_all(random_problem(seed)) is not None for seed in range(30)]
+    assert {True, False} == set(feasible)
+
+
+# A filter that keeps a tenth, fed at an edge, and what takes its output in the cloud.
+CHAIN = Problem(
+    loads=(
+        Load("in", Kind.END, site="edge"),
+        Load("filter", core_s_per_record=1e-3, rate=500, site="cloud", stateful=False),
+        Load("count", core_s_per_record=1e-3, rate=50, site="cloud", stateful=True),
+        Load("out", Kind.END, site="cloud"),
+    ),
+    flows=(
+        Flow("in", "filter", 500, 50_000),
+        Flow("filter", "count", 50, 5_000),
+        Flow("count", "out", 50, 5_000),
+    ),
+    places=(
+        Place("edge", "edge", cores=1, slots=2, uplink=100_000, latency_ms=10),
+        Place("cloud", "cloud", cores=8, slots=8),
+    ),
+)
+
+
+def limited(problem: Problem, **limits: float) -> Problem:
+    return replace(problem, limits=replace(problem.limits, **limits))
+
+
+def with_edge(problem: Problem, **changes: float | None) -> Problem:
+    edge, *others = problem.places
+    return replace(problem, places=(replace(edge, **changes), *others))  # type: ignore[arg-type]
+
+
+def test_a_filter_goes_to_the_edge_and_nothing_moves_that_gains_nothing() -> None:
+    found = Milp().place(CHAIN)
+    assert found.sites == {"in": "edge", "filter": "edge", "count": "cloud", "out": "cloud"}
+    assert found.objective == 5_000
+    assert found.reasons["filter"] == (
+        "moves from cloud to edge: 45000 bytes/s less between sites than at cloud"
+    )
+    assert found.reasons["count"] == "stays at cloud"
+
+
+SLOW_EDGE = with_edge(CHAIN, cores=0.1)
+
+
+@pytest.mark.parametrize(
+    ("problem", "named"),
+    [
+        (
+            with_edge(SLOW_EDGE, uplink=20_000),
+            "uplink: edge would send 50000 bytes/s, its uplink takes 20000",
+        ),
+        (
+            replace(
+                CHAIN,
+                places=(
+                    Place("edge", "edge", cores=0.1, slots=0),
+                    Place("cloud", "cloud", slots=1),
+                ),
+            ),
+            "slots: cloud would need 2 slots, it has 1",
+        ),
+        (
+            limited(with_edge(CHAIN, latency_ms=100), max_latency_ms=50),
+            "latency: the path in -> filter -> count -> out would take",
+        ),
+        (
+            limited(with_edge(SLOW_EDGE, uplink=None), min_rate=1100),
+            "speed: filter at cloud would need 1.1 core-seconds a second at min_rate 1100",
+        ),
+        (
+            replace(SLOW_EDGE, places=(SLOW_EDGE.places[0], Place("cloud", "cloud", cores=0.6))),
+            "utilisation: cloud would be 83.3% busy (0.5 of 0.6 core-seconds a second), 70%",
+        ),
+    ],
+)
+def test_it_names_the_limit_that_cannot_be_kept(problem: Problem, named: str) -> None:
+    found = Milp().place(problem)
+    assert not found.feasible
+    assert not found.optimal
+    assert len(found.violations) == 1
+    assert found.violations[0].startswith(named), found.violations
+    assert found.notes[0] == "no placement keeps all limits; this one passes them least"
+
+
+def test_without_evidence_a_job_stays_and_its_limits_are_left_out() -> None:
+    loads = tuple(
+        replace(load, core_s_per_record=None) if load.name == "filter" else load
+        for load in CHAIN.loads
+    )
+    found = Milp().place(replace(CHAIN, loads=loads))
+    assert found.sites["filter"] == "cloud"
+    assert found.reasons["filter"] == "stays at cloud: it was not measured well enough"
+    assert found.notes == ("not measured well enough, so left out of the figures: filter",)
+
+
+def test_among_equals_stateful_jobs_stay() -> None:
+    """Two jobs, one slot at the edge, and the same saved by either: the stateless one moves."""
+    edge, cloud = Place("edge", "edge", slots=1), Place("cloud", "cloud", cores=8)
+    for stateful in ("a", "b"):
+        loads = [
+            Load(name, core_s_per_record=1e-4, rate=100, site="cloud", stateful=name == stateful)
+            for name in ("a", "b")
+        ]
+        ends = [Load("in", Kind.END, site="edge"), Load("out", Kind.END, site="cloud")]
+        flows = [Flow("in", name, 100, 10_000) for name in ("a", "b")]
+        flows += [Flow(name, "out", 10, 1_000) for name in ("a", "b")]
+        found = Milp().place(Problem((*ends, *loads), tuple(flows), (edge, cloud), Limits()))
+        assert found.sites[stateful] == "cloud"
+        assert found.objective == 11_000
