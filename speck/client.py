@@ -116,6 +116,10 @@ class Client:
         """One job."""
         return self._json("GET", f"/jobs/{_part(name)}")
 
+    def rates(self, composition: str | None = None) -> list[JsonObject]:
+        """What jobs did between the last two looks of the collector."""
+        return self._list("/rates", "jobs", "job_name", composition=composition)
+
     def exceptions(self, name: str) -> list[JsonObject]:
         """What the engine says of the job's failures, newest first."""
         answer = self._json("GET", f"/jobs/{_part(name)}/exceptions")

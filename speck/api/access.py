@@ -61,6 +61,7 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("DELETE", "/jobs/<job_name>"): _DEPLOY,
     ("GET", "/jobs/<job_name>/exceptions"): _VIEW,
     ("GET", "/jobs/<job_name>/metrics"): _VIEW,
+    ("GET", "/rates"): _VIEW,
     ("POST", "/jobs/<job_name>/savepoints"): _DEPLOY,
     ("GET", "/compositions"): _VIEW,
     ("POST", "/compositions"): _DEPLOY,

@@ -196,12 +196,6 @@ class JobExceptionShape(Shape):
     reason = _text("the one line of the trace that says most")
 
 
-class JobMetricsShape(Shape):
-    job_name = _text()
-    site = _text()
-    metrics = fields.Dict(required=True, keys=fields.String(), values=fields.Float())
-
-
 class SavepointShape(Shape):
     job_name = _text()
     id = _text()

@@ -6,6 +6,7 @@ from speck.binding import StateKeeper
 from speck.clock import Clock, SystemClock
 from speck.config import Config
 from speck.connections import Connections
+from speck.dataset.writer import Writer
 from speck.errors import TransientError
 from speck.executor import Bounds
 from speck.operations import Patience
@@ -13,6 +14,7 @@ from speck.records import Records
 from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
 from speck.service.changes import Changes, Running
+from speck.service.collecting import Collecting
 from speck.service.compositions import Compositions
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
@@ -64,7 +66,17 @@ class Service:
         deployer = Deployer(
             config, self.records, self.connections, self.artifacts, self.changes, self.keeper
         )
-        self.jobs = Jobs(self.records, self.connections, deployer, self.views, self.clock)
+        self.collecting = Collecting(
+            self.records,
+            self.connections,
+            self.clock,
+            Writer(config.metrics, clock=self.clock),
+            config.collect_s,
+            self.agents.heard,
+        )
+        self.jobs = Jobs(
+            self.records, self.connections, deployer, self.views, self.clock, self.collecting.job
+        )
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
         )
@@ -85,6 +97,7 @@ class Service:
             self.changes.recover(deployer.plan_anew)
         except BaseException:  # no thread of a change runs yet: there is nobody to wait for
             self.watch.close()
+            self.collecting.close()
             self.views.close()
             self.connections.close()
             self.records.store.close()
@@ -109,6 +122,7 @@ class Service:
         They go on at the next start.
         """
         self.watch.close()
+        self.collecting.close()
         self.changes.close()
         self.views.close()
         self.connections.close()

@@ -12,7 +12,7 @@ import pytest
 from flask import Flask
 from marshmallow import Schema
 
-from speck.api import shapes
+from speck.api import rates, shapes
 from speck.api.access import ACCESS
 from speck.api.routes import Routes
 from speck.app import ROUTES
@@ -214,7 +214,9 @@ CASES = [
     Case("DELETE", "/jobs/nothing", 404),
     Case("GET", "/jobs/A/exceptions", 200, shapes.EXCEPTIONS),
     Case("GET", "/jobs/nothing/exceptions", 404),
-    Case("GET", "/jobs/A/metrics", 200, shapes.JobMetricsShape),
+    Case("GET", "/jobs/A/metrics", 200, rates.JobMetricsShape),
+    Case("GET", "/rates", 200, rates.RatesListShape),
+    Case("GET", "/rates?composition=demo&limit=1", 200, rates.RatesListShape),
     Case("GET", "/jobs/A/metrics", 503, before=_away, says="(site edge-a)"),
     Case("POST", "/jobs/A/savepoints", 201, shapes.SavepointShape),
     Case("POST", "/jobs/A/savepoints?wait=0", 202, shapes.SavepointShape, before=_hold_savepoints),
