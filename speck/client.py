@@ -240,6 +240,33 @@ class Client:
             headers={"If-Match": f'"{revision}"'},
         )
 
+    # -- placements -----------------------------------------------------------------------
+
+    def place(
+        self,
+        composition: str,
+        policy: str,
+        analysis: str | None = None,
+        limits: Mapping[str, float] | None = None,
+    ) -> JsonObject:
+        """A new placement of the composition; nothing is changed. `analysis`: the newest."""
+        body: JsonObject = {"composition": composition, "policy": policy}
+        body |= {"analysis": analysis} if analysis else {}
+        body |= {"limits": dict(limits)} if limits else {}
+        return self._json("POST", "/placements", json=body)
+
+    def apply_placement(
+        self, placement_id: str, *, dry_run: bool = False, key: str = ""
+    ) -> JsonObject:
+        """Make a placement the desired state; see `apply`."""
+        return self._json(
+            "POST",
+            f"/placements/{_part(placement_id)}/apply",
+            query={"dry_run": dry_run},
+            headers={} if dry_run else {"Idempotency-Key": key},
+            again=not dry_run,
+        )
+
     # -- changes, events ------------------------------------------------------------------
 
     def changes(self, composition: str | None = None) -> list[JsonObject]:
