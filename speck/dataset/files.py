@@ -49,16 +49,16 @@ class Disk:
 
     def write(self, path: Path, rows: pa.Table, metadata: Mapping[str, str]) -> None:
         """A Parquet file of `rows` at `path`, synced. Raises OSError."""
-        said = {**(rows.schema.metadata or {}), **metadata}
         with path.open("wb") as out:
-            pq.write_table(
-                rows.replace_schema_metadata(said),
+            with pq.ParquetWriter(
                 out,
+                rows.schema.remove_metadata(),
                 compression="zstd",
-                row_group_size=ROW_GROUP,
                 write_page_checksum=True,
                 store_schema=False,
-            )
+            ) as file:
+                file.write_table(rows, ROW_GROUP)
+                file.add_key_value_metadata(dict(metadata))
             out.flush()
             os.fsync(out.fileno())
 
@@ -128,15 +128,22 @@ def sweep(root: Path) -> int:
 def partitions(root: Path, table: Table) -> Iterator[Partition]:
     """The partitions that are there, oldest first."""
     for folder in sorted((root / table.name).glob("day=*")):
-        found = _DAY.fullmatch(folder.name)
-        if found is None or not folder.is_dir():
+        day = _day(folder)
+        if day is None:
             continue
-        day = date.fromisoformat(found[1])
         if table.partitions == ("day",):
             yield Partition(day)
             continue
         for below in sorted(folder.glob(_COMPOSITION + "*")):
             yield Partition(day, below.name.removeprefix(_COMPOSITION))
+
+
+def _day(folder: Path) -> date | None:
+    found = _DAY.fullmatch(folder.name)
+    try:
+        return date.fromisoformat(found[1]) if found and folder.is_dir() else None
+    except ValueError:
+        return None
 
 
 def files_of(root: Path, table: Table, partition: Partition) -> list[Path]:
