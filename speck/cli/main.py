@@ -67,6 +67,7 @@ _LAZY = {
     "history": f"{_COMMANDS}.history:history",
     "rollback": f"{_COMMANDS}.rollback:rollback",
     "cancel": f"{_COMMANDS}.cancel:cancel",
+    "place": f"{_COMMANDS}.place:place",
     "destroy": f"{_COMMANDS}.destroy:destroy",
     "artifacts": f"{_COMMANDS}.artifacts:artifacts",
     "agent": f"{_COMMANDS}.agent:agent",

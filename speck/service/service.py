@@ -13,6 +13,7 @@ from speck.operations import Patience
 from speck.records import Records
 from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
+from speck.service.calibration import Calibrations
 from speck.service.changes import Changes, Running
 from speck.service.collecting import Collecting
 from speck.service.compositions import Compositions
@@ -77,6 +78,9 @@ class Service:
         self.jobs = Jobs(
             self.records, self.connections, deployer, self.views, self.clock, self.collecting.job
         )
+        self.calibrations = Calibrations(
+            self.records, self.connections, self.jobs, self.views, self.clock
+        )
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
         )
@@ -102,6 +106,7 @@ class Service:
             self.connections.close()
             self.records.store.close()
             raise
+        self.calibrations.sweep()
 
     def _mend(self, scope: str, leave: frozenset[str]) -> Running | None:
         if scope.startswith("~"):
@@ -121,6 +126,7 @@ class Service:
 
         They go on at the next start.
         """
+        self.calibrations.close()
         self.watch.close()
         self.collecting.close()
         self.changes.close()
