@@ -10,7 +10,7 @@ from typing import Any
 from marshmallow import RAISE, Schema, fields
 
 from speck.change import Cause, ChangeState, OperationState
-from speck.fields import Choice
+from speck.fields import Amount, Choice, Name
 from speck.model import Delivery, Tier, Upgrade
 from speck.plan import Action
 from speck.service.tokens import Role
@@ -55,6 +55,10 @@ def _whole(description: str = "", **more: Any) -> fields.Integer:
     return fields.Integer(required=True, strict=True, metadata={"description": description}, **more)
 
 
+def _number(description: str = "", **more: Any) -> fields.Float:
+    return fields.Float(required=True, metadata={"description": description}, **more)
+
+
 def _flag(description: str = "") -> fields.Boolean:
     return fields.Boolean(required=True, metadata={"description": description})
 
@@ -97,6 +101,22 @@ class SlotsShape(Shape):
     free = _whole(allow_none=True)
 
 
+class CalibrationShape(Shape):
+    """What a run of the calibration job told of a site."""
+
+    cores = fields.Float(required=True, metadata={"description": "that its engine may use"})
+    pace = fields.Float(
+        required=True,
+        allow_none=True,
+        metadata={"description": "speed of one core against the reference, the first cloud site"},
+    )
+    unit_s = fields.Float(
+        required=True, metadata={"description": "CPU seconds for the fixed unit of work"}
+    )
+    at = _text()
+    detail = fields.Dict(required=True)
+
+
 class SiteShape(Shape):
     name = _text()
     tier = Choice(Tier, required=True)
@@ -113,6 +133,7 @@ class SiteShape(Shape):
         allow_none=True,
         metadata={"description": "its last report: state_folder, free_bytes, load, slots, ..."},
     )
+    calibration = fields.Nested(CalibrationShape, required=True, allow_none=True)
     messages_lost = _whole("at its broker since the service started, as far as is known")
 
 
@@ -190,12 +211,6 @@ class JobExceptionShape(Shape):
     trace = _text()
     task = _maybe()
     reason = _text("the one line of the trace that says most")
-
-
-class JobMetricsShape(Shape):
-    job_name = _text()
-    site = _text()
-    metrics = fields.Dict(required=True, keys=fields.String(), values=fields.Float())
 
 
 class SavepointShape(Shape):
@@ -345,6 +360,98 @@ class GraphShape(Shape):
     edges = _list(fields.Dict())
 
 
+# --- placements -----------------------------------------------------------------------------
+
+
+class LayoutShape(Shape):
+    sites = fields.Dict(required=True, keys=fields.String(), values=fields.String())
+    wan_bytes_per_s = _number("bytes of messages that cross between sites, predicted")
+    utilisation = fields.Dict(
+        required=True,
+        keys=fields.String(),
+        values=fields.Float(allow_none=True),
+        metadata={"description": "share of each site's capacity"},
+    )
+    latency_ms = _number("of the slowest way through the composition", allow_none=True)
+    max_rate = _number("records a second that could be taken in", allow_none=True)
+    held_by = _maybe("what bounds max_rate")
+    violations = _list(fields.String(metadata={"description": "a limit that is not kept"}))
+
+
+class _MoveShape(Shape):
+    job_name = _text()
+    to = _text("site")
+    reason = _text()
+    stateful = fields.Boolean(required=True, allow_none=True)
+    state_bytes = _whole(allow_none=True)
+
+
+MoveShape = type("MoveShape", (_MoveShape,), {"from": _text("site")})
+
+
+class ProposedShape(LayoutShape):
+    moves = _list(MoveShape)
+
+
+class _RewiredShape(Shape):
+    topic = _text()
+    to = _text("the site whose broker carries it then")
+
+
+RewiredShape = type("RewiredShape", (_RewiredShape,), {"from": _text("site")})
+
+
+class GainShape(Shape):
+    wan_bytes_per_s = _number("what is saved")
+    share = _number("of what crosses today; null when nothing does", allow_none=True)
+
+
+class PlacementHeadShape(Shape):
+    id = _text()
+    at = _text()
+    composition = _text()
+    revision = _whole("the one that it was made for")
+    policy = _text()
+    analysis = _text()
+    gain = fields.Nested(GainShape, required=True)
+    violations = _list(fields.String(metadata={"description": "a limit that it does not keep"}))
+
+
+class PlacementShape(PlacementHeadShape):
+    today = fields.Nested(LayoutShape, required=True)
+    proposed = fields.Nested(ProposedShape, required=True)
+    rewired = _list(RewiredShape)
+    reasons = fields.Dict(required=True, keys=fields.String(), values=fields.String())
+    notes = _list(fields.String())
+    doubts = fields.Dict(
+        required=True,
+        keys=fields.String(),
+        values=fields.String(),
+        metadata={"description": "jobs whose figures are not to be trusted, and why"},
+    )
+    optimal = _flag("proven to be the best")
+    gap = _number("how far (0 to 1) it may be from the best", allow_none=True)
+    description = fields.Dict(required=True, metadata={"description": "the new composition"})
+    yaml = _text("the same as YAML")
+
+
+class LimitsShape(Shape):
+    """Limits of one placement, before those of the composition's requirements."""
+
+    utilisation = Amount()
+    max_latency_ms = Amount()
+    min_rate = Amount()
+    latency_weight = Amount()
+    time_limit_s = Amount()
+
+
+class PlacementRequestShape(Shape):
+    composition = Name(required=True)
+    policy = Name(load_default="milp")
+    analysis = Name(metadata={"description": "else the newest one that is done"})
+    limits = fields.Nested(LimitsShape)
+
+
 # --- the rest -------------------------------------------------------------------------------
 
 
@@ -419,4 +526,5 @@ TOKENS = _of("tokens", TokenShape)
 EVENTS = _of("events", EventShape)
 EXCEPTIONS = _of("exceptions", JobExceptionShape)
 DRIFT = _of("drift", DriftEntryShape)
+PLACEMENTS = _of("placements", PlacementHeadShape)
 REVISIONS = _of("revisions", RevisionShape)

@@ -155,6 +155,11 @@ class Compositions:
         head = self._head(name)
         return self._description(name, revision or head["revision"])
 
+    def jars(self, name: str, revision: int) -> Mapping[str, str] | None:
+        """The SHA-256 of what each `job_path` of a revision named; None: of an old record."""
+        found: Mapping[str, str] | None = self._revision(name, revision).get("jars")
+        return found
+
     # -- changing -------------------------------------------------------------------------
 
     def apply(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 from flask import Flask
 from marshmallow import Schema
 
-from speck.api import shapes
+from speck.api import rates, shapes
 from speck.api.access import ACCESS
 from speck.api.routes import Routes
 from speck.app import ROUTES
 from speck.binding import Transfer
 from speck.errors import EngineRefusedError, StoreFullError
+from tests.analyses import Given, analysis, measured
+from tests.calibrating import count_units, make_job_jar
 from tests.unit.api.conftest import Bench, composition, job, site
 
 DEMO = composition(
@@ -100,6 +103,28 @@ def _on_its_way(bench: Bench) -> None:
     bench.service.agents.relay("t", by_source=True).put(0, 5, b"12")
 
 
+def _calibrating(bench: Bench) -> None:
+    make_job_jar(bench.service)
+    count_units(bench.service, {"cloud": 1.0})
+
+
+def _measured(bench: Bench) -> None:
+    jobs = [
+        measured(name, site, composition="demo") for name, site in (("A", "edge-a"), ("B", "cloud"))
+    ]
+    bench.service.placements.analyses = Given(analysis(jobs, composition="demo"))
+
+
+def _placed(bench: Bench) -> None:
+    _measured(bench)
+    bench.service.placements.make("demo")
+
+
+def _outdated(bench: Bench) -> None:
+    _placed(bench)
+    bench.client.post("/compositions?wait=30", json=composition(DEMO["jobs"][0]))
+
+
 @dataclass(frozen=True)
 class Case:
     """A request to an application that has sites, composition `demo` and the job `alone`."""
@@ -167,6 +192,12 @@ CASES = [
     Case("GET", "/transfers/other", 404),
     Case("GET", "/sites/edge-a/check", 200, shapes.SiteCheckShape),
     Case("GET", "/sites/edge-a/check", 200, shapes.SiteCheckShape, before=_away),
+    Case("POST", "/sites/cloud/calibration", 200, shapes.CalibrationShape,
+         json={"busy": True}, before=_calibrating),
+    Case("POST", "/sites/cloud/calibration", 409, says="the CPU of B"),
+    Case("POST", "/sites/edge-b/calibration", 409, says="paces are told against cloud"),
+    Case("POST", "/sites/nowhere/calibration", 404),
+    Case("POST", "/sites/cloud/calibration", 422, json={"speed": 2}, says="give busy (true or"),
     # -- jobs
     Case("GET", "/jobs", 200, shapes.JOBS),
     Case("GET", "/jobs?site=cloud&state=running&limit=5&after=A", 200, shapes.JOBS),
@@ -195,7 +226,9 @@ CASES = [
     Case("DELETE", "/jobs/nothing", 404),
     Case("GET", "/jobs/A/exceptions", 200, shapes.EXCEPTIONS),
     Case("GET", "/jobs/nothing/exceptions", 404),
-    Case("GET", "/jobs/A/metrics", 200, shapes.JobMetricsShape),
+    Case("GET", "/jobs/A/metrics", 200, rates.JobMetricsShape),
+    Case("GET", "/rates", 200, rates.RatesListShape),
+    Case("GET", "/rates?composition=demo&limit=1", 200, rates.RatesListShape),
     Case("GET", "/jobs/A/metrics", 503, before=_away, says="(site edge-a)"),
     Case("POST", "/jobs/A/savepoints", 201, shapes.SavepointShape),
     Case("POST", "/jobs/A/savepoints?wait=0", 202, shapes.SavepointShape, before=_hold_savepoints),
@@ -265,6 +298,25 @@ CASES = [
     Case("POST", "/changes/{running}/cancel", 202, shapes.ChangeShape, before=_held_change),
     Case("POST", "/changes/{running}/cancel", 200, shapes.ChangeShape, before=_blocked_change),
     Case("POST", "/changes/nothing/cancel", 404),
+    # -- placements
+    Case("GET", "/placements", 200, shapes.PLACEMENTS, before=_placed),
+    Case("GET", "/placements?composition=demo&limit=1", 200, shapes.PLACEMENTS, before=_placed),
+    Case("POST", "/placements", 201, shapes.PlacementShape, before=_measured,
+         json={"composition": "demo", "policy": "greedy", "limits": {"utilisation": 0.5}}),
+    Case("POST", "/placements", 409, json={"composition": "demo"}, says="run `speck analyze demo`"),
+    Case("POST", "/placements", 404, json={"composition": "nothing"}),
+    Case("POST", "/placements", 404, json={"composition": "demo", "policy": "best"},
+         says="there is none, only milp"),
+    Case("POST", "/placements", 422, json={"policy": "milp"}, says="composition: missing"),
+    Case("POST", "/placements", 422, json={"composition": "demo", "limits": {"utilisation": -1}},
+         says="limits.utilisation: must be a number greater than 0"),
+    Case("GET", "/placements/{placement}", 200, shapes.PlacementShape, before=_placed),
+    Case("GET", "/placements/nothing", 404, says="cannot find placement 'nothing'"),
+    Case("POST", "/placements/{placement}/apply", 202, C, before=_placed),
+    Case("POST", "/placements/{placement}/apply?wait=30", 200, C, before=_placed),
+    Case("POST", "/placements/{placement}/apply?dry_run=true", 200, C, before=_placed),
+    Case("POST", "/placements/{placement}/apply", 412, before=_outdated, says="the newest is 2"),
+    Case("POST", "/placements/nothing/apply", 404),
     # -- artifacts
     Case("GET", "/artifacts", 200, shapes.ARTIFACTS, before=_artifact),
     Case("PUT", f"/artifacts/{SHA256}", 201, shapes.ArtifactShape, data=JAR),
@@ -316,7 +368,13 @@ def test_each_answer_has_its_status_and_shape(case: Case, prepared: Bench) -> No
     case.before(prepared)
     under_way = [running.change.id for running in prepared.service.changes.all_under_way()]
     (bid, *_) = [*prepared.service.agents.bids.open("edge-b", (), 0.0), {"id": "none"}]
-    path = case.path.format(change=done, running=(under_way or ["none"])[0], bid=bid["id"])
+    (placement, *_) = [*prepared.service.placements.all(), {"id": "none"}]
+    path = case.path.format(
+        change=done,
+        running=(under_way or ["none"])[0],
+        bid=bid["id"],
+        placement=placement["id"],
+    )
 
     answer = prepared.client.open(
         path, method=case.method, json=case.json, data=case.data, headers=case.headers
@@ -366,7 +424,7 @@ def _tried(app: Flask) -> Iterator[tuple[str, str, int]]:
     adapter = app.url_map.bind("localhost")
     for case in CASES:
         if case.status not in (404, 405):
-            path = case.path.partition("?")[0].format(change="x", running="x", bid="x")
+            path = case.path.partition("?")[0].format_map(defaultdict(lambda: "x"))
             rule, _ = adapter.match(path, case.method, return_rule=True)
             yield case.method, rule.rule, case.status
 

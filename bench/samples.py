@@ -1,0 +1,628 @@
+"""A metrics dataset as a fog of many sites would leave it, with the truth it was made from.
+
+Chains of jobs read a topic at an edge and end in the cloud; sites differ in pace. The faults that
+real collectors meet are in it: sites that are silent for minutes, engines that start a job again
+(counters fall to 0), new incarnations, busy times that are not told, values that an engine gives
+twice, rows that were written twice, looks that come late, machines that others keep busy.
+
+    python -m bench.samples FOLDER --jobs 1000 --sites 100 --hours 24
+
+Made from a seed: the same spec gives the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from speck.dataset.files import PART, Disk, Partition, file_name, put
+from speck.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS, Table
+
+START = datetime(2026, 3, 2, tzinfo=UTC)
+CONTENDED = 0.6
+"""Above this share of a machine its samples count as contended."""
+
+_DAY_US = 86_400_000_000
+_CONTENDED_COST = 1.5
+"""What a record costs of wall time while others keep the machine busy, against what it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What to make. Shares are 0 to 1; rates per hour are for one site or one job."""
+
+    jobs: int = 20
+    sites: int = 4
+    hours: float = 1.0
+    every_s: float = 10.0
+    links_every_s: float = 60.0
+    seed: int = 1
+    start: datetime = START
+    chain: int = 5
+    stateful: float = 0.2
+    parallel: float = 0.25
+    """Of the stateful jobs: those with two subtasks between source and sink."""
+    saturated: float = 0.03
+    back_pressured: float = 0.03
+    no_busy: float = 0.01
+    """Jobs whose busy time is never told (NaN)."""
+    silences_per_hour: float = 0.1
+    restarts_per_hour: float = 0.05
+    incarnations_per_hour: float = 0.02
+    nan: float = 0.002
+    stale: float = 0.01
+    duplicates: float = 0.002
+    missed: float = 0.001
+    contended: float = 0.02
+    jitter_s: float = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class SiteTruth:
+    """A site as it is."""
+
+    name: str
+    tier: str
+    pace: float
+    cores: float
+    slots: int
+    uplink_mbps: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobTruth:
+    """A job as it is: rates in records/s, costs in core-seconds, sizes in bytes per record.
+
+    `in_rate` is the mean over the time of the spec while the job was up. `true_processing_rate`
+    (at its site) is told of jobs of one task only. `told_busy`: whether any row has its busy time.
+    """
+
+    job_name: str
+    composition: str
+    site: str
+    in_rate: float
+    selectivity: float
+    core_s_per_record: float
+    reference_core_s_per_record: float
+    true_processing_rate: float | None
+    utilisation: float
+    bytes_in_per_record: float
+    bytes_out_per_record: float
+    stateful: bool
+    state_bytes: int
+    tasks: int
+    subtasks: int
+    saturated: bool
+    back_pressured: float
+    told_busy: bool
+    source_site: str
+    sink_site: str
+    wan_bytes_per_s: float
+
+
+@dataclass(slots=True)
+class Truth:
+    """What the dataset was made from, and how much of what is in it."""
+
+    spec: Spec
+    sites: dict[str, SiteTruth] = field(default_factory=dict)
+    jobs: dict[str, JobTruth] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)
+    """Rows written, by table, duplicates included."""
+    faults: Counter[str] = field(default_factory=Counter)
+    """Rows of `tasks` by fault: duplicates, nan, stale, contended, lost; resets; silences."""
+
+
+@dataclass(slots=True)
+class _Looks:
+    """The looks at one site: seconds since the start, and what the whole site has in common."""
+
+    at: np.ndarray
+    silent: np.ndarray
+    host_cpu: np.ndarray
+
+
+@dataclass(slots=True)
+class _Run:
+    """One job over all looks at its site."""
+
+    truth: JobTruth
+    looks: _Looks
+    attempt: np.ndarray
+    restarts: np.ndarray
+    segment: np.ndarray
+    up_s: np.ndarray
+    records: np.ndarray
+    """Records taken in each interval that the new counters saw."""
+    rate: np.ndarray
+    seen: np.ndarray
+    """The look whose values a look tells (an earlier one where the engine was stale)."""
+
+
+def generate(root: Path, spec: Spec) -> Truth:
+    """Write a dataset below `root`; the truth of it."""
+    truth = Truth(spec)
+    maker = _Maker(root, spec, truth)
+    maker.make_sites()
+    for number in range(-(-spec.jobs // spec.chain)):
+        maker.make_composition(number)
+    return truth
+
+
+class _Maker:
+    def __init__(self, root: Path, spec: Spec, truth: Truth) -> None:
+        self.root, self.spec, self.truth = root, spec, truth
+        self.looks: dict[str, _Looks] = {}
+        self.start_us = int(spec.start.timestamp() * 1_000_000)
+        self.count = int(spec.hours * 3600 / spec.every_s)
+        self.files = 0
+
+    # -- sites ----------------------------------------------------------------------------
+
+    def make_sites(self) -> None:
+        rng = np.random.default_rng([self.spec.seed, 1])
+        busy_jobs = -(-self.spec.jobs // max(self.spec.sites, 1))
+        names = ["cloud"] + [f"edge-{number:03d}" for number in range(1, self.spec.sites)]
+        for name in names:
+            cloud = name == "cloud"
+            self.truth.sites[name] = SiteTruth(
+                name,
+                "cloud" if cloud else "edge",
+                1.0 if cloud else float(rng.choice([0.25, 0.4, 0.5, 0.8])),
+                float(self.spec.jobs if cloud else 4),
+                8 * self.spec.jobs if cloud else 4 * busy_jobs + 8,
+                None if cloud else float(rng.choice([10, 50, 100])),
+            )
+            self.looks[name] = self._looks(rng)
+        for name in names:
+            self._site_rows(name, rng)
+
+    def _looks(self, rng: np.random.Generator) -> _Looks:
+        spec, count = self.spec, self.count
+        jitter = rng.uniform(-spec.jitter_s, spec.jitter_s, count)
+        at = np.maximum(np.arange(count) * spec.every_s + spec.jitter_s + jitter, 0)
+        silent = np.zeros(count, bool)
+        for _ in range(rng.poisson(spec.silences_per_hour * spec.hours)):
+            first = int(rng.integers(count))
+            length = int(rng.uniform(60, 600) / spec.every_s) + 1
+            silent[first : first + length] = True
+            self.truth.faults["silences"] += 1
+        host_cpu = rng.uniform(0.1, 0.5, count)
+        of = max(1, int(300 / spec.every_s))
+        for first in range(0, count, of):
+            if rng.random() < spec.contended:
+                host_cpu[first : first + of] = rng.uniform(0.7, 1.0)
+        return _Looks(at, silent, host_cpu)
+
+    def _site_rows(self, name: str, rng: np.random.Generator) -> None:
+        site, looks = self.truth.sites[name], self.looks[name]
+        told = np.flatnonzero(~looks.silent)
+        count = len(told)
+        at = looks.at[told]
+        columns: dict[str, Any] = {
+            "site": _same(name, count),
+            "tier": _same(site.tier, count),
+            "slots_total": np.full(count, site.slots, np.int32),
+            "slots_free": np.full(count, site.slots // 2, np.int32),
+            "cores": np.full(count, site.cores),
+            "pace": np.full(count, site.pace),
+            "cpu_ms": np.cumsum(rng.uniform(0.2, 0.6, count)) * self.spec.every_s * 1000,
+            "memory_bytes": rng.integers(300_000_000, 400_000_000, count),
+            "heap_used_bytes": rng.integers(50_000_000, 200_000_000, count),
+            "heap_max_bytes": np.full(count, 256_000_000),
+            "host_cpu": looks.host_cpu[told],
+            "host_cores": np.full(count, max(4, int(site.cores)), np.int32),
+        }
+        if site.uplink_mbps is not None:
+            columns["uplink_mbps"] = np.full(count, site.uplink_mbps)
+        self._write(SITES, at, columns)
+        rate = rng.uniform(50, 500)
+        broker = {
+            "site": _same(name, count),
+            "messages_in": np.int64(at * rate),
+            "messages_out": np.int64(at * rate),
+            "bytes_in": np.int64(at * rate * 150),
+            "bytes_out": np.int64(at * rate * 140),
+            "dropped": np.zeros(count, np.int64),
+            "queued": rng.integers(0, 100, count),
+            "clients": np.full(count, 12, np.int32),
+            "uptime_s": np.int64(at) + 10_000,
+        }
+        self._write(BROKERS, at, broker)
+
+    # -- jobs -----------------------------------------------------------------------------
+
+    def make_composition(self, number: int) -> None:
+        spec = self.spec
+        rng = np.random.default_rng([spec.seed, 2, number])
+        name = f"flow-{number:04d}"
+        edges = [site for site in self.truth.sites if site != "cloud"] or ["cloud"]
+        edge = edges[number % len(edges)]
+        jobs = min(spec.chain, spec.jobs - number * spec.chain)
+        at_edge = int(rng.integers(0, jobs + 1))
+        sites = [edge] * at_edge + ["cloud"] * (jobs - at_edge)
+        base = float(rng.uniform(50, 400))
+        phase = rng.uniform(0, 2 * np.pi)
+        wave = 1 + 0.3 * np.sin(2 * np.pi * np.arange(self.count) * spec.every_s / 86_400 + phase)
+        rate, size, source = base * wave, float(rng.uniform(80, 300)), edge
+        tasks: list[tuple[np.ndarray, dict[str, Any]]] = []
+        links: list[tuple[np.ndarray, dict[str, Any]]] = []
+        plans: list[tuple[np.ndarray, dict[str, Any]]] = []
+        for index, site in enumerate(sites):
+            sink = sites[index + 1] if index + 1 < jobs else "cloud"
+            # what comes out must stay enough to be told, however long the chain is
+            faint = rate.mean() < 2
+            job = self._job(rng, f"{name}-{index}", name, site, (source, sink), rate, size, faint)
+            run = self._run(rng, job, rate)
+            self.truth.jobs[job.job_name] = run.truth
+            tasks += self._task_rows(rng, run)
+            links += self._link_rows(rng, run, index)
+            plans += self._plan_rows(run, index)
+            rate, size, source = run.rate * job.selectivity, job.bytes_out_per_record, sink
+        for table, parts in ((TASKS, tasks), (LINKS, links), (PLANS, plans)):
+            self._write(table, *_joined(parts), composition=name)
+
+    def _job(
+        self,
+        rng: np.random.Generator,
+        name: str,
+        composition: str,
+        site: str,
+        ends: tuple[str, str],
+        rate: np.ndarray,
+        size: float,
+        faint: bool,
+    ) -> JobTruth:
+        spec, place = self.spec, self.truth.sites[site]
+        stateful = bool(rng.random() < spec.stateful)
+        subtasks = 2 if stateful and rng.random() < spec.parallel else 1
+        tasks = (3 if subtasks > 1 else 2) if stateful else 1
+        saturated = bool(not stateful and rng.random() < spec.saturated)
+        held = bool(not saturated and not stateful and rng.random() < spec.back_pressured)
+        use = float(rng.uniform(0.05, 0.5) if not saturated else rng.uniform(1.5, 2.0))
+        cost = use / float(rate.mean())
+        low, high = (0.9, 1.1) if faint else (0.1, 0.4) if stateful else (0.3, 1.2)
+        selectivity = float(rng.uniform(low, high))
+        out_size = size * float(rng.uniform(0.6, 1.2))
+        return JobTruth(
+            job_name=name,
+            composition=composition,
+            site=site,
+            in_rate=0.0,
+            selectivity=selectivity,
+            core_s_per_record=cost,
+            reference_core_s_per_record=cost * place.pace,
+            true_processing_rate=1 / cost if tasks == 1 else None,
+            utilisation=0.0,
+            bytes_in_per_record=round(size, 1),
+            bytes_out_per_record=round(out_size, 1),
+            stateful=stateful,
+            state_bytes=int(10 ** rng.uniform(5, 8)) if stateful else int(rng.uniform(2e3, 5e3)),
+            tasks=tasks,
+            subtasks=subtasks,
+            saturated=saturated,
+            back_pressured=0.2 if held else 0.0,
+            told_busy=bool(rng.random() >= spec.no_busy),
+            source_site=ends[0],
+            sink_site=ends[1],
+            wan_bytes_per_s=0.0,
+        )
+
+    def _run(self, rng: np.random.Generator, job: JobTruth, offered: np.ndarray) -> _Run:
+        spec, count = self.spec, self.count
+        looks = self.looks[job.site]
+        rate = offered * rng.normal(1, 0.05, count).clip(0.5, 1.5)
+        if job.saturated:
+            rate = np.minimum(rate, 1 / job.core_s_per_record)
+        again = _events(rng, count, spec.restarts_per_hour * spec.hours)
+        fresh = _events(rng, count, spec.incarnations_per_hour * spec.hours)
+        begins = again | fresh
+        up_s = np.diff(looks.at, prepend=looks.at[0] - spec.every_s)
+        up_s = np.where(begins, up_s * rng.uniform(0.1, 0.9, count), up_s)
+        segment = np.cumsum(begins)
+        attempt = 1 + np.cumsum(fresh)
+        restarts = _since(np.cumsum(again), np.cumsum(fresh))
+        numbers = np.arange(count)
+        stale = (rng.random(count) < spec.stale) & ~begins & (numbers > 0)
+        seen = np.maximum.accumulate(np.where(stale, 0, numbers))
+        told = ~looks.silent
+        self.truth.faults["stale"] += int((stale & told).sum()) * job.tasks
+        self.truth.faults["resets"] += int(begins.sum())
+        mean = float((rate * up_s).sum() / up_s.sum())
+        crossing = (job.bytes_in_per_record if job.source_site != job.site else 0.0) + (
+            job.bytes_out_per_record * job.selectivity if job.sink_site != job.site else 0.0
+        )
+        truth = JobTruth(
+            **{
+                **asdict(job),
+                "in_rate": mean,
+                "utilisation": mean * job.core_s_per_record / (job.tasks - 1 + job.subtasks),
+                "wan_bytes_per_s": mean * crossing,
+            }
+        )
+        return _Run(truth, looks, attempt, restarts, segment, up_s, rate * up_s, rate, seen)
+
+    def _task_rows(
+        self, rng: np.random.Generator, run: _Run
+    ) -> list[tuple[np.ndarray, dict[str, Any]]]:
+        """The rows of each subtask of each task."""
+        shares = {1: (1.0,), 2: (0.3, 0.7), 3: (0.2, 0.6, 0.2)}[run.truth.tasks]
+        found = []
+        for number, share in enumerate(shares):
+            several = run.truth.subtasks if number == 1 and len(shares) == 3 else 1
+            parts = (1.0,) if several == 1 else (0.55, 0.45)
+            for subtask, part in enumerate(parts):
+                place = (number, len(shares), subtask, several)
+                found.append(self._subtask(rng, run, place, share * part, part))
+        return found
+
+    def _subtask(
+        self,
+        rng: np.random.Generator,
+        run: _Run,
+        place: tuple[int, int, int, int],
+        cost_share: float,
+        share: float,
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Rows of one subtask: it has `share` of the records and `cost_share` of their cost."""
+        number, tasks, subtask, several = place
+        job, looks, count = run.truth, run.looks, self.count
+        first, last = number == 0, number == tasks - 1
+        keep, repeats = self._told(rng, run)
+        cost = np.where(looks.host_cpu > CONTENDED, _CONTENDED_COST, 1.0) * cost_share
+        busy = run.records * job.core_s_per_record * 1000 * cost * rng.normal(1, 0.02, count)
+        held = run.up_s * 1000 * job.back_pressured
+        busy = np.clip(busy, 0, run.up_s * 1000 - held)
+        idle = run.up_s * 1000 - held - busy
+        taken = _total(run.records * share, run.segment)
+        # of the job's selectivity, its last task has all
+        given = taken * job.selectivity if last else taken
+        take = run.seen[keep]
+
+        def whole(total: np.ndarray) -> np.ndarray:
+            return np.repeat(np.floor(total[take]).astype(np.int64), repeats)
+
+        def told(each: np.ndarray) -> np.ndarray:
+            return np.repeat(_total(each, run.segment)[take], repeats)
+
+        rows = int(repeats.sum())
+        checkpoint = (looks.at / 10).astype(np.int64) + 1
+        names = [_incarnation(job.job_name, n) for n in range(1, int(run.attempt[-1]) + 1)]
+        columns: dict[str, Any] = {
+            "job_name": _same(job.job_name, rows),
+            "site": _same(job.site, rows),
+            "engine_job_id": _picked(names, np.repeat(run.attempt[take] - 1, repeats)),
+            "attempt": np.repeat(run.attempt[take].astype(np.int32), repeats),
+            "vertex": _same(_vertex(job.job_name, number), rows),
+            "subtask": np.full(rows, subtask, np.int32),
+            "subtasks": np.full(rows, several, np.int32),
+            "is_source": np.full(rows, first),
+            "is_sink": np.full(rows, last),
+            "busy_ms": self._some_nan(rng, told(busy), job.told_busy),
+            "idle_ms": told(idle),
+            "back_pressured_ms": told(held),
+            "records_in": whole(taken),
+            "records_out": whole(given),
+            "restarts": np.repeat(run.restarts[take].astype(np.int32), repeats),
+            "checkpoint_id": whole(checkpoint),
+            "checkpoint_bytes": np.full(rows, job.state_bytes),
+            "checkpoint_ms": np.repeat(rng.integers(5, 60, count)[take], repeats),
+            "host_cpu": np.repeat(looks.host_cpu[keep], repeats),
+        }
+        if first:
+            columns["bytes_in"] = whole(np.floor(taken) * job.bytes_in_per_record)
+        if last:
+            columns["bytes_out"] = whole(np.floor(given) * job.bytes_out_per_record)
+        faults = self.truth.faults
+        faults["contended"] += int((looks.host_cpu[keep] > CONTENDED).sum())
+        return np.repeat(looks.at[keep], repeats), columns
+
+    def _told(self, rng: np.random.Generator, run: _Run) -> tuple[np.ndarray, np.ndarray]:
+        """The looks that have a row, and how many each has."""
+        lost = (rng.random(self.count) < self.spec.missed) | run.looks.silent
+        keep = np.flatnonzero(~lost)
+        repeats = 1 + (rng.random(len(keep)) < self.spec.duplicates)
+        self.truth.faults["lost"] += int(lost.sum())
+        self.truth.faults["duplicates"] += int(repeats.sum() - len(keep))
+        return keep, repeats
+
+    def _some_nan(self, rng: np.random.Generator, busy: np.ndarray, told: bool) -> pa.Array:
+        missing = rng.random(len(busy)) < (self.spec.nan if told else 1.0)
+        null = missing & (rng.random(len(busy)) < 0.5)
+        self.truth.faults["nan"] += int(missing.sum())
+        return pa.array(np.where(missing, np.nan, busy), mask=null)
+
+    # -- links and plans ------------------------------------------------------------------
+
+    def _link_rows(
+        self, rng: np.random.Generator, run: _Run, index: int
+    ) -> list[tuple[np.ndarray, dict[str, Any]]]:
+        job, spec = run.truth, self.spec
+        step = max(1, round(spec.links_every_s / spec.every_s))
+        some = np.arange(0, self.count, step)
+        some = some[~run.looks.silent[some]]
+        taken = np.floor(_total(run.records, np.cumsum(np.diff(run.attempt, prepend=1))))
+        rows = len(some)
+        grows = 0.5 * job.in_rate * run.looks.at if job.saturated else 0
+        lag = np.int64(rng.integers(0, 20, self.count) + grows)
+        ends = (
+            ("reader", job.source_site, f"{job.composition}-t{index}", "", taken),
+            ("producer", job.sink_site, f"{job.composition}-t{index + 1}", "-out", None),
+        )
+        found = []
+        for role, broker, topic, suffix, messages in ends:
+            total = messages if messages is not None else taken * job.selectivity
+            columns: dict[str, Any] = {
+                "broker_site": _same(broker, rows),
+                "topic": _same(topic, rows),
+                "role": _same(role, rows),
+                "client_id": _same(f"speck-1-{job.job_name}{suffix}", rows),
+                "job_name": _same(job.job_name, rows),
+                "engine_site": _same(job.site, rows),
+                "epoch": np.int64(run.attempt[some]) if messages is None else None,
+                "messages": np.int64(total[some]),
+                "lag": lag[some] if messages is not None else None,
+            }
+            found.append((run.looks.at[some], columns))
+        return found
+
+    def _plan_rows(self, run: _Run, index: int) -> list[tuple[np.ndarray, dict[str, Any]]]:
+        """When an incarnation is first seen, and each hour."""
+        job = run.truth
+        hours = np.diff(np.floor(run.looks.at / 3600), prepend=-1) > 0
+        some = np.flatnonzero(hours | (np.diff(run.attempt, prepend=0) > 0))
+        words = {
+            1: ("Source: speck -> map -> Sink: speck",),
+            2: ("Source: speck -> map", "aggregate -> Sink: speck"),
+            3: ("Source: speck -> map", "aggregate", "Sink: speck"),
+        }[job.tasks]
+        ships = ([], ["HASH"], ["REBALANCE"])
+        rows = len(some)
+        names = [_incarnation(job.job_name, n) for n in range(1, int(run.attempt[-1]) + 1)]
+        found = []
+        for number, description in enumerate(words):
+            columns: dict[str, Any] = {
+                "job_name": _same(job.job_name, rows),
+                "site": _same(job.site, rows),
+                "engine_job_id": _picked(names, run.attempt[some] - 1),
+                "vertex": _same(_vertex(job.job_name, number), rows),
+                "description": _same(description, rows),
+                "parallelism": np.full(rows, job.subtasks if number == 1 else 1, np.int32),
+                "ship_strategies": pa.array([ships[number]] * rows, pa.list_(pa.string())),
+                "source_site": _same(job.source_site, rows),
+                "source_topic": _same(f"{job.composition}-t{index}", rows),
+                "sink_site": _same(job.sink_site, rows),
+                "sink_topic": _same(f"{job.composition}-t{index + 1}", rows),
+                "pinned": np.full(rows, False),
+                "stateful": None,
+            }
+            found.append((run.looks.at[some], columns))
+        return found
+
+    # -- files ----------------------------------------------------------------------------
+
+    def _write(
+        self,
+        table: Table,
+        at: np.ndarray,
+        columns: dict[str, Any],
+        composition: str | None = None,
+    ) -> None:
+        """One file for each day."""
+        if not len(at):
+            return
+        times = self.start_us + np.int64(at * 1_000_000)
+        arrays = [pa.array(times, pa.timestamp("us", tz="UTC"))]
+        for told in table.schema.names[1:]:
+            kind = table.schema.field(told).type
+            values = columns.get(told)
+            if values is None:
+                arrays.append(pa.nulls(len(times), kind))
+            else:
+                arrays.append(pa.array(values).cast(kind) if _plain(values) else values)
+        rows = pa.table(dict(zip(table.schema.names, arrays, strict=True)))
+        days = times // _DAY_US
+        for day in np.unique(days):
+            ours = rows.filter(pa.array(days == day))
+            first = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=int(day))
+            folder = Partition(first.date(), composition).folder(self.root, table)
+            self.files += 1
+            put(folder, file_name(PART, first, f"{self.files:012x}"), ours, _QuickDisk())
+            self.truth.rows[table.name] += ours.num_rows
+
+
+class _QuickDisk(Disk):
+    """What is made from a seed can be made again: nothing waits for the disk."""
+
+    def sync(self, folder: Path) -> None:
+        pass
+
+
+def _plain(values: object) -> bool:
+    return not isinstance(values, (pa.ChunkedArray, pa.DictionaryArray))
+
+
+def _same(text: str, count: int) -> pa.DictionaryArray:
+    return _picked([text], np.zeros(count, np.int32))
+
+
+def _picked(texts: list[str], which: np.ndarray) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(which, pa.int32()), pa.array(texts))
+
+
+def _events(rng: np.random.Generator, count: int, expected: float) -> np.ndarray:
+    """Looks before which something happened, never the first."""
+    found = np.zeros(count, bool)
+    if count > 1:
+        found[rng.integers(1, count, rng.poisson(expected))] = True
+    return found
+
+
+def _since(total: np.ndarray, segment: np.ndarray) -> np.ndarray:
+    """`total` since its segment began, what came with that beginning left out."""
+    begins = np.flatnonzero(np.diff(segment, prepend=segment[0] - 1))
+    return total - np.repeat(total[begins], np.diff(np.append(begins, len(segment))))
+
+
+def _total(each: np.ndarray, segment: np.ndarray) -> np.ndarray:
+    """The counter that `each` interval adds to, from 0 in each segment."""
+    total = np.cumsum(each)
+    begins = np.flatnonzero(np.diff(segment, prepend=segment[0] - 1))
+    before = total[begins] - each[begins]
+    return total - np.repeat(before, np.diff(np.append(begins, len(segment))))
+
+
+def _joined(
+    parts: list[tuple[np.ndarray, dict[str, Any]]],
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """The rows of several ends, subtasks or jobs as one."""
+    at = np.concatenate([times for times, _ in parts])
+    names = {name for _, columns in parts for name in columns}
+    joined: dict[str, Any] = {}
+    for name in names:
+        chunks = []
+        kinds = [pa.array(c[name]).type for _, c in parts if c.get(name) is not None]
+        kind = kinds[0] if kinds else pa.null()
+        for times, columns in parts:
+            values = columns.get(name)
+            chunks.append(pa.nulls(len(times), kind) if values is None else pa.array(values))
+        joined[name] = pa.chunked_array(chunks).unify_dictionaries()
+    return at, joined
+
+
+def _incarnation(job: str, attempt: int) -> str:
+    return hashlib.sha256(f"{job}/{attempt}".encode()).hexdigest()[:32]
+
+
+def _vertex(job: str, number: int) -> str:
+    return hashlib.sha256(f"{job}#{number}".encode()).hexdigest()[:32]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?")
+    for name, kind in (("jobs", int), ("sites", int), ("hours", float), ("seed", int)):
+        parser.add_argument(f"--{name}", type=kind, default=getattr(Spec(), name))
+    parser.add_argument("--every", type=float, default=10.0, dest="every_s")
+    given = vars(parser.parse_args())
+    folder = given.pop("folder") or Path(tempfile.mkdtemp(prefix="samples-"))
+    began = time.monotonic()
+    truth = generate(folder, Spec(**given))
+    seconds = time.monotonic() - began
+    told = {"folder": str(folder), "rows": truth.rows, "faults": truth.faults, "seconds": seconds}
+    print(json.dumps(told, indent=1))
+
+
+if __name__ == "__main__":
+    main()

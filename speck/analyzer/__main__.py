@@ -1,0 +1,64 @@
+"""`python -m speck.analyzer --dataset FOLDER --out FILE`: one analysis, or one again and again.
+
+Exit status 0 and the analysis in FILE, or 1 and a message on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from speck.errors import InvalidError, SpeckError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The application."""
+    options = _options().parse_args(arguments)
+    try:
+        _run(options)
+    except SpeckError as error:
+        print(error, file=sys.stderr)
+        for problem in getattr(error, "problems", ()):
+            print(f"  {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m speck.analyzer", description=__doc__)
+    parser.add_argument("--dataset", type=Path, required=True, help="folder of the dataset")
+    parser.add_argument("--out", type=Path, required=True, help="file for the analysis")
+    parser.add_argument("--composition", help="only its jobs")
+    parser.add_argument("--window", type=float, default=600.0, help="seconds before --until (600)")
+    parser.add_argument("--since", type=_moment, help="RFC 3339; goes before --window")
+    parser.add_argument("--until", type=_moment, help="RFC 3339 (the newest sample)")
+    parser.add_argument("--master", default="local[*]", help="local[n] or spark://host:port")
+    parser.add_argument("--memory", default="1g", help="heap of the driver (1g)")
+    return parser
+
+
+def _moment(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _run(options: argparse.Namespace) -> None:
+    from speck.analyzer import reading, result, run
+    from speck.analyzer.session import session
+
+    spark = session(options.master, memory=options.memory)
+    try:
+        until = options.until or reading.newest(spark, options.dataset, options.composition)
+        since = options.since or until - timedelta(seconds=options.window)
+        if since >= until:
+            raise InvalidError("cannot analyse: the window ends before it begins")
+        found = run.analyse(spark, options.dataset, reading.Span(since, until), options.composition)
+        result.write(found, options.out)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""What holds a composition back: jobs at their limit, links that lag, sites that are full."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from speck.analyzer.contracts import Contract
+from speck.analyzer.features import JOBS
+from speck.analyzer.links import LINKS_RATED
+from speck.analyzer.ranking import FULL
+from speck.analyzer.sites import SITES_USED
+
+BUSY = 0.8
+BACK_PRESSURED = 0.1
+LAG_FIT = 0.5
+"""A lag grows when a line fits it at least this well (r squared): most swing to and fro."""
+LAG_S = 10.0
+"""... and it has grown by the readers' input of this many seconds."""
+
+BOTTLENECKS = Contract(
+    "bottlenecks", {"kind": "string", "name": "string", "value": "double", "why": "string"}
+)
+
+
+def bottlenecks(jobs: DataFrame, links: DataFrame, sites: DataFrame, seconds: float) -> DataFrame:
+    """JOBS, LINKS_RATED and SITES_USED of a window of so many seconds -> BOTTLENECKS."""
+    step = "find bottlenecks"
+    frame = JOBS.of(jobs, step)
+    found = _busy(frame).unionByName(_held(frame))
+    found = found.unionByName(_lagging(LINKS_RATED.of(links, step), seconds))
+    found = found.unionByName(_full(frame, SITES_USED.of(sites, step)))
+    return BOTTLENECKS.of(found.orderBy("kind", F.desc("value"), "name"), step)
+
+
+def _busy(jobs: DataFrame) -> DataFrame:
+    share = F.col("utilisation")
+    why = F.format_string(
+        "%s at %s is busy for %.0f %% of the time: it takes %.0f records/s, its limit is %s",
+        "job_name",
+        "site",
+        share * 100,
+        F.coalesce("in_rate", F.lit(0.0)),
+        F.coalesce(F.format_string("%.0f", "true_processing_rate"), F.lit("not known")),
+    )
+    return jobs.where(share > BUSY).select(*_row("job", F.col("job_name"), share, why))
+
+
+def _held(jobs: DataFrame) -> DataFrame:
+    share = F.col("back_pressured")
+    why = F.format_string(
+        "%s at %s is back-pressured for %.0f %% of the time: the broker of its sink (%s, at %s)"
+        " takes less than it gives, or the way there does",
+        "job_name",
+        "site",
+        share * 100,
+        F.coalesce("sink_topic", F.lit("not known")),
+        F.coalesce("sink_site", F.lit("a site not known")),
+    )
+    chosen = jobs.where((share > BACK_PRESSURED) & (F.coalesce("utilisation", F.lit(0.0)) <= BUSY))
+    return chosen.select(*_row("job", F.col("job_name"), share, why))
+
+
+def _lagging(links: DataFrame, seconds: float) -> DataFrame:
+    ends = links.select("broker_site", "topic", F.explode("readers").alias("reader"))
+    growth = F.col("reader.lag_per_s")
+    least = LAG_S * F.coalesce("reader.records_per_s", F.lit(0.0))
+    chosen = ends.where(
+        (F.col("reader.lag_fit") >= LAG_FIT) & (growth * seconds > F.greatest(F.lit(100.0), least))
+    )
+    name = F.concat_ws("/", "broker_site", "topic")
+    why = F.format_string(
+        "%s falls behind on %s: %d messages wait, %.1f more each second",
+        F.coalesce("reader.job_name", "reader.client_id"),
+        name,
+        "reader.lag",
+        growth,
+    )
+    return chosen.select(*_row("link", name, growth, why))
+
+
+def _full(jobs: DataFrame, sites: DataFrame) -> DataFrame:
+    work = F.col("reference_core_s_per_record") * F.col("in_rate")
+    loads = jobs.groupBy("site").agg(F.sum(work).alias("load"))
+    capacity = F.col("cores") * F.coalesce("pace", F.lit(1.0))
+    share = F.col("load") / capacity
+    why = F.format_string(
+        "%s does %.2f reference core-seconds a second of %.2f",
+        "site",
+        "load",
+        capacity,
+    )
+    found = sites.join(loads, "site").where((capacity > 0) & (share > FULL))
+    return found.select(*_row("site", F.col("site"), share, why))
+
+
+def _row(kind: str, name: Column, value: Column, why: Column) -> list[Column]:
+    return [
+        F.lit(kind).alias("kind"),
+        name.alias("name"),
+        value.alias("value"),
+        why.alias("why"),
+    ]

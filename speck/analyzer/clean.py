@@ -1,0 +1,114 @@
+"""Rows of counters -> differences between successive rows of one subtask.
+
+What the rows are like, and what becomes of it:
+
+- *duplicates* (a row stands in a part file and in a compacted one): they follow each other in
+  order of time; the second one is counted and not used;
+- *resets*: a counter that falls, or restarts that rise, means that counting began anew within
+  the pair. What was counted until then is not known, so the pair is not used, only counted;
+- *gaps* (a pair over 3 usual intervals long): the counters went on meanwhile, so the difference
+  is as right as any other and is used, over the whole time of the gap; it is counted;
+- *stale repeats* (the engine tells its last values again): no special case. The three times of a
+  subtask's thread add up to elapsed time, so `told_s` of a repeat is 0, like its differences,
+  and the next pair has the time of both;
+- *NaN* is null: not told. Differences with a null are null.
+
+A fault in one counter does not spoil the others, but a reset spoils the pair.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from speck.analyzer.contracts import Contract, table_contract
+from speck.dataset.schema import TASKS
+
+CONTENDED = 0.6
+"""Above this share of the machine's cores in use, waiting for a core counts as busy."""
+
+TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
+COUNTS = ("records_in", "records_out", "bytes_in", "bytes_out")
+
+_IDENTITY = (
+    "composition",
+    "job_name",
+    "site",
+    "engine_job_id",
+    "attempt",
+    "vertex",
+    "subtask",
+    "subtasks",
+    "is_source",
+    "is_sink",
+)
+_TYPES = table_contract(TASKS).columns
+
+PAIRS = Contract(
+    "pairs",
+    {name: _TYPES[name] for name in _IDENTITY}
+    | {
+        "at": "timestamp",
+        "kind": "string",  # first, duplicate, reset, good
+        "clock_s": "double",  # by the time of the looks; of good pairs only, as all below
+        "told_s": "double",  # by the sum of the three times
+        "busy_s": "double",
+        "idle_s": "double",
+        "back_pressured_s": "double",
+        "records_in": "bigint",
+        "records_out": "bigint",
+        "bytes_in": "bigint",
+        "bytes_out": "bigint",
+        "contended": "boolean",
+        "nan": "boolean",  # of any row: the busy time is not told
+        "restarts": "int",  # of any row, a total
+        "checkpoint_bytes": "bigint",
+        "checkpoint_ms": "bigint",
+    },
+)
+
+
+def pairs(tasks: DataFrame) -> DataFrame:
+    """TASKS rows, in any order -> PAIRS: for each row the difference to the one before it.
+
+    One shuffle: by subtask, sorted by time within it.
+    """
+    rows = table_contract(TASKS).of(tasks, "pair samples")
+    for time in TIMES:
+        rows = rows.withColumn(time, F.when(~F.isnan(time), F.col(time)))
+    order = Window.partitionBy("engine_job_id", "vertex", "subtask").orderBy(
+        "at", *TIMES, *COUNTS, "restarts"
+    )
+    counters = (*TIMES, *COUNTS, "restarts")
+    for column in ("at", *counters):
+        rows = rows.withColumn(f"_{column}", F.lag(column).over(order))
+    rows = rows.withColumn("kind", _kind()).withColumns(_differences())
+    return PAIRS.of(rows, "pair samples")
+
+
+def _kind() -> Column:
+    fell = [F.col(name) < F.col(f"_{name}") for name in (*TIMES, *COUNTS)]
+    began_anew = F.col("restarts") != F.col("_restarts")
+    for fall in fell:
+        began_anew = F.coalesce(began_anew, F.lit(False)) | F.coalesce(fall, F.lit(False))
+    return (
+        F.when(F.col("_at").isNull(), "first")
+        .when(F.col("_at") == F.col("at"), "duplicate")
+        .when(began_anew, "reset")
+        .otherwise("good")
+    )
+
+
+def _differences() -> dict[str, Column]:
+    good = F.col("kind") == "good"
+    clock = (F.unix_micros("at") - F.unix_micros("_at")) / 1e6
+    seconds = {
+        name.replace("_ms", "_s"): (F.col(name) - F.col(f"_{name}")) / 1000.0 for name in TIMES
+    }
+    told = seconds["busy_s"] + seconds["idle_s"] + seconds["back_pressured_s"]
+    found = {"clock_s": clock, "told_s": told, **seconds}
+    found |= {name: F.col(name) - F.col(f"_{name}") for name in COUNTS}
+    return {name: F.when(good, value) for name, value in found.items()} | {
+        "contended": F.coalesce(F.col("host_cpu") > CONTENDED, F.lit(False)),
+        "nan": F.col("busy_ms").isNull(),
+    }

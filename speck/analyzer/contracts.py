@@ -1,0 +1,57 @@
+"""Which columns a step of the analysis takes and gives; checked on its way in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from speck.dataset.schema import Table
+from speck.errors import PermanentError
+
+_KINDS: Mapping[pa.DataType, str] = {
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.string(): "string",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.list_(pa.string()): "array<string>",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """A frame's columns by name, each with its type in Spark's words (`bigint`, `double`)."""
+
+    name: str
+    columns: Mapping[str, str]
+
+    def of(self, frame: DataFrame, step: str) -> DataFrame:
+        """The frame with exactly these columns, in this order; more columns are left out.
+
+        Raises PermanentError naming the step and the column that is missing or of another type.
+        """
+        told = dict(frame.dtypes)
+        for column, kind in self.columns.items():
+            found = told.get(column)
+            if found != kind:
+                what = "is missing" if found is None else f"is {found}, not {kind}"
+                raise PermanentError(
+                    f"cannot {step}: column {column!r} of {self.name} {what};"
+                    " give it a frame that keeps the contract"
+                )
+        return frame.select(*self.columns)
+
+    @property
+    def ddl(self) -> str:
+        """The columns as Spark reads a schema."""
+        return ", ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
+
+
+def table_contract(table: Table) -> Contract:
+    """The columns of a dataset's table, and those that are in its folders' names."""
+    columns = {field.name: _KINDS[field.type] for field in table.schema}
+    return Contract(table.name, columns | dict.fromkeys(table.partitions, "string"))

@@ -1,0 +1,233 @@
+"""What a job is like: its rates with what they rest on, and whether that is enough.
+
+Formulas: true processing rate as in DS2 (Kalavri et al., OSDI 2018): records over useful time,
+which excludes waiting for input and for room in the output. A job of several tasks is held by
+its slowest task, and by the cores of its site for all of them together.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from speck.analyzer.contracts import Contract
+from speck.analyzer.rates import JOBS_RATED
+from speck.analyzer.sites import SITES_USED
+from speck.analyzer.state import JOBS_WIRED
+
+MIN_BUSY_S = 1.0
+MIN_PAIRS = 3
+MIN_RECORDS = 20
+MIN_WORKED = 0.02
+"""A job that is back-pressured nearly all the time works in glimpses: a share of busy in busy and
+back-pressured time below this is within the error of the engine's clocks."""
+MAX_SPREAD = 1.0
+BACKLOG_S = 30.0
+HELD_BACK = 1.15
+"""The Flink autoscaler's rule: with a backlog, a source's observed rate counts where the rate by
+busy time is higher than it by this factor."""
+MOSTLY = 0.9
+
+LAGS = Contract(
+    "lags",
+    {"composition": "string", "job_name": "string", "lag": "bigint"},
+)
+
+JOBS = Contract(
+    "jobs",
+    {
+        "job_name": "string",
+        "composition": "string",
+        "site": "string",
+        "tier": "string",
+        "evidence": "string",
+        "why": "array<string>",
+        "confidence": "string",
+        "seconds": "double",
+        "samples": "bigint",
+        "in_rate": "double",
+        "out_rate": "double",
+        "selectivity": "double",
+        "core_s_per_record": "double",
+        "reference_core_s_per_record": "double",
+        "true_processing_rate": "double",
+        "true_output_rate": "double",
+        "utilisation": "double",
+        "back_pressured": "double",
+        "lower_bound": "boolean",
+        "contended": "double",
+        "bytes_in_rate": "double",
+        "bytes_out_rate": "double",
+        "bytes_in_per_record": "double",
+        "bytes_out_per_record": "double",
+        "restarts": "int",
+        "stateful": "boolean",
+        "state_why": "string",
+        "state_bytes": "bigint",
+        "checkpoint_s": "double",
+        "subtasks": "int",
+        "spread": "double",
+        "pinned": "boolean",
+        "source_site": "string",
+        "source_topic": "string",
+        "sink_site": "string",
+        "sink_topic": "string",
+    },
+)
+
+
+def features(rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFrame) -> DataFrame:
+    """JOBS_RATED (one incarnation a job), JOBS_WIRED, SITES_USED and LAGS -> JOBS."""
+    step = "tell what jobs are like"
+    places = SITES_USED.of(sites, step).select(
+        "site",
+        "tier",
+        "cores",
+        "pace",
+        F.col("cpu").alias("_cpu"),
+        F.col("busy").alias("_site_busy"),
+    )
+    frame = (
+        JOBS_RATED.of(rated, step)
+        .join(JOBS_WIRED.of(wired, step), "engine_job_id", "left")
+        .join(F.broadcast(places), "site", "left")
+        .join(LAGS.of(lags, step), ["composition", "job_name"], "left")
+    )
+    frame = frame.withColumn("_cpu_share", _cpu_share())
+    frame = frame.withColumn("_refused", F.array_compact(F.array(*_reasons_against())))
+    told = F.size("_refused") == 0
+    cost = F.col("busy") * F.col("_cpu_share") / F.col("in_rate")
+    frame = frame.withColumns(
+        {
+            "evidence": F.when(told, "sufficient").otherwise("insufficient"),
+            "selectivity": _ratio("out_rate", "in_rate"),
+            "core_s_per_record": F.when(told, cost),
+            "bytes_in_per_record": _ratio("bytes_in_rate", "in_rate"),
+            "bytes_out_per_record": _ratio("bytes_out_rate", "out_rate"),
+            "_observed": _observed(),
+        }
+    )
+    frame = frame.withColumn("_by_busy", _by_busy_time())
+    frame = frame.withColumn("_held", _held_back())
+    frame = frame.withColumn("true_processing_rate", _true_rate())
+    frame = frame.withColumns(
+        {
+            "reference_core_s_per_record": F.col("core_s_per_record")
+            * F.coalesce("pace", F.lit(1.0)),
+            "true_output_rate": F.col("true_processing_rate") * F.col("selectivity"),
+            "lower_bound": _is_lower_bound(),
+            "utilisation": F.col("busiest"),
+            "contended": F.col("contended_share"),
+            "samples": F.col("rows"),
+            "state_bytes": F.col("checkpoint_bytes"),
+            "checkpoint_s": F.col("checkpoint_ms") / 1000.0,
+            "why": F.concat("_refused", F.array_compact(F.array(*_remarks()))),
+            "confidence": _confidence(),
+            "pinned": F.coalesce("pinned", F.lit(False)),
+        }
+    )
+    return JOBS.of(frame, step)
+
+
+def _ratio(over: str, under: str) -> Column:
+    return F.when(F.col(under) > 0, F.col(over) / F.col(under))
+
+
+def _cpu_share() -> Column:
+    """The share of busy wall time in which a core was had.
+
+    Where a site's tasks are busy for more than half of its cores, a quota or other programs make
+    them wait, and busy time tells the work too high; the engine's processes' own CPU time tells
+    how much they had.
+    """
+    crowded = (F.col("_site_busy") > 0.5 * F.col("cores")) & (F.col("_cpu") > 0)
+    share = F.least(F.lit(1.0), F.col("_cpu") / F.col("_site_busy"))
+    return F.when(crowded, share).otherwise(F.lit(1.0))
+
+
+def _reasons_against() -> list[Column]:
+    """Why the evidence does not carry a cost; nulls where it does."""
+    busy, back = F.col("busy"), F.coalesce("back_pressured", F.lit(0.0))
+    records = F.col("in_rate") * F.col("seconds")
+    return [
+        F.when(F.col("pairs") < MIN_PAIRS, F.format_string("%d usable pairs of samples", "pairs")),
+        F.when(F.col("in_rate").isNull(), "records in are not told"),
+        F.when(records < MIN_RECORDS, F.format_string("%.0f records came in", records)),
+        F.when(busy.isNull() & (F.col("pairs") > 0), "busy time is not told"),
+        F.when(
+            busy.isNotNull() & (F.col("busy_s") < MIN_BUSY_S),
+            F.format_string("busy for %.2f s, less than 1 s", "busy_s"),
+        ),
+        F.when(
+            busy / (busy + back) < MIN_WORKED,
+            F.format_string("back-pressured for %.0f %% of the time", back * 100),
+        ),
+        F.when(
+            F.col("spread") > MAX_SPREAD,
+            F.format_string("its cost varies by %.0f %% over the window", F.col("spread") * 100),
+        ),
+    ]
+
+
+def _observed() -> Column:
+    free = 1 - F.coalesce("back_pressured", F.lit(0.0))
+    return F.when(free > 1 - MOSTLY, F.col("in_rate") / free)
+
+
+def _by_busy_time() -> Column:
+    """Records a second at full use: of the slowest task's subtasks, and of the site's cores.
+
+    A subtask is one thread: it has one core at most, and all of them have the site's cores.
+    """
+    of_tasks = F.col("in_rate") / (F.col("busiest") * F.col("_cpu_share"))
+    of_cores = F.col("cores") / F.col("core_s_per_record")
+    return F.when(F.col("evidence") == "sufficient", F.least(of_tasks, of_cores))
+
+
+def _held_back() -> Column:
+    backlog = F.col("lag") > BACKLOG_S * F.col("in_rate")
+    found = backlog & (F.col("_by_busy") > HELD_BACK * F.col("_observed"))
+    return F.coalesce(found, F.lit(False))
+
+
+def _true_rate() -> Column:
+    no_busy = F.col("busy").isNull() & (F.col("pairs") >= MIN_PAIRS)
+    return (
+        F.when(F.col("_held"), F.col("_observed"))
+        .when(F.col("evidence") == "sufficient", F.col("_by_busy"))
+        .when(no_busy & F.col("back_pressured").isNotNull(), F.col("_observed"))
+    )
+
+
+def _is_lower_bound() -> Column:
+    return F.col("busy").isNull() & F.col("true_processing_rate").isNotNull()
+
+
+def _remarks() -> list[Column]:
+    share = F.col("_cpu_share")
+    return [
+        F.when(F.col("_held"), "has a backlog that it does not work off: its observed rate counts"),
+        F.when(_is_lower_bound(), "the true rate is a lower bound: busy time is not told"),
+        F.when(
+            F.col("contended_share") > 0.05,
+            F.format_string(
+                "%.0f %% of its time the machine was contended", F.col("contended_share") * 100
+            ),
+        ),
+        F.when(
+            share < 0.95,
+            F.format_string("its site's tasks had a core for %.0f %% of busy time", share * 100),
+        ),
+        F.when(
+            F.col("pace").isNull(), "its site is not calibrated: taken as fast as the reference"
+        ),
+    ]
+
+
+def _confidence() -> Column:
+    spread, contended = F.col("spread"), F.coalesce("contended_share", F.lit(0.0))
+    steady = (F.col("spread_slices") >= 5) & (spread <= 0.1) & (contended <= 0.05)
+    fair = (F.col("spread_slices") >= 3) & (spread <= 0.3) & (contended <= 0.3)
+    enough = F.col("evidence") == "sufficient"
+    sure = (F.col("_cpu_share") >= 0.95) & F.col("pace").isNotNull() & (F.col("busy_s") >= 5)
+    return F.when(enough & steady & sure, "high").when(enough & fair, "medium").otherwise("low")

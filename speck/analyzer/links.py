@@ -1,0 +1,154 @@
+"""Links: what their producers send and readers take, and what crosses between sites.
+
+A job's end of a link costs WAN when its engine lies at another site than the link's broker: the
+bytes it takes from there, or sends there, cross.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from speck.analyzer.contracts import Contract, table_contract
+from speck.analyzer.features import JOBS, LAGS
+from speck.dataset.schema import LINKS
+
+_END = {
+    "composition": "string",
+    "broker_site": "string",
+    "topic": "string",
+    "role": "string",
+    "client_id": "string",
+    "job_name": "string",
+    "engine_site": "string",
+}
+
+ENDS = Contract(
+    "ends of links",
+    _END
+    | {
+        "records_per_s": "double",
+        "lag": "bigint",  # the newest
+        "lag_per_s": "double",  # how it grows: slope of a line through all looks
+        "lag_fit": "double",  # 0 to 1: how well a line fits (r squared)
+        "last_at": "timestamp",
+    },
+)
+
+_SENT = (
+    "struct<client_id:string,job_name:string,site:string,records_per_s:double,bytes_per_s:double"
+)
+LINKS_RATED = Contract(
+    "links",
+    {
+        "composition": "string",
+        "broker_site": "string",
+        "topic": "string",
+        "producers": f"array<{_SENT}>>",
+        "readers": f"array<{_SENT},lag:bigint,lag_per_s:double,lag_fit:double>>",
+        "wan_bytes_per_s": "double",
+    },
+)
+
+
+def ends(rows: DataFrame) -> DataFrame:
+    """LINKS rows -> ENDS. A producer's new epoch, or a fall, means that counting began anew."""
+    frame = table_contract(LINKS).of(rows, "rate links")
+    keys = ("broker_site", "topic", "role", "client_id")
+    order = Window.partitionBy(*keys).orderBy("at", "epoch", "messages")
+    clock = (F.unix_micros("at") - F.unix_micros(F.lag("at").over(order))) / 1e6
+    sent = F.col("messages") - F.lag("messages").over(order)
+    same = F.col("epoch").eqNullSafe(F.lag("epoch").over(order))
+    frame = frame.withColumns({"_clock": clock, "_sent": sent, "_same": same})
+    good = F.col("_same") & (F.col("_sent") >= 0) & (F.col("_clock") > 0)
+    at = F.unix_micros("at") / 1e6
+    lag = F.col("lag").cast("double")
+    found = frame.groupBy(*keys).agg(
+        F.max_by("composition", "at").alias("composition"),
+        F.max_by("job_name", "at").alias("job_name"),
+        F.max_by("engine_site", "at").alias("engine_site"),
+        _over(F.sum(F.when(good, F.col("_sent"))), F.sum(F.when(good, F.col("_clock")))).alias(
+            "records_per_s"
+        ),
+        F.max_by("lag", F.when(lag.isNotNull(), F.col("at"))).alias("lag"),
+        F.regr_slope(lag, at).alias("lag_per_s"),
+        F.regr_r2(lag, at).alias("lag_fit"),
+        F.max("at").alias("last_at"),
+    )
+    return ENDS.of(found, "rate links")
+
+
+def _over(amount: Column, seconds: Column) -> Column:
+    return F.when(seconds > 0, amount / seconds)
+
+
+def lags(found: DataFrame) -> DataFrame:
+    """ENDS -> LAGS: by reading job."""
+    frame = ENDS.of(found, "tell lags").where("role = 'reader' and job_name is not null")
+    frame = frame.groupBy("composition", "job_name").agg(F.max_by("lag", "last_at").alias("lag"))
+    return LAGS.of(frame, "tell lags")
+
+
+def links(jobs: DataFrame, found: DataFrame) -> DataFrame:
+    """JOBS and ENDS -> LINKS_RATED. Ends of jobs are those that the jobs' plans name, also
+    where nobody told numbers of them; others are those that told."""
+    frame = JOBS.of(jobs, "join links")
+    told = ENDS.of(found, "join links")
+    keys = ["composition", "broker_site", "topic", "role", "job_name"]
+    newest = F.row_number().over(
+        Window.partitionBy(*keys, F.when(F.col("job_name").isNull(), F.col("client_id"))).orderBy(
+            F.desc("last_at"), "client_id"
+        )
+    )
+    told = told.withColumn("_rank", newest).where("_rank = 1")
+    of_jobs = _end(frame, "reader", "source", "in").unionByName(
+        _end(frame, "producer", "sink", "out")
+    )
+    numbers = ["client_id", "records_per_s", "lag", "lag_per_s", "lag_fit"]
+    joined = of_jobs.join(
+        told.where("job_name is not null").select(*keys, *numbers), keys, "left"
+    ).unionByName(told.where("job_name is null").select(*keys, "engine_site", *numbers), True)
+    rate = F.coalesce("records_per_s", "job_rate")
+    known = F.avg("per_record").over(Window.partitionBy("composition", "broker_site", "topic"))
+    joined = joined.withColumns(
+        {"records_per_s": rate, "bytes_per_s": F.coalesce("job_bytes", rate * known)}
+    )
+    return LINKS_RATED.of(_grouped(joined), "join links")
+
+
+def _end(jobs: DataFrame, role: str, end: str, way: str) -> DataFrame:
+    return jobs.where(F.col(f"{end}_topic").isNotNull()).select(
+        "composition",
+        F.col(f"{end}_site").alias("broker_site"),
+        F.col(f"{end}_topic").alias("topic"),
+        F.lit(role).alias("role"),
+        "job_name",
+        F.col("site").alias("engine_site"),
+        F.col(f"{way}_rate").alias("job_rate"),
+        F.col(f"bytes_{way}_rate").alias("job_bytes"),
+        F.col(f"bytes_{way}_per_record").alias("per_record"),
+    )
+
+
+def _grouped(joined: DataFrame) -> DataFrame:
+    sent = [
+        F.col("client_id"),
+        F.col("job_name"),
+        F.col("engine_site").alias("site"),
+        F.col("records_per_s"),
+        F.col("bytes_per_s"),
+    ]
+    taken = [*sent, F.col("lag"), F.col("lag_per_s"), F.col("lag_fit")]
+    crosses = F.col("job_name").isNotNull() & (F.col("engine_site") != F.col("broker_site"))
+    # A crossing end whose bytes are not told: then the sum is not known, either.
+    told = F.count_if(crosses & F.col("bytes_per_s").isNull()) == 0
+    wan = F.coalesce(F.sum(F.when(crosses, F.col("bytes_per_s"))), F.lit(0.0))
+    return joined.groupBy("composition", "broker_site", "topic").agg(
+        F.sort_array(F.collect_list(F.when(F.col("role") == "producer", F.struct(*sent)))).alias(
+            "producers"
+        ),
+        F.sort_array(F.collect_list(F.when(F.col("role") == "reader", F.struct(*taken)))).alias(
+            "readers"
+        ),
+        F.when(told, wan).alias("wan_bytes_per_s"),
+    )

@@ -1,0 +1,203 @@
+"""Which jobs should sit at edges, in order.
+
+Score: WAN bytes that a job at its edge keeps from crossing, for each core-second it takes there:
+`(bytes in - bytes out) / (reference core-seconds / pace of the edge)`, all by the second. Scores
+that lie within 1 % of the next are ties, and among those stateless jobs come first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from speck.analyzer.contracts import Contract
+from speck.analyzer.features import JOBS
+from speck.analyzer.sites import SITES_USED
+
+TIE = 0.99
+FULL = 0.7
+"""Share of a site's capacity that jobs may take."""
+
+ORIGINS = Contract("origins", {"composition": "string", "job_name": "string", "edge": "string"})
+
+RANKING = Contract(
+    "ranking",
+    {
+        "rank": "int",
+        "job_name": "string",
+        "composition": "string",
+        "site": "string",
+        "edge": "string",
+        "wan_bytes_saved_per_s": "double",
+        "edge_core_s_per_s": "double",
+        "score": "double",
+        "stateful": "boolean",
+        "confidence": "string",
+        "reasons": "array<string>",
+        "against": "array<string>",
+    },
+)
+
+
+def origins(jobs: DataFrame, sites: DataFrame) -> DataFrame:
+    """JOBS and SITES_USED -> ORIGINS: the edge whose data a job works on, if any.
+
+    That is the site of the broker it reads from; where that is no edge, the edge that feeds the
+    job before it, of several the one that feeds most bytes. Walks the graph here: it is small.
+    """
+    frame = JOBS.of(jobs, "find the edges of jobs")
+    tiers = SITES_USED.of(sites, "find the edges of jobs").select("site", "tier").collect()
+    edges = {row.site for row in tiers if row.tier == "edge"}
+    told = ("composition", "job_name", "source_site", "source_topic", "sink_site", "sink_topic")
+    rows = frame.select(*told, "bytes_out_rate").collect()
+    before = defaultdict(list)
+    for row in rows:
+        before[row.sink_site, row.sink_topic].append(row)
+
+    def fed(row: object, seen: frozenset[tuple[str, str]]) -> dict[str, float]:
+        if row.source_site in edges:  # type: ignore[attr-defined]
+            return {row.source_site: 0.0}  # type: ignore[attr-defined]
+        link = (row.source_site, row.source_topic)  # type: ignore[attr-defined]
+        if link in seen or None in link:
+            return {}
+        found: dict[str, float] = {}
+        for up in before[link]:
+            for edge in fed(up, seen | {link}):
+                found[edge] = found.get(edge, 0.0) + (up.bytes_out_rate or 0.0)
+        return found
+
+    chosen = []
+    for row in rows:
+        found = fed(row, frozenset())
+        edge = max(sorted(found), key=lambda name: found[name], default=None)
+        chosen.append((row.composition, row.job_name, edge))
+    return ORIGINS.of(frame.sparkSession.createDataFrame(chosen, ORIGINS.ddl), "find edges")
+
+
+def ranking(jobs: DataFrame, sites: DataFrame, found: DataFrame) -> DataFrame:
+    """JOBS, SITES_USED and ORIGINS -> RANKING, a row for each job; those without a score last."""
+    step = "rank jobs"
+    frame = JOBS.of(jobs, step)
+    work = F.col("reference_core_s_per_record") * F.col("in_rate")
+    frame = frame.withColumn("_work", work)
+    loads = frame.groupBy("site").agg(F.sum("_work").alias("_load"))
+    places = SITES_USED.of(sites, step).join(loads, "site", "left")
+    edges = F.broadcast(
+        places.select(
+            F.col("site").alias("edge"),
+            F.coalesce("pace", F.lit(1.0)).alias("_pace"),
+            F.col("pace").isNull().alias("_uncalibrated"),
+            F.col("cores").alias("_cores"),
+            F.col("slots_free").alias("_free"),
+            F.coalesce("_load", F.lit(0.0)).alias("_load"),
+        )
+    )
+    frame = frame.join(ORIGINS.of(found, step), ["composition", "job_name"], "left").join(
+        edges, "edge", "left"
+    )
+    frame = frame.withColumn("_there", F.coalesce(F.col("site") == F.col("edge"), F.lit(False)))
+    frame = frame.withColumns(
+        {
+            "wan_bytes_saved_per_s": F.when(
+                F.col("edge").isNotNull(), F.col("bytes_in_rate") - F.col("bytes_out_rate")
+            ),
+            "edge_core_s_per_s": F.col("_work") / F.col("_pace"),
+        }
+    )
+    saved = F.col("wan_bytes_saved_per_s") / F.col("edge_core_s_per_s")
+    frame = frame.withColumn("score", F.when(F.col("edge_core_s_per_s") > 0, saved))
+    frame = frame.withColumns(
+        {
+            "reasons": F.array_compact(F.array(*_reasons())),
+            "against": F.array_compact(F.array(*_against())),
+            "confidence": _confidence(),
+        }
+    )
+    return RANKING.of(_ordered(frame), step)
+
+
+def _ordered(frame: DataFrame) -> DataFrame:
+    by_score = Window.orderBy(F.desc_nulls_last("score"), "composition", "job_name")
+    above = F.lag("score").over(by_score)
+    # Of negative scores the higher is nearer to 0.
+    apart = F.when(above > 0, F.col("score") < TIE * above).otherwise(F.col("score") < above / TIE)
+    begins = F.coalesce(apart, F.col("score").isNull() & above.isNotNull(), F.lit(False))
+    frame = frame.withColumn("_begins", begins.cast("int"))
+    frame = frame.withColumn("_tie", F.sum("_begins").over(by_score))
+    stateless_first = F.coalesce(F.col("stateful").cast("int") * 2, F.lit(1))
+    order = Window.orderBy(
+        "_tie", stateless_first, F.desc_nulls_last("score"), "composition", "job_name"
+    )
+    return frame.withColumn("rank", F.row_number().over(order))
+
+
+def _reasons() -> list[Column]:
+    saved, score = F.col("wan_bytes_saved_per_s"), F.col("score")
+    return [
+        F.when(F.col("_there"), F.format_string("is at %s, where its data arises", "edge")),
+        F.when(
+            (saved > 0) & F.col("edge").isNotNull(),
+            F.format_string(
+                "gives out %.0f B/s of %.0f B/s that it takes from %s",
+                "bytes_out_rate",
+                "bytes_in_rate",
+                "edge",
+            ),
+        ),
+        F.when(score.isNotNull(), F.format_string("%.0f WAN bytes for each core-second", score)),
+        F.when(F.col("stateful") == F.lit(False), F.concat(F.lit("stateless: "), "state_why")),
+    ]
+
+
+def _against() -> list[Column]:
+    there = F.col("_there")
+    capacity = FULL * F.col("_cores") * F.col("_pace")
+    load = F.col("_load") + F.when(there, 0.0).otherwise(F.col("_work"))
+    return [
+        F.when(
+            F.col("evidence") != "sufficient",
+            F.concat(F.lit("insufficient: "), F.array_join("why", "; ")),
+        ),
+        F.when(F.col("edge").isNull(), "its input does not come from an edge"),
+        F.when(
+            F.col("wan_bytes_saved_per_s").isNull() & F.col("edge").isNotNull(),
+            "its bytes are not told",
+        ),
+        F.when(
+            F.col("wan_bytes_saved_per_s") <= 0,
+            F.format_string(
+                "it gives out %.0f B/s more than it takes in", -F.col("wan_bytes_saved_per_s")
+            ),
+        ),
+        F.when(F.col("pinned") & ~there, "pinned"),
+        F.when(
+            ~there & (F.col("_free") < F.col("subtasks")),
+            F.format_string("%s has %d free slots", "edge", "_free"),
+        ),
+        F.when(
+            load > capacity,
+            F.format_string(
+                "over %s's capacity: %.2f of %.2f reference core-seconds a second",
+                "edge",
+                load,
+                capacity,
+            ),
+        ),
+        F.when(
+            ~there & F.col("stateful"),
+            F.format_string(
+                "stateful: a move carries %d bytes", F.coalesce("state_bytes", F.lit(0))
+            ),
+        ),
+        F.when(~there & F.col("stateful").isNull(), "whether it keeps state is not known"),
+    ]
+
+
+def _confidence() -> Column:
+    lowered = F.when(F.col("confidence") == "high", "medium").otherwise("low")
+    unsure = F.coalesce(F.col("_uncalibrated"), F.lit(True))
+    return (
+        F.when(F.col("score").isNull(), "low").when(unsure, lowered).otherwise(F.col("confidence"))
+    )

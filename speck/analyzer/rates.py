@@ -1,0 +1,322 @@
+"""Differences -> rates over the window: of each subtask, task, incarnation, and job.
+
+Rates are counters' differences over the time they took. A subtask's time is what the three times
+of its thread add up to (`told_s`); where they do not agree with the time of the looks to within a
+half, or one of them is not told, the time of the looks counts. Subtasks' rates add up.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from speck.analyzer.clean import PAIRS
+from speck.analyzer.contracts import Contract
+from speck.analyzer.reading import Span
+
+SLICES = 10
+"""Parts of the window that are compared to tell how steady a job's cost is."""
+GAP = 3.0
+"""A pair this many usual intervals long is a gap."""
+MIN_SLICE_BUSY_S = 0.1
+"""A slice in which a job worked less says nothing of its cost."""
+
+_OF_JOB = {
+    "composition": "string",
+    "job_name": "string",
+    "site": "string",
+    "engine_job_id": "string",
+    "attempt": "int",
+}
+_OF_TASK = {
+    "vertex": "string",
+    "subtasks": "int",
+    "is_source": "boolean",
+    "is_sink": "boolean",
+}
+_SUMMED = (
+    "clock_s",  # of good pairs
+    "agreed_clock_s",  # of good pairs that tell all three times
+    "told_s",
+    "busy_clock_s",  # of good pairs that tell the busy time
+    "busy_s",
+    "idle_s",
+    "back_clock_s",
+    "back_pressured_s",
+    "in_clock_s",
+    "records_in",
+    "out_clock_s",
+    "records_out",
+    "bytes_in_clock_s",
+    "bytes_in",
+    "bytes_out_clock_s",
+    "bytes_out",
+    "contended_s",
+)
+_COUNTED = ("rows", "pairs", "duplicates", "resets", "nan", "contended")
+
+SLICED = Contract(
+    "slices",
+    _OF_JOB
+    | _OF_TASK
+    | {"subtask": "int", "slice": "int", "stride": "int"}
+    | dict.fromkeys(_COUNTED, "bigint")
+    | dict.fromkeys(_SUMMED, "double")
+    | {
+        "first_at": "timestamp",
+        "last_at": "timestamp",
+        "restarts_least": "int",
+        "restarts_most": "int",
+        "checkpoint_bytes": "bigint",
+        "checkpoint_ms": "bigint",
+    },
+)
+"""Sums of pairs by subtask, slice of the window, and length of the pair (`stride`: quarter
+octaves of seconds), so that what is usual is told without another look at the pairs."""
+
+TASKS_RATED = Contract(
+    "task rates",
+    _OF_JOB
+    | _OF_TASK
+    | dict.fromkeys(_COUNTED, "bigint")
+    | {
+        "gaps": "bigint",
+        "seconds": "double",  # covered by good pairs, of the subtask that has most
+        "busy_s": "double",  # busy seconds that were seen, of all subtasks
+        "busy": "double",  # busy seconds in a second, of all subtasks
+        "back_pressured": "double",  # share of time, of the subtask that has most
+        "in_rate": "double",  # records in a second, of all subtasks
+        "out_rate": "double",
+        "bytes_in_rate": "double",
+        "bytes_out_rate": "double",
+        "contended_s": "double",
+        "clock_s": "double",
+        "first_at": "timestamp",
+        "last_at": "timestamp",
+        "restarts": "int",
+        "checkpoint_bytes": "bigint",
+        "checkpoint_ms": "bigint",
+    },
+)
+
+JOBS_RATED = Contract(
+    "job rates",
+    _OF_JOB
+    | dict.fromkeys(_COUNTED, "bigint")
+    | {
+        "gaps": "bigint",
+        "seconds": "double",
+        "subtasks": "int",  # of the task that has most
+        "busy_s": "double",
+        "busy": "double",  # busy seconds in a second, of all tasks; null when one does not tell
+        "busiest": "double",  # busy seconds in a second that one subtask of the slowest task has
+        "back_pressured": "double",
+        "in_rate": "double",
+        "out_rate": "double",
+        "bytes_in_rate": "double",
+        "bytes_out_rate": "double",
+        "contended": "bigint",
+        "contended_share": "double",
+        "spread": "double",  # coefficient of variation of the cost over slices
+        "spread_slices": "int",
+        "first_at": "timestamp",
+        "last_at": "timestamp",
+        "restarts": "int",
+        "checkpoint_bytes": "bigint",
+        "checkpoint_ms": "bigint",
+    },
+)
+
+
+def slices(pairs: DataFrame, span: Span) -> DataFrame:
+    """PAIRS -> SLICED."""
+    frame = PAIRS.of(pairs, "sum up pairs")
+    good = F.col("kind") == "good"
+    since = int((span.since - datetime(1970, 1, 1, tzinfo=span.since.tzinfo)).total_seconds() * 1e6)
+    width = max(span.seconds, 1e-6) * 1e6 / SLICES
+    index = F.floor((F.unix_micros("at") - since) / width)
+    frame = frame.withColumn("slice", F.least(index, F.lit(SLICES - 1)).cast("int"))
+    stride = F.round(F.log2("clock_s") * 4).cast("int")
+    frame = frame.withColumn("stride", F.when(F.col("clock_s") > 0, stride))
+    keys = [*_OF_JOB, *_OF_TASK, "subtask", "slice", "stride"]
+    sums = {
+        "rows": F.count("*"),
+        "pairs": F.count_if(good),
+        "duplicates": F.count_if(F.col("kind") == "duplicate"),
+        "resets": F.count_if(F.col("kind") == "reset"),
+        "nan": F.count_if("nan"),
+        "contended": F.count_if(good & F.col("contended")),
+        "clock_s": F.sum("clock_s"),
+        "agreed_clock_s": _clock_of("told_s"),
+        "told_s": F.sum("told_s"),
+        "busy_clock_s": _clock_of("busy_s"),
+        "busy_s": F.sum("busy_s"),
+        "idle_s": F.sum("idle_s"),
+        "back_clock_s": _clock_of("back_pressured_s"),
+        "back_pressured_s": F.sum("back_pressured_s"),
+        "contended_s": F.sum(F.when(F.col("contended"), F.col("clock_s"))),
+        "first_at": F.min("at"),
+        "last_at": F.max("at"),
+        "restarts_least": F.min("restarts"),
+        "restarts_most": F.max("restarts"),
+        "checkpoint_bytes": F.max_by("checkpoint_bytes", "at"),
+        "checkpoint_ms": F.max_by("checkpoint_ms", "at"),
+    }
+    for name, short in (
+        ("records_in", "in"),
+        ("records_out", "out"),
+        ("bytes_in", "bytes_in"),
+        ("bytes_out", "bytes_out"),
+    ):
+        sums[f"{short}_clock_s"] = _clock_of(name)
+        sums[name] = F.sum(name).cast("double")
+    found = frame.groupBy(*keys).agg(*(value.alias(name) for name, value in sums.items()))
+    return SLICED.of(found, "sum up pairs")
+
+
+def _clock_of(column: str) -> Column:
+    return F.sum(F.when(F.col(column).isNotNull(), F.col("clock_s")))
+
+
+def tasks(sliced: DataFrame) -> DataFrame:
+    """SLICED -> TASKS_RATED: one row for each task of each incarnation."""
+    frame = SLICED.of(sliced, "rate tasks")
+    keys = [*_OF_JOB, *_OF_TASK, "subtask"]
+    series = Window.partitionBy("engine_job_id", "vertex", "subtask").orderBy("stride")
+    everything = Window.partitionBy("engine_job_id", "vertex", "subtask")
+    # The usual interval: the median pair's, told by counting up the strides.
+    so_far = F.sum("pairs").over(series)
+    before_half = so_far * 2 < F.sum("pairs").over(everything)
+    frame = frame.withColumn("_long", F.when(~before_half, F.col("clock_s") / F.col("pairs")))
+    usual = F.min("_long").over(everything)
+    is_gap = F.col("clock_s") / F.col("pairs") > GAP * usual
+    frame = frame.withColumn("gaps", F.when(is_gap, F.col("pairs")).otherwise(0))
+    summed = [F.sum(name).alias(name) for name in (*_COUNTED, *_SUMMED, "gaps")]
+    of_subtask = frame.groupBy(*keys).agg(
+        *summed,
+        F.min("first_at").alias("first_at"),
+        F.max("last_at").alias("last_at"),
+        (F.max("restarts_most") - F.min("restarts_least")).alias("restarts"),
+        F.max_by("checkpoint_bytes", "last_at").alias("checkpoint_bytes"),
+        F.max_by("checkpoint_ms", "last_at").alias("checkpoint_ms"),
+    )
+    return _of_tasks(of_subtask)
+
+
+def _of_tasks(of_subtask: DataFrame) -> DataFrame:
+    pace = F.col("told_s") / F.col("agreed_clock_s")
+    frame = of_subtask.withColumn(
+        "_told", F.when(pace.between(0.5, 1.5), pace).otherwise(F.lit(1.0))
+    )
+    rates = {
+        "busy": ("busy_s", "busy_clock_s"),
+        "back_pressured": ("back_pressured_s", "back_clock_s"),
+        "in_rate": ("records_in", "in_clock_s"),
+        "out_rate": ("records_out", "out_clock_s"),
+        "bytes_in_rate": ("bytes_in", "bytes_in_clock_s"),
+        "bytes_out_rate": ("bytes_out", "bytes_out_clock_s"),
+    }
+    for rate, (amount, clock) in rates.items():
+        seconds = F.col(clock) * F.coalesce("_told", F.lit(1.0))
+        frame = frame.withColumn(rate, F.when(seconds > 0, F.col(amount) / seconds))
+    summed = (*_COUNTED, "gaps", "contended_s", "clock_s")
+    aggregates = [F.sum(name).alias(name) for name in summed]
+    aggregates += [_whole_sum(name).alias(name) for name in rates if name != "back_pressured"]
+    found = frame.groupBy(*_OF_JOB, *_OF_TASK).agg(
+        *aggregates,
+        F.max("back_pressured").alias("back_pressured"),
+        F.max(F.col("clock_s") * F.coalesce("_told", F.lit(1.0))).alias("seconds"),
+        F.sum("busy_s").alias("busy_s"),
+        F.min("first_at").alias("first_at"),
+        F.max("last_at").alias("last_at"),
+        F.max("restarts").alias("restarts"),
+        F.max_by("checkpoint_bytes", "last_at").alias("checkpoint_bytes"),
+        F.max_by("checkpoint_ms", "last_at").alias("checkpoint_ms"),
+    )
+    return TASKS_RATED.of(found, "rate tasks")
+
+
+def _whole_sum(name: str) -> Column:
+    """The sum, or null when a part of it is not told: a sum without it would be too low."""
+    return F.when(F.count(name) == F.count("*"), F.sum(name))
+
+
+def jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
+    """TASKS_RATED and SLICED -> JOBS_RATED: one row for each incarnation.
+
+    Records in are those of its sources, records out those of its sinks; busy that of all tasks.
+    """
+    frame = TASKS_RATED.of(rated, "rate jobs")
+    summed = (*_COUNTED, "gaps", "contended_s", "clock_s")
+    found = frame.groupBy(*_OF_JOB).agg(
+        *(F.sum(name).alias(name) for name in summed),
+        F.max("seconds").alias("seconds"),
+        F.max("subtasks").alias("subtasks"),
+        F.sum("busy_s").alias("busy_s"),
+        _whole_sum("busy").alias("busy"),
+        _whole_max(F.col("busy") / F.col("subtasks")).alias("busiest"),
+        F.max("back_pressured").alias("back_pressured"),
+        _sum_of("is_source", "in_rate").alias("in_rate"),
+        _sum_of("is_sink", "out_rate").alias("out_rate"),
+        _sum_of("is_source", "bytes_in_rate").alias("bytes_in_rate"),
+        _sum_of("is_sink", "bytes_out_rate").alias("bytes_out_rate"),
+        F.min("first_at").alias("first_at"),
+        F.max("last_at").alias("last_at"),
+        F.max("restarts").alias("restarts"),
+        F.max_by("checkpoint_bytes", "last_at").alias("checkpoint_bytes"),
+        F.max_by("checkpoint_ms", "last_at").alias("checkpoint_ms"),
+    )
+    share = F.when(F.col("clock_s") > 0, F.coalesce("contended_s", F.lit(0.0)) / F.col("clock_s"))
+    found = found.withColumn("contended_share", share).join(
+        _spread(SLICED.of(sliced, "rate jobs")), "engine_job_id", "left"
+    )
+    return JOBS_RATED.of(found, "rate jobs")
+
+
+def _whole_max(value: Column) -> Column:
+    return F.when(F.count(value) == F.count("*"), F.max(value))
+
+
+def _sum_of(which: str, name: str) -> Column:
+    """The sum over the tasks that are `which`; null when one of them does not tell."""
+    told = F.count(F.when(F.col(which), F.col(name))) == F.count_if(which)
+    return F.when(told, F.sum(F.when(F.col(which), F.col(name))))
+
+
+def _spread(sliced: DataFrame) -> DataFrame:
+    """How the cost of a record varies over the window's slices, by incarnation."""
+    of_slice = sliced.groupBy("engine_job_id", "slice").agg(
+        F.sum("busy_s").alias("busy_s"),
+        F.sum(F.when(F.col("is_source"), F.col("records_in"))).alias("records_in"),
+    )
+    enough = (F.col("busy_s") >= MIN_SLICE_BUSY_S) & (F.col("records_in") > 0)
+    cost = F.col("busy_s") / F.col("records_in")
+    return (
+        of_slice.where(enough)
+        .groupBy("engine_job_id")
+        .agg(
+            (F.stddev_samp(cost) / F.avg(cost)).alias("spread"),
+            F.count("*").cast("int").alias("spread_slices"),
+        )
+    )
+
+
+def newest(rated: DataFrame) -> DataFrame:
+    """JOBS_RATED -> JOBS_RATED: for each job the incarnation that speaks for it.
+
+    It is the newest; while that has been seen for too short a time to tell its cost, the newest
+    one at the same site that tells it.
+    """
+    frame = JOBS_RATED.of(rated, "choose incarnations")
+    of_job = Window.partitionBy("composition", "job_name")
+    latest = F.max_by("site", "last_at").over(of_job)
+    frame = frame.withColumn("_here", F.col("site") == latest)
+    frame = frame.where("_here").withColumn(
+        "_told", F.coalesce(F.col("busy_s") >= 1.0, F.lit(False))
+    )
+    rank = F.row_number().over(
+        of_job.orderBy(F.desc("_told"), F.desc("last_at"), F.desc("attempt"), "engine_job_id")
+    )
+    return JOBS_RATED.of(frame.withColumn("_rank", rank).where("_rank = 1"), "choose incarnations")

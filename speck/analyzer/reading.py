@@ -1,0 +1,115 @@
+"""The dataset as frames: a time range of a table, of one composition or of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from speck.analyzer.contracts import table_contract
+from speck.dataset.schema import TASKS, Table
+from speck.errors import NotFoundError
+
+_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time range, both ends included; aware datetimes."""
+
+    since: datetime
+    until: datetime
+
+    @property
+    def seconds(self) -> float:
+        return (self.until - self.since).total_seconds()
+
+    def earlier(self, by: timedelta) -> Span:
+        """The range that begins so much earlier."""
+        return Span(self.since - by, self.until)
+
+
+def read(
+    spark: SparkSession, root: Path, table: Table, span: Span, composition: str | None = None
+) -> DataFrame:
+    """The rows of `table` in the span; without any when it has no files.
+
+    What a file does not have (an older version wrote it) is null. A file that was cut off is
+    left out: `damaged` names it.
+    """
+    contract = table_contract(table)
+    places = [str(place) for place in _places(root / table.name, span, composition)]
+    if not places:
+        return spark.createDataFrame([], contract.ddl)
+    frame = (
+        spark.read.schema(contract.ddl)
+        .option("basePath", str(root / table.name))
+        .parquet(*places)
+        .where(F.col("at").between(_moment(span.since), _moment(span.until)))
+    )
+    return contract.of(frame, f"read {table.name}")
+
+
+def newest(spark: SparkSession, root: Path, composition: str | None = None) -> datetime:
+    """When the newest look at a task was. Raises NotFoundError for a dataset without any."""
+    for day in sorted((root / TASKS.name).glob("day=*"), reverse=True):
+        begins = datetime.strptime(day.name, "day=%Y-%m-%d").replace(tzinfo=UTC)
+        of_day = Span(begins, begins + timedelta(days=1))
+        looks = read(spark, root, TASKS, of_day, composition).agg(F.max(F.unix_micros("at")))
+        latest = looks.collect()[0][0]
+        if latest is not None:
+            return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=latest)
+    of = f" of composition {composition!r}" if composition else ""
+    raise NotFoundError(
+        f"cannot analyse {root}: it holds no samples of tasks{of};"
+        " let the collector run for a while (SPECK_METRICS_S above 0), or import some"
+    )
+
+
+def damaged(root: Path, table: Table, span: Span, composition: str | None = None) -> list[str]:
+    """Files that were cut off: they do not end as Parquet files do."""
+    folders = _folders(root / table.name, span, composition)
+    files = (file for folder in folders for file in folder.rglob("[!._]*.parquet"))
+    return sorted(str(file.relative_to(root)) for file in files if not _whole(file))
+
+
+def _places(root: Path, span: Span, composition: str | None) -> list[Path]:
+    """Folders to read; single files where a folder holds a damaged one."""
+    places: list[Path] = []
+    for folder in _folders(root, span, composition):
+        files = list(folder.rglob("[!._]*.parquet"))
+        whole = [file for file in files if _whole(file)]
+        places += [folder] if files and len(whole) == len(files) else whole
+    return places
+
+
+def _folders(root: Path, span: Span, composition: str | None) -> Iterator[Path]:
+    day = span.since.astimezone(UTC).date()
+    while day <= span.until.astimezone(UTC).date():
+        folder = root / f"day={day:%Y-%m-%d}"
+        if composition is not None and any(folder.glob("composition=*")):
+            folder = folder / f"composition={composition}"
+        if folder.is_dir():
+            yield folder
+        day += timedelta(days=1)
+
+
+def _whole(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            size = opened.seek(0, 2)
+            opened.seek(max(0, size - 4))
+            return size >= 12 and opened.read(4) == _MAGIC
+    except FileNotFoundError:
+        return True  # compacted meanwhile: Spark leaves it out by itself
+    except OSError:
+        return False
+
+
+def _moment(at: datetime) -> Column:
+    since = at - datetime.fromtimestamp(0, UTC)
+    return F.timestamp_micros(F.lit(since // timedelta(microseconds=1)))

@@ -1,0 +1,66 @@
+"""Frames -> the analysis as JSON. What is not told is null; so is what is no number."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from speck.dataset.schema import ALONE
+from speck.model import JsonObject
+
+_ENDS = ("source_site", "source_topic", "sink_site", "sink_topic")
+_INTERNAL = ("bytes_in_rate", "bytes_out_rate", "tier", "state_why", *_ENDS)
+
+
+def jobs(frame: DataFrame) -> list[JsonObject]:
+    """JOBS as the contract's `jobs`."""
+    shown = []
+    for row in rows(frame.orderBy("composition", "job_name")):
+        ends = {
+            end: {"site": row[f"{end}_site"], "topic": row[f"{end}_topic"]}
+            for end in ("source", "sink")
+        }
+        shown.append({k: v for k, v in row.items() if k not in _INTERNAL} | ends)
+    return shown
+
+
+def sites(frame: DataFrame) -> list[JsonObject]:
+    """SITES_USED as the contract's `sites`."""
+    return [{"name": row.pop("site"), **row} for row in rows(frame.orderBy("site"))]
+
+
+def rows(frame: DataFrame) -> list[JsonObject]:
+    """All rows, as JSON holds them."""
+    return [_plain(row.asDict(recursive=True)) for row in frame.collect()]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        plain = {name: _plain(each) for name, each in value.items()}
+        if plain.get("composition") == ALONE:
+            plain["composition"] = None
+        return plain
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def moment(at: datetime) -> str:
+    """RFC 3339, UTC."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def write(analysis: JsonObject, out: Path) -> None:
+    """The whole analysis at once: who reads `out` finds the old one or the new one."""
+    hidden = out.with_name(f".{out.name}.{os.getpid()}")
+    hidden.write_text(json.dumps(analysis, indent=1, ensure_ascii=False, allow_nan=False))
+    hidden.replace(out)

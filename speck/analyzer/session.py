@@ -1,0 +1,59 @@
+"""The Spark session: local by default, loopback only, nothing that listens for a browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from speck.errors import InvalidError, Problem
+
+MASTER = re.compile(r"local|local\[(\*|[1-9]\d{0,3})\]|spark://[\w.-]+:\d{1,5}(,[\w.-]+:\d{1,5})*")
+"""What may be given as master."""
+
+
+def check_master(master: str) -> str:
+    """Raises InvalidError unless it is `local[n]`, `local[*]` or `spark://host:port`."""
+    if not MASTER.fullmatch(master):
+        message = f"{master!r} is no master: write local[2], local[*] or spark://host:port"
+        raise InvalidError("cannot use this master", [Problem("master", message)])
+    return master
+
+
+def session(master: str = "local[*]", *, memory: str = "1g", partitions: int = 0) -> SparkSession:
+    """A session at `master`; `memory` is the driver's heap (it is the only JVM when local).
+
+    `partitions`: how many parts a shuffle has (0: two for each core of this machine). Stop it
+    when done.
+    """
+    host = "127.0.0.1" if master.startswith("local") or "127.0.0.1" in master else None
+    scratch = Path(tempfile.gettempdir()) / f"speck-spark-{os.getuid()}"
+    parts = partitions or 2 * (os.cpu_count() or 2)
+    # Python's own standard output is the result's: what the JVM says goes to stderr only.
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": memory,
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(parts),
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.files.ignoreMissingFiles": "true",
+        "spark.sql.parquet.filterPushdown": "true",
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "64",
+        "spark.sql.autoBroadcastJoinThreshold": str(32 << 20),
+    }
+    if host:
+        options |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
+        os.environ.setdefault("SPARK_LOCAL_IP", host)
+    builder = SparkSession.builder.appName("speck analyze").master(check_master(master))
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark

@@ -1,0 +1,64 @@
+"""Whether a job keeps state, and how much.
+
+Declared by the user, or told by the engine's plan: a keyed exchange (`HASH`) means keyed state.
+Checkpoints alone tell little: those of a job without any state hold what its connectors keep (the
+source's numbers, and the sink's messages of late, up to `CONNECTORS_BYTES`). So a job without a
+keyed exchange counts as stateless while its checkpoints are no larger than that, and as not known
+(null) beyond.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from speck.analyzer.contracts import Contract, table_contract
+from speck.analyzer.rates import JOBS_RATED
+from speck.dataset.schema import PLANS
+
+CONNECTORS_BYTES = 1_100_000
+"""What checkpoints of a job that keeps nothing itself may come to: the sink's window of messages
+that it may have to send again holds up to 1 MB."""
+
+JOBS_WIRED = Contract(
+    "wired jobs",
+    {
+        "engine_job_id": "string",
+        "stateful": "boolean",  # null: cannot be told
+        "state_why": "string",
+        "pinned": "boolean",
+        "source_site": "string",
+        "source_topic": "string",
+        "sink_site": "string",
+        "sink_topic": "string",
+    },
+)
+
+
+def wiring(plans: DataFrame, rated: DataFrame) -> DataFrame:
+    """PLANS rows and JOBS_RATED -> JOBS_WIRED: a row for each incarnation that has a plan."""
+    frame = table_contract(PLANS).of(plans, "read plans")
+    newest = F.row_number().over(
+        Window.partitionBy("engine_job_id", "vertex").orderBy(F.desc("at"))
+    )
+    frame = frame.withColumn("_rank", newest).where("_rank = 1")
+    ends = ("source_site", "source_topic", "sink_site", "sink_topic")
+    frame = frame.groupBy("engine_job_id").agg(
+        F.max(F.array_contains("ship_strategies", "HASH")).alias("_keyed"),
+        F.max("stateful").alias("_declared"),
+        F.coalesce(F.max("pinned"), F.lit(False)).alias("pinned"),
+        *(F.max_by(name, "at").alias(name) for name in ends),
+    )
+    sizes = JOBS_RATED.of(rated, "read plans").select("engine_job_id", "checkpoint_bytes")
+    frame = frame.join(sizes, "engine_job_id", "left")
+    small = F.col("checkpoint_bytes") <= CONNECTORS_BYTES
+    told = F.when(F.col("_keyed"), F.lit(True)).when(~F.col("_keyed") & small, F.lit(False))
+    why = (
+        F.when(F.col("_declared").isNotNull(), "declared")
+        .when(F.col("_keyed"), "its plan has a keyed exchange")
+        .when(small, "no keyed exchange, and its checkpoints hold no more than connectors keep")
+        .when(F.col("checkpoint_bytes").isNull(), "no keyed exchange, no checkpoint seen")
+        .otherwise("no keyed exchange, but large checkpoints")
+    )
+    frame = frame.withColumns({"stateful": F.coalesce("_declared", told), "state_why": why})
+    return JOBS_WIRED.of(frame, "read plans")

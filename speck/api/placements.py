@@ -1,0 +1,83 @@
+"""/placements: what policies propose"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Response, jsonify
+from marshmallow import ValidationError
+
+from speck.api import shapes
+from speck.api.access import caller
+from speck.api.context import service, waiting
+from speck.api.requests import Query, document, flag, idempotency_key, paging, text, wait
+from speck.api.routes import Routes, answer, listing
+from speck.errors import InvalidError
+from speck.schema import problems_of
+from speck.service.compositions import Request
+
+routes = Routes("placements", "Which job should run where, by what was measured")
+
+_REQUEST = shapes.PlacementRequestShape()
+
+
+@routes.get(
+    "/placements",
+    query=[text("composition", "only those of this composition"), *paging("id", 1000)],
+    answers={200: shapes.PLACEMENTS},
+)
+def list_placements(query: Query) -> Response:
+    """Placements without their details, newest first."""
+    found = service().placements.all(query["composition"])
+    return listing("placements", found, "id", query, newest_first=True)
+
+
+@routes.post(
+    "/placements",
+    body=shapes.PlacementRequestShape,
+    answers={201: shapes.PlacementShape},
+)
+def place() -> Response:
+    """Ask a policy where the composition's jobs should run; nothing is changed."""
+    asked = _asked()
+    made = service().placements.make(
+        asked["composition"], asked["policy"], asked.get("analysis"), asked.get("limits")
+    )
+    return answer(made)
+
+
+def _asked() -> dict[str, Any]:
+    read = document()
+    try:
+        asked: dict[str, Any] = _REQUEST.load(read.data)
+    except ValidationError as error:
+        problems = problems_of(error.messages, read.line_of)
+        raise InvalidError(f"cannot read the request: {problems[0]}", problems) from error
+    return asked
+
+
+@routes.get("/placements/<placement_id>", answers={200: shapes.PlacementShape})
+def get_placement(placement_id: str) -> Response:
+    """A placement with its reasons and its YAML."""
+    return jsonify(service().placements.get(placement_id))
+
+
+@routes.post(
+    "/placements/<placement_id>/apply",
+    query=[
+        wait(),
+        flag("dry_run", "answer with the plan and change nothing"),
+    ],
+    headers={"Idempotency-Key": "sent again, it gets the first answer again"},
+    answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
+)
+def apply_placement(placement_id: str, query: Query) -> Response:
+    """Make it the composition's desired state; 412 when that was changed meanwhile."""
+    with waiting(query["wait"]) as seconds:
+        asked = Request(
+            wait_s=seconds,
+            dry_run=query["dry_run"],
+            idempotency_key=idempotency_key(),
+            by=caller().name,
+        )
+        return answer(service().placements.apply(placement_id, asked))

@@ -1,0 +1,278 @@
+"""Placements: what a policy proposes for a composition, beside what there is; never acts alone.
+
+A placement becomes real by the ordinary apply, on the revision that it was made for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from speck.clock import Clock, rfc3339
+from speck.errors import ConflictError, NotFoundError
+from speck.model import CompositionDescription, JsonObject, Site
+from speck.placement.evaluate import Prediction, evaluate
+from speck.placement.model import Limits, Placement, Policy
+from speck.placement.problem import Condition, Question, question
+from speck.placement.rendering import Layout, lay_out, render, to_yaml
+from speck.placement.wiring import At, Wiring, wire
+from speck.records import Batch, Records
+from speck.schema import composition_from_data, dump_composition
+from speck.service.compositions import Compositions, Request
+from speck.service.jobs import Answer
+from speck.service.views import Views
+
+KEPT = 100
+"""How many placements are kept."""
+
+
+_HEAD = ("id", "at", "composition", "revision", "policy", "analysis", "gain", "violations")
+
+
+class Analyses(Protocol):
+    """Where measurements come from."""
+
+    def get(self, analysis_id: str) -> JsonObject:
+        """An analysis. Raises NotFoundError."""
+
+    def newest(self, composition: str) -> JsonObject | None:
+        """The newest analysis that is done and covers the composition."""
+
+
+class NoAnalyses:
+    """Nothing is measured."""
+
+    def get(self, analysis_id: str) -> JsonObject:
+        raise NotFoundError(f"cannot find analysis {analysis_id!r}")
+
+    def newest(self, composition: str) -> JsonObject | None:
+        return None
+
+
+class Placements:
+    """Makes, keeps and applies placements."""
+
+    def __init__(
+        self,
+        records: Records,
+        compositions: Compositions,
+        views: Views,
+        clock: Clock,
+        analyses: Analyses,
+    ):
+        self._records = records
+        self._compositions = compositions
+        self._views = views
+        self._clock = clock
+        self.analyses = analyses
+
+    # -- reading --------------------------------------------------------------------------
+
+    def all(self, composition: str | None = None) -> list[JsonObject]:
+        """Heads of all placements, newest first."""
+        found = [record for _, record in self._records.store.scan("placement/")]
+        return [
+            {name: record[name] for name in _HEAD}
+            for record in reversed(found)
+            if composition is None or record["composition"] == composition
+        ]
+
+    def get(self, placement_id: str) -> JsonObject:
+        """A placement. Raises NotFoundError."""
+        record = self._records.store.get(f"placement/{placement_id}")
+        if record is None:
+            raise NotFoundError(f"cannot find placement {placement_id!r}")
+        shown: JsonObject = record
+        return shown
+
+    # -- making ---------------------------------------------------------------------------
+
+    def make(
+        self,
+        composition: str,
+        policy: str = "milp",
+        analysis_id: str | None = None,
+        limits: Mapping[str, float] | None = None,
+    ) -> Answer:
+        """Ask a policy for the newest revision of a composition, and keep what it says.
+
+        Raises NotFoundError, InvalidError; ConflictError without an analysis.
+        """
+        asked = _policy(policy)
+        revision = self._compositions.revision(composition)
+        stored = self._compositions.description(composition, revision)
+        description = composition_from_data(stored)
+        analysis = self._analysis(composition, analysis_id)
+        posed = self.question(description, analysis, limits)
+        placed = asked.place(posed.problem)
+        sites = self._records.sites()
+        layout = lay_out(posed, placed.sites, self._foreign(composition))
+        rendered = render(description, posed.wiring, layout, sites)
+        now = self._clock.now()
+        made = {
+            "id": f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}",
+            "at": rfc3339(now),
+            "composition": composition,
+            "revision": revision,
+            "policy": policy,
+            "analysis": analysis["id"],
+            **compared(posed, placed, layout),
+            "description": dump_composition(rendered),
+            "yaml": to_yaml(rendered),
+        }
+        self._records.write({f"placement/{made['id']}": made, **self._superfluous()})
+        return Answer(201, made, f"/placements/{made['id']}")
+
+    def question(
+        self,
+        description: CompositionDescription,
+        analysis: JsonObject,
+        limits: Mapping[str, float] | None = None,
+    ) -> Question:
+        """What is to be placed, as things are now."""
+        sites = self._records.sites()
+        wiring = wire(description, sites, self._foreign(description.name))
+        wanted: dict[str, Any] = {**description.requirements, **(limits or {})}
+        conditions = self._conditions(description.name, sites)
+        bounds = replace(Limits(), **wanted)
+        return question(wiring, description.name, analysis, sites, conditions, bounds)
+
+    def apply(self, placement_id: str, request: Request) -> Answer:
+        """Apply it, if the composition is still at the revision that it was made for.
+
+        Raises NotFoundError, StaleRevisionError, and what an apply raises.
+        """
+        made = self.get(placement_id)
+        description = composition_from_data(made["description"])
+        jars = self._compositions.jars(made["composition"], made["revision"])
+        asked = replace(request, if_match=made["revision"])
+        return self._compositions.apply(description, asked, jars)
+
+    # -- parts ----------------------------------------------------------------------------
+
+    def _analysis(self, composition: str, analysis_id: str | None) -> JsonObject:
+        if analysis_id is None:
+            newest = self.analyses.newest(composition)
+            if newest is None:
+                raise ConflictError(
+                    f"cannot place composition {composition!r}: nothing was measured of it yet;"
+                    f" run `speck analyze {composition}` (POST /analyses)"
+                )
+            return newest
+        found = self.analyses.get(analysis_id)
+        if found["state"] != "done":
+            raise ConflictError(
+                f"cannot place by analysis {analysis_id!r}: it is {found['state']};"
+                f" run `speck analyze {composition}` (POST /analyses)"
+            )
+        if found["composition"] not in (None, composition):
+            raise ConflictError(
+                f"cannot place composition {composition!r} by analysis {analysis_id!r}: it is of"
+                f" composition {found['composition']!r}"
+            )
+        return found
+
+    def _foreign(self, composition: str) -> set[At]:
+        """Links that jobs and readers outside the composition use."""
+        found = set()
+        for (scope, _), deployed in self._records.all_deployed().items():
+            if scope != composition and not deployed.ended:
+                job = deployed.job
+                found.add(At(job.source_site, job.source.topic))
+                found.add(At(job.sink_site, job.sink.topic))
+        for scope, session in self._records.all_sessions():
+            if scope != composition:
+                found.add(At(session.site, session.link.topic))
+        return found
+
+    def _conditions(self, composition: str, sites: Mapping[str, Site]) -> dict[str, Condition]:
+        looks = self._views.engines.at(sites)
+        held: dict[str, int] = {}
+        for deployed in self._records.inventory(composition).jobs.values():
+            if not deployed.ended:
+                job = deployed.job
+                held[job.site] = held.get(job.site, 0) + job.parallelism
+        found = {}
+        for name in sites:
+            look = looks.get(name)
+            view = look.found if look else None
+            measured = self._records.store.get(f"calibration/{name}") or {}
+            found[name] = Condition(
+                answers=view is not None,
+                free=view.slots.free if view and view.slots else None,
+                held=held.get(name, 0),
+                cores=measured.get("cores"),
+                pace=measured.get("pace"),
+            )
+        return found
+
+    def _superfluous(self) -> Batch:
+        keys = [key for key, _ in self._records.store.scan("placement/")]
+        return dict.fromkeys(keys[: max(0, len(keys) - KEPT + 1)])
+
+
+def _policy(name: str) -> Policy:
+    """The policy of that name, loaded when it is asked for: solvers are large."""
+    from speck.placement.policies import policy
+
+    return policy(name)
+
+
+def compared(posed: Question, placed: Placement, layout: Layout) -> JsonObject:
+    """Today's placement and the proposed one side by side, both predicted in the same way."""
+    before = evaluate(posed.whole, posed.today())
+    after = evaluate(posed.whole, {**posed.today(), **layout.loads()})
+    saved = before.wan_bytes_per_s - after.wan_bytes_per_s
+    share = saved / before.wan_bytes_per_s if before.wan_bytes_per_s > 0 else None
+    jobs = {job.name: job.site for job in posed.wiring.jobs}
+    return {
+        "today": _shown(before, jobs),
+        "proposed": {**_shown(after, layout.jobs), "moves": _moves(posed, placed, layout)},
+        "rewired": _rewired(posed.wiring, layout),
+        "gain": {"wan_bytes_per_s": saved, "share": share},
+        "reasons": {name: placed.reasons[name] for name in jobs if name in placed.reasons},
+        "notes": list(dict.fromkeys((*posed.notes, *after.notes, *placed.notes, *layout.notes))),
+        "violations": list(after.violations),
+        "doubts": dict(posed.doubts),
+        "optimal": placed.optimal,
+        "gap": placed.gap,
+    }
+
+
+def _shown(predicted: Prediction, jobs: Mapping[str, str]) -> JsonObject:
+    latency = predicted.latency_ms
+    return {
+        "sites": dict(jobs),
+        "wan_bytes_per_s": predicted.wan_bytes_per_s,
+        "utilisation": dict(predicted.utilisation),
+        "latency_ms": latency if latency is not None and math.isfinite(latency) else None,
+        "max_rate": predicted.max_rate,
+        "held_by": predicted.held_by,
+        "violations": list(predicted.violations),
+    }
+
+
+def _moves(posed: Question, placed: Placement, layout: Layout) -> list[JsonObject]:
+    loads = {load.name: load for load in posed.whole.loads}
+    return [
+        {
+            "job_name": job.name,
+            "from": job.site,
+            "to": layout.jobs[job.name],
+            "reason": placed.reasons.get(job.name, ""),
+            "stateful": loads[job.name].stateful,
+            "state_bytes": loads[job.name].state_bytes,
+        }
+        for job in posed.wiring.jobs
+        if layout.jobs[job.name] != job.site
+    ]
+
+
+def _rewired(wiring: Wiring, layout: Layout) -> list[JsonObject]:
+    return [
+        {"topic": link.topic, "from": link.site, "to": layout.links[link]}
+        for link in wiring.links
+        if layout.links[link] != link.site
+    ]

@@ -1,0 +1,59 @@
+"""A whole analysis of a small dataset, against figures told by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from speck.analyzer.reading import Span
+from speck.analyzer.run import analyse
+from speck.model import JsonObject
+from tests.samples_by_hand import SPAN_S, dataset, plan, running, site
+from tests.samples_by_hand import at as moment
+
+SPAN = Span(moment(0), moment(SPAN_S))
+
+
+def job(analysis: JsonObject, name: str) -> JsonObject:
+    (found,) = [job for job in analysis["jobs"] if job["job_name"] == name]
+    return found
+
+
+def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
+    dataset(tmp_path, running(), [plan()], [*site("edge-a"), *site("cloud")])
+
+    analysis = analyse(spark, tmp_path, SPAN)
+
+    found = job(analysis, "A")
+    assert found["evidence"] == "sufficient", found["why"]
+    assert found["why"] == []
+    assert found["in_rate"] == pytest.approx(100)
+    assert found["out_rate"] == pytest.approx(50)
+    assert found["selectivity"] == pytest.approx(0.5)
+    assert found["core_s_per_record"] == pytest.approx(0.002)
+    assert found["true_processing_rate"] == pytest.approx(500)
+    assert found["true_output_rate"] == pytest.approx(250)
+    assert found["utilisation"] == pytest.approx(0.2)
+    assert found["bytes_out_per_record"] == pytest.approx(100)
+    assert analysis["samples"] == {
+        "rows": 61,
+        "duplicates": 0,
+        "resets": 0,
+        "gaps": 0,
+        "nan": 0,
+        "contended": 0,
+        "damaged_files": [],
+    }
+    (link_in, link_out) = analysis["links"]
+    assert (link_in["broker_site"], link_out["broker_site"]) == ("cloud", "edge-a")
+    assert link_in["wan_bytes_per_s"] == pytest.approx(5000)
+    assert link_out["wan_bytes_per_s"] == 0
+    (first,) = analysis["ranking"]
+    assert (first["rank"], first["edge"]) == (1, "edge-a")
+    assert first["wan_bytes_saved_per_s"] == pytest.approx(5000)
+    assert first["score"] == pytest.approx(5000 / 0.2)
+    assert analysis["bottlenecks"] == []
+    json.dumps(analysis, allow_nan=False)

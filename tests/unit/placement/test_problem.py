@@ -1,0 +1,181 @@
+"""From an analysis to the question for policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from speck.model import JsonObject
+from speck.placement.model import Flow, Kind, Limits
+from speck.placement.problem import Condition, Question, question
+from speck.placement.wiring import At, wire
+from speck.schema import composition_from_data, site_from_data
+from tests.analyses import analysis, measured, site_told, unmeasured
+from tests.memory_fog import site_body
+from tests.service_helpers import job_body
+
+SITES = {name: site_from_data(site_body(name)) for name in ("cloud", "edge-a", "edge-b")}
+IDLE = {name: Condition(free=4) for name in SITES}
+FEED = [{"site": "edge-a", "topic": "raw"}]
+
+
+def posed(
+    told: JsonObject, *jobs: JsonObject, conditions: dict[str, Condition] = IDLE, **more: Any
+) -> Question:
+    description = composition_from_data({"name": "c", "jobs": list(jobs), **more})
+    wiring = wire(description, SITES, more.pop("foreign", ()))
+    return question(wiring, "c", told, SITES, conditions, Limits())
+
+
+def flows(found: Question) -> dict[tuple[str, str], Flow]:
+    return {(flow.start, flow.end): flow for flow in found.problem.flows}
+
+
+CLEAN = job_body("clean", "cloud", source_site="edge-a", source_topic="raw", sink_topic="tidy")
+MERGE = job_body("merge", "cloud", source_topic="tidy", sink_topic="all")
+COUNT = job_body("count", "cloud", source_topic="tidy", sink_topic="counts")
+
+
+def test_what_is_offered_goes_through_by_topic() -> None:
+    """A job that is behind takes 40 a second; its producer sends 50."""
+    told = analysis([measured("clean", "cloud", selectivity=0.5), measured("merge", "cloud", 40.0)])
+    found = posed(told, CLEAN, MERGE, inputs=FEED)
+    loads = {load.name: load for load in found.problem.loads}
+    assert loads["merge"].rate == 50.0
+    assert loads["merge"].work == pytest.approx(0.05)
+    assert flows(found)["clean", "merge"] == Flow("clean", "merge", 50.0, 5000.0)
+    assert flows(found)["topic:edge-a/raw", "clean"].bytes_per_s == 10_000.0
+    assert flows(found)["merge", "topic:cloud/all"].records_per_s == 50.0
+
+
+def test_a_topic_of_two_readers_is_a_load_that_may_move() -> None:
+    told = analysis([measured(name, "cloud") for name in ("clean", "merge", "count")])
+    found = posed(told, CLEAN, MERGE, COUNT, inputs=FEED)
+    (topic,) = [load for load in found.problem.loads if load.name == "topic:cloud/tidy"]
+    assert (topic.kind, topic.pinned, topic.slots) == (Kind.TOPIC, None, 0)
+    assert {end for start, end in flows(found) if start == topic.name} == {"merge", "count"}
+    assert flows(found)["clean", topic.name].bytes_per_s == 10_000.0
+
+
+def test_what_something_outside_uses_cannot_move() -> None:
+    told = analysis([measured("clean", "cloud"), measured("merge", "cloud")])
+    for more in (
+        {"outputs": [{"site": "cloud", "topic": "tidy"}]},
+        {"outputs": [{"site": "cloud", "topic": "tidy", "client_id": "dashboard"}]},
+        {"foreign": {At("cloud", "tidy")}},
+    ):
+        description = {"name": "c", "jobs": [CLEAN, MERGE]}
+        outside = more.pop("foreign", ())
+        wiring = wire(composition_from_data({**description, **more}), SITES, outside)
+        found = question(wiring, "c", told, SITES, IDLE, Limits())
+        pins = {load.name: load.pinned for load in found.problem.loads}
+        assert pins["topic:cloud/tidy"] == "cloud"
+        assert pins["topic:cloud/all"] == "cloud"  # nobody reads it, so somebody outside does
+
+
+def test_the_feed_of_two_readers_is_taken_in_once() -> None:
+    twice = {**COUNT, "source_topic": "raw", "source_site": "edge-a"}
+    told = analysis([measured("clean", "cloud"), measured("count", "cloud", 90.0)])
+    found = posed(told, CLEAN, twice, inputs=FEED)
+    fed = [flow for flow in found.whole.flows if flow.start.startswith("outside:")]
+    assert fed == [Flow("outside:edge-a/raw", "topic:edge-a/raw", 100.0, 0.0)]
+    assert flows(found)["topic:edge-a/raw", "count"].records_per_s == 100.0
+
+
+def test_producers_outside_that_tell_their_numbers_say_what_is_offered() -> None:
+    sensor = {"client_id": "replay", "job_name": None, "site": None}
+    link = {
+        "composition": "c",
+        "broker_site": "edge-a",
+        "topic": "raw",
+        "producers": [{**sensor, "records_per_s": 300.0, "bytes_per_s": 30_000.0}],
+        "readers": [],
+        "wan_bytes_per_s": None,
+    }
+    told = analysis([measured("clean", "cloud", 100.0)], links=[link])
+    assert posed(told, CLEAN, inputs=FEED).rates[At("edge-a", "raw")] == 300.0
+
+
+def test_a_topic_that_jobs_and_others_feed_carries_both() -> None:
+    told = analysis([measured("clean", "cloud"), measured("merge", "cloud", 130.0)])
+    both = [*FEED, {"site": "cloud", "topic": "tidy"}]
+    assert posed(told, CLEAN, MERGE, inputs=both).rates[At("cloud", "tidy")] == 130.0
+    assert posed(told, CLEAN, MERGE, inputs=FEED).rates[At("cloud", "tidy")] == 100.0
+
+
+def test_what_was_not_measured_stays_and_its_neighbour_tells_what_it_can() -> None:
+    told = analysis([unmeasured("clean", "cloud"), measured("merge", "cloud", 40.0)])
+    found = posed(told, CLEAN, MERGE, inputs=FEED)
+    loads = {load.name: load for load in found.problem.loads}
+    assert loads["clean"].work is None
+    assert loads["merge"].rate == 40.0
+    assert found.doubts == {"clean": "busy for 0.2 s only"}
+    assert flows(found)["topic:cloud/tidy", "merge"].records_per_s == 40.0
+    assert ("topic:edge-a/raw", "clean") not in flows(found)
+
+
+def test_a_link_whose_bytes_are_not_known_holds_both_its_ends() -> None:
+    told = analysis(
+        [
+            measured("clean", "cloud", bytes_out_per_record=None),
+            measured("merge", "cloud", bytes_in_per_record=None),
+        ]
+    )
+    found = posed(told, CLEAN, MERGE, inputs=FEED)
+    assert {load.name for load in found.problem.loads if load.work is None} == {"clean", "merge"}
+    assert "clean -> topic:cloud/tidy was not measured" in " ".join(found.notes)
+
+
+def test_a_stopped_job_stays_takes_no_slot_and_sends_nothing() -> None:
+    told = analysis([measured("merge", "cloud", 40.0)])
+    found = posed(told, {**CLEAN, "state": "stopped"}, MERGE, inputs=FEED)
+    loads = {load.name: load for load in found.problem.loads}
+    assert (loads["clean"].work, loads["clean"].slots) == (None, 0)
+    assert "clean" not in found.doubts
+    assert not any("clean" in ends for ends in flows(found))
+
+
+def test_jobs_of_others_take_capacity_and_what_is_not_known_of_them_is_told() -> None:
+    told = analysis(
+        [
+            measured("clean", "cloud"),
+            measured("other", "edge-a", 200.0, composition="d"),
+            unmeasured("third", "edge-b", composition="d"),
+        ]
+    )
+    found = posed(told, CLEAN, inputs=FEED)
+    busy = {place.name: place.busy for place in found.problem.places}
+    assert busy == {"cloud": 0.0, "edge-a": pytest.approx(0.2), "edge-b": 0.0}
+    assert "what third use of site edge-b was not measured" in " ".join(found.notes)
+
+
+def test_sites_are_as_they_were_calibrated_then_as_they_told() -> None:
+    told = analysis([measured("clean", "cloud")], sites=[])
+    told["sites"] = [site_told("edge-a", cores=4.0, pace=None), site_told("cloud")]
+    conditions = {
+        "cloud": Condition(free=3, held=2),
+        "edge-a": Condition(free=None),
+        "edge-b": Condition(free=1, cores=0.25, pace=0.8),
+    }
+    found = posed(told, CLEAN, inputs=FEED, conditions=conditions)
+    places = {place.name: place for place in found.problem.places}
+    assert (places["cloud"].slots, places["cloud"].capacity) == (5, 2.0)
+    assert (places["edge-a"].slots, places["edge-a"].cores) == (None, 4.0)
+    assert places["edge-b"].capacity == pytest.approx(0.2)
+    assert "site edge-a is not calibrated" in " ".join(found.notes)
+    away = posed(told, CLEAN, inputs=FEED, conditions={"cloud": Condition(free=3, held=2)})
+    assert {p.name: p.slots for p in away.problem.places} == {"cloud": 5, "edge-a": 0, "edge-b": 0}
+
+
+def test_a_label_tells_the_latency_and_the_uplink_is_in_bytes() -> None:
+    body = {**site_body("edge-a"), "uplink_mbps": 10, "labels": {"latency_ms": "18.6"}}
+    sites = {**SITES, "edge-a": site_from_data(body)}
+    wiring = wire(composition_from_data({"name": "c", "jobs": [CLEAN]}), sites)
+    told = analysis([measured("clean", "cloud")])
+    (place,) = [
+        place
+        for place in question(wiring, "c", told, sites, IDLE, Limits()).problem.places
+        if place.name == "edge-a"
+    ]
+    assert (place.latency_ms, place.uplink) == (18.6, 1_250_000.0)

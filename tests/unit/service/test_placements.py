@@ -1,0 +1,145 @@
+"""Placements: proposed by what was measured, applied by the ordinary apply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from speck.errors import ConflictError, NotFoundError, StaleRevisionError
+from speck.model import JsonObject
+from speck.schema import load_composition
+from speck.service import Service
+from speck.service.compositions import Request
+from tests.analyses import Given, analysis, measured, unmeasured
+from tests.service_helpers import DONE, composition, engine, job_body
+
+CLEAN = job_body("clean", "cloud", source_site="edge-a", source_topic="raw", sink_topic="tidy")
+MERGE = job_body("merge", "cloud", source_topic="tidy", sink_topic="all")
+ENDS = {
+    "inputs": [{"site": "edge-a", "topic": "raw"}],
+    "outputs": [{"site": "cloud", "topic": "all"}],
+}
+FILTERS = analysis(
+    [measured("clean", "cloud", selectivity=0.1), measured("merge", "cloud", 10.0, selectivity=2.0)]
+)
+
+
+@pytest.fixture
+def placed(service: Service) -> Service:
+    """Two jobs in the cloud, fed at edge-a; the first lets a tenth through."""
+    service.compositions.apply(composition(CLEAN, MERGE, **ENDS), DONE)
+    service.placements.analyses = Given(FILTERS)
+    return service
+
+
+def made(service: Service, policy: str = "milp", **more: Any) -> JsonObject:
+    answer = service.placements.make("c", policy, **more)
+    assert answer.status == 201
+    assert service.placements.get(answer.body["id"]) == answer.body
+    return answer.body
+
+
+def test_a_filter_is_proposed_for_where_its_data_comes_from(placed: Service) -> None:
+    found = made(placed)
+    assert found["today"]["wan_bytes_per_s"] == pytest.approx(10_000)
+    assert found["proposed"]["wan_bytes_per_s"] == pytest.approx(1_000)
+    assert found["gain"] == {"wan_bytes_per_s": pytest.approx(9_000), "share": pytest.approx(0.9)}
+    (move,) = found["proposed"]["moves"]
+    assert (move["job_name"], move["from"], move["to"]) == ("clean", "cloud", "edge-a")
+    assert found["today"]["sites"] == {"clean": "cloud", "merge": "cloud"}
+    assert found["proposed"]["utilisation"]["edge-a"] == pytest.approx(0.05)
+    (clean, merge) = load_composition(found["yaml"].encode(), None).jobs
+    assert (clean.site, clean.sink_site, merge.site) == ("edge-a", "cloud", "cloud")
+
+
+def test_an_applied_placement_moves_the_job_and_no_other(placed: Service) -> None:
+    found = made(placed)
+    answer = placed.placements.apply(found["id"], DONE)
+    assert answer.body["state"] == "done"
+    assert [job["action"] for job in answer.body["plan"]["jobs"]] == ["move", "unchanged"]
+    assert {j["job_name"]: j["site"] for j in placed.jobs.all()} == {
+        "clean": "edge-a",
+        "merge": "cloud",
+    }
+    again = made(placed)
+    assert again["proposed"]["moves"] == []
+    assert again["gain"]["wan_bytes_per_s"] == 0
+
+
+def test_what_changed_meanwhile_is_not_overwritten(placed: Service) -> None:
+    found = made(placed)
+    placed.compositions.apply(composition({**CLEAN, "args": ["x"]}, MERGE, **ENDS), DONE)
+    with pytest.raises(StaleRevisionError, match="If-Match names revision 1"):
+        placed.placements.apply(found["id"], Request())
+
+
+def test_without_an_analysis_it_says_what_to_run(placed: Service) -> None:
+    placed.placements.analyses = Given()
+    with pytest.raises(ConflictError, match="run `speck analyze c`"):
+        placed.placements.make("c")
+
+
+def test_an_analysis_of_another_composition_or_not_done_is_refused(placed: Service) -> None:
+    other = {**FILTERS, "id": "a2", "composition": "other"}
+    running = {**FILTERS, "id": "a3", "state": "running"}
+    placed.placements.analyses = Given(other, running)
+    with pytest.raises(ConflictError, match="it is of composition 'other'"):
+        placed.placements.make("c", analysis_id="a2")
+    with pytest.raises(ConflictError, match="it is running"):
+        placed.placements.make("c", analysis_id="a3")
+
+
+def test_what_is_not_there_is_not_found(placed: Service) -> None:
+    with pytest.raises(NotFoundError, match="composition 'nothing'"):
+        placed.placements.make("nothing")
+    with pytest.raises(NotFoundError, match="by policy best"):
+        placed.placements.make("c", "best")
+    with pytest.raises(NotFoundError, match="placement 'p'"):
+        placed.placements.get("p")
+
+
+def test_a_job_that_was_not_measured_stays_and_is_told(placed: Service) -> None:
+    told = analysis(
+        [unmeasured("clean", "cloud"), measured("merge", "cloud", 10.0, selectivity=2.0)]
+    )
+    placed.placements.analyses = Given(told)
+    found = made(placed)
+    assert found["proposed"]["moves"] == []
+    assert found["doubts"] == {"clean": "busy for 0.2 s only"}
+    assert "topic:edge-a/raw -> clean was not measured" in " ".join(found["notes"])
+
+
+def test_a_site_that_does_not_answer_gets_nothing(placed: Service) -> None:
+    engine("edge-a").unreachable = True
+    placed.changes.touched = placed.clock.monotonic()
+    found = made(placed)
+    assert found["proposed"]["moves"] == []
+    assert "site edge-a does not answer: nothing is moved there" in found["notes"]
+
+
+def test_slots_that_others_hold_are_not_given_again(placed: Service) -> None:
+    others = [job_body(f"o{n}", "edge-a") for n in range(16)]
+    placed.compositions.apply(composition(*others, name="others"), DONE)
+    assert made(placed)["proposed"]["moves"] == []
+
+
+def test_calibration_decides_what_a_site_can_do(placed: Service) -> None:
+    placed.records.write({"calibration/edge-a": {"cores": 0.25, "pace": 0.5}})
+    found = made(placed)  # 0.1 core-seconds a second of 0.125: over the limit of 70 %
+    assert found["proposed"]["moves"] == []
+    assert made(placed, limits={"utilisation": 0.9})["proposed"]["moves"]
+
+
+def test_requirements_of_the_composition_are_limits(service: Service) -> None:
+    needs = {"requirements": {"min_rate": 1000.0}}
+    service.compositions.apply(composition(CLEAN, MERGE, **ENDS, **needs), DONE)
+    service.records.write({"calibration/edge-a": {"cores": 0.5, "pace": 1.0}})
+    service.placements.analyses = Given(FILTERS)
+    assert made(service)["proposed"]["moves"] == []
+
+
+def test_only_the_newest_are_kept(placed: Service) -> None:
+    ids = [made(placed, "all-cloud")["id"] for _ in range(103)]
+    assert [head["id"] for head in placed.placements.all("c")] == ids[:2:-1]
+    assert placed.placements.all("other") == []
