@@ -22,6 +22,7 @@ from speck.api import (
     jobs,
     placements,
     problems,
+    rates,
     sites,
     system,
     tokens,
@@ -31,7 +32,19 @@ from speck.api.metrics import Metrics
 from speck.api.shapes import ProblemShape
 from speck.service import Service
 
-ROUTES = (sites, agents, jobs, compositions, changes, placements, artifacts, events, tokens, system)
+ROUTES = (
+    sites,
+    agents,
+    jobs,
+    rates,
+    compositions,
+    changes,
+    placements,
+    artifacts,
+    events,
+    tokens,
+    system,
+)
 
 _access_log = logging.getLogger("speck.access")
 _QUIET = ("/livez", "/readyz", "/metrics")

@@ -24,6 +24,9 @@ CONNECT_S = 5.0
 ANSWER_S = 60.0
 """How long an answer may take beyond what the call itself asks the service to wait."""
 
+CALIBRATION_S = 330.0
+"""How long a calibration may take at a very slow site; some 20 s are usual."""
+
 _CHUNK = 1 << 20
 _RETRIES_S = (0.2, 0.5, 1.0, 2.0)
 
@@ -106,6 +109,14 @@ class Client:
         """`{name, ok, findings}`."""
         return self._json("GET", f"/sites/{_part(name)}/check")
 
+    def calibrate_site(
+        self, name: str, *, busy: bool = False, job_path: str | None = None
+    ) -> JsonObject:
+        """Measure how fast a site is: `{cores, pace, unit_s, at, detail}`. Waits for it."""
+        body: JsonObject = {"busy": busy, **({"job_path": job_path} if job_path else {})}
+        path = f"/sites/{_part(name)}/calibration"
+        return self._json("POST", path, json=body, answer_s=CALIBRATION_S)
+
     # -- jobs -----------------------------------------------------------------------------
 
     def jobs(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
@@ -115,6 +126,10 @@ class Client:
     def job(self, name: str) -> JsonObject:
         """One job."""
         return self._json("GET", f"/jobs/{_part(name)}")
+
+    def rates(self, composition: str | None = None) -> list[JsonObject]:
+        """What jobs did between the last two looks of the collector."""
+        return self._list("/rates", "jobs", "job_name", composition=composition)
 
     def exceptions(self, name: str) -> list[JsonObject]:
         """What the engine says of the job's failures, newest first."""
@@ -225,6 +240,33 @@ class Client:
             headers={"If-Match": f'"{revision}"'},
         )
 
+    # -- placements -----------------------------------------------------------------------
+
+    def place(
+        self,
+        composition: str,
+        policy: str,
+        analysis: str | None = None,
+        limits: Mapping[str, float] | None = None,
+    ) -> JsonObject:
+        """A new placement of the composition; nothing is changed. `analysis`: the newest."""
+        body: JsonObject = {"composition": composition, "policy": policy}
+        body |= {"analysis": analysis} if analysis else {}
+        body |= {"limits": dict(limits)} if limits else {}
+        return self._json("POST", "/placements", json=body)
+
+    def apply_placement(
+        self, placement_id: str, *, dry_run: bool = False, key: str = ""
+    ) -> JsonObject:
+        """Make a placement the desired state; see `apply`."""
+        return self._json(
+            "POST",
+            f"/placements/{_part(placement_id)}/apply",
+            query={"dry_run": dry_run},
+            headers={} if dry_run else {"Idempotency-Key": key},
+            again=not dry_run,
+        )
+
     # -- changes, events ------------------------------------------------------------------
 
     def changes(self, composition: str | None = None) -> list[JsonObject]:
@@ -306,9 +348,11 @@ class Client:
         *,
         query: Mapping[str, Any] | None = None,
         again: bool = False,
+        answer_s: float | None = None,
         **call: Any,
     ) -> requests.Response:
-        """One request; with `again`, repeated for a while when no answer comes."""
+        """One request; with `again`, repeated for a while when no answer comes. `answer_s`: for
+        an answer that takes longer than others."""
         params = {k: _word(v) for k, v in (query or {}).items() if v is not None}
         for pause in (*_RETRIES_S, None) if again else (None,):
             try:
@@ -316,7 +360,7 @@ class Client:
                     method,
                     self.server + path,
                     params=params,
-                    timeout=(CONNECT_S, self._answer_s),
+                    timeout=(CONNECT_S, max(self._answer_s, answer_s or 0.0)),
                     allow_redirects=False,
                     **call,
                 )

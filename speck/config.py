@@ -14,7 +14,8 @@ class Config:
 
     `home` holds store/, artifacts/, credentials/ and metrics/; `jar_folders` are the only folders
     that a `job_path` may lie in; `timeout_s` bounds each call to an engine or broker; all sites are
-    looked at every `watch_s` seconds (0: never, and nothing is mended).
+    looked at every `watch_s` seconds (0: never, and nothing is mended). What they do is measured
+    every `collect_s` seconds (0: never) and kept for `metrics_days` days (0: for ever).
     """
 
     home: Path
@@ -24,6 +25,8 @@ class Config:
     threads: int = 32
     timeout_s: float = 10.0
     watch_s: float = 5.0
+    collect_s: float = 5.0
+    metrics_days: int = 30
     max_body: int = 8 * 1024 * 1024
     max_artifact: int = 512 * 1024 * 1024
 
@@ -51,7 +54,8 @@ class Config:
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
-        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S. Raises ValueError naming the variable."""
+        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S, SPECK_METRICS_DAYS. Raises
+        ValueError naming the variable."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
         try:
@@ -63,8 +67,11 @@ class Config:
                 threads=int(env.get("SPECK_THREADS", "32")),
                 timeout_s=float(env.get("SPECK_TIMEOUT", "10")),
                 watch_s=float(env.get("SPECK_WATCH_S", "5")),
+                collect_s=float(env.get("SPECK_METRICS_S", "5")),
+                metrics_days=int(env.get("SPECK_METRICS_DAYS", "30")),
             )
         except ValueError as error:
             raise ValueError(
-                f"cannot read SPECK_PORT, SPECK_THREADS, SPECK_TIMEOUT or SPECK_WATCH_S: {error}"
+                "cannot read SPECK_PORT, SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S,"
+                f" SPECK_METRICS_S or SPECK_METRICS_DAYS: {error}"
             ) from error

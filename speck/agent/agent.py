@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from speck.agent.folder import StateFolder
+from speck.agent.host import HostLoad, cores
 from speck.agent.listener import Listener
 from speck.agent.web import Caller, Json
 from speck.agent.work import Work
@@ -58,6 +59,7 @@ class Agent:
         self._lock = threading.Lock()
         self._doing: dict[str, threading.Event] = {}
         self._said = ""
+        self._host = HostLoad()
         self._run_id = secrets.token_hex(8)
         self.listener: Listener | None = None
 
@@ -184,6 +186,8 @@ class Agent:
             "listen": self._advertised(),
             "free_bytes": self._folder.free_bytes(),
             "load": round(os.getloadavg()[0], 2),
+            "cpu": self._host.cpu(),
+            "cores": cores(),
             "versions": {"agent": _version(), "python": sys.version.split()[0]},
             "run": self._run_id,
         }

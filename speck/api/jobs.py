@@ -6,6 +6,7 @@ from flask import Response, jsonify
 
 from speck.api import shapes
 from speck.api.context import service, waiting
+from speck.api.rates import JobMetricsShape
 from speck.api.requests import Query, document, paging, refuse_other_name, text, wait
 from speck.api.routes import Routes, answer, listing
 from speck.schema import JobSchema, job_from_data
@@ -87,9 +88,10 @@ def job_exceptions(job_name: str) -> Response:
     return jsonify({"exceptions": service().jobs.exceptions(job_name)})
 
 
-@routes.get("/jobs/<job_name>/metrics", answers={200: shapes.JobMetricsShape})
+@routes.get("/jobs/<job_name>/metrics", answers={200: JobMetricsShape})
 def job_metrics(job_name: str) -> Response:
-    """The engine's counters of the job, by operator-scoped name."""
+    """The engine's counters of the job now, by operator-scoped name, and its rates between the
+    last two looks of the collector."""
     return jsonify(service().jobs.metrics(job_name))
 
 

@@ -101,6 +101,22 @@ class SlotsShape(Shape):
     free = _whole(allow_none=True)
 
 
+class CalibrationShape(Shape):
+    """What a run of the calibration job told of a site."""
+
+    cores = fields.Float(required=True, metadata={"description": "that its engine may use"})
+    pace = fields.Float(
+        required=True,
+        allow_none=True,
+        metadata={"description": "speed of one core against the reference, the first cloud site"},
+    )
+    unit_s = fields.Float(
+        required=True, metadata={"description": "CPU seconds for the fixed unit of work"}
+    )
+    at = _text()
+    detail = fields.Dict(required=True)
+
+
 class SiteShape(Shape):
     name = _text()
     tier = Choice(Tier, required=True)
@@ -117,6 +133,7 @@ class SiteShape(Shape):
         allow_none=True,
         metadata={"description": "its last report: state_folder, free_bytes, load, slots, ..."},
     )
+    calibration = fields.Nested(CalibrationShape, required=True, allow_none=True)
     messages_lost = _whole("at its broker since the service started, as far as is known")
 
 
@@ -194,12 +211,6 @@ class JobExceptionShape(Shape):
     trace = _text()
     task = _maybe()
     reason = _text("the one line of the trace that says most")
-
-
-class JobMetricsShape(Shape):
-    job_name = _text()
-    site = _text()
-    metrics = fields.Dict(required=True, keys=fields.String(), values=fields.Float())
 
 
 class SavepointShape(Shape):

@@ -152,11 +152,22 @@ def to_yaml(description: CompositionDescription) -> str:
     dumped = dump_composition(description)
     dumped["jobs"] = [_brief(job) for job in dumped["jobs"]]
     ordered = {key: dumped[key] for key in _ORDER if key in dumped}
-    text: str = yaml.safe_dump(
-        {**ordered, **dumped}, sort_keys=False, allow_unicode=True, width=100
+    text: str = yaml.dump(
+        {**ordered, **dumped}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
     )
     return f"{HEADING}\n{text}"
 
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what YAML 1.2 would read as a number and YAML 1.1 would not."""
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = None if text[:1].isalpha() or text[:1] == "/" else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
 
 _ORDER = ("name", "drift", "requirements", "jobs", "inputs", "outputs")
 _DEFAULTS: JsonObject = {

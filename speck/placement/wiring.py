@@ -87,8 +87,13 @@ class Wiring:
         return tuple(done.values())
 
     def open(self, link: At) -> bool:
-        """Whether the link may lie elsewhere: only jobs of the composition use it."""
-        return link not in self.fixed and link in self.writers and link in self.readers
+        """Whether the link may lie elsewhere: only jobs of the composition use it, and all run.
+
+        What a job that stands still is owed waits in its session.
+        """
+        writers, readers = self.writers.get(link, ()), self.readers.get(link, ())
+        still = any(job.stopped for job in (*writers, *readers))
+        return link not in self.fixed and bool(writers and readers) and not still
 
 
 def wire(

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -121,6 +122,11 @@ class Agents:
     def last_seen(self, site: str) -> str | None:
         """When a site's agent reported last (RFC 3339); None when it never did."""
         return self._beat(site).get("at")
+
+    def heard(self, site: str) -> tuple[JsonObject, datetime | None]:
+        """What a site's agent told last, and when."""
+        seen = self.last_seen(site)
+        return self.beat(site), datetime.fromisoformat(seen) if seen else None
 
     def forget(self, site: str) -> None:
         """The site is removed."""

@@ -6,7 +6,7 @@ Each is a scope of its own and goes through the same planner and executor as a c
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import NamedTuple
@@ -52,12 +52,15 @@ class Jobs:
         deployer: Deployer,
         views: Views,
         clock: Clock,
+        measured: Callable[[Deployed], JsonObject],
     ):
+        """`measured` gives what was last collected of an incarnation's work."""
         self._records = records
         self._connections = connections
         self._deployer = deployer
         self._views = views
         self._clock = clock
+        self._measured = measured
         self._locks = NamedLocks()
         self.owning = threading.RLock()
         """Held while a name is checked to be free and taken, by a job or a composition."""
@@ -124,12 +127,15 @@ class Jobs:
             return [asdict(failure) for failure in engine.exceptions(deployed.engine_job_id)]
 
     def metrics(self, name: str) -> JsonObject:
-        """`{job_name, site, metrics}`: the engine's counters by operator-scoped name."""
+        """`{job_name, site, metrics, ...}`: the engine's counters by operator-scoped name, and
+        the rates that were last collected (see `Collecting.job`)."""
         deployed = self._deployed(name)
         with _named(deployed.job.site):
             engine = self._connections.engine(deployed.job.site)
             metrics = dict(engine.metrics(deployed.engine_job_id))
-        return {"job_name": name, "site": deployed.job.site, "metrics": metrics}
+        told = self._measured(deployed)
+        about = {"job_name": name, "composition": self.owner(name), "site": deployed.job.site}
+        return {**about, **told, "metrics": metrics}
 
     def savepoint(self, name: str, wait_s: float) -> Answer:
         """Take a savepoint of a running job and wait for it."""

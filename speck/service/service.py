@@ -6,13 +6,16 @@ from speck.binding import StateKeeper
 from speck.clock import Clock, SystemClock
 from speck.config import Config
 from speck.connections import Connections
+from speck.dataset.writer import Writer
 from speck.errors import TransientError
 from speck.executor import Bounds
 from speck.operations import Patience
 from speck.records import Records
 from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
+from speck.service.calibration import Calibrations
 from speck.service.changes import Changes, Running
+from speck.service.collecting import Collecting
 from speck.service.compositions import Compositions
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
@@ -64,7 +67,21 @@ class Service:
         deployer = Deployer(
             config, self.records, self.connections, self.artifacts, self.changes, self.keeper
         )
-        self.jobs = Jobs(self.records, self.connections, deployer, self.views, self.clock)
+        self.collecting = Collecting(
+            self.records,
+            self.connections,
+            self.clock,
+            Writer(config.metrics, clock=self.clock),
+            config.collect_s,
+            config.metrics_days,
+            self.agents.heard,
+        )
+        self.jobs = Jobs(
+            self.records, self.connections, deployer, self.views, self.clock, self.collecting.job
+        )
+        self.calibrations = Calibrations(
+            self.records, self.connections, self.jobs, self.views, self.clock
+        )
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
         )
@@ -85,10 +102,12 @@ class Service:
             self.changes.recover(deployer.plan_anew)
         except BaseException:  # no thread of a change runs yet: there is nobody to wait for
             self.watch.close()
+            self.collecting.close()
             self.views.close()
             self.connections.close()
             self.records.store.close()
             raise
+        self.calibrations.sweep()
 
     def _mend(self, scope: str, leave: frozenset[str]) -> Running | None:
         if scope.startswith("~"):
@@ -108,7 +127,9 @@ class Service:
 
         They go on at the next start.
         """
+        self.calibrations.close()
         self.watch.close()
+        self.collecting.close()
         self.changes.close()
         self.views.close()
         self.connections.close()

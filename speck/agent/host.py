@@ -1,0 +1,47 @@
+"""How busy this machine is, from /proc/stat. Standard library only: agents use it too."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+_STAT = Path("/proc/stat")
+
+
+class HostLoad:
+    """The share of all cores in use between one look and the next; thread safe."""
+
+    def __init__(self, stat: Path = _STAT) -> None:
+        self._stat = stat
+        self._lock = threading.Lock()
+        self._before = self._read()
+        self._share: float | None = None
+
+    def cpu(self) -> float | None:
+        """0 to 1, since the call before (since it was made, at first); None where the machine
+        does not tell. Waiting for disks is idle; time that a hypervisor took is not counted."""
+        with self._lock:
+            now = self._read()
+            if now is None or self._before is None:
+                return None
+            busy, total = (new - old for new, old in zip(now, self._before, strict=True))
+            if total > 0:
+                self._before = now
+                self._share = min(1.0, max(0.0, busy / total))
+            return self._share
+
+    def _read(self) -> tuple[int, int] | None:
+        """(busy, busy and idle) in ticks since the start of the machine, over all cores."""
+        try:
+            first = self._stat.read_text().splitlines()[0].split()
+            user, nice, system, idle, iowait, irq, softirq = map(int, first[1:8])
+        except (OSError, ValueError, IndexError):
+            return None
+        busy = user + nice + system + irq + softirq
+        return busy, busy + idle + iowait
+
+
+def cores() -> int | None:
+    """Cores of this machine."""
+    return os.cpu_count()

@@ -1,0 +1,99 @@
+"""A placement as a person reads it: today beside what is proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from speck.cli.output import Grid
+from speck.cli.talk import clean
+from speck.model import JsonObject
+
+
+def changes_anything(placement: JsonObject) -> bool:
+    """Whether anything would be another after it was applied."""
+    return bool(placement["proposed"]["moves"] or placement["rewired"])
+
+
+def render(placement: JsonObject) -> list[object]:
+    """Jobs, sites, then what is gained and what is amiss."""
+    today, proposed = placement["today"], placement["proposed"]
+    return [
+        Grid(
+            ("job", "today", "proposed", "why"),
+            [
+                (name, site, _now(site, proposed["sites"][name]), _why(placement, name))
+                for name, site in today["sites"].items()
+            ],
+            f"{placement['composition']} by {placement['policy']}"
+            f" (analysis {placement['analysis']})",
+        ),
+        "",
+        Grid(
+            ("site", "busy today", "proposed"),
+            [
+                (site, share(today["utilisation"].get(site)), share(busy))
+                for site, busy in sorted(proposed["utilisation"].items())
+            ],
+        ),
+        "",
+        *_lines(placement),
+    ]
+
+
+def _now(before: str, after: str) -> str:
+    return after if after == before else f"→ {after}"
+
+
+def _why(placement: JsonObject, name: str) -> str:
+    doubt = placement["doubts"].get(name)
+    reason: str = placement["reasons"].get(name, "")
+    return f"{reason}; not sure: {doubt}" if doubt else reason
+
+
+def _lines(placement: JsonObject) -> Iterator[str]:
+    today, proposed, gain = placement["today"], placement["proposed"], placement["gain"]
+    saved = "" if gain["share"] is None else f" ({gain['share']:+.0%} saved)"
+    yield (
+        f"between sites: {rate(today['wan_bytes_per_s'])} → {rate(proposed['wan_bytes_per_s'])}"
+        f"{saved}"
+    )
+    if today["latency_ms"] is not None or proposed["latency_ms"] is not None:
+        yield f"latency: {_ms(today['latency_ms'])} → {_ms(proposed['latency_ms'])}"
+    if today["max_rate"] is not None or proposed["max_rate"] is not None:
+        yield f"highest rate: {_records(today)} → {_records(proposed)}"
+    for link in placement["rewired"]:
+        yield clean(f"topic {link['topic']}: broker of {link['from']} → {link['to']}")
+    if placement["gap"]:
+        yield f"stopped early: the best is at most {placement['gap']:.1%} better"
+    for note in placement["notes"]:
+        yield clean(f"note: {note}")
+    for limit in today["violations"]:
+        if limit not in placement["violations"]:
+            yield clean(f"today: {limit}")
+    for limit in placement["violations"]:
+        yield clean(f"not kept: {limit}")
+
+
+def rate(bytes_per_s: float | None) -> str:
+    """Bytes a second with a unit that fits."""
+    if bytes_per_s is None:
+        return "not known"
+    size, units = float(bytes_per_s), ["B/s", "kB/s", "MB/s", "GB/s"]
+    while abs(size) >= 1000 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.3g} {units[0]}" if size < 999.5 else f"{size:.0f} {units[0]}"
+
+
+def share(part: float | None) -> str | None:
+    """A share of 1 in per cent."""
+    return None if part is None else f"{part:.0%}"
+
+
+def _ms(latency: float | None) -> str:
+    return "not known" if latency is None else f"{latency:.3g} ms"
+
+
+def _records(side: JsonObject) -> str:
+    if side["max_rate"] is None:
+        return "not known"
+    return f"{side['max_rate']:.4g} records/s (then {side['held_by']} is full)"

@@ -1,0 +1,289 @@
+"""From what engines and brokers tell to rows of the dataset, and to rates. Pure; time is given.
+
+A counter that was not told is null. What was told before and is told once more unchanged, because
+an engine answers from its cache, makes no row: busy, idle and back-pressured time of a living
+task always grow together, so such an answer is not of now. Their growth is also the true time
+between two samples, whatever age they had when they were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from speck.dataset.schema import ALONE
+from speck.inventory import Deployed, Session
+from speck.measured import (
+    BrokerMeasures,
+    EngineMeasures,
+    Host,
+    JobMeasure,
+    PlanNode,
+    TaskMeasure,
+)
+from speck.model import JsonObject, Link, Site, sink_client_id, source_client_id
+from speck.observed import BrokerView
+
+Row = dict[str, Any]
+TaskKey = tuple[str, str, int]
+"""(engine job id, vertex, subtask)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one task told at one look of its job."""
+
+    at: datetime
+    job: JobMeasure
+    task: TaskMeasure
+
+
+Samples = Mapping[TaskKey, tuple[Sample | None, Sample]]
+"""The last two samples of each task that differ, the older first."""
+
+
+def composition_of(scope: str) -> str:
+    """The partition of a scope's rows."""
+    return ALONE if scope.startswith("~") else scope
+
+
+def samples_of(at: datetime, measures: EngineMeasures, before: Samples) -> Samples:
+    """The samples with those of this look; of a task that told nothing new they are as they were.
+
+    Tasks of jobs that are not in `measures` are gone from it.
+    """
+    found: dict[TaskKey, tuple[Sample | None, Sample]] = {}
+    for job in measures.jobs.values():
+        for task in job.tasks:
+            key = (job.engine_job_id, task.vertex, task.subtask)
+            old = before.get(key)
+            if old is not None and _counts(old[1].task) == _counts(task):
+                found[key] = old
+            elif old is not None:
+                found[key] = (old[1], Sample(at, job, task))
+            else:
+                found[key] = (None, Sample(at, job, task))
+    return found
+
+
+def _counts(task: TaskMeasure) -> tuple[float | None, ...]:
+    times = (task.busy_ms, task.idle_ms, task.back_pressured_ms)
+    return (*times, task.records_in, task.records_out, task.bytes_in, task.bytes_out)
+
+
+def task_rows(
+    at: datetime,
+    samples: Samples,
+    deployed: Mapping[tuple[str, str], Deployed],
+    host: Host,
+) -> list[Row]:
+    """Rows of the samples that were new at `at`, of incarnations that speck deployed."""
+    known = {each.engine_job_id: (scope, each) for (scope, _), each in deployed.items()}
+    rows = []
+    for (job_id, _, _), (_, sample) in samples.items():
+        if sample.at != at or job_id not in known:
+            continue
+        scope, each = known[job_id]
+        job, task = sample.job, sample.task
+        rows.append(
+            {
+                "at": at,
+                "composition": composition_of(scope),
+                "job_name": each.job.job_name,
+                "site": each.job.site,
+                "engine_job_id": job_id,
+                "attempt": each.attempt,
+                "vertex": task.vertex,
+                "subtask": task.subtask,
+                "subtasks": task.subtasks,
+                "is_source": task.is_source,
+                "is_sink": task.is_sink,
+                "busy_ms": task.busy_ms,
+                "idle_ms": task.idle_ms,
+                "back_pressured_ms": task.back_pressured_ms,
+                "records_in": task.records_in,
+                "records_out": task.records_out,
+                "bytes_in": task.bytes_in,
+                "bytes_out": task.bytes_out,
+                "restarts": job.restarts,
+                "checkpoint_id": job.checkpoint_id,
+                "checkpoint_bytes": job.checkpoint_bytes,
+                "checkpoint_ms": job.checkpoint_ms,
+                "host_cpu": host.cpu,
+            }
+        )
+    return rows
+
+
+def plan_nodes(plan: Mapping[str, Any]) -> tuple[PlanNode, ...]:
+    """An engine's plan (`StreamEngine.job_plan`) as nodes. Raises KeyError, TypeError,
+    ValueError for anything else."""
+    return tuple(
+        PlanNode(
+            str(node["id"]),
+            str(node.get("description") or ""),
+            int(node["parallelism"]),
+            tuple(
+                (str(each["id"]), str(each.get("ship_strategy") or ""))
+                for each in node.get("inputs") or ()
+            ),
+        )
+        for node in plan["nodes"]
+    )
+
+
+def plan_rows(at: datetime, scope: str, deployed: Deployed, nodes: Iterable[PlanNode]) -> list[Row]:
+    """One row for each task of an incarnation. A job that users declare nothing of has
+    `stateful` null."""
+    job = deployed.job
+    return [
+        {
+            "at": at,
+            "composition": composition_of(scope),
+            "job_name": job.job_name,
+            "site": job.site,
+            "engine_job_id": deployed.engine_job_id,
+            "vertex": node.id,
+            "description": node.description,
+            "parallelism": node.parallelism,
+            "ship_strategies": [strategy for _, strategy in node.inputs],
+            "source_site": job.source_site,
+            "source_topic": job.source.topic,
+            "sink_site": job.sink_site,
+            "sink_topic": job.sink.topic,
+            "pinned": job.pinned,
+            "stateful": None,
+        }
+        for node in nodes
+    ]
+
+
+def site_row(
+    at: datetime,
+    site: Site,
+    measures: EngineMeasures,
+    host: Host,
+    calibration: JsonObject | None,
+) -> Row:
+    """One row; cores are calibrated, else those that the engine told, and pace is null then."""
+    calibration = calibration or {}
+    cores = calibration.get("cores")
+    return {
+        "at": at,
+        "site": site.name,
+        "tier": str(site.tier),
+        "slots_total": measures.slots_total,
+        "slots_free": measures.slots_free,
+        "cores": measures.cores if cores is None else cores,
+        "pace": calibration.get("pace"),
+        "cpu_ms": measures.cpu_ms,
+        "memory_bytes": measures.memory_bytes,
+        "heap_used_bytes": measures.heap_used_bytes,
+        "heap_max_bytes": measures.heap_max_bytes,
+        "host_cpu": host.cpu,
+        "host_cores": host.cores,
+        "uplink_mbps": site.uplink_mbps,
+    }
+
+
+def broker_row(at: datetime, site: str, measures: BrokerMeasures) -> Row:
+    """One row."""
+    return {
+        "at": at,
+        "site": site,
+        "messages_in": measures.messages_in,
+        "messages_out": measures.messages_out,
+        "bytes_in": measures.bytes_in,
+        "bytes_out": measures.bytes_out,
+        "dropped": measures.dropped,
+        "queued": measures.queued,
+        "clients": measures.clients,
+        "uptime_s": measures.uptime_s,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Who sends to links and who reads them: all incarnations, by (scope, job), the readers
+    outside speck, and the installation that client ids are made of."""
+
+    installation: str
+    deployed: Mapping[tuple[str, str], Deployed]
+    sessions: Sequence[tuple[str, Session]] = ()
+
+    def sinks(self) -> dict[Link, list[str]]:
+        """Link -> client ids of the sinks that feed it now or have fed it."""
+        found: dict[Link, list[str]] = {}
+        for each in self.deployed.values():
+            own = sink_client_id(self.installation, each.job.job_name, each.job.source)
+            found.setdefault(each.job.sink, []).extend((own, *each.former_sinks))
+        return found
+
+
+def link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> list[Row]:
+    """Rows of all ends of the links of one site's broker. The lag is null where a producer
+    tells no numbers, or none is known."""
+    sinks = ends.sinks()
+    rows = []
+    for (scope, name), each in ends.deployed.items():
+        job = each.job
+        if each.ended:
+            continue
+        if job.sink_site == site:
+            client_id = sink_client_id(ends.installation, name, job.source)
+            sent = view.sent.get(client_id)
+            row = _end(at, scope, site, job.sink.topic, "producer", client_id, name, job.site)
+            rows.append(
+                {
+                    **row,
+                    "epoch": sent.epoch if sent else None,
+                    "messages": sent.number if sent else None,
+                }
+            )
+        if job.source_site == site:
+            client_id = source_client_id(ends.installation, name, job.source)
+            row = _end(at, scope, site, job.source.topic, "reader", client_id, name, job.site)
+            rows.append({**row, **_reading(view, client_id, sinks.get(job.source, []))})
+    for scope, session in ends.sessions:
+        if session.job_name is None and session.site == site:
+            topic = session.link.topic
+            row = _end(at, scope, site, topic, "reader", session.client_id, None, None)
+            rows.append({**row, **_reading(view, session.client_id, sinks.get(session.link, []))})
+    return rows
+
+
+def _reading(view: BrokerView, client_id: str, sinks: Sequence[str]) -> Row:
+    """Of a reader that has told nothing (yet) nothing is known, its lag neither."""
+    taken = view.taken.get(client_id)
+    told = [sink for sink in sinks if sink in view.sent]  # a new sink tells at its first flush
+    return {
+        "messages": taken.messages if taken else None,
+        "lag": view.lag(client_id, told) if taken else None,
+    }
+
+
+def _end(
+    at: datetime,
+    scope: str,
+    site: str,
+    topic: str,
+    role: str,
+    client_id: str,
+    job_name: str | None,
+    engine_site: str | None,
+) -> Row:
+    return {
+        "at": at,
+        "composition": composition_of(scope),
+        "broker_site": site,
+        "topic": topic,
+        "role": role,
+        "client_id": client_id,
+        "job_name": job_name,
+        "engine_site": engine_site,
+        "epoch": None,
+        "messages": None,
+        "lag": None,
+    }

@@ -1,0 +1,365 @@
+"""The loop that looks at the work of all sites and keeps what they tell in the dataset.
+
+Every engine and every broker is looked at in a thread of its own. One that has not answered when
+the next look is due misses that: a gap in the dataset, which holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from speck.agent.host import HostLoad, cores
+from speck.clock import Clock
+from speck.collector import (
+    Ends,
+    Row,
+    Samples,
+    broker_row,
+    link_rows,
+    plan_nodes,
+    plan_rows,
+    samples_of,
+    site_row,
+    task_rows,
+)
+from speck.connections import Connections
+from speck.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS, Table
+from speck.dataset.tending import tend
+from speck.dataset.writer import Writer
+from speck.errors import SpeckError, TransientError
+from speck.inventory import Deployed
+from speck.measured import BrokerMeasures, EngineMeasures, Host, PlanNode
+from speck.model import JsonObject, Site
+from speck.rates import Pair, job_metrics
+from speck.records import Records
+
+LOG = logging.getLogger(__name__)
+
+PLANS_EVERY_S = 3600.0
+"""A job's plan is written down again after so long, so that each day of the dataset has it."""
+
+TEND_EVERY_S = 600.0
+"""Small files are joined, and old days dropped, that often."""
+
+BEAT_S = 20.0
+"""What a site's agent told of its machine counts for so long."""
+
+_AT_ONCE = 64
+
+
+@dataclass(slots=True)
+class _Site:
+    """What the last looks at one site said."""
+
+    samples: Samples = field(default_factory=dict)
+    engine: EngineMeasures | None = None
+    broker: BrokerMeasures | None = None
+    links: list[Row] = field(default_factory=list)
+    plans: dict[str, float] = field(default_factory=dict)
+    """Engine job id -> when (monotonic) its plan was written down."""
+
+
+class Collecting:
+    """Looks every `every_s` seconds (0: never by itself) and appends to `writer`."""
+
+    def __init__(
+        self,
+        records: Records,
+        connections: Connections,
+        clock: Clock,
+        writer: Writer,
+        every_s: float,
+        days: int,
+        beat: Callable[[str], tuple[JsonObject, datetime | None]],
+    ):
+        """`days`: for how long rows are kept (0: for ever); `beat` gives what a site's agent told
+        last, and when."""
+        self._records = records
+        self._connections = connections
+        self._clock = clock
+        self._writer = writer
+        self._every_s = every_s
+        self._days = days
+        self._beat = beat
+        self._host = HostLoad()
+        self._own = Host()
+        self._lock = threading.Lock()
+        self._sites: dict[str, _Site] = {}
+        self._under_way: set[tuple[str, str]] = set()
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="collect")
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failing: str | None = None
+        self._tended = float("-inf")
+        self._tending: Future[None] | None = None
+        self.looks = 0
+        """Looks that were answered."""
+        self.gaps = 0
+        """Looks that were not answered, or were not begun since the last one still was not."""
+
+    @property
+    def on(self) -> bool:
+        """Whether it looks by itself."""
+        return self._every_s > 0
+
+    def start(self) -> None:
+        """Begin to look, unless that is switched off."""
+        if self.on:
+            self._thread = threading.Thread(target=self._run, name="collect", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Look no more, and write what is there."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._tending is not None and not self._tending.cancelled():
+            wait([self._tending])
+        self.flush()
+
+    def flush(self) -> None:
+        """Write all rows that wait to files, so that an analysis finds them; that the disk takes
+        none is told once, and the rows are kept."""
+        try:
+            self._writer.flush()
+        except TransientError as error:
+            self._tell(str(error))
+        else:
+            self._tell(None)
+
+    # -- what the last looks said ---------------------------------------------------------
+
+    def job(self, deployed: Deployed) -> JsonObject:
+        """Rates of an incarnation between the last two looks that told something new, and its
+        reader's lag; None where nothing is known. See `speck.rates.job_metrics`."""
+        with self._lock:
+            at = self._sites.get(deployed.job.site, _Site())
+            pairs: list[Pair] = [
+                pair for key, pair in at.samples.items() if key[0] == deployed.engine_job_id
+            ]
+            links = self._sites.get(deployed.job.source_site, _Site()).links
+            ends = [row for row in links if row["job_name"] == deployed.job.job_name]
+        lag = next((row["lag"] for row in ends if row["role"] == "reader"), None)
+        return {**job_metrics(pairs), "lag": lag}
+
+    def jobs(self) -> list[JsonObject]:
+        """`{job_name, composition, site, ...}` of every incarnation that ought to be there."""
+        return [
+            {
+                "job_name": name,
+                "composition": None if scope.startswith("~") else scope,
+                "site": deployed.job.site,
+                **self.job(deployed),
+            }
+            for (scope, name), deployed in sorted(self._records.all_deployed().items())
+            if not deployed.ended
+        ]
+
+    def links(self) -> list[Row]:
+        """The newest rows of the ends of all links."""
+        with self._lock:
+            return [row for _, site in sorted(self._sites.items()) for row in site.links]
+
+    def engines(self) -> dict[str, EngineMeasures]:
+        """By site, what engines said at the last look that they answered."""
+        with self._lock:
+            return {name: s.engine for name, s in sorted(self._sites.items()) if s.engine}
+
+    def brokers(self) -> dict[str, BrokerMeasures]:
+        """By site, what brokers said at the last look that they answered."""
+        with self._lock:
+            return {name: s.broker for name, s in sorted(self._sites.items()) if s.broker}
+
+    # -- one look -------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Begin a look at all sites; it ends by itself."""
+        at = self._clock.now()
+        sites = self._records.sites()
+        deployed = self._records.all_deployed()
+        sessions = self._records.all_sessions()
+        ends = Ends(self._records.installation, deployed, sessions)
+        self._own = Host(self._host.cpu(), cores())
+        with self._lock:
+            for name in self._sites.keys() - sites.keys():
+                del self._sites[name]
+        for site in sites.values():
+            self._begin("engine", site, lambda s: self._look_at_engine(s, at, deployed))
+            self._begin("broker", site, lambda s: self._look_at_broker(s, at, ends))
+
+    def _begin(self, part: str, site: Site, take: Callable[[Site], None]) -> None:
+        key = (part, site.name)
+        with self._lock:
+            if key in self._under_way:
+                self.gaps += 1
+                return
+            self._under_way.add(key)
+        try:
+            self._pool.submit(self._take, key, site, take)
+        except RuntimeError:  # it is closed
+            with self._lock:
+                self._under_way.discard(key)
+
+    def _take(self, key: tuple[str, str], site: Site, take: Callable[[Site], None]) -> None:
+        answered = False
+        try:
+            take(site)
+            answered = True
+        except SpeckError as error:
+            LOG.debug("no measures of the %s of %s: %s", *key, error)
+        except Exception:
+            LOG.exception("the look at the %s of %s failed", *key)
+        finally:
+            with self._lock:
+                self._under_way.discard(key)
+                self.looks += answered
+                self.gaps += not answered
+                if not answered:
+                    self._forget(*key)
+
+    def _forget(self, part: str, site: str) -> None:
+        """What was said before is not said of now."""
+        state = self._sites.get(site)
+        if state is not None and part == "engine":
+            state.engine, state.samples = None, {}
+        elif state is not None:
+            state.broker, state.links = None, []
+
+    def _look_at_engine(
+        self, site: Site, at: datetime, deployed: Mapping[tuple[str, str], Deployed]
+    ) -> None:
+        here = {
+            key: each
+            for key, each in deployed.items()
+            if each.job.site == site.name and not each.ended
+        }
+        engine = self._connections.engine(site.name)
+        measures = engine.measure([each.engine_job_id for each in here.values()])
+        host = self._host_of(site)
+        with self._lock:
+            state = self._sites.setdefault(site.name, _Site())
+            state.engine = measures
+            state.samples = samples = samples_of(at, measures, state.samples)
+        self._append(TASKS, task_rows(at, samples, here, host))
+        calibration = self._records.store.get(f"calibration/{site.name}")
+        self._append(SITES, [site_row(at, site, measures, host, calibration)])
+        self._append(PLANS, self._plans(site, at, here, measures))
+
+    def _look_at_broker(self, site: Site, at: datetime, ends: Ends) -> None:
+        broker = self._connections.broker(site.name)
+        measures, view = broker.measure(), broker.view()
+        links = link_rows(at, site.name, view, ends)
+        with self._lock:
+            state = self._sites.setdefault(site.name, _Site())
+            state.broker, state.links = measures, links
+        self._append(BROKERS, [broker_row(at, site.name, measures)])
+        self._append(LINKS, links)
+
+    def _plans(
+        self,
+        site: Site,
+        at: datetime,
+        here: Mapping[tuple[str, str], Deployed],
+        measures: EngineMeasures,
+    ) -> list[Row]:
+        """Of incarnations whose plan was not written down of late."""
+        now = self._clock.monotonic()
+        with self._lock:
+            told = self._sites[site.name].plans
+            for gone in told.keys() - {each.engine_job_id for each in here.values()}:
+                del told[gone]
+        rows: list[Row] = []
+        for (scope, name), each in here.items():
+            job_id = each.engine_job_id
+            due = now - told.get(job_id, float("-inf")) >= PLANS_EVERY_S
+            if not due or job_id not in measures.jobs:
+                continue
+            nodes = self._plan(site.name, name, job_id)
+            if nodes is not None:
+                rows += plan_rows(at, scope, each, nodes)
+                told[job_id] = now
+        return rows
+
+    def _plan(self, site: str, name: str, job_id: str) -> tuple[PlanNode, ...] | None:
+        try:
+            return plan_nodes(self._connections.engine(site).job_plan(job_id))
+        except (SpeckError, KeyError, TypeError, ValueError, AttributeError) as error:
+            LOG.info("no plan of %s: %s", name, error)
+            return None
+
+    def _host_of(self, site: Site) -> Host:
+        """By the site's agent; this machine itself when the engine is on it; else not known."""
+        told, seen = self._beat(site.name)
+        fresh = seen is not None and self._clock.now() - seen <= timedelta(seconds=BEAT_S)
+        if fresh and isinstance(told.get("cpu"), int | float):
+            return Host(float(told["cpu"]), _whole(told.get("cores")))
+        host = urlsplit(site.spe.address).hostname or ""
+        if host in ("localhost", "::1") or host.startswith("127."):
+            return self._own
+        return Host()
+
+    # -- the dataset ----------------------------------------------------------------------
+
+    def _append(self, table: Table, rows: list[Row]) -> None:
+        if rows:
+            try:
+                self._writer.append(table, rows)
+            except TransientError as error:  # the rows are kept
+                self._tell(str(error))
+
+    def _tell(self, failure: str | None) -> None:
+        with self._lock:
+            before, self._failing = self._failing, failure
+        if (before is None) == (failure is None):
+            return
+        message = failure or "metrics are written again"
+        LOG.warning("%s", message)
+        try:
+            self._records.write(self._records.event("metrics", message))
+        except SpeckError as error:  # the same disk
+            LOG.info("no event: %s", error)
+
+    def _tend_now_and_then(self) -> None:
+        now = self._clock.monotonic()
+        under_way = self._tending is not None and not self._tending.done()
+        if not under_way and now - self._tended >= TEND_EVERY_S:
+            self._tended = now
+            self._tending = self._pool.submit(self._tend)
+
+    def _tend(self) -> None:
+        try:
+            done = tend(self._writer.root, self._clock.now(), self._days)
+        except TransientError as error:
+            LOG.warning("%s", error)
+        except Exception:
+            LOG.exception("cannot tend the metrics")
+        else:
+            for each in done.damaged:
+                LOG.warning("%s", each)
+
+    # -- the loop -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        due = self._clock.monotonic()
+        while not self._over.is_set():
+            try:
+                self.look()
+                if self._failing is not None:
+                    self.flush()
+                self._tend_now_and_then()
+            except Exception:
+                LOG.exception("a look at the work of the sites failed")
+            due = max(due + self._every_s, self._clock.monotonic())
+            self._over.wait(due - self._clock.monotonic())
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

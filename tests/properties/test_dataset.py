@@ -1,0 +1,106 @@
+"""Whatever is appended, flushed, compacted and killed, each row is read exactly once."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speck.dataset.files import Disk, Partition
+from speck.dataset.reading import read
+from speck.dataset.schema import TASKS
+from speck.dataset.tending import tend
+from speck.dataset.writer import Writer
+from tests.dataset_rows import NOON, DiedError, HandClock, MortalDisk, task
+
+DAY = 86_400
+KEYS = st.lists(
+    st.tuples(st.sampled_from([0, 0, 1, 2]), st.integers(0, 5), st.sampled_from("aab")),
+    min_size=1,
+    max_size=5,
+)
+APPEND = st.tuples(st.just("append"), KEYS)
+WRITE = st.tuples(st.just("write"), KEYS)
+TEND = st.tuples(st.just("tend"), st.sampled_from([30, 30, 30, 2, 3, 4]))
+DEATH = st.sampled_from([None, None, None, *itertools.product(range(1, 7), (False, True))])
+STEPS = st.lists(st.tuples(APPEND | WRITE | WRITE | TEND | TEND, DEATH), min_size=4, max_size=14)
+
+Key = tuple[int, int, str]
+
+
+def row(key: Key) -> dict:
+    day, second, composition = key
+    return task(day * DAY + second, composition=composition, records_in=day * 10 + second)
+
+
+def found(root: Path) -> Counter[Key]:
+    rows = read(root, TASKS).to_pylist()
+    assert all(row["records_in"] == (at := row["at"] - NOON).days * 10 + at.seconds for row in rows)
+    return Counter(
+        ((row["at"] - NOON).days, (row["at"] - NOON).seconds, row["composition"]) for row in rows
+    )
+
+
+class Model:
+    """`sure`: in files. `waiting`: the writer has them, or files have. `maybe`: they waited, or
+    their day was about to go, when the process died."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.clock = HandClock(NOON + timedelta(days=2))
+        self.sure: set[Key] = set()
+        self.waiting: set[Key] = set()
+        self.maybe: set[Key] = set()
+        self.start()
+
+    def start(self) -> None:
+        self.writer = Writer(self.root, roll_rows=3, clock=self.clock)
+        self.maybe |= self.waiting
+        self.waiting = set()
+
+    def append(self, keys: list[Key], disk: Disk) -> None:
+        self.waiting |= set(keys)
+        self.writer._disk = disk
+        self.writer.append(TASKS, [row(key) for key in keys])
+
+    def write(self, keys: list[Key], disk: Disk) -> None:
+        self.append(keys, disk)
+        self.writer.flush()
+        self.sure |= self.waiting
+        self.waiting = set()
+
+    def tend(self, days: int, disk: Disk) -> None:
+        """Two days after the last row: day n, which ended at n + 1, is n + 3 days old at least."""
+        gone = {day for day in range(3) if 4 - (day + 1) + 0.5 >= days}
+        due = {key for key in self.sure | self.waiting if key[0] in gone}
+        self.sure -= due
+        self.waiting -= due
+        self.maybe |= due
+        tend(self.root, self.clock.now() + timedelta(days=2), days, disk)
+        for day in gone:
+            folder = Partition((NOON + timedelta(days=day)).date()).folder(self.root, TASKS)
+            assert not folder.exists()
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_each_row_is_read_once_whatever_dies_when(steps: list) -> None:
+    # in memory: the disk's own time is no part of this
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        model = Model(Path(folder) / "metrics")
+        for (what, told), death in steps:
+            disk = MortalDisk(death[0], half=death[1]) if death else Disk()
+            try:
+                getattr(model, what)(told, disk)
+            except DiedError:
+                model.start()
+            rows = found(model.root)
+            assert set(rows.values()) <= {1}
+            assert model.sure <= set(rows) <= model.sure | model.waiting | model.maybe
+        model.write([], Disk())
+        assert model.sure <= set(found(model.root)) <= model.sure | model.maybe

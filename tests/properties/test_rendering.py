@@ -1,0 +1,181 @@
+"""Whatever a policy says: the graph stays, what is outside stays, and the YAML says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from speck.model import CompositionDescription, JsonObject
+from speck.placement.evaluate import evaluate
+from speck.placement.model import Limits
+from speck.placement.problem import Condition, Question, load_name, question
+from speck.placement.rendering import lay_out, render, to_yaml
+from speck.placement.wiring import At, Wiring, wire
+from speck.schema import composition_from_data, load_composition, site_from_data
+from tests.analyses import analysis, measured, unmeasured
+from tests.memory_fog import site_body
+
+NAMES = ("cloud", "edge-a", "edge-b")
+SITES = {name: site_from_data(site_body(name)) for name in NAMES}
+SITE = st.sampled_from(NAMES)
+LINKS = st.lists(
+    st.builds(At, SITE, st.sampled_from(("x", "y", "z"))), min_size=2, max_size=7, unique=True
+)
+
+
+def spelt(draw: Any, side: str, broker: str, site: str) -> JsonObject:
+    """One of the ways to name a broker."""
+    ways: list[JsonObject] = [
+        {f"{side}_site": broker},
+        {f"{side}_broker": f"tcp://{broker}.test"},
+    ]
+    if broker == site:
+        ways.append({})
+    return draw(st.sampled_from(ways))  # type: ignore[no-any-return]
+
+
+@st.composite
+def compositions(draw: Any) -> CompositionDescription:
+    """Jobs from earlier links to later ones, so that there is no cycle."""
+    links = draw(LINKS)
+    jobs = []
+    for number in range(draw(st.integers(1, 6))):
+        start = draw(st.integers(0, len(links) - 2))
+        source, sink = links[start], links[draw(st.integers(start + 1, len(links) - 1))]
+        site = draw(SITE)
+        engine = draw(
+            st.sampled_from([{"site": site}, {"spe_address": f"http://{site}.test:8081/"}])
+        )
+        jobs.append(
+            {
+                "job_name": f"j{number}",
+                "source_topic": source.topic,
+                "sink_topic": sink.topic,
+                "entry_class": "package.ExampleJob",
+                "job_path": "test-1.jar",
+                "pinned": draw(st.booleans()),
+                "state": draw(st.sampled_from(["running", "running", "stopped"])),
+                **engine,
+                **spelt(draw, "source", source.site, site),
+                **spelt(draw, "sink", sink.site, site),
+            }
+        )
+    outputs = draw(st.lists(st.sampled_from(links), unique=True, max_size=2))
+    return composition_from_data(
+        {
+            "name": "c",
+            "jobs": jobs,
+            "outputs": [{"site": link.site, "topic": link.topic} for link in outputs],
+        }
+    )
+
+
+@st.composite
+def cases(draw: Any) -> tuple[CompositionDescription, Question, frozenset[At], dict[str, str]]:
+    """A composition, what was measured of it, links of others, and some policy's answer."""
+    description = draw(compositions())
+    foreign = draw(st.frozensets(st.builds(At, SITE, st.sampled_from(("x", "y", "w"))), max_size=3))
+    wiring = wire(description, SITES, foreign)
+    jobs = [
+        measured(job.name, job.site, float(draw(st.integers(1, 9))))
+        if draw(st.booleans())
+        else unmeasured(job.name, job.site)
+        for job in wiring.jobs
+    ]
+    told = analysis(draw(st.permutations(jobs)))
+    conditions = {name: Condition(free=9) for name in NAMES}
+    asked = question(wiring, "c", told, SITES, conditions, Limits())
+    placed = {
+        load.name: load.pinned or draw(SITE)
+        for load in asked.problem.loads
+        if load.pinned or load.work is not None or draw(st.booleans())
+    }
+    return description, asked, foreign, placed
+
+
+def edges(wiring: Wiring) -> set[tuple[str, str]]:
+    return {
+        (writer.name, reader.name)
+        for link, writers in wiring.writers.items()
+        for writer in writers
+        for reader in wiring.readers.get(link, ())
+    }
+
+
+def ends(wiring: Wiring, link: At) -> tuple[set[str], set[str]]:
+    writers, readers = wiring.writers.get(link, ()), wiring.readers.get(link, ())
+    return {job.name for job in writers}, {job.name for job in readers}
+
+
+@given(cases())
+def test_the_graph_and_what_is_outside_stay(
+    case: tuple[CompositionDescription, Question, frozenset[At], dict[str, str]],
+) -> None:
+    description, asked, foreign, placed = case
+    before = asked.wiring
+    layout = lay_out(asked, placed, foreign)
+    after = wire(render(description, before, layout, SITES), SITES, foreign)
+
+    assert edges(after) == edges(before)
+    assert len(after.links) == len(before.links)
+    for job in after.jobs:
+        assert job.site == placed.get(job.name, before.jobs[job.index].site)
+    for link in before.links:
+        now = At(layout.links[link], link.topic)
+        assert ends(after, now) == ends(before, link)
+        if link in before.fixed or link not in before.writers or link not in before.readers:
+            assert now == link
+        elif now != link:
+            assert now not in foreign
+            assert now not in before.links
+
+
+@given(cases())
+def test_yaml_loads_to_what_was_rendered(
+    case: tuple[CompositionDescription, Question, frozenset[At], dict[str, str]],
+) -> None:
+    description, asked, foreign, placed = case
+    rendered = render(description, asked.wiring, lay_out(asked, placed, foreign), SITES)
+    assert load_composition(to_yaml(rendered).encode(), None) == rendered
+    assert [job.job_name for job in rendered.jobs] == [job.job_name for job in description.jobs]
+
+
+@given(cases())
+def test_applied_once_there_is_nothing_left_to_do(
+    case: tuple[CompositionDescription, Question, frozenset[At], dict[str, str]],
+) -> None:
+    """The same answer again, to what was rendered, changes nothing; nor does staying."""
+    description, asked, foreign, placed = case
+    layout = lay_out(asked, placed, foreign)
+    assume(not layout.notes)  # else a name that was taken may be free now
+    once = render(description, asked.wiring, layout, SITES)
+    told = analysis(
+        measured(load.name, layout.jobs[load.name], load.rate)
+        if load.rate is not None
+        else unmeasured(load.name, layout.jobs[load.name])
+        for load in asked.whole.loads
+        if load.name in layout.jobs
+    )
+    wiring = wire(once, SITES, foreign)
+    links = {
+        load_name(At(site, link.topic)): site
+        for link, site in layout.links.items()
+        if load_name(link) in placed
+    }
+    anew = question(wiring, "c", told, SITES, {}, Limits())
+    again = lay_out(anew, {**layout.jobs, **links}, foreign)
+    assert render(once, wiring, again, SITES) == once
+
+
+@given(cases())
+def test_no_more_crosses_than_the_policy_counted_unless_it_is_told(
+    case: tuple[CompositionDescription, Question, frozenset[At], dict[str, str]],
+) -> None:
+    _, asked, foreign, some = case
+    placed = {load.name: some.get(load.name, load.site or "") for load in asked.problem.loads}
+    layout = lay_out(asked, placed, foreign)
+    counted = evaluate(asked.problem, placed).wan_bytes_per_s
+    rendered = evaluate(asked.whole, {**asked.today(), **layout.loads()}).wan_bytes_per_s
+    assert rendered <= counted * (1 + 1e-9) or layout.notes

@@ -1,0 +1,145 @@
+"""Reading: each row once, of the range that was asked for; damage is told."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from speck.dataset import reading
+from speck.dataset.reading import paths, pieces, read, scan
+from speck.dataset.schema import SITES, TASKS
+from speck.dataset.tending import tend
+from speck.dataset.writer import Writer
+from tests.dataset_rows import NOON, HandClock, site, task
+
+DAY = 86_400
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:
+    return Writer(tmp_path, clock=HandClock())
+
+
+def put(writer: Writer, *rows: dict) -> None:
+    writer.append(TASKS, rows)
+    writer.flush()
+
+
+def seconds(rows: pa.Table) -> list[float]:
+    return sorted((at - NOON).total_seconds() for at in rows["at"].to_pylist())
+
+
+def test_rows_come_with_their_composition_in_the_schema(writer: Writer) -> None:
+    put(writer, task(0, busy_ms=2.5), task(0, composition="_alone"))
+    found = read(writer.root, TASKS)
+    assert found.schema.names == [*TASKS.schema.names, "composition"]
+    assert sorted(found["composition"].to_pylist()) == ["_alone", "c"]
+    writer.append(SITES, [site()])
+    writer.flush()
+    assert read(writer.root, SITES).schema.equals(SITES.schema)
+
+
+def test_nothing_is_there_yet(tmp_path: Path) -> None:
+    assert read(tmp_path / "none", TASKS).num_rows == 0
+    assert "composition" in read(tmp_path / "none", TASKS).schema.names
+
+
+def test_since_is_in_and_until_is_not(writer: Writer) -> None:
+    put(writer, *(task(second) for second in (0, 1, 2, DAY, 2 * DAY)))
+    at = [NOON + timedelta(seconds=second) for second in (1, DAY)]
+    assert seconds(read(writer.root, TASKS, *at)) == [1, 2]
+    assert seconds(read(writer.root, TASKS, at[1])) == [DAY, 2 * DAY]
+    assert seconds(read(writer.root, TASKS, None, at[0])) == [0]
+    assert len(paths(writer.root, TASKS, at[1])) == 2
+
+
+def test_one_composition(writer: Writer) -> None:
+    put(writer, task(0, composition="a"), task(1, composition="b"))
+    assert seconds(read(writer.root, TASKS, composition="b")) == [1]
+    assert len(paths(writer.root, TASKS, composition="a")) == 1
+
+
+def test_what_is_there_twice_is_read_once_and_counted(writer: Writer) -> None:
+    put(writer, task(0, busy_ms=1.0), task(1))
+    put(writer, task(0, busy_ms=1.0), task(2))
+    found = scan(writer.root, TASKS)
+    assert seconds(found.rows) == [0, 1, 2]
+    assert found.duplicates == 1
+
+
+def test_a_large_day_is_read_in_pieces(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PIECE_ROWS", 10)
+    for first in range(0, 40, 20):
+        put(writer, *(task(hour * 600) for hour in range(first, first + 20)))
+    found = list(pieces(writer.root, TASKS))
+    assert len(found) == 4
+    assert sum(piece.rows.num_rows for piece in found) == 40
+    assert seconds(read(writer.root, TASKS)) == [n * 600 for n in range(40)]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+def test_a_damaged_file_is_named_and_the_others_are_read(
+    writer: Writer, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(writer, *(task(second, busy_ms=second * 1.1) for second in range(1000)))
+    (bad,) = paths(writer.root, TASKS)
+    put(writer, task(2000))
+    content = bytearray(bad.read_bytes())
+    if damage == "cut":
+        content = content[: len(content) // 2]
+    elif damage == "empty":
+        content = bytearray()
+    else:
+        metadata = pq.read_metadata(bad).row_group(0).column(TASKS.schema.names.index("busy_ms"))
+        content[metadata.dictionary_page_offset + metadata.total_compressed_size // 2] ^= 4
+    bad.write_bytes(content)
+    found = scan(writer.root, TASKS)
+    assert seconds(found.rows) == [2000]
+    (told,) = found.damaged
+    assert told.path == bad
+    with caplog.at_level(logging.WARNING):
+        assert seconds(read(writer.root, TASKS)) == [2000]
+    assert f"cannot read {bad}" in caplog.text
+
+
+def test_files_of_an_older_speck_lack_columns(writer: Writer) -> None:
+    put(writer, task(0, busy_ms=1.0))
+    (path,) = paths(writer.root, TASKS)
+    older = pq.ParquetFile(path).read().drop_columns(["host_cpu", "idle_ms"])
+    pq.write_table(older, path)
+    (row,) = read(writer.root, TASKS).to_pylist()
+    assert (row["busy_ms"], row["host_cpu"], row["idle_ms"]) == (1.0, None, None)
+
+
+def test_what_is_hidden_and_foreign_folders_are_not_read(writer: Writer) -> None:
+    put(writer, task(0))
+    (path,) = paths(writer.root, TASKS)
+    path.with_name(".part-1-1.parquet.writing").write_bytes(b"half")
+    path.with_name(".x.parquet").write_bytes(b"half")
+    (writer.root / "tasks" / "day=2026-99-99").mkdir()
+    (writer.root / "tasks" / "notes").mkdir()
+    assert paths(writer.root, TASKS) == [path]
+    assert scan(writer.root, TASKS).damaged == ()
+
+
+def test_while_somebody_reads_no_file_disappears(writer: Writer) -> None:
+    put(writer, task(0))
+    put(writer, task(1))
+    later = NOON + timedelta(days=2)
+    with reading.reading(writer.root), reading.reading(writer.root):
+        assert tend(writer.root, later, 30).busy
+    half = pieces(writer.root, TASKS)
+    next(half)
+    outcomes = []
+    thread = threading.Thread(target=lambda: outcomes.append(tend(writer.root, later, 30)))
+    thread.start()
+    thread.join()
+    assert outcomes[0].busy
+    half.close()
+    assert tend(writer.root, later, 30).written == 1

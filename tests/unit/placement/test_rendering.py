@@ -1,0 +1,120 @@
+"""From a placement to a new description, by example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from speck.model import CompositionDescription, JsonObject
+from speck.placement.model import Limits
+from speck.placement.problem import Condition, Question, question
+from speck.placement.rendering import HEADING, lay_out, render, to_yaml
+from speck.placement.wiring import At, wire
+from speck.schema import composition_from_data, load_composition, site_from_data
+from tests.analyses import analysis, measured
+from tests.memory_fog import site_body
+from tests.service_helpers import job_body
+
+SITES = {name: site_from_data(site_body(name)) for name in ("cloud", "edge-a", "edge-b")}
+BY_ADDRESS = {
+    "job_name": "clean",
+    "spe_address": "http://cloud.test:8081/",
+    "source_broker": "tcp://edge-a.test:1883",
+    "sink_broker": "tcp://cloud.test",
+    "source_topic": "raw",
+    "sink_topic": "tidy",
+    "entry_class": "package.ExampleJob",
+    "job_path": "test-1.jar",
+}
+CLEAN = job_body("clean", "cloud", source_site="edge-a", source_topic="raw", sink_topic="tidy")
+MERGE = job_body("merge", "cloud", source_topic="tidy", sink_topic="all")
+COUNT = job_body("count", "cloud", source_topic="tidy", sink_topic="counts")
+
+
+def posed(*jobs: JsonObject, **more: Any) -> tuple[CompositionDescription, Question]:
+    description = composition_from_data({"name": "c", "jobs": list(jobs), **more})
+    told = analysis([measured(job["job_name"], "cloud") for job in jobs])
+    conditions = {name: Condition(free=9) for name in SITES}
+    wiring = wire(description, SITES)
+    return description, question(wiring, "c", told, SITES, conditions, Limits())
+
+
+def placed(
+    description: CompositionDescription, asked: Question, taken: tuple[At, ...] = (), **to: str
+) -> tuple[CompositionDescription, tuple[str, ...]]:
+    layout = lay_out(asked, {name.replace("__", "/"): site for name, site in to.items()}, taken)
+    return render(description, asked.wiring, layout, SITES), layout.notes
+
+
+def test_a_job_goes_and_its_links_are_named() -> None:
+    new, _ = placed(*posed(CLEAN, MERGE), clean="edge-a")
+    clean, merge = new.jobs
+    assert (clean.site, clean.source_site, clean.sink_site) == ("edge-a", "edge-a", "cloud")
+    assert merge == posed(CLEAN, MERGE)[0].jobs[1]
+
+
+def test_who_wrote_addresses_gets_addresses() -> None:
+    new, _ = placed(*posed(BY_ADDRESS, MERGE), clean="edge-a", merge="edge-b")
+    clean, merge = new.jobs
+    assert clean.spe_address == "http://edge-a.test:8081"
+    assert clean.source_broker == "tcp://edge-a.test:1883"
+    assert clean.sink_broker == "tcp://edge-b.test:1883"
+    assert (merge.site, merge.source_site, merge.sink_site) == ("edge-b", None, "cloud")
+
+
+def test_what_stays_is_spelt_as_it_was() -> None:
+    description, asked = posed(BY_ADDRESS, MERGE)
+    assert placed(description, asked)[0] == description
+
+
+def test_a_link_follows_its_reader_and_a_shared_topic_the_policy() -> None:
+    description, asked = posed(CLEAN, MERGE, COUNT)
+    layout = lay_out(asked, {"clean": "edge-a", "topic:cloud/tidy": "edge-a"})
+    assert layout.links[At("cloud", "tidy")] == "edge-a"
+    new = render(description, asked.wiring, layout, SITES)
+    assert [job.source_site for job in new.jobs] == ["edge-a", "edge-a", "edge-a"]
+
+
+def test_a_link_at_a_third_site_comes_to_its_reader_even_if_no_job_moves() -> None:
+    apart = {**CLEAN, "sink_site": "edge-b"}, {**MERGE, "source_site": "edge-b"}
+    new, _ = placed(*posed(*apart))
+    assert [job.site for job in new.jobs] == ["cloud", "cloud"]
+    assert (new.jobs[0].sink_site, new.jobs[1].source_site) == ("cloud", "cloud")
+
+
+def test_two_links_of_one_topic_never_become_one() -> None:
+    """clean-a -> tidy -> merge-a at edge-a and likewise at edge-b: both to the cloud."""
+    jobs = [
+        job_body(f"{name}-{s}", f"edge-{s}", source_topic=source, sink_topic=sink)
+        for s in "ab"
+        for name, source, sink in (("clean", f"raw-{s}", "tidy"), ("merge", "tidy", f"all-{s}"))
+    ]
+    description, asked = posed(*jobs)
+    layout = lay_out(asked, {job["job_name"]: "cloud" for job in jobs})
+    assert sorted(layout.links[At(f"edge-{s}", "tidy")] for s in "ab") == ["cloud", "edge-b"]
+    assert "tidy at edge-b is not moved to cloud: another link of that topic is there" in (
+        " ".join(layout.notes)
+    )
+    new = render(description, asked.wiring, layout, SITES)
+    assert new.jobs[2].sink_site == new.jobs[3].source_site == "edge-b"
+
+
+def test_a_link_keeps_away_from_links_of_others() -> None:
+    new, notes = placed(*posed(CLEAN, MERGE), taken=(At("edge-b", "tidy"),), merge="edge-b")
+    assert (new.jobs[0].sink_site, new.jobs[1].source_site) == (None, "cloud")
+    assert notes == ()  # where it is now is as good: it crosses once
+
+
+def test_the_yaml_says_what_it_does_not_keep_and_loads_to_the_same() -> None:
+    description, asked = posed(
+        {**CLEAN, "args": ["--n", "1e3", "on", "~", "a: b"], "pinned": True},
+        MERGE,
+        requirements={"min_rate": 10},
+        inputs=[{"site": "edge-a", "topic": "raw"}],
+        outputs=[{"site": "cloud", "topic": "all", "client_id": "dashboard"}],
+        drift="report",
+    )
+    text = to_yaml(placed(description, asked)[0])
+    assert text.splitlines()[0] == HEADING
+    assert "comments" in HEADING
+    assert load_composition(text.encode(), None) == description
+    assert "parallelism" not in text
