@@ -15,6 +15,7 @@ from flask_smorest import Api
 from speck.api import (
     access,
     agents,
+    analyses,
     artifacts,
     changes,
     compositions,
@@ -39,6 +40,7 @@ ROUTES = (
     rates,
     compositions,
     changes,
+    analyses,
     placements,
     artifacts,
     events,

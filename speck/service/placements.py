@@ -41,16 +41,6 @@ class Analyses(Protocol):
         """The newest analysis that is done and covers the composition."""
 
 
-class NoAnalyses:
-    """Nothing is measured."""
-
-    def get(self, analysis_id: str) -> JsonObject:
-        raise NotFoundError(f"cannot find analysis {analysis_id!r}")
-
-    def newest(self, composition: str) -> JsonObject | None:
-        return None
-
-
 class Placements:
     """Makes, keeps and applies placements."""
 

@@ -12,6 +12,7 @@ from speck.executor import Bounds
 from speck.operations import Patience
 from speck.records import Records
 from speck.service.agents import Agents
+from speck.service.analyses import Analyses
 from speck.service.artifacts import Artifacts
 from speck.service.calibration import Calibrations
 from speck.service.changes import Changes, Running
@@ -19,7 +20,7 @@ from speck.service.collecting import Collecting
 from speck.service.compositions import Compositions
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
-from speck.service.placements import NoAnalyses, Placements
+from speck.service.placements import Placements
 from speck.service.sites import Sites
 from speck.service.tokens import Tokens
 from speck.service.views import Views
@@ -85,8 +86,9 @@ class Service:
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
         )
+        self.analyses = Analyses(config, self.records, self.clock, self.collecting.flush)
         self.placements = Placements(
-            self.records, self.compositions, self.views, self.clock, NoAnalyses()
+            self.records, self.compositions, self.views, self.clock, self.analyses
         )
         self.watch = Watch(
             self.records,
@@ -127,6 +129,7 @@ class Service:
 
         They go on at the next start.
         """
+        self.analyses.close()
         self.calibrations.close()
         self.watch.close()
         self.collecting.close()
