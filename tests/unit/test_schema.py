@@ -98,6 +98,7 @@ def test_a_job_with_everything() -> None:
         "delivery": "exactly_once",
         "upgrade": "stateless",
         "pinned": True,
+        "stateful": False,
     }
     job = job_from_data(data)
     assert job.args == ("--window", "10s")
@@ -166,6 +167,7 @@ def test_null_places_count_as_absent() -> None:
         ({"upgrade": "restart"}, "upgrade: must be one of savepoint, stateless"),
         ({"pinned": "NO"}, "pinned: must be true or false"),
         ({"pinned": 1}, "pinned: must be true or false"),
+        ({"stateful": "yes"}, "stateful: must be true or false"),
         ({"entry_class": "a b"}, "entry_class: 'a b' is no class name like package.ExampleJob"),
         ({"entry_class": "a..B"}, "entry_class: 'a..B' is no class name like package.ExampleJob"),
         ({"job_path": ""}, "job_path: must be a path without control characters"),
