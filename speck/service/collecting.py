@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,6 +31,7 @@ from speck.collector import (
 )
 from speck.connections import Connections
 from speck.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS, Table
+from speck.dataset.tending import tend
 from speck.dataset.writer import Writer
 from speck.errors import SpeckError, TransientError
 from speck.inventory import Deployed
@@ -44,6 +45,9 @@ LOG = logging.getLogger(__name__)
 
 PLANS_EVERY_S = 3600.0
 """A job's plan is written down again after so long, so that each day of the dataset has it."""
+
+TEND_EVERY_S = 600.0
+"""Small files are joined, and old days dropped, that often."""
 
 BEAT_S = 20.0
 """What a site's agent told of its machine counts for so long."""
@@ -73,14 +77,17 @@ class Collecting:
         clock: Clock,
         writer: Writer,
         every_s: float,
+        days: int,
         beat: Callable[[str], tuple[JsonObject, datetime | None]],
     ):
-        """`beat` gives what a site's agent told last, and when."""
+        """`days`: for how long rows are kept (0: for ever); `beat` gives what a site's agent told
+        last, and when."""
         self._records = records
         self._connections = connections
         self._clock = clock
         self._writer = writer
         self._every_s = every_s
+        self._days = days
         self._beat = beat
         self._wanted = Wanted(records)
         self._host = HostLoad()
@@ -92,6 +99,8 @@ class Collecting:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._failing: str | None = None
+        self._tended = float("-inf")
+        self._tending: Future[None] | None = None
         self.looks = 0
         """Looks that were answered."""
         self.gaps = 0
@@ -114,6 +123,8 @@ class Collecting:
         if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._tending is not None and not self._tending.cancelled():
+            wait([self._tending])
         self.flush()
 
     def flush(self) -> None:
@@ -322,6 +333,24 @@ class Collecting:
         except SpeckError as error:  # the same disk
             LOG.info("no event: %s", error)
 
+    def _tend_now_and_then(self) -> None:
+        now = self._clock.monotonic()
+        under_way = self._tending is not None and not self._tending.done()
+        if not under_way and now - self._tended >= TEND_EVERY_S:
+            self._tended = now
+            self._tending = self._pool.submit(self._tend)
+
+    def _tend(self) -> None:
+        try:
+            done = tend(self._writer.root, self._clock.now(), self._days)
+        except TransientError as error:
+            LOG.warning("%s", error)
+        except Exception:
+            LOG.exception("cannot tend the metrics")
+        else:
+            for each in done.damaged:
+                LOG.warning("%s", each)
+
     # -- the loop -------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -331,6 +360,7 @@ class Collecting:
                 self.look()
                 if self._failing is not None:
                     self.flush()
+                self._tend_now_and_then()
             except Exception:
                 LOG.exception("a look at the work of the sites failed")
             due = max(due + self._every_s, self._clock.monotonic())
