@@ -137,7 +137,7 @@ def test_null_places_count_as_absent() -> None:
             {"zzz": 1},
             "zzz: unknown field; known are spe_address, site, source_broker, source_site, "
             "sink_broker, sink_site, args, parallelism, state, delivery, upgrade, pinned, "
-            "job_name, source_topic, sink_topic, entry_class, job_path",
+            "stateful, job_name, source_topic, sink_topic, entry_class, job_path",
         ),
         ({"site": ...}, "site: missing: give site or spe_address"),
         ({"spe_address": "http://x:8081"}, "site: give site or spe_address, not both"),
