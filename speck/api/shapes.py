@@ -192,6 +192,7 @@ class JobShape(Shape):
     delivery = Choice(Delivery, required=True)
     upgrade = Choice(Upgrade, required=True)
     pinned = _flag()
+    stateful = fields.Boolean(metadata={"description": "as its user says, if at all"})
     composition = _maybe("null: posted alone")
     revision = _whole(allow_none=True)
     engine_job_id = _maybe()

@@ -74,6 +74,7 @@ class Service:
             self.clock,
             Writer(config.metrics, clock=self.clock),
             config.collect_s,
+            config.metrics_days,
             self.agents.heard,
         )
         self.dataset = Dataset(config, self.clock, self.collecting.flush)
