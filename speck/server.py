@@ -193,7 +193,6 @@ class _Server(BaseApplication):  # type: ignore[misc]
         app = create_app(service)
         service.watch.start()
         service.collecting.start()
-        service.dataset.start()
         threading.Thread(target=_end_changes, args=(app, service), name="stop", daemon=True).start()
         return app
 

@@ -131,7 +131,6 @@ class Service:
         """
         self.calibrations.close()
         self.watch.close()
-        self.dataset.close()
         self.collecting.close()
         self.changes.close()
         self.views.close()
