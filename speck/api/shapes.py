@@ -412,6 +412,7 @@ class PlacementShape(PlacementHeadShape):
         values=fields.String(),
         metadata={"description": "jobs whose figures are not to be trusted, and why"},
     )
+    unmeasured = _list(fields.String(metadata={"description": "a flow that is in no sum"}))
     optimal = _flag("proven to be the best")
     gap = _number("how far (0 to 1) it may be from the best", allow_none=True)
     description = fields.Dict(required=True, metadata={"description": "the new composition"})

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from speck.clock import Clock, rfc3339
-from speck.errors import ConflictError, NotFoundError
+from speck.errors import ConflictError, NotFoundError, PermanentError
 from speck.model import CompositionDescription, JsonObject, Site
 from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.model import Limits, Placement, Policy
@@ -40,6 +40,9 @@ class Analyses(Protocol):
     def newest(self, composition: str) -> JsonObject | None:
         """The newest analysis that is done and covers the composition."""
 
+    def begin(self, composition: str, window_s: float) -> str:
+        """Have the last seconds of a composition analysed; the analysis' id. Raises SpeckError."""
+
 
 class NoAnalyses:
     """Nothing is measured."""
@@ -49,6 +52,9 @@ class NoAnalyses:
 
     def newest(self, composition: str) -> JsonObject | None:
         return None
+
+    def begin(self, composition: str, window_s: float) -> str:
+        raise PermanentError(f"cannot analyse composition {composition!r}: nothing is measured")
 
 
 class Placements:
@@ -236,6 +242,7 @@ def compared(posed: Question, placed: Placement, layout: Layout) -> JsonObject:
         "notes": list(dict.fromkeys((*posed.notes, *after.notes, *placed.notes, *layout.notes))),
         "violations": list(after.violations),
         "doubts": dict(posed.doubts),
+        "unmeasured": list(posed.unmeasured),
         "optimal": placed.optimal,
         "gap": placed.gap,
     }
