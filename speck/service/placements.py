@@ -106,7 +106,7 @@ class Placements:
 
         Raises NotFoundError, InvalidError; ConflictError without an analysis.
         """
-        asked = _policy(policy)
+        asked = policy_named(policy)
         revision = self._compositions.revision(composition)
         stored = self._compositions.description(composition, revision)
         description = composition_from_data(stored)
@@ -219,7 +219,7 @@ class Placements:
         return dict.fromkeys(keys[: max(0, len(keys) - KEPT + 1)])
 
 
-def _policy(name: str) -> Policy:
+def policy_named(name: str) -> Policy:
     """The policy of that name, loaded when it is asked for: solvers are large."""
     from speck.placement.policies import policy
 
@@ -232,10 +232,17 @@ def compared(posed: Question, placed: Placement, layout: Layout) -> JsonObject:
     after = evaluate(posed.whole, {**posed.today(), **layout.loads()})
     saved = before.wan_bytes_per_s - after.wan_bytes_per_s
     share = saved / before.wan_bytes_per_s if before.wan_bytes_per_s > 0 else None
-    jobs = {job.name: job.site for job in posed.wiring.jobs}
+    wiring = posed.wiring
+    jobs = {job.name: job.site for job in wiring.jobs}
+    now, then = {link: link.site for link in wiring.links}, layout.links
+    moves = _moves(posed, placed, layout)
     return {
-        "today": _shown(before, jobs),
-        "proposed": {**_shown(after, layout.jobs), "moves": _moves(posed, placed, layout)},
+        "today": {**_shown(before, jobs), "links": now},
+        "proposed": {
+            **_shown(after, layout.jobs),
+            "links": _links(wiring, layout.links),
+            "moves": moves,
+        },
         "rewired": _rewired(posed.wiring, layout),
         "gain": {"wan_bytes_per_s": saved, "share": share},
         "reasons": {name: placed.reasons[name] for name in jobs if name in placed.reasons},
@@ -259,6 +266,11 @@ def _shown(predicted: Prediction, jobs: Mapping[str, str]) -> JsonObject:
         "held_by": predicted.held_by,
         "violations": list(predicted.violations),
     }
+
+
+def _links(wiring: Wiring, sites: Mapping[At, str]) -> dict[str, str]:
+    """The site of the broker that carries what each job sends, by `job -> topic`."""
+    return {f"{job.name} -> {job.sink.topic}": sites[job.sink] for job in wiring.jobs}
 
 
 def _moves(posed: Question, placed: Placement, layout: Layout) -> list[JsonObject]:

@@ -13,6 +13,7 @@ from speck.operations import Patience
 from speck.records import Records
 from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
+from speck.service.autopilot import Autopilots
 from speck.service.changes import Changes, Running
 from speck.service.collecting import Collecting
 from speck.service.compositions import Compositions
@@ -83,6 +84,9 @@ class Service:
         self.placements = Placements(
             self.records, self.compositions, self.views, self.clock, NoAnalyses()
         )
+        self.autopilots = Autopilots(
+            self.records, self.compositions, self.placements, self.views, self.clock
+        )
         self.watch = Watch(
             self.records,
             self.connections,
@@ -121,6 +125,7 @@ class Service:
 
         They go on at the next start.
         """
+        self.autopilots.close()
         self.watch.close()
         self.collecting.close()
         self.changes.close()
