@@ -24,6 +24,9 @@ CONNECT_S = 5.0
 ANSWER_S = 60.0
 """How long an answer may take beyond what the call itself asks the service to wait."""
 
+CALIBRATION_S = 330.0
+"""How long a calibration may take at a very slow site; some 20 s are usual."""
+
 _CHUNK = 1 << 20
 _RETRIES_S = (0.2, 0.5, 1.0, 2.0)
 
@@ -105,6 +108,14 @@ class Client:
     def check_site(self, name: str) -> JsonObject:
         """`{name, ok, findings}`."""
         return self._json("GET", f"/sites/{_part(name)}/check")
+
+    def calibrate_site(
+        self, name: str, *, busy: bool = False, job_path: str | None = None
+    ) -> JsonObject:
+        """Measure how fast a site is: `{cores, pace, unit_s, at, detail}`. Waits for it."""
+        body: JsonObject = {"busy": busy, **({"job_path": job_path} if job_path else {})}
+        path = f"/sites/{_part(name)}/calibration"
+        return self._json("POST", path, json=body, answer_s=CALIBRATION_S)
 
     # -- jobs -----------------------------------------------------------------------------
 
@@ -345,9 +356,11 @@ class Client:
         *,
         query: Mapping[str, Any] | None = None,
         again: bool = False,
+        answer_s: float | None = None,
         **call: Any,
     ) -> requests.Response:
-        """One request; with `again`, repeated for a while when no answer comes."""
+        """One request; with `again`, repeated for a while when no answer comes. `answer_s`: for
+        an answer that takes longer than others."""
         params = {k: _word(v) for k, v in (query or {}).items() if v is not None}
         for pause in (*_RETRIES_S, None) if again else (None,):
             try:
@@ -355,7 +368,7 @@ class Client:
                     method,
                     self.server + path,
                     params=params,
-                    timeout=(CONNECT_S, self._answer_s),
+                    timeout=(CONNECT_S, max(self._answer_s, answer_s or 0.0)),
                     allow_redirects=False,
                     **call,
                 )

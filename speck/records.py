@@ -9,6 +9,7 @@ att/<scope>/<job>              the highest attempt ever used
 ses/<scope>/<client id>/<site> a reader's session; the site is that of the broker
 change/<id>, op/<id>/<step>    a change and its operations
 event/<number>                 what happened, oldest first
+calibration/<site>             how fast a site is, see speck.service.calibration
 artifact/<sha256>, token/<name>, idem/<key>
 """
 

@@ -54,6 +54,7 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("GET", "/transfers/<transfer_id>"): _ADMIN_OR_SITE,
     ("PUT", "/transfers/<transfer_id>"): _ADMIN_OR_SITE,
     ("GET", "/sites/<name>/check"): _VIEW,
+    ("POST", "/sites/<name>/calibration"): _DEPLOY,
     ("GET", "/jobs"): _VIEW,
     ("POST", "/jobs"): _DEPLOY,
     ("GET", "/jobs/<job_name>"): _VIEW,

@@ -103,6 +103,22 @@ class SlotsShape(Shape):
     free = _whole(allow_none=True)
 
 
+class CalibrationShape(Shape):
+    """What a run of the calibration job told of a site."""
+
+    cores = fields.Float(required=True, metadata={"description": "that its engine may use"})
+    pace = fields.Float(
+        required=True,
+        allow_none=True,
+        metadata={"description": "speed of one core against the reference, the first cloud site"},
+    )
+    unit_s = fields.Float(
+        required=True, metadata={"description": "CPU seconds for the fixed unit of work"}
+    )
+    at = _text()
+    detail = fields.Dict(required=True)
+
+
 class SiteShape(Shape):
     name = _text()
     tier = Choice(Tier, required=True)
@@ -119,6 +135,7 @@ class SiteShape(Shape):
         allow_none=True,
         metadata={"description": "its last report: state_folder, free_bytes, load, slots, ..."},
     )
+    calibration = fields.Nested(CalibrationShape, required=True, allow_none=True)
     messages_lost = _whole("at its broker since the service started, as far as is known")
 
 
@@ -177,6 +194,7 @@ class JobShape(Shape):
     delivery = Choice(Delivery, required=True)
     upgrade = Choice(Upgrade, required=True)
     pinned = _flag()
+    stateful = fields.Boolean(metadata={"description": "as its user says, if at all"})
     composition = _maybe("null: posted alone")
     revision = _whole(allow_none=True)
     engine_job_id = _maybe()

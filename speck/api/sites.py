@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flask import Response, jsonify
 
 from speck.api import shapes
@@ -9,10 +11,20 @@ from speck.api.access import caller, refuse_foreign_site
 from speck.api.context import service
 from speck.api.requests import Query, document, optional_object, paging, refuse_other_name, text
 from speck.api.routes import Routes, answer, gone, listing
+from speck.errors import InvalidError
 from speck.model import Site
 from speck.schema import SiteSchema, site_from_data
+from speck.service.calibration import JAR
 from speck.service.jobs import Answer
 from speck.service.tokens import Role
+
+CALIBRATION: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "busy": {"type": "boolean", "description": "also while jobs run there"},
+        "job_path": {"type": "string", "description": f"jar of the calibration job, else {JAR}"},
+    },
+}
 
 routes = Routes("sites", "Places with one engine and one broker")
 
@@ -80,6 +92,24 @@ def beat(name: str) -> Response:
 def check_site(name: str) -> Response:
     """Settings of its engine and broker that would lose data or starve jobs."""
     return jsonify(service().sites.check(name))
+
+
+@routes.post(
+    "/sites/<name>/calibration",
+    body=CALIBRATION,
+    body_required=False,
+    answers={200: shapes.CalibrationShape},
+)
+def calibrate_site(name: str) -> Response:
+    """Measure how fast the site is, by a job that is run there for some 20 s and removed."""
+    wanted = optional_object("calibration")
+    unknown = sorted(wanted.keys() - CALIBRATION["properties"].keys())
+    busy, job_path = wanted.get("busy", False), wanted.get("job_path", JAR)
+    if unknown or not isinstance(busy, bool) or not isinstance(job_path, str):
+        raise InvalidError(
+            f"cannot calibrate {name}: give busy (true or false) and job_path (text), or nothing"
+        )
+    return jsonify(service().calibrations.run(name, busy=busy, job_path=job_path))
 
 
 def _site(name: str | None) -> Site:

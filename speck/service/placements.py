@@ -234,10 +234,10 @@ def compared(posed: Question, placed: Placement, layout: Layout) -> JsonObject:
     share = saved / before.wan_bytes_per_s if before.wan_bytes_per_s > 0 else None
     wiring = posed.wiring
     jobs = {job.name: job.site for job in wiring.jobs}
-    now, then = {link: link.site for link in wiring.links}, layout.links
+    now = {link: link.site for link in wiring.links}
     moves = _moves(posed, placed, layout)
     return {
-        "today": {**_shown(before, jobs), "links": now},
+        "today": {**_shown(before, jobs), "links": _links(wiring, now)},
         "proposed": {
             **_shown(after, layout.jobs),
             "links": _links(wiring, layout.links),

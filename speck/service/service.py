@@ -14,6 +14,7 @@ from speck.records import Records
 from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
 from speck.service.autopilot import Autopilots
+from speck.service.calibration import Calibrations
 from speck.service.changes import Changes, Running
 from speck.service.collecting import Collecting
 from speck.service.compositions import Compositions
@@ -73,10 +74,14 @@ class Service:
             self.clock,
             Writer(config.metrics, clock=self.clock),
             config.collect_s,
+            config.metrics_days,
             self.agents.heard,
         )
         self.jobs = Jobs(
             self.records, self.connections, deployer, self.views, self.clock, self.collecting.job
+        )
+        self.calibrations = Calibrations(
+            self.records, self.connections, self.jobs, self.views, self.clock
         )
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
@@ -106,6 +111,7 @@ class Service:
             self.connections.close()
             self.records.store.close()
             raise
+        self.calibrations.sweep()
 
     def _mend(self, scope: str, leave: frozenset[str]) -> Running | None:
         if scope.startswith("~"):
@@ -126,6 +132,7 @@ class Service:
         They go on at the next start.
         """
         self.autopilots.close()
+        self.calibrations.close()
         self.watch.close()
         self.collecting.close()
         self.changes.close()

@@ -65,6 +65,8 @@ class Sites:
             self._refuse_foreign_addresses(site)
             if known is not None and (known.spe != site.spe or known.broker != site.broker):
                 self._refuse_busy(site.name, "change the addresses of")
+                if known.spe != site.spe:  # another engine is as fast as it is
+                    self._records.write({f"calibration/{site.name}": None})
             self._write(site, f"site {site.name} {'changed' if known else 'registered'}")
         return self.get(site.name), known is None
 
@@ -87,7 +89,7 @@ class Sites:
             self._refuse_busy(name, "remove")
             self._records.write(
                 self._records.drop_site(name),
-                {f"beat/{name}": None},
+                {f"beat/{name}": None, f"calibration/{name}": None},
                 self._records.event("site", f"site {name} removed", site=name),
             )
             self._views.forget(name)
@@ -128,7 +130,8 @@ class Sites:
         beat = self._agents.beat(site.name)
         shown = self._views.site(site)
         shown["last_seen"] = self._agents.last_seen(site.name)
-        return {**shown, "agent": beat or None}
+        calibration = self._records.store.get(f"calibration/{site.name}")
+        return {**shown, "agent": beat or None, "calibration": calibration}
 
     def _site(self, name: str) -> Site:
         return self._connections.site(name)

@@ -136,11 +136,66 @@ def show(name: str) -> None:
                 ),
                 ("uplink Mbit/s", found.get("uplink_mbps")),
                 ("last seen", found["last_seen"]),
+                *_calibrated(found.get("calibration")),
                 *_agent(found.get("agent") or {}),
                 *((f"label {key}", value) for key, value in found.get("labels", {}).items()),
             )
         ),
     )
+
+
+@site.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=names_of("sites"))
+@click.option("--busy", is_flag=True, help="Also where jobs run: they get less CPU meanwhile.")
+@click.option(
+    "--jar",
+    "job_path",
+    metavar="JOB_PATH",
+    help="Jar of the calibration job (else speck-jobs.jar in the service's folders of jars).",
+)
+@connected
+@formatted
+def calibrate(names: tuple[str, ...], busy: bool, job_path: str | None) -> None:
+    """Measure how fast sites are (all by default), some 20 s each, one after another.
+
+    Placement needs it: how many cores a site's engine may use, and how fast one is against
+    the first cloud site's, which comes first.
+    """
+    from speck.cli.bars import count_bar
+    from speck.cli.output import Grid
+
+    service = client()
+    tiers = {found["name"]: found["tier"] for found in service.sites()}
+    chosen = sorted(names or tiers, key=lambda name: (tiers.get(name) != "cloud", name))
+    rows: list[JsonObject] = []
+    with count_bar("calibrating sites", len(chosen)) as done:
+        for name in chosen:
+            rows.append(
+                {"name": name, **service.calibrate_site(name, busy=busy, job_path=job_path)}
+            )
+            done(len(rows))
+    # the pace of one that came first may have followed from a later one
+    rows = [{"name": row["name"], **service.site(row["name"])["calibration"]} for row in rows]
+    output().show(
+        {"calibrations": rows},
+        Grid(
+            ("name", "cores", "pace", "at"),
+            [(row["name"], row["cores"], row["pace"], row["at"]) for row in rows],
+            None,
+            "no sites",
+        ),
+    )
+
+
+def _calibrated(found: JsonObject | None) -> list[tuple[str, Any]]:
+    """What its last calibration told; nothing before the first."""
+    if found is None:
+        return []
+    return [
+        ("cores", found["cores"]),
+        ("pace of a core", found["pace"]),
+        ("calibrated", found["at"]),
+    ]
 
 
 def _agent(report: JsonObject) -> list[tuple[str, Any]]:

@@ -19,6 +19,7 @@ from speck.app import ROUTES
 from speck.binding import Transfer
 from speck.errors import EngineRefusedError, StoreFullError
 from tests.analyses import Given, analysis, measured
+from tests.calibrating import count_units, make_job_jar
 from tests.unit.api.conftest import Bench, composition, job, site
 
 DEMO = composition(
@@ -100,6 +101,11 @@ def _fetching(bench: Bench) -> None:
 def _on_its_way(bench: Bench) -> None:
     _fetching(bench)
     bench.service.agents.relay("t", by_source=True).put(0, 5, b"12")
+
+
+def _calibrating(bench: Bench) -> None:
+    make_job_jar(bench.service)
+    count_units(bench.service, {"cloud": 1.0})
 
 
 def _measured(bench: Bench) -> None:
@@ -186,6 +192,12 @@ CASES = [
     Case("GET", "/transfers/other", 404),
     Case("GET", "/sites/edge-a/check", 200, shapes.SiteCheckShape),
     Case("GET", "/sites/edge-a/check", 200, shapes.SiteCheckShape, before=_away),
+    Case("POST", "/sites/cloud/calibration", 200, shapes.CalibrationShape,
+         json={"busy": True}, before=_calibrating),
+    Case("POST", "/sites/cloud/calibration", 409, says="the CPU of B"),
+    Case("POST", "/sites/edge-b/calibration", 409, says="paces are told against cloud"),
+    Case("POST", "/sites/nowhere/calibration", 404),
+    Case("POST", "/sites/cloud/calibration", 422, json={"speed": 2}, says="give busy (true or"),
     # -- jobs
     Case("GET", "/jobs", 200, shapes.JOBS),
     Case("GET", "/jobs?site=cloud&state=running&limit=5&after=A", 200, shapes.JOBS),

@@ -12,6 +12,7 @@ import yaml
 
 from speck.errors import UnreachableError
 from speck.store import Store
+from tests.calibrating import count_units, make_job_jar
 from tests.memory_fog import site_body
 from tests.unit.cli.conftest import Run, Server
 
@@ -94,6 +95,21 @@ def test_sites(speck: Run, tmp_path: Path) -> None:
     assert "memory http://edge-c.test:8081" in speck("site", "show", "edge-c").stdout
     assert speck("site", "remove", "edge-c", "--yes").exit_code == 0
     assert speck("site", "show", "edge-c").exit_code == 1
+
+
+def test_sites_are_calibrated(speck: Run, server: Server) -> None:
+    make_job_jar(server.service)
+    count_units(server.service, {"cloud": 0.5, "edge-a": 2.0, "edge-b": 1.0})
+    assert "pace" not in speck("site", "show", "edge-a").stdout
+    done = speck("site", "calibrate", "-o", "json")
+    assert done.exit_code == 0, done.stderr
+    told = [(row["name"], row["pace"]) for row in json.loads(done.stdout)["calibrations"]]
+    assert told == [("cloud", 1.0), ("edge-a", 0.25), ("edge-b", 0.5)]
+    assert "pace of a core" in speck("site", "show", "edge-a").stdout
+    table = speck("site", "calibrate", "cloud").stdout
+    assert "cloud  0.25   1" in table
+    assert speck("site", "calibrate", "nowhere").exit_code == 1
+    assert "SPECK_JARS" in speck("site", "calibrate", "cloud", "--jar", "no.jar").stderr
 
 
 def test_a_site_by_its_addresses(speck: Run) -> None:

@@ -51,25 +51,25 @@ def test_the_quota_in_version_1(tmp_path: Path) -> None:
     group = Quotas(tmp_path / "fog", version_1(tmp_path)).hold("edge-a", 0.25)
     assert group.parent == tmp_path / "cpu"
     assert group.name.endswith("-edge-a")
-    assert (group / "cpu.cfs_quota_us").read_text() == "5000"
-    assert (group / "cpu.cfs_period_us").read_text() == "20000"
+    assert (group / "cpu.cfs_quota_us").read_text() == "25000"
+    assert (group / "cpu.cfs_period_us").read_text() == "100000"
 
 
 def test_the_quota_in_version_2(tmp_path: Path) -> None:
     group = Quotas(tmp_path / "fog", version_2(tmp_path)).hold("cloud", 1.5)
     assert (tmp_path / "cgroup" / "cgroup.subtree_control").read_text() == "+cpu"
-    assert (group / "cpu.max").read_text() == "30000 20000"
+    assert (group / "cpu.max").read_text() == "150000 100000"
 
 
 def test_a_very_slow_site_gets_the_least_quota_that_the_kernel_takes(tmp_path: Path) -> None:
-    group = Quotas(tmp_path / "fog", version_2(tmp_path)).hold("edge-a", 0.02)
-    assert (group / "cpu.max").read_text() == "1000 50000"
+    group = Quotas(tmp_path / "fog", version_2(tmp_path)).hold("edge-a", 0.01)
+    assert (group / "cpu.max").read_text() == "1000 100000"
 
 
 def test_a_quota_is_set_anew(tmp_path: Path) -> None:
     quotas = Quotas(tmp_path / "fog", version_2(tmp_path))
     quotas.hold("edge-a", 0.25)
-    assert (quotas.hold("edge-a", 0.5) / "cpu.max").read_text() == "10000 20000"
+    assert (quotas.hold("edge-a", 0.5) / "cpu.max").read_text() == "50000 100000"
 
 
 def test_only_this_fogs_groups_are_removed(tmp_path: Path) -> None:

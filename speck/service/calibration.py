@@ -1,0 +1,266 @@
+"""How fast sites are, measured by a job that is run there for that alone.
+
+`io.speck.jobs.Calibrate` is posted alone under a reserved name, measures itself, and is removed
+whatever happens; what a service that died left of one is removed at its next start.
+
+`calibration/<site>`: `cores` that its engine may use (a CPU quota, and what the engine needs for
+itself, are off), `pace` (speed of one core against that of the reference, the first cloud site;
+None until that is calibrated), `unit_s` (CPU seconds for the fixed unit of work), `at`, `detail`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from speck.clock import Clock, rfc3339
+from speck.connections import Connections
+from speck.errors import (
+    ConflictError,
+    EngineRefusedError,
+    InvalidError,
+    Problem,
+    SpeckError,
+    TransientError,
+    at_site,
+)
+from speck.model import JobDescription, JsonObject, Tier, Upgrade
+from speck.records import Batch, Records
+from speck.service.jobs import Jobs
+from speck.service.views import Views
+
+PREFIX = "speck-calibration-"
+JAR = "speck-jobs.jar"
+_ENTRY = "io.speck.jobs.Calibrate"
+_MOST_TASKS = 8
+_START_S = 120.0
+_MEASURE_S = 120.0
+_REMOVE_S = 60.0
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one run of the job told. `unit_s`: CPU seconds of a unit done alone; `wall_s`: the
+    same in wall time; `cores`: so many units a second, times their cost, at full load."""
+
+    unit_s: float
+    wall_s: float
+    cores: float
+    tasks: int
+    units: int
+
+
+def read(metrics: Mapping[str, float], tasks: int) -> Reading | None:
+    """The counters of a run; None until all its tasks are done. Raises EngineRefusedError when
+    what they counted carries no figure."""
+
+    def counter(name: str) -> float:
+        return sum(v for key, v in metrics.items() if key.endswith(f"calibrate.{name}"))
+
+    if counter("done") < tasks:
+        return None
+    units, cpu, wall = (counter(f"light{name}") for name in ("Units", "CpuNanos", "Nanos"))
+    full, spent = counter("fullUnits"), counter("fullNanos")
+    if min(units, cpu, full, spent) <= 0:
+        raise EngineRefusedError(
+            f"cannot tell the site's speed: {units:.0f} and {full:.0f} units of work were done;"
+            " it is too slow, or too busy: free it and calibrate again"
+        )
+    unit_s = cpu / units / 1e9
+    # each task's own time lies within the units that it did without a pause
+    seconds = spent / tasks / 1e9
+    return Reading(unit_s, wall / units / 1e9, full * unit_s / seconds, tasks, int(full))
+
+
+class Calibrations:
+    """Runs calibrations, one at a time, and keeps their results."""
+
+    def __init__(
+        self, records: Records, connections: Connections, jobs: Jobs, views: Views, clock: Clock
+    ):
+        self._records = records
+        self._connections = connections
+        self._jobs = jobs
+        self._views = views
+        self._clock = clock
+        self._busy = threading.Lock()
+        self._over = threading.Event()
+        self._sweeper: threading.Thread | None = None
+
+    def sweep(self) -> None:
+        """Remove, in the background, jobs that a service which died was calibrating with."""
+        if self._left():
+            self._sweeper = threading.Thread(target=self._sweep, name="calibration sweep")
+            self._sweeper.start()
+
+    def close(self) -> None:
+        """Give up what is being measured; its job is removed now or at the next start."""
+        self._over.set()
+        if self._sweeper is not None:
+            self._sweeper.join(_REMOVE_S)
+        if self._busy.acquire(timeout=_REMOVE_S):
+            self._busy.release()
+
+    def reference(self) -> str | None:
+        """The site whose cores have pace 1: the first cloud site by name, else the first."""
+        sites = sorted(self._records.sites().values(), key=lambda s: (s.tier != Tier.CLOUD, s.name))
+        return sites[0].name if sites else None
+
+    def run(self, site: str, *, busy: bool = False, job_path: str = JAR) -> JsonObject:
+        """Measure `site` now (some 20 s) and keep the result; returns it.
+
+        Raises NotFoundError; ConflictError while another calibration runs, when jobs run at the
+        site (unless `busy`), when no slot is free, or when the reference is not calibrated yet;
+        whatever hinders the job.
+        """
+        self._connections.site(site)
+        if not self._busy.acquire(blocking=False):
+            raise ConflictError(f"cannot calibrate {site}: another calibration runs; wait for it")
+        try:
+            self._refuse_unreferenced(site)
+            if not busy:
+                self._refuse_disturbing(site)
+            tasks = self._tasks(site)
+            reading = self._measure(site, tasks, job_path)
+            self._keep(site, reading)
+        finally:
+            self._busy.release()
+        found = self.of(site)
+        assert found is not None
+        return found
+
+    def of(self, site: str) -> JsonObject | None:
+        """`{cores, pace, unit_s, at, detail}`; None when it was never calibrated."""
+        return self._records.store.get(f"calibration/{site}")
+
+    def _keep(self, site: str, reading: Reading) -> None:
+        """Paces follow from the reference: with a new one of it they all change."""
+        told = {name: record for name, record in self._all().items() if name != site}
+        told[site] = {
+            "cores": round(reading.cores, 4),
+            "pace": None,
+            "unit_s": reading.unit_s,
+            "at": rfc3339(self._clock.now()),
+            "detail": {
+                "wall_s": reading.wall_s,
+                "tasks": reading.tasks,
+                "units": reading.units,
+            },
+        }
+        reference = told.get(self.reference() or "")
+        batch: Batch = {}
+        for name, record in told.items():
+            pace = reference["unit_s"] / record["unit_s"] if reference else None
+            batch[f"calibration/{name}"] = {**record, "pace": round(pace, 4) if pace else None}
+        cores = told[site]["cores"]
+        event = self._records.event("site", f"{site} calibrated: {cores:g} cores", site=site)
+        self._records.write(batch, event)
+
+    def _all(self) -> dict[str, JsonObject]:
+        return {
+            key.partition("/")[2]: record
+            for key, record in self._records.store.scan("calibration/")
+        }
+
+    def _refuse_unreferenced(self, site: str) -> None:
+        reference = self.reference()
+        if reference not in (None, site) and self.of(str(reference)) is None:
+            raise ConflictError(
+                f"cannot calibrate {site}: paces are told against {reference}, which is not"
+                f" calibrated yet; run speck site calibrate {reference} {site}"
+            )
+
+    def _refuse_disturbing(self, site: str) -> None:
+        jobs = sorted(
+            name
+            for (_, name), deployed in self._records.all_deployed().items()
+            if not deployed.ended and deployed.job.site == site and not name.startswith(PREFIX)
+        )
+        if jobs:
+            raise ConflictError(
+                f"cannot calibrate {site}: it would take the CPU of {', '.join(jobs)}, and they"
+                " would falsify it; stop them first, or take both (--busy)"
+            )
+
+    def _tasks(self, site: str) -> int:
+        """As many tasks as can be of use: free slots, to eight."""
+        self._views.engines.forget(site)
+        look = self._views.engines.at([site]).get(site)
+        if look is None or look.found is None:
+            raise TransientError(f"cannot calibrate {site}: its engine does not answer")
+        slots = look.found.slots
+        if slots is not None and slots.free < 1:
+            raise ConflictError(
+                f"cannot calibrate {site}: none of its {slots.total} slots is free; stop a job"
+            )
+        return min(_MOST_TASKS, slots.free) if slots is not None else 1
+
+    def _measure(self, site: str, tasks: int, job_path: str) -> Reading:
+        name = f"{PREFIX}{site}"
+        self._remove(name)
+        job = JobDescription(
+            job_name=name,
+            site=site,
+            source_topic=f"speck-calibration/{site}",
+            sink_topic=f"speck-calibration/{site}/none",
+            entry_class=_ENTRY,
+            job_path=job_path,
+            parallelism=tasks,
+            upgrade=Upgrade.STATELESS,
+            pinned=True,
+        )
+        try:
+            answer = self._jobs.post(job, _START_S)
+            if answer.status == 202:
+                raise TransientError(
+                    f"cannot calibrate {site}: its job has not started in {_START_S:.0f} s"
+                )
+            return self._await(site, name, tasks)
+        except InvalidError as error:
+            raise _without_jar(error, site, job_path) from error
+        finally:
+            with suppress(SpeckError):  # then the next calibration or start removes it
+                self._remove(name)
+
+    def _await(self, site: str, name: str, tasks: int) -> Reading:
+        until = self._clock.monotonic() + _MEASURE_S
+        while self._clock.monotonic() < until and not self._over.is_set():
+            self._clock.wait(_LOOK_S)
+            try:
+                found = read(self._jobs.metrics(name)["metrics"], tasks)
+            except TransientError:
+                continue
+            except EngineRefusedError as error:
+                raise at_site(error, site) from error
+            if found is not None:
+                return found
+        why = "the service stops" if self._over.is_set() else f"no result in {_MEASURE_S:.0f} s"
+        raise TransientError(f"cannot calibrate {site}: {why}; calibrate it again")
+
+    def _left(self) -> list[str]:
+        return [key.partition("/")[2] for key, _ in self._records.store.scan(f"job/{PREFIX}")]
+
+    def _remove(self, name: str) -> None:
+        if name in self._left():
+            self._jobs.delete(name, _REMOVE_S)
+
+    def _sweep(self) -> None:
+        with self._busy:
+            for name in self._left():
+                with suppress(SpeckError):
+                    self._remove(name)
+
+
+def _without_jar(error: InvalidError, site: str, job_path: str) -> InvalidError:
+    """The mend for the one thing that a service may lack."""
+    paths = {problem.path.rpartition(".")[2] for problem in error.problems}
+    if not paths & {"job_path", "entry_class"}:
+        return error
+    hint = f"it is in the jar {JAR}: put that into a folder of SPECK_JARS, or name it (--jar)"
+    return InvalidError(
+        f"cannot calibrate {site}: the service has no job {_ENTRY} in {job_path}; {hint}",
+        [*error.problems, Problem("job_path", hint)],
+    )

@@ -1,0 +1,96 @@
+"""The calibration job on a real engine, through the API and the CLI."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from speck.fog.paths import edge_jar
+from speck.fog.service import serving
+from speck.fog.sites import Fog
+from speck.service.calibration import PREFIX
+
+
+@pytest.fixture(scope="module")
+def url(fog: Fog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service that knows the cloud alone."""
+    home = tmp_path_factory.mktemp("calibration")
+    with serving(home, [edge_jar("speck-jobs.jar").parent]) as served:
+        for body in fog.site_bodies():
+            if body["name"] == "cloud":
+                assert requests.post(f"{served.url}/sites", json=body, timeout=30).ok
+        yield served.url
+
+
+def jobs(url: str) -> list[str]:
+    found = requests.get(f"{url}/jobs", timeout=30).json()["jobs"]
+    return [job["job_name"] for job in found]
+
+
+def test_a_site_is_calibrated_and_left_as_it_was(url: str) -> None:
+    answers: list[requests.Response] = []
+
+    def calibrate() -> None:
+        answers.append(requests.post(f"{url}/sites/cloud/calibration", timeout=120))
+
+    first = threading.Thread(target=calibrate)
+    first.start()
+    until = time.monotonic() + 60
+    while f"{PREFIX}cloud" not in jobs(url):
+        assert time.monotonic() < until
+    calibrate()  # a second one meanwhile
+    first.join()
+
+    refused, answer = answers
+    assert refused.status_code == 409
+    assert "another calibration runs" in refused.json()["detail"]
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert found["pace"] == 1.0  # it is the reference
+    assert 0 < found["cores"] < 64
+    assert 1e-6 < found["unit_s"] <= found["detail"]["wall_s"] * 1.1
+    assert requests.get(f"{url}/sites/cloud", timeout=30).json()["calibration"] == found
+    assert jobs(url) == []
+
+
+def test_what_is_asked_for_is_checked(url: str) -> None:
+    for body in ({"busy": "yes"}, {"job_path": 1}, {"speed": 2}):
+        answer = requests.post(f"{url}/sites/cloud/calibration", json=body, timeout=30)
+        assert answer.status_code == 422, answer.text
+        assert "cannot calibrate cloud: give busy" in answer.json()["detail"]
+
+
+@pytest.mark.long
+def test_a_service_killed_in_the_middle_cleans_up_at_its_next_start(
+    fog: Fog, tmp_path: Path
+) -> None:
+    jars = [edge_jar("speck-jobs.jar").parent]
+    home = tmp_path / "home"
+    with serving(home, jars) as served:
+        for body in fog.site_bodies():
+            requests.post(f"{served.url}/sites", json=body, timeout=30)
+
+        def calibrate() -> None:
+            try:
+                requests.post(f"{served.url}/sites/cloud/calibration", timeout=120)
+            except requests.RequestException:
+                return  # its service is killed
+
+        asking = threading.Thread(target=calibrate)
+        asking.start()
+        until = time.monotonic() + 60
+        while not jobs(served.url):
+            assert time.monotonic() < until
+        served.process.kill()
+        asking.join()
+    with serving(home, jars) as served:
+        until = time.monotonic() + 60
+        while jobs(served.url):
+            assert time.monotonic() < until
+        site = requests.get(f"{served.url}/sites/cloud", timeout=30).json()
+        assert site["calibration"] is None

@@ -1,0 +1,143 @@
+"""Calibrations over memory sites; the job itself is run by tests/services/test_calibration.py."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from speck.errors import ConflictError, EngineRefusedError, InvalidError, NotFoundError
+from speck.schema import job_from_data
+from speck.service import Service
+from speck.service.calibration import PREFIX, read
+from tests.calibrating import DONE, count_units, make_job_jar
+
+
+@pytest.fixture
+def jar(service: Service) -> str:
+    return make_job_jar(service)
+
+
+def test_what_the_counters_say() -> None:
+    assert read({**DONE, "calibrate.done": 1.0}, 2) is None
+    assert read({}, 1) is None
+    found = read(DONE, 2)
+    assert found is not None
+    assert found.unit_s == pytest.approx(0.0005)
+    assert found.wall_s == pytest.approx(0.0006)
+    assert found.cores == pytest.approx(4000 * 0.0005 / 8)
+    assert (found.tasks, found.units) == (2, 4000)
+
+
+def test_counters_that_carry_no_figure() -> None:
+    for lacking in ("lightUnits", "fullUnits"):
+        with pytest.raises(EngineRefusedError, match=r"^cannot tell the site's speed: .* again$"):
+            read({**DONE, f"calibrate.{lacking}": 0.0}, 2)
+
+
+@pytest.mark.usefixtures("jar")
+def test_paces_are_told_against_the_reference(service: Service) -> None:
+    count_units(service, {"cloud": 0.5, "edge-a": 2.0})
+    assert service.calibrations.reference() == "cloud"
+    assert service.sites.get("cloud")["calibration"] is None
+    cloud = service.calibrations.run("cloud")
+    edge = service.calibrations.run("edge-a")
+    assert (cloud["pace"], edge["pace"]) == (1.0, 0.25)
+    assert cloud["cores"] == pytest.approx(4000 * 0.0005 / 8)
+    assert edge["unit_s"] == pytest.approx(0.002)
+    assert service.sites.get("edge-a")["calibration"] == edge
+    count_units(service, {"cloud": 1.0})
+    service.calibrations.run("cloud")
+    assert service.calibrations.of("edge-a") == {**edge, "pace": 0.5}
+    assert service.jobs.all() == []
+
+
+@pytest.mark.usefixtures("jar")
+def test_the_reference_comes_first(service: Service) -> None:
+    with pytest.raises(ConflictError, match="run speck site calibrate cloud edge-a"):
+        service.calibrations.run("edge-a")
+    with pytest.raises(NotFoundError):
+        service.calibrations.run("nowhere")
+
+
+@pytest.mark.usefixtures("jar")
+def test_jobs_are_not_disturbed_unless_that_is_wanted(service: Service) -> None:
+    count_units(service, {"cloud": 1.0})
+    job = {
+        "job_name": "at-work",
+        "site": "cloud",
+        "source_topic": "a",
+        "sink_topic": "b",
+        "entry_class": "package.ExampleJob",
+        "job_path": "test-1.jar",
+    }
+    service.jobs.post(job_from_data(job), 10)
+    with pytest.raises(ConflictError, match=r"the CPU of at-work, .*\(--busy\)$"):
+        service.calibrations.run("cloud")
+    assert service.calibrations.run("cloud", busy=True)["detail"]["tasks"] == 8
+    assert [shown["job_name"] for shown in service.jobs.all()] == ["at-work"]
+
+
+def test_no_slot_is_free(service: Service, jar: str) -> None:
+    many = {
+        "job_name": "all",
+        "site": "cloud",
+        "source_topic": "a",
+        "sink_topic": "b",
+        "entry_class": "package.ExampleJob",
+        "job_path": "test-1.jar",
+        "parallelism": 16,
+    }
+    service.jobs.post(job_from_data(many), 10)
+    with pytest.raises(ConflictError, match="none of its 16 slots is free"):
+        service.calibrations.run("cloud", busy=True, job_path=jar)
+
+
+def test_a_service_without_the_jar_says_what_to_do(service: Service) -> None:
+    with pytest.raises(InvalidError, match=r"has no job io.speck.jobs.Calibrate .*SPECK_JARS"):
+        service.calibrations.run("cloud")
+    with pytest.raises(InvalidError, match=r"SPECK_JARS, or name it \(--jar\)"):
+        service.calibrations.run("cloud", job_path="test-1.jar")
+    assert service.jobs.all() == []
+
+
+@pytest.mark.usefixtures("jar")
+def test_what_a_dead_service_left_is_removed(service: Service) -> None:
+    left = {
+        "job_name": f"{PREFIX}edge-a",
+        "site": "edge-a",
+        "source_topic": "a",
+        "sink_topic": "b",
+        "entry_class": "package.ExampleJob",
+        "job_path": "test-1.jar",
+    }
+    service.jobs.post(job_from_data(left), 10)
+    service.calibrations.sweep()
+    until = time.monotonic() + 20
+    while service.jobs.all():
+        assert time.monotonic() < until
+        threading.Event().wait(0.01)
+
+
+@pytest.mark.usefixtures("jar")
+def test_a_failed_measurement_leaves_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def metrics(_: str) -> dict[str, Any]:
+        return {"metrics": {**DONE, "calibrate.done": 99.0, "calibrate.fullUnits": 0.0}}
+
+    monkeypatch.setattr(service.jobs, "metrics", metrics)
+    with pytest.raises(EngineRefusedError, match=r"\(site cloud\)$"):
+        service.calibrations.run("cloud")
+    assert service.jobs.all() == []
+    assert service.calibrations.of("cloud") is None
+
+
+@pytest.mark.usefixtures("jar")
+def test_a_site_that_goes_takes_its_calibration_along(service: Service) -> None:
+    count_units(service, {"cloud": 1.0})
+    service.calibrations.run("cloud")
+    service.sites.delete("cloud")
+    assert service.calibrations.of("cloud") is None
