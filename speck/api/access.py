@@ -43,6 +43,8 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("GET", "/openapi.json"): _PUBLIC,
     ("GET", "/docs"): _PUBLIC,
     ("GET", "/metrics"): _VIEW,
+    ("GET", "/metrics/export"): _VIEW,
+    ("POST", "/metrics/import"): _ADMIN,
     ("GET", "/sites"): _VIEW,
     ("POST", "/sites"): _ADMIN_OR_SITE,
     ("GET", "/sites/<name>"): _VIEW,

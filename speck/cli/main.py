@@ -62,6 +62,7 @@ _LAZY = {
     "status": f"{_COMMANDS}.status:status",
     "jobs": f"{_COMMANDS}.jobs:jobs",
     "job": f"{_COMMANDS}.jobs:job",
+    "metrics": f"{_COMMANDS}.metrics:metrics",
     "top": f"{_COMMANDS}.top:top",
     "logs": f"{_COMMANDS}.logs:logs",
     "history": f"{_COMMANDS}.history:history",

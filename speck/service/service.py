@@ -18,6 +18,7 @@ from speck.service.calibration import Calibrations
 from speck.service.changes import Changes, Running
 from speck.service.collecting import Collecting
 from speck.service.compositions import Compositions
+from speck.service.dataset import Dataset
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
 from speck.service.placements import NoAnalyses, Placements
@@ -77,6 +78,7 @@ class Service:
             config.metrics_days,
             self.agents.heard,
         )
+        self.dataset = Dataset(config, self.clock, self.collecting.flush)
         self.jobs = Jobs(
             self.records, self.connections, deployer, self.views, self.clock, self.collecting.job
         )
@@ -134,6 +136,7 @@ class Service:
         self.autopilots.close()
         self.calibrations.close()
         self.watch.close()
+        self.dataset.close()
         self.collecting.close()
         self.changes.close()
         self.views.close()
