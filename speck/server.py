@@ -192,6 +192,7 @@ class _Server(BaseApplication):  # type: ignore[misc]
         self._service = service
         app = create_app(service)
         service.watch.start()
+        service.requirements.start()
         service.autopilots.start()
         service.collecting.start()
         service.dataset.start()
