@@ -6,10 +6,12 @@ synced, and renamed. A kill leaves hidden files only; `sweep` removes them at th
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -26,6 +28,8 @@ ROW_GROUP = 128 * 1024
 
 COMPACT = "compact"
 PART = "part"
+
+_JOURNAL = ".import-"
 
 _DAY = re.compile(r"day=(\d{4}-\d{2}-\d{2})")
 _COMPOSITION = "composition="
@@ -59,6 +63,13 @@ class Disk:
             ) as file:
                 file.write_table(rows, ROW_GROUP)
                 file.add_key_value_metadata(dict(metadata))
+            out.flush()
+            os.fsync(out.fileno())
+
+    def write_text(self, path: Path, text: str) -> None:
+        """A file of `text` at `path`, synced. Raises OSError."""
+        with path.open("w") as out:
+            out.write(text)
             out.flush()
             os.fsync(out.fileno())
 
@@ -114,8 +125,45 @@ def put(folder: Path, name: str, rows: pa.Table, disk: Disk, **metadata: str) ->
     return folder / name
 
 
+def put_all(root: Path, files: Sequence[tuple[Path, str, pa.Table]], disk: Disk) -> None:
+    """Write all `files` (folder, name, rows), or none: also over a kill. Raises OSError.
+
+    They are written hidden; once a journal that names them is there, they are as good as renamed:
+    `sweep` goes on with it.
+    """
+    written: list[Path] = []
+    journal = root / f"{_JOURNAL}{secrets.token_hex(6)}"
+    try:
+        for folder, name, rows in files:
+            disk.make_folder(folder)
+            written.append(folder / hidden(name))
+            disk.write(written[-1], rows, {})
+        unfinished = journal.with_name(hidden(journal.name))
+        written.append(unfinished)
+        names = [str((folder / name).relative_to(root)) for folder, name, _ in files]
+        disk.write_text(unfinished, json.dumps(names))
+        disk.rename(unfinished, journal.name)
+    except OSError:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
+    _finish(root, journal, disk)
+
+
+def _finish(root: Path, journal: Path, disk: Disk) -> None:
+    for name in json.loads(journal.read_text()):
+        unfinished = (root / name).with_name(hidden(Path(name).name))
+        if unfinished.exists():
+            disk.rename(unfinished, Path(name).name)
+    disk.remove(journal)
+
+
 def sweep(root: Path) -> int:
-    """Remove what a kill left behind, hidden files and folders; how many there were."""
+    """Finish what a kill left behind where it was decided, and remove the rest: hidden files and
+    folders; how many there were."""
+    for journal in root.glob(f"{_JOURNAL}*"):
+        if not journal.name.endswith(".writing"):
+            _finish(root, journal, Disk())
     left = [path for path in root.rglob(".*") if path.name.endswith((".writing", ".dropped"))]
     for path in left:
         if path.is_dir():

@@ -147,10 +147,22 @@ def read_file(path: Path, table: Table) -> pa.Table:
 
 def each_once(table: Table, rows: pa.Table) -> pa.Table:
     """`rows` without those whose key was there before."""
+    kept = _first_of_each(table, rows)
+    return rows if len(kept) == rows.num_rows else rows.take(kept)
+
+
+def not_there(table: Table, there: pa.Table, rows: pa.Table) -> pa.Table:
+    """Those of `rows`, each key once, whose key is not in `there`."""
+    both = pa.concat_tables([one.select(list(table.key)) for one in (there, rows)])
+    kept = _first_of_each(table, both)
+    return rows.take(pc.subtract(kept.filter(pc.greater_equal(kept, len(there))), len(there)))
+
+
+def _first_of_each(table: Table, rows: pa.Table) -> pa.ChunkedArray:
+    """The numbers of the rows, ascending, whose key comes first in them."""
     key = list(table.key)
     numbered = rows.select(key).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
-    kept = numbered.group_by(key, use_threads=False).aggregate([("row", "min")])["row_min"]
-    return rows if len(kept) == rows.num_rows else rows.take(kept)
+    return numbered.group_by(key, use_threads=False).aggregate([("row", "min")])["row_min"]
 
 
 def empty(table: Table) -> pa.Table:

@@ -47,11 +47,13 @@ def reason(instance: Instance, sites: Mapping[str, str], name: str) -> str:
     saved = _cost_at(instance, sites, name, other or site) - _cost_at(instance, sites, name, site)
     if load.kind is Kind.TOPIC:
         was = was.replace("moves", "its broker moves").replace("begins", "its broker is")
-    if site == other or saved == 0:
-        return f"{was}: nothing else costs less"
+    if site == other:
+        return was
+    if saved == 0:
+        return f"{was}: as many bytes between sites as at {other}"
     if saved > 0:
         return f"{was}: {saved:.0f} bytes/s less between sites than at {other}"
-    return f"{was}: makes room, for {-saved:.0f} bytes/s more than at {other}"
+    return f"{was}, though {-saved:.0f} bytes/s more cross than if it alone were at {other}"
 
 
 def _cost_at(instance: Instance, sites: Mapping[str, str], name: str, site: str) -> float:

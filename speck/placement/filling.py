@@ -7,6 +7,7 @@ answer's violations tell it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from speck.placement.instance import Instance
@@ -22,6 +23,7 @@ class Filling:
         self.work = dict.fromkeys(instance.places, 0.0)
         self.slots = dict.fromkeys(instance.places, 0)
         self.sent = dict.fromkeys(instance.places, 0.0)
+        self._passed = dict.fromkeys(instance.places, 0.0)
         for name, site in {**(sites or {}), **instance.fixed}.items():
             self.put(name, site)
 
@@ -38,11 +40,14 @@ class Filling:
             del self.sites[name]
 
     def _count(self, name: str, site: str, sign: int) -> None:
-        instance = self.instance
+        instance, touched = self.instance, {site}
         self.work[site] += sign * instance.work[name] * instance.scale
         self.slots[site] += sign * instance.slots(name)
         for sender, rate in self._sends(name, site):
             self.sent[sender] += sign * rate
+            touched.add(sender)
+        for changed in touched:
+            self._passed[changed] = self._excess_of(changed)
 
     def _sends(self, name: str, site: str) -> Iterable[tuple[str, float]]:
         """What crosses to and from a load at `site`, by the site that it leaves."""
@@ -70,15 +75,19 @@ class Filling:
 
     def excess(self) -> float:
         """By how much limits are passed, each in shares of itself; 0 when all are kept."""
-        total = 0.0
-        for place in self.instance.places.values():
-            over = self.work[place.name] - self.instance.room(place)
-            if self.work[place.name] > 1e-12:
-                total += _passed(over, place.capacity)
-            if place.slots is not None:
-                total += _passed(self.slots[place.name] - place.slots, place.slots)
-            if place.uplink is not None:
-                total += _passed(self.sent[place.name] - place.uplink, place.uplink)
+        return math.fsum(self._passed.values())
+
+    def passed(self) -> list[str]:
+        """Sites that pass a limit."""
+        return [site for site, excess in self._passed.items() if excess > 0]
+
+    def _excess_of(self, site: str) -> float:
+        place, work = self.instance.places[site], self.work[site]
+        total = _passed(work - self.instance.room(place), place.capacity) if work > 1e-9 else 0.0
+        if place.slots is not None:
+            total += _passed(self.slots[site] - place.slots, place.slots)
+        if place.uplink is not None:
+            total += _passed(self.sent[site] - place.uplink, place.uplink)
         return total
 
     def fits(self, name: str, site: str) -> bool:

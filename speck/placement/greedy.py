@@ -34,32 +34,61 @@ class Greedy:
 def greedy(instance: Instance) -> dict[str, str]:
     """Sites by load."""
     filling = Filling(instance, all_cloud(instance))
-    _relieve(filling)
     _improve(filling)
+    while filling.excess() > 0 and _relieve(filling):
+        _improve(filling)
     return filling.sites
 
 
-def _relieve(filling: Filling) -> None:
-    """While limits are passed, the move that passes them less at the least price for it."""
-    excess = filling.excess()
-    while excess > 0:
-        best: tuple[float, str, str] | None = None
-        for name in filling.instance.movable:
-            here = filling.sites[name]
-            cost = filling.cost(name, here)
-            for place in filling.instance.places.values():
-                if place.name == here or not filling.instance.keeps_up(name, place):
-                    continue
-                price = filling.cost(name, place.name) - cost
-                filling.put(name, place.name)
-                gain = excess - filling.excess()
-                filling.put(name, here)
-                if gain > 1e-9 and (best is None or (price / gain, name) < best[:2]):
-                    best = (price / gain, name, place.name)
-        if best is None:
-            return
-        filling.put(best[1], best[2])
-        excess = filling.excess()
+def _relieve(filling: Filling) -> bool:
+    """Of moves by which limits are passed less, the one with the least price for it."""
+    best: tuple[float, list[str], str] | None = None
+    passed = set(filling.passed())
+    for name in filling.instance.movable:
+        if not passed & _sites_around(filling, name):
+            continue
+        for site in filling.instance.places:
+            if site == filling.sites[name]:
+                continue
+            for group in _groups(filling, name, site):
+                price = _price_of_relief(filling, group, site)
+                if price is not None and (best is None or price < best[0]):
+                    best = (price, group, site)
+    if best is None:
+        return False
+    _put(filling, best[1], best[2])
+    return True
+
+
+def _sites_around(filling: Filling, name: str) -> set[str]:
+    """Where a load is, and where its inputs come from: the sites that its move relieves."""
+    into = filling.instance.into[name]
+    return {filling.sites[name], *(filling.sites[flow.start] for flow in into)}
+
+
+def _price_of_relief(filling: Filling, group: list[str], site: str) -> float | None:
+    """Bytes a second more for all of a limit passed less; None when it is not passed less."""
+    place = filling.instance.places[site]
+    if not all(filling.instance.keeps_up(name, place) for name in group):
+        return None
+    saved, before = _saved(filling, group, site), filling.excess()
+    was = _put(filling, group, site)
+    gain = before - filling.excess()
+    _put_back(filling, was)
+    return -saved / gain if gain > 1e-6 else None
+
+
+def _put(filling: Filling, group: list[str], site: str) -> dict[str, str]:
+    """Move all of them; where they were."""
+    was = {name: filling.sites[name] for name in group}
+    for name in group:
+        filling.put(name, site)
+    return was
+
+
+def _put_back(filling: Filling, was: dict[str, str]) -> None:
+    for name, home in was.items():
+        filling.put(name, home)
 
 
 def _improve(filling: Filling) -> None:
@@ -72,8 +101,9 @@ def _improve(filling: Filling) -> None:
         _, _, name, site, seen = heapq.heappop(queue)
         if version[name] != seen or filling.sites[name] == site:
             continue
-        group = _leading(filling, name, site)
-        moved = _move(filling, group, site) or _move(filling, [name], site)
+        moved: list[str] = []
+        for group in _groups(filling, name, site):
+            moved = moved or _move(filling, group, site)
         for other in _touched(filling.instance, moved):
             version[other] += 1
             _propose(filling, other, version[other], queue)
@@ -85,8 +115,7 @@ def _propose(
     for site in filling.instance.places:
         if site == filling.sites[name]:
             continue
-        group = _leading(filling, name, site)
-        score = max(_score(filling, group, site), _score(filling, [name], site))
+        score = max(_score(filling, group, site) for group in _groups(filling, name, site))
         if score > 0:
             stateful = int(filling.instance.loads[name].stateful is not False)
             heapq.heappush(queue, (-score, stateful, name, site, version))
@@ -110,11 +139,16 @@ def _saved(filling: Filling, group: list[str], site: str) -> float:
         saved -= instance.price(
             flow, site if flow.start in was else start, site if flow.end in was else end
         )
-    return saved if saved > 1e-9 * max(1.0, sum(f.bytes_per_s for f in flows.values())) else 0.0
+    return saved if abs(saved) > 1e-9 * sum(f.bytes_per_s for f in flows.values()) else 0.0
+
+
+def _groups(filling: Filling, name: str, site: str) -> list[list[str]]:
+    """What may move as one: the load with all that leads to it and can be at `site`, or alone."""
+    group = _leading(filling, name, site)
+    return [group, [name]] if len(group) > 1 else [group]
 
 
 def _leading(filling: Filling, name: str, site: str) -> list[str]:
-    """The load and what leads to it from `site` without being there: moved as one."""
     group, waiting = [name], [name]
     while waiting:
         for flow in filling.instance.into[waiting.pop()]:
@@ -133,13 +167,11 @@ def _move(filling: Filling, group: list[str], site: str) -> list[str]:
     place = filling.instance.places[site]
     if not all(filling.instance.keeps_up(name, place) for name in group):
         return []
-    before, was = filling.excess(), {name: filling.sites[name] for name in group}
-    for name in group:
-        filling.put(name, site)
+    before = filling.excess()
+    was = _put(filling, group, site)
     if filling.excess() <= before + 1e-9:
         return group
-    for name, home in was.items():
-        filling.put(name, home)
+    _put_back(filling, was)
     return []
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from speck.errors import NotFoundError
+from speck.placement.balance import Rolbts, RolbtsExact
+from speck.placement.caps import Caps
 from speck.placement.greedy import Greedy
 from speck.placement.milp import Milp
 from speck.placement.model import Policy
@@ -12,7 +14,17 @@ from speck.placement.simple import AllCloud, AllEdge, BottomUp, TopDown
 
 POLICIES: Mapping[str, Policy] = {
     policy.name: policy
-    for policy in (Milp(), Greedy(), AllCloud(), AllEdge(), BottomUp(), TopDown())
+    for policy in (
+        Milp(),
+        Greedy(),
+        AllCloud(),
+        AllEdge(),
+        BottomUp(),
+        TopDown(),
+        Rolbts(),
+        RolbtsExact(),
+        Caps(),
+    )
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections import Counter
 from datetime import timedelta
@@ -18,14 +19,16 @@ from speck.dataset.writer import Writer
 from tests.dataset_rows import NOON, DiedError, HandClock, MortalDisk, task
 
 DAY = 86_400
-APPEND = st.tuples(
-    st.just("append"),
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.sampled_from("ab")), max_size=4),
+KEYS = st.lists(
+    st.tuples(st.sampled_from([0, 0, 1, 2]), st.integers(0, 5), st.sampled_from("aab")),
+    min_size=1,
+    max_size=5,
 )
-FLUSH = st.tuples(st.just("flush"), st.none())
-TEND = st.tuples(st.just("tend"), st.integers(1, 6))
-DEATH = st.none() | st.tuples(st.integers(1, 8), st.booleans())
-STEPS = st.lists(st.tuples(APPEND | FLUSH | TEND, DEATH), min_size=1, max_size=12)
+APPEND = st.tuples(st.just("append"), KEYS)
+WRITE = st.tuples(st.just("write"), KEYS)
+TEND = st.tuples(st.just("tend"), st.sampled_from([30, 30, 30, 2, 3, 4]))
+DEATH = st.sampled_from([None, None, None, *itertools.product(range(1, 7), (False, True))])
+STEPS = st.lists(st.tuples(APPEND | WRITE | WRITE | TEND | TEND, DEATH), min_size=4, max_size=14)
 
 Key = tuple[int, int, str]
 
@@ -65,8 +68,8 @@ class Model:
         self.writer._disk = disk
         self.writer.append(TASKS, [row(key) for key in keys])
 
-    def flush(self, _: None, disk: Disk) -> None:
-        self.writer._disk = disk
+    def write(self, keys: list[Key], disk: Disk) -> None:
+        self.append(keys, disk)
         self.writer.flush()
         self.sure |= self.waiting
         self.waiting = set()
@@ -99,5 +102,5 @@ def test_each_row_is_read_once_whatever_dies_when(steps: list) -> None:
             rows = found(model.root)
             assert set(rows.values()) <= {1}
             assert model.sure <= set(rows) <= model.sure | model.waiting | model.maybe
-        model.flush(None, Disk())
+        model.write([], Disk())
         assert model.sure <= set(found(model.root)) <= model.sure | model.maybe

@@ -1,0 +1,269 @@
+"""Export and import: what goes out comes back the same, and what is wrong is named."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from speck.dataset.exchange import Imported, export, import_file
+from speck.dataset.files import sweep
+from speck.dataset.reading import paths, read
+from speck.dataset.schema import PLANS, SITES, TASKS, Table
+from speck.dataset.writer import Writer
+from speck.errors import InvalidError, TransientError
+from tests.dataset_rows import NOON, DiedError, FullDisk, HandClock, MortalDisk, site, task
+
+FORMATS = ["parquet", "csv", "jsonl"]
+PLAN = {"at": NOON, "composition": "c", "engine_job_id": "a1", "vertex": "v"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two days of rows, one of them twice, with all that is hard to write as text."""
+    folder = tmp_path / "metrics"
+    writer = Writer(folder, clock=HandClock())
+    for _ in range(2):
+        writer.append(TASKS, [task(0.000001, busy_ms=0.1, job_name='a "b", c\nd', is_sink=True)])
+        writer.flush()
+    writer.append(TASKS, [task(86_400, busy_ms=math.nan, bytes_in=2**53 + 1), task(5)])
+    writer.append(TASKS, [task(5, composition="other")])
+    writer.append(SITES, [site(cores=0.25)])
+    writer.append(PLANS, [{**PLAN, "ship_strategies": ["HASH", "FORWARD"], "pinned": False}])
+    writer.flush()
+    return folder
+
+
+def exported(root: Path, table: Table, form: str, path: Path, **range_: Any) -> Path:
+    with path.open("wb") as out:
+        export(root, table, out, form, **range_)
+    return path
+
+
+def told(root: Path, table: Table) -> list[str]:
+    return sorted(str(row) for row in read(root, table).to_pylist())
+
+
+def given(tmp_path: Path, name: str, text: str | bytes) -> Path:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def taken(tmp_path: Path, name: str, text: str | bytes, **more: Any) -> Imported:
+    form = name.rpartition(".")[2]
+    return import_file(tmp_path / "in", given(tmp_path, name, text), name, form, **more)
+
+
+@pytest.mark.parametrize("table", [TASKS, SITES, PLANS])
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_was_exported_is_imported_as_it_was(
+    root: Path, tmp_path: Path, form: str, table: Table
+) -> None:
+    path = exported(root, table, form, tmp_path / f"x.{form}")
+    into = tmp_path / "other"
+    done = import_file(into, path, path.name, form)
+    assert done.table == table.name
+    assert done.new == done.rows == len(told(root, table))
+    assert told(into, table) == told(root, table)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_second_import_changes_nothing(root: Path, tmp_path: Path, form: str) -> None:
+    path = exported(root, TASKS, form, tmp_path / f"x.{form}")
+    before = {file: file.read_bytes() for file in root.rglob("*.parquet")}
+    assert import_file(root, path, path.name, form).new == 0
+    assert {file: file.read_bytes() for file in root.rglob("*.parquet")} == before
+
+
+def test_the_range_and_composition_that_were_asked_for(root: Path, tmp_path: Path) -> None:
+    out = io.BytesIO()
+    done = export(root, TASKS, out, "jsonl", NOON, NOON + timedelta(hours=1), "c")
+    rows = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert done.rows == len(rows) == 2
+    assert {row["composition"] for row in rows} == {"c"}
+    assert min(row["at"] for row in rows) == "2026-03-01T12:00:00.000001Z"
+
+
+def test_a_damaged_file_is_told_by_the_export(root: Path) -> None:
+    bad = paths(root, TASKS)[0]
+    bad.write_bytes(b"PAR1")
+    done = export(root, TASKS, io.BytesIO(), "csv")
+    assert [damaged.path for damaged in done.damaged] == [bad]
+
+
+def test_an_empty_export_has_its_columns(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    export(tmp_path / "none", SITES, out, "csv")
+    assert out.getvalue().decode().startswith('"at","site","tier"')
+
+
+HEADER = "at,composition,engine_job_id,vertex,subtask,busy_ms,records_in,is_sink"
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (
+            "2026-03-01T12:00:00,c,a,v,0,,,",
+            "column at: is '2026-03-01T12:00:00'; write an RFC 3339",
+        ),
+        ("2026-03-01T12:00:00Z,c,a,v,x,,,", "column subtask: is 'x'; write a whole number"),
+        ("2026-03-01T12:00:00Z,c,a,v,0,fast,,", "column busy_ms: is 'fast'; write a number"),
+        ("2026-03-01T12:00:00Z,c,a,v,0,,1.5,", "column records_in: is '1.5'; write a whole number"),
+        ("2026-03-01T12:00:00Z,c,a,v,0,,,yes", "column is_sink: is 'yes'; write true or false"),
+        ("2026-03-01T12:00:00Z,c,a,,0,,,", "column vertex: is missing"),
+        ("2026-03-01T12:00:00Z,c,a,v,0", "has another number of values than the header"),
+    ],
+)
+def test_bad_rows_are_named_with_line_and_column(tmp_path: Path, row: str, words: str) -> None:
+    text = f"{HEADER}\n2026-03-01T12:00:00Z,c,a,v,0,1.5,7,true\n{row}\n"
+    with pytest.raises(InvalidError, match=r"cannot import x\.csv: line 3, column ") as refused:
+        taken(tmp_path, "x.csv", text)
+    assert words in str(refused.value)
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_all_faults_are_told_up_to_twenty(tmp_path: Path) -> None:
+    rows = [f"2026-03-01T12:00:00Z,c,a,v,bad{number},,," for number in range(30)]
+    with pytest.raises(InvalidError) as refused:
+        taken(tmp_path, "x.csv", "\n".join([HEADER, *rows[:3]]))
+    assert [problem.line for problem in refused.value.problems] == [2, 3, 4]
+    with pytest.raises(InvalidError) as refused:
+        taken(tmp_path, "x.csv", "\n".join([HEADER, *rows]))
+    assert len(refused.value.problems) == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("x.jsonl", '{"at": 1}\n[1]\n', "its columns are those of no table"),
+        ("x.jsonl", "no\n", "line 1, column : is no JSON"),
+        ("x.csv", "at,site\n", "its columns fit several tables"),
+        ("x.csv", "at,site,tier,core\n", "its columns are those of no table"),
+        ("x.csv", b"at,\xff\xfe\n", "cannot read x.csv as csv"),
+        ("x.csv", "", "its columns are those of no table"),
+        ("x.parquet", "not at all", "cannot read x.parquet as parquet"),
+        ("x.csv", "job,timestamp\n", "it has no column vertex"),
+    ],
+)
+def test_what_is_no_table_is_refused(
+    tmp_path: Path, name: str, text: str | bytes, words: str
+) -> None:
+    with pytest.raises(InvalidError) as refused:
+        taken(tmp_path, name, text)
+    assert words in str(refused.value)
+
+
+def test_which_table_it_is_can_be_said(tmp_path: Path) -> None:
+    done = taken(tmp_path, "x.csv", "at,site,tier\n1772366400000,edge-a,edge\n", table=SITES)
+    assert (done.new, done.since, done.until) == (1, NOON, NOON)
+
+
+def test_parquet_of_other_types_is_read_row_by_row(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    rows = {"at": [1772366400000], "site": ["edge-a"], "tier": ["edge"], "cores": ["x"]}
+    pq.write_table(pa.table(rows), path)
+    with pytest.raises(InvalidError, match="line 1, column cores: is 'x'; write a number"):
+        import_file(tmp_path / "in", path, "x.parquet", "parquet")
+    pq.write_table(pa.table({**rows, "cores": [2]}), path)
+    assert import_file(tmp_path / "in", path, "x.parquet", "parquet").new == 1
+    (row,) = read(tmp_path / "in", SITES).to_pylist()
+    assert (row["at"], row["cores"]) == (NOON, 2.0)
+
+
+def test_rows_come_into_the_days_they_belong_to(tmp_path: Path) -> None:
+    lines = [f"{task(day * 86_400)['at'].isoformat()},c,a,v,0,,," for day in range(3)]
+    taken(tmp_path, "x.csv", "\n".join([HEADER, *lines]))
+    assert len(paths(tmp_path / "in", TASKS)) == 3
+
+
+def test_a_full_disk_leaves_nothing_behind(root: Path, tmp_path: Path) -> None:
+    path = exported(root, TASKS, "parquet", tmp_path / "x.parquet")
+    disk = FullDisk()
+    disk.full = True
+    with pytest.raises(TransientError, match="nothing was imported"):
+        import_file(tmp_path / "in", path, "x", "parquet", disk=disk)
+    assert [file for file in (tmp_path / "in").rglob("*") if file.is_file()] == [
+        tmp_path / "in" / ".lock"
+    ]
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("step", range(1, 9))
+def test_a_kill_during_an_import_leaves_all_or_nothing(
+    root: Path, tmp_path: Path, step: int, half: bool
+) -> None:
+    path = exported(root, TASKS, "parquet", tmp_path / "x.parquet")
+    into = tmp_path / "in"
+    with pytest.raises(DiedError):
+        import_file(into, path, "x", "parquet", disk=MortalDisk(step, half=half))
+    sweep(into)
+    assert told(into, TASKS) in ([], told(root, TASKS))
+    import_file(into, path, "x", "parquet")
+    assert told(into, TASKS) == told(root, TASKS)
+    assert not [file for file in into.rglob(".*") if file.name != ".lock"]
+
+
+# -- traces of other collectors -------------------------------------------------------------
+
+GAUGES = "job,vertex,subtask,timestamp,busyTimeMsPerSecond,{held},numRecordsInPerSecond,load"
+
+
+def trace(*rows: str, held: str = "backPressuredTimeMsPerSecond") -> str:
+    return "\n".join([GAUGES.format(held=held), *rows])
+
+
+@pytest.mark.parametrize("held", ["backPressuredTimeMsPerSecond", "backPressureTimeMsPerSecond"])
+def test_gauges_become_totals(tmp_path: Path, held: str) -> None:
+    text = trace(
+        "A,v,0,1772366400000,900,0,5,1",
+        "A,v,0,2026-03-01T12:00:10Z,500,100,20,1",
+        "A,v,0,1772366415000,250,0,10.3,1",
+        held=held,
+    )
+    done = taken(tmp_path, "x.csv", text)
+    assert (done.table, done.new, done.ignored) == ("tasks", 3, ("load",))
+    rows = sorted(read(tmp_path / "in", TASKS).to_pylist(), key=lambda row: row["at"])
+    found = [(row["busy_ms"], row["back_pressured_ms"], row["records_in"]) for row in rows]
+    assert found == [(0, 0, 0), (5000, 1000, 200), (6250, 1000, 252)]
+    assert {row["engine_job_id"] for row in rows} == {"A@1772366400000"}
+    assert {(row["job_name"], row["composition"], row["site"]) for row in rows} == {
+        ("A", "_alone", None)
+    }
+    assert {row["idle_ms"] for row in rows} == {None}
+
+
+def test_time_that_was_not_seen_is_not_counted_as_nothing(tmp_path: Path) -> None:
+    lines = [f"A,v,0,{1772366400000 + second * 1000},100,0,1,1" for second in (0, 10, 20, 300, 310)]
+    lines.append("A,v,0,1772366720000,NaN,0,1,1")
+    lines.append("A,v,0,1772366730000,100,0,1,1")
+    taken(tmp_path, "x.csv", trace(*lines))
+    rows = sorted(read(tmp_path / "in", TASKS).to_pylist(), key=lambda row: row["at"])
+    assert [row["busy_ms"] for row in rows] == [0, 1000, 2000, 0, 1000, 0, 1000]
+    incarnations = [row["engine_job_id"] for row in rows]
+    assert [incarnations.index(one) for one in incarnations] == [0, 0, 0, 3, 3, 5, 5]
+
+
+def test_a_trace_imported_twice_is_there_once(tmp_path: Path) -> None:
+    text = trace(*(f"A,v,0,{1772366400000 + n * 5000},100,0,1,1" for n in range(9)))
+    assert taken(tmp_path, "x.csv", text).new == 9
+    assert taken(tmp_path, "x.csv", text).new == 0
+
+
+def test_a_trace_as_json_lines_names_composition_and_site(tmp_path: Path) -> None:
+    row = {"job": "A", "vertex": "v", "subtask": 0, "timestamp": 1772366400000}
+    text = json.dumps({**row, "site": "edge-a", "composition": "c", "idleTimeMsPerSecond": 5})
+    taken(tmp_path, "x.jsonl", text)
+    (found,) = read(tmp_path / "in", TASKS).to_pylist()
+    assert (found["composition"], found["site"], found["idle_ms"]) == ("c", "edge-a", 0)
+    assert found["at"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
+    with pytest.raises(InvalidError, match=r"line 1, column composition: is '\.\./x'"):
+        taken(tmp_path, "x.jsonl", json.dumps({**row, "composition": "../x"}))

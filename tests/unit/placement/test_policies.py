@@ -1,0 +1,232 @@
+"""What all policies keep to, whatever their idea."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from speck.errors import NotFoundError, PermanentError
+from speck.placement.evaluate import evaluate
+from speck.placement.instance import Instance
+from speck.placement.model import Flow, Kind, Limits, Load, Place, Problem
+from speck.placement.policies import POLICIES, policy
+from tests.placement_problems import random_problem
+
+SEEDS = range(40)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_what_cannot_move_stays_and_all_else_is_placed(name: str) -> None:
+    for seed in SEEDS:
+        problem = random_problem(seed)
+        found = policy(name).place(problem)
+        assert list(found.sites) == [load.name for load in problem.loads]
+        assert set(found.reasons) == set(found.sites)
+        for load in problem.loads:
+            fixed = load.kind is Kind.END or (load.kind is Kind.JOB and load.work is None)
+            if load.pinned is not None:
+                assert found.sites[load.name] == load.pinned
+            elif fixed:
+                assert found.sites[load.name] == load.site
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_what_is_said_to_be_feasible_is_by_a_count_of_its_own(name: str) -> None:
+    said = 0
+    for seed in SEEDS:
+        problem = random_problem(seed)
+        found = policy(name).place(problem)
+        assert found.objective == pytest.approx(bytes_between(problem, found.sites))
+        if found.feasible:
+            said += 1
+            assert_kept(problem, found.sites)
+    assert said
+
+
+def bytes_between(problem: Problem, sites: object) -> float:
+    at = dict(sites)  # type: ignore[call-overload]
+    far = {place.name: place.latency_ms for place in problem.places}
+    total = 0.0
+    for flow in problem.flows:
+        a, b = at[flow.start], at[flow.end]
+        if a != b:
+            total += flow.bytes_per_s + problem.limits.latency_weight * (far[a] + far[b])
+    return total
+
+
+def assert_kept(problem: Problem, sites: object) -> None:
+    """Slots, processors and uplinks, at the rate that is asked for."""
+    at = dict(sites)  # type: ignore[call-overload]
+    sensed = sum(flow.records_per_s for flow in problem.flows if flow.start.startswith("in-"))
+    scale = max(1.0, (problem.limits.min_rate or 0.0) / sensed)
+    for place in problem.places:
+        here = [x for x in problem.loads if at[x.name] == place.name and x.kind is Kind.JOB]
+        work = scale * sum(x.work or 0.0 for x in here)
+        assert place.slots is None or sum(x.slots for x in here) <= place.slots
+        if work:
+            allowed = problem.limits.utilisation * place.cores * place.pace
+            assert work + place.busy <= allowed * (1 + 1e-5)
+        sent = sum(
+            flow.bytes_per_s
+            for flow in problem.flows
+            if at[flow.start] == place.name and at[flow.end] != place.name
+        )
+        assert place.uplink is None or scale * sent <= place.uplink * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_same_problem_gives_the_same_placement(name: str) -> None:
+    for seed in range(10):
+        problem = random_problem(seed)
+        assert policy(name).place(problem) == policy(name).place(problem)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_policy_beats_the_exact_one(name: str) -> None:
+    for seed in SEEDS:
+        problem = random_problem(seed)
+        best, found = policy("milp").place(problem), policy(name).place(problem)
+        if found.feasible:
+            assert best.feasible
+            assert found.objective is not None and best.objective is not None
+            assert found.objective >= best.objective * (1 - 2e-6)
+
+
+def test_greedy_never_costs_more_than_all_in_the_cloud() -> None:
+    compared = 0
+    for seed in range(200):
+        problem = random_problem(seed)
+        cloud, found = policy("all-cloud").place(problem), policy("greedy").place(problem)
+        assert cloud.objective is not None and found.objective is not None
+        if cloud.feasible and found.feasible:
+            compared += 1
+            assert found.objective <= cloud.objective + 1e-6
+    assert compared > 10
+
+
+# Two edges with a sensor each, a chain of two jobs behind each, one job that joins them.
+TREE = Problem(
+    loads=(
+        *(Load(f"in-{n}", Kind.END, site=f"edge-{n}") for n in (1, 2)),
+        *(Load(f"clean-{n}", core_s_per_record=1e-3, rate=200, site="cloud") for n in (1, 2)),
+        *(Load(f"stats-{n}", core_s_per_record=1e-3, rate=100, site="cloud") for n in (1, 2)),
+        Load("merge", core_s_per_record=1e-3, rate=20, site="cloud"),
+        Load("out", Kind.END, site="cloud"),
+    ),
+    flows=(
+        *tuple(
+            flow
+            for n in (1, 2)
+            for flow in (
+                Flow(f"in-{n}", f"clean-{n}", 200, 20000),
+                Flow(f"clean-{n}", f"stats-{n}", 100, 10000),
+                Flow(f"stats-{n}", "merge", 10, 1000),
+            )
+        ),
+        Flow("merge", "out", 20, 2000),
+    ),
+    places=(
+        Place("cloud", "cloud", cores=4, slots=5),
+        Place("edge-1", "edge", cores=1, slots=2),
+        Place("edge-2", "edge", cores=1, slots=1),
+    ),
+    limits=Limits(),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "sites"),
+    [
+        ("all-cloud", "cloud cloud cloud cloud cloud"),
+        ("all-edge", "edge-1 edge-2 edge-1 edge-2 edge-1"),  # three slots for five jobs
+        ("bottom-up", "edge-1 edge-2 edge-1 cloud cloud"),
+        ("greedy", "edge-1 edge-2 edge-1 cloud cloud"),
+        ("milp", "edge-1 edge-2 edge-1 cloud cloud"),
+    ],
+)
+def test_each_follows_its_idea(name: str, sites: str) -> None:
+    found = policy(name).place(TREE)
+    jobs = ("clean-1", "clean-2", "stats-1", "stats-2", "merge")
+    assert " ".join(found.sites[job] for job in jobs) == sites
+
+
+def test_top_down_keeps_what_is_nearest_to_the_sink_in_a_small_cloud() -> None:
+    small = replace(TREE, places=(replace(TREE.places[0], slots=3), *TREE.places[1:]))
+    found = policy("top-down").place(small)
+    assert found.feasible
+    assert found.sites["merge"] == "cloud"
+    assert (found.sites["clean-1"], found.sites["clean-2"]) == ("edge-1", "edge-2")
+
+
+def test_all_edge_says_that_there_are_too_few_slots() -> None:
+    found = policy("all-edge").place(TREE)
+    assert found.violations == (
+        "slots: edge-1 would need 3 slots, it has 2",
+        "slots: edge-2 would need 2 slots, it has 1",
+    )
+
+
+def test_caps_keeps_each_site_within_the_thresholds_that_it_tells() -> None:
+    found = policy("caps").place(TREE)
+    assert found.feasible
+    assert found.notes[0].startswith("thresholds: processor ")
+    told = float(found.notes[0].split("processor ")[1].split("%")[0]) / 100
+    used = evaluate(TREE, found.sites).utilisation
+    assert max(share or 0.0 for share in used.values()) <= told + 0.005
+
+
+def test_rolbts_fills_sites_evenly_and_the_exact_one_sends_less() -> None:
+    places = tuple(Place(n, "edge" if n != "c" else "cloud", cores=9, slots=6) for n in "abc")
+    ends = (Load("in", Kind.END, site="a"), Load("out", Kind.END, site="c"))
+    jobs = tuple(Load(f"j{n}", core_s_per_record=1e-4, rate=100, slots=1) for n in range(6))
+    names = ["in", *(job.name for job in jobs), "out"]
+    flows = tuple(Flow(a, b, 100, 1_000) for a, b in itertools.pairwise(names))
+    problem = Problem((*ends, *jobs), flows, places)
+    for name in ("rolbts", "rolbts-exact"):
+        found = policy(name).place(problem)
+        assert evaluate(problem, found.sites).slots == {"a": 2, "b": 2, "c": 2}
+    assert policy("rolbts").place(problem).objective == 5_000
+    assert policy("rolbts-exact").place(problem).objective == 2_000
+
+
+def test_a_policy_that_is_not_there_is_told_with_those_that_are() -> None:
+    with pytest.raises(NotFoundError, match=r"cannot place by policy best: .* only milp, greedy"):
+        policy("best")
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (replace(TREE, places=()), "cannot place anything: there are no sites"),
+        (
+            replace(TREE, loads=(*TREE.loads, Load("x", pinned="moon"))),
+            "cannot place x at moon, where it must be .it is pinned.: there is no such site",
+        ),
+        (
+            replace(TREE, loads=(*TREE.loads, Load("x", Kind.END))),
+            "cannot place x: it is outside speck and no site is given for it",
+        ),
+        (
+            replace(TREE, flows=(*TREE.flows, Flow("merge", "clean-1", 1, 1))),
+            "cannot place a circle of flows: .*merge",
+        ),
+        (
+            replace(TREE, flows=(Flow("merge", "nobody", 1, 1),)),
+            "the flow merge -> nobody names nobody, which is not among the loads",
+        ),
+        (replace(TREE, loads=(*TREE.loads, Load("merge"))), "load given twice: merge"),
+    ],
+)
+def test_what_has_no_placement_at_all_is_refused(problem: Problem, message: str) -> None:
+    for each in POLICIES.values():
+        with pytest.raises(PermanentError, match=message):
+            each.place(problem)
+
+
+def test_a_job_that_was_never_measured_and_runs_nowhere_begins_in_the_cloud() -> None:
+    loads = (*TREE.loads, Load("new"))
+    found = policy("milp").place(replace(TREE, loads=loads))
+    assert found.sites["new"] == "cloud"
+    assert Instance(replace(TREE, loads=loads)).why["new"].startswith("it was not measured")

@@ -1,0 +1,111 @@
+"""The published numbers, and our exact answer beside all answers."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations, product
+
+import pytest
+
+from speck.errors import PermanentError
+from speck.placement.rolbts import Assignment, Server, assignments, exact, published
+
+SERVERS = [Server(f"server-{n}", cores=14, overclock=4) for n in (1, 2, 3)]
+ARRIVALS = (2, 1, 3, 5, 6, 4, 7)
+
+
+def rounded(values: tuple[float, ...]) -> list[float]:
+    return [round(value, 2) for value in values]
+
+
+def test_figures_7_and_8_come_out_with_ties_to_the_last() -> None:
+    found = published(SERVERS, ARRIVALS, tie="last")
+    assert rounded(found.nodes) == [16.07, 16.07, 17.86]
+    assert rounded(found.links) == [30.36, 26.79, 23.21]
+    assert round(found.sd_nodes, 2) == 1.03
+    assert round(found.sd_links, 2) == 3.57
+
+
+def test_as_written_the_servers_come_in_another_order() -> None:
+    found = published(SERVERS, ARRIVALS)
+    assert found.used == (10, 9, 9)
+    assert sum(found.pairs.values()) == 45
+
+
+def test_fsace_as_published() -> None:
+    """Whole services, 17, 4 and 7 branches: of which the paper gives the sums only."""
+    rows = [(size, 0, 0) for size in (2, 1, 3, 5, 6)] + [(0, 4, 0), (0, 0, 7)]
+    found = Assignment(tuple(SERVERS), tuple(rows))
+    assert rounded(found.nodes) == [30.36, 7.14, 12.50]
+    assert round(found.sd_nodes, 2) == 12.16
+    assert found.links == (0, 0, 0)
+
+
+def test_ours_is_as_even_and_leaves_the_links_idle() -> None:
+    found = exact(SERVERS, ARRIVALS)
+    assert round(found.sd_nodes, 2) == 1.03
+    assert found.links == (0, 0, 0)
+    assert found.optimal
+
+
+def test_what_is_enumerated_is_counted() -> None:
+    """Figures 5 and 6."""
+    assert published(SERVERS, (4,)).tried == assignments(3, 4) == 81
+    assert published(SERVERS, ARRIVALS).tried == sum(3**branches for branches in ARRIVALS)
+    assert assignments(10, 10) == 10**10
+
+
+def test_what_cannot_be_enumerated_is_refused_and_solved_by_the_exact_one() -> None:
+    servers = [Server(f"s{n}", cores=14, overclock=4) for n in range(10)]
+    with pytest.raises(PermanentError, match=r"10\^10 = 10000000000 assignments.*rolbts-exact"):
+        published(servers, (10,))
+    assert exact(servers, (10,)).used == (1,) * 10
+
+
+@pytest.mark.parametrize("solve", [published, exact])
+def test_what_does_not_fit_is_refused(solve: object) -> None:
+    with pytest.raises(PermanentError, match=r"cannot place .* branches: 2 slots are free on 2"):
+        solve([Server("a", 1), Server("b", 2, used=1)], (3,))  # type: ignore[operator]
+
+
+def brute_force(servers: list[Server], services: list[int]) -> tuple[Fraction, int]:
+    """The least variance (times N), and the fewest pairs apart with it."""
+    best: tuple[Fraction, int] | None = None
+    for whole in product(range(len(servers)), repeat=sum(services)):
+        left, rows = list(whole), []
+        for size in services:
+            tally = Counter(left[:size])
+            left = left[size:]
+            rows.append([tally[n] for n in range(len(servers))])
+        used = [server.used + sum(row[n] for row in rows) for n, server in enumerate(servers)]
+        if any(taken > server.slots for taken, server in zip(used, servers, strict=True)):
+            continue
+        shares = [Fraction(x, server.slots) for x, server in zip(used, servers, strict=True)]
+        mean = sum(shares, Fraction(0)) / len(shares)
+        variance = sum(((share - mean) ** 2 for share in shares), Fraction(0))
+        apart = sum(row[a] * row[b] for row in rows for a, b in combinations(range(len(row)), 2))
+        if best is None or (variance, apart) < best:
+            best = (variance, apart)
+    assert best is not None
+    return best
+
+
+def test_the_exact_one_equals_brute_force() -> None:
+    chance = random.Random(1)
+    for _ in range(40):
+        servers = [
+            Server(f"s{n}", chance.choice([3, 4, 6]), chance.choice([1, 2]), chance.randint(0, 2))
+            for n in range(chance.randint(2, 3))
+        ]
+        services = [chance.randint(1, 3) for _ in range(chance.randint(1, 3))]
+        while sum(services) > sum(server.slots - server.used for server in servers):
+            services.pop()
+        variance, apart = brute_force(servers, services)
+        found = exact(servers, services)
+        shares = [Fraction(x, s.slots) for x, s in zip(found.used, servers, strict=True)]
+        mean = sum(shares, Fraction(0)) / len(shares)
+        assert sum(((share - mean) ** 2 for share in shares), Fraction(0)) == variance
+        assert sum(found.pairs.values()) == apart
+        assert [sum(row) for row in found.counts] == services
