@@ -126,6 +126,7 @@ class _Placing(StrictSchema):
     delivery = Choice(Delivery)
     upgrade = Choice(Upgrade)
     pinned = Flag()
+    stateful = Flag(allow_none=True)
 
     @validates_schema(pass_original=True, skip_on_field_errors=False)
     def _not_both(self, data: Any, original: Any, **kwargs: Any) -> None:

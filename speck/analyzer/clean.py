@@ -74,15 +74,13 @@ def pairs(tasks: DataFrame) -> DataFrame:
     One shuffle: by subtask, sorted by time within it.
     """
     rows = table_contract(TASKS).of(tasks, "pair samples")
-    for time in TIMES:
-        rows = rows.withColumn(time, F.when(~F.isnan(time), F.col(time)))
+    rows = rows.withColumns({name: F.when(~F.isnan(name), F.col(name)) for name in TIMES})
     order = Window.partitionBy("engine_job_id", "vertex", "subtask").orderBy(
         "at", *TIMES, *COUNTS, "restarts"
     )
     counters = (*TIMES, *COUNTS, "restarts")
-    for column in ("at", *counters):
-        rows = rows.withColumn(f"_{column}", F.lag(column).over(order))
-    rows = rows.withColumn("kind", _kind()).withColumns(_differences())
+    before = {f"_{name}": F.lag(name).over(order) for name in ("at", *counters)}
+    rows = rows.withColumns(before).withColumn("kind", _kind()).withColumns(_differences())
     return PAIRS.of(rows, "pair samples")
 
 

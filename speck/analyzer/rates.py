@@ -137,9 +137,13 @@ def slices(pairs: DataFrame, span: Span) -> DataFrame:
     since = int((span.since - datetime(1970, 1, 1, tzinfo=span.since.tzinfo)).total_seconds() * 1e6)
     width = max(span.seconds, 1e-6) * 1e6 / SLICES
     index = F.floor((F.unix_micros("at") - since) / width)
-    frame = frame.withColumn("slice", F.least(index, F.lit(SLICES - 1)).cast("int"))
     stride = F.round(F.log2("clock_s") * 4).cast("int")
-    frame = frame.withColumn("stride", F.when(F.col("clock_s") > 0, stride))
+    frame = frame.withColumns(
+        {
+            "slice": F.least(index, F.lit(SLICES - 1)).cast("int"),
+            "stride": F.when(F.col("clock_s") > 0, stride),
+        }
+    )
     keys = [*_OF_JOB, *_OF_TASK, "subtask", "slice", "stride"]
     sums = {
         "rows": F.count("*"),
@@ -218,9 +222,14 @@ def _of_tasks(of_subtask: DataFrame) -> DataFrame:
         "bytes_in_rate": ("bytes_in", "bytes_in_clock_s"),
         "bytes_out_rate": ("bytes_out", "bytes_out_clock_s"),
     }
-    for rate, (amount, clock) in rates.items():
-        seconds = F.col(clock) * F.coalesce("_told", F.lit(1.0))
-        frame = frame.withColumn(rate, F.when(seconds > 0, F.col(amount) / seconds))
+    told = F.coalesce("_told", F.lit(1.0))
+    seconds = {rate: F.col(clock) * told for rate, (_, clock) in rates.items()}
+    frame = frame.withColumns(
+        {
+            rate: F.when(seconds[rate] > 0, F.col(amount) / seconds[rate])
+            for rate, (amount, _) in rates.items()
+        }
+    )
     summed = (*_COUNTED, "gaps", "contended_s", "clock_s")
     aggregates = [F.sum(name).alias(name) for name in summed]
     aggregates += [_whole_sum(name).alias(name) for name in rates if name != "back_pressured"]
@@ -312,10 +321,8 @@ def newest(rated: DataFrame) -> DataFrame:
     frame = JOBS_RATED.of(rated, "choose incarnations")
     of_job = Window.partitionBy("composition", "job_name")
     latest = F.max_by("site", "last_at").over(of_job)
-    frame = frame.withColumn("_here", F.col("site") == latest)
-    frame = frame.where("_here").withColumn(
-        "_told", F.coalesce(F.col("busy_s") >= 1.0, F.lit(False))
-    )
+    told = F.coalesce(F.col("busy_s") >= 1.0, F.lit(False))
+    frame = frame.withColumns({"_here": F.col("site") == latest, "_told": told}).where("_here")
     rank = F.row_number().over(
         of_job.orderBy(F.desc("_told"), F.desc("last_at"), F.desc("attempt"), "engine_job_id")
     )

@@ -22,7 +22,7 @@ _INTERNAL = ("bytes_in_rate", "bytes_out_rate", "tier", "state_why", *_ENDS)
 def jobs(frame: DataFrame) -> list[JsonObject]:
     """JOBS as the contract's `jobs`."""
     shown = []
-    for row in rows(frame.orderBy("composition", "job_name")):
+    for row in sorted(rows(frame), key=lambda row: (row["composition"] or "", row["job_name"])):
         ends = {
             end: {"site": row[f"{end}_site"], "topic": row[f"{end}_topic"]}
             for end in ("source", "sink")
@@ -33,7 +33,18 @@ def jobs(frame: DataFrame) -> list[JsonObject]:
 
 def sites(frame: DataFrame) -> list[JsonObject]:
     """SITES_USED as the contract's `sites`."""
-    return [{"name": row.pop("site"), **row} for row in rows(frame.orderBy("site"))]
+    told = sorted(rows(frame), key=lambda row: row["site"])
+    return [{"name": row.pop("site"), **row} for row in told]
+
+
+def links(frame: DataFrame) -> list[JsonObject]:
+    """LINKS_RATED as the contract's `links`, by place."""
+    return sorted(rows(frame), key=lambda link: (link["broker_site"] or "", link["topic"]))
+
+
+def ranking(frame: DataFrame) -> list[JsonObject]:
+    """RANKING as the contract's `ranking`."""
+    return sorted(rows(frame), key=lambda job: job["rank"])
 
 
 def rows(frame: DataFrame) -> list[JsonObject]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +18,13 @@ from speck.model import JsonObject
 PLANS_EVERY = timedelta(hours=2)
 """Plans are told once an hour: so much earlier than the span they are looked for."""
 
+_FEW = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 def analyse(
     spark: SparkSession, root: Path, span: Span, composition: str | None = None
@@ -23,43 +32,54 @@ def analyse(
     """The analysis of the dataset at `root` over `span`: `window`, `samples`, `jobs`, `links`,
     `sites`, `ranking`, `bottlenecks`. Of jobs that belong to no composition when `composition`
     is `_alone`, of all when it is None."""
-    kept: list[DataFrame] = []
-
-    def keep(frame: DataFrame) -> DataFrame:
-        kept.append(frame.cache())
-        return frame
-
-    try:
-        rows = read(spark, root, TASKS, span, composition)
-        sliced = keep(rates.slices(clean.pairs(rows), span))
-        of_tasks = keep(rates.tasks(sliced))
-        rated = keep(rates.jobs(of_tasks, sliced))
-        places = keep(sites.sites(read(spark, root, SITES, span), rated))
-        plans = read(spark, root, PLANS, span.earlier(PLANS_EVERY), composition)
-        ends = keep(links.ends(read(spark, root, LINKS, span, composition)))
+    sliced = _kept(rates.slices(clean.pairs(read(spark, root, TASKS, span, composition)), span))
+    looked = _kept(sites.looks(read(spark, root, SITES, span)))
+    ends = _kept(links.ends(read(spark, root, LINKS, span, composition)))
+    plans = read(spark, root, PLANS, span.earlier(PLANS_EVERY), composition)
+    plans = _kept(state.newest_plans(plans))
+    with _for_few_rows(spark):
+        of_tasks = _kept(rates.tasks(sliced))
+        rated = _kept(rates.jobs(of_tasks, sliced))
+        places = _kept(sites.sites(looked, rated))
         wired = state.wiring(plans, rated)
-        jobs = keep(features.features(rates.newest(rated), wired, places, links.lags(ends)))
-        joined = keep(links.links(jobs, ends))
+        jobs = _kept(features.features(rates.newest(rated), wired, places, links.lags(ends)))
+        joined = _kept(links.links(jobs, ends))
         ranked = ranking.ranking(jobs, places, ranking.origins(jobs, places))
         held = bottlenecks.bottlenecks(jobs, joined, places, span.seconds)
-        shown: JsonObject = {
+        files = [file for table in TABLES.values() for file in damaged(root, table, span)]
+        return {
             "window": {
                 "from": result.moment(span.since),
                 "to": result.moment(span.until),
                 "seconds": span.seconds,
             },
-            "samples": _samples(of_tasks)
-            | {"damaged_files": [f for t in TABLES.values() for f in damaged(root, t, span)]},
+            "samples": _samples(of_tasks) | {"damaged_files": files},
             "jobs": result.jobs(jobs),
-            "links": result.rows(joined.orderBy("composition", "broker_site", "topic")),
+            "links": result.links(joined),
             "sites": result.sites(places),
-            "ranking": result.rows(ranked.orderBy("rank")),
+            "ranking": result.ranking(ranked),
             "bottlenecks": result.rows(held),
         }
+
+
+def _kept(frame: DataFrame) -> DataFrame:
+    """The frame's rows, worked out now, and without the plan that made them: each step plans
+    its own part only."""
+    return frame.localCheckpoint(eager=True)
+
+
+@contextmanager
+def _for_few_rows(spark: SparkSession) -> Iterator[None]:
+    """What follows holds a row a job: compiling its plans would take longer than running them."""
+    before = {name: spark.conf.get(name) for name in _FEW}
+    for name, value in _FEW.items():
+        spark.conf.set(name, value)
+    try:
+        yield
     finally:
-        for frame in kept:
-            frame.unpersist()
-    return shown
+        for name, was in before.items():
+            if was is not None:
+                spark.conf.set(name, was)
 
 
 def _samples(of_tasks: DataFrame) -> JsonObject:

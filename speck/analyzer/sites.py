@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract, table_contract
 from speck.analyzer.rates import JOBS_RATED
 from speck.dataset.schema import SITES
+
+LOOKED = Contract(
+    "looks at sites",
+    {
+        "site": "string",
+        "tier": "string",
+        "cores": "double",
+        "pace": "double",  # null: not calibrated
+        "slots_total": "int",
+        "slots_free": "int",
+        "host_cpu": "double",  # mean share of the machine
+        "cpu": "double",  # CPU cores that the engine's processes used
+        "seconds": "double",  # from the first look to the last
+        "uplink_mbps": "double",
+    },
+)
 
 SITES_USED = Contract(
     "sites used",
@@ -26,29 +42,33 @@ SITES_USED = Contract(
 )
 
 
-def sites(rows: DataFrame, rated: DataFrame) -> DataFrame:
-    """SITES rows and JOBS_RATED of all incarnations -> SITES_USED."""
-    looks = table_contract(SITES).of(rows, "look at sites")
+def looks(rows: DataFrame) -> DataFrame:
+    """SITES rows -> LOOKED."""
+    frame = table_contract(SITES).of(rows, "look at sites")
     order = Window.partitionBy("site").orderBy("at", "cpu_ms")
-    before = F.lag("cpu_ms").over(order)
     clock = (F.unix_micros("at") - F.unix_micros(F.lag("at").over(order))) / 1e6
-    looks = looks.withColumn("_cpu", (F.col("cpu_ms") - before) / 1000.0)
-    looks = looks.withColumn("_clock", F.when((F.col("_cpu") >= 0) & (clock > 0), clock))
-    used = F.sum(F.when(F.col("_clock").isNotNull(), F.col("_cpu"))) / F.sum("_clock")
+    cpu_s = (F.col("cpu_ms") - F.lag("cpu_ms").over(order)) / 1000.0
+    frame = frame.withColumns({"_cpu": cpu_s, "_clock": clock})
+    good = (F.col("_cpu") >= 0) & (F.col("_clock") > 0)
     newest = ("tier", "cores", "pace", "slots_total", "slots_free", "uplink_mbps")
-    seconds = (F.unix_micros(F.max("at")) - F.unix_micros(F.min("at"))) / 1e6
-    found = looks.groupBy("site").agg(
-        *(
-            F.max_by(name, F.when(F.col(name).isNotNull(), F.col("at"))).alias(name)
-            for name in newest
-        ),
+    found = frame.groupBy("site").agg(
+        *(_newest(name).alias(name) for name in newest),
         F.avg("host_cpu").alias("host_cpu"),
-        used.alias("cpu"),
-        seconds.alias("_seconds"),
+        (F.sum(F.when(good, F.col("_cpu"))) / F.sum(F.when(good, F.col("_clock")))).alias("cpu"),
+        ((F.unix_micros(F.max("at")) - F.unix_micros(F.min("at"))) / 1e6).alias("seconds"),
     )
-    worked = (
-        JOBS_RATED.of(rated, "look at sites").groupBy("site").agg(F.sum("busy_s").alias("_busy_s"))
-    )
-    found = found.join(worked, "site", "left")
-    busy = F.when(F.col("_seconds") > 0, F.col("_busy_s") / F.col("_seconds"))
-    return SITES_USED.of(found.withColumn("busy", busy), "look at sites")
+    return LOOKED.of(found, "look at sites")
+
+
+def _newest(name: str) -> Column:
+    """What was told last."""
+    return F.max_by(name, F.when(F.col(name).isNotNull(), F.col("at")))
+
+
+def sites(looked: DataFrame, rated: DataFrame) -> DataFrame:
+    """LOOKED and JOBS_RATED of all incarnations -> SITES_USED."""
+    frame = LOOKED.of(looked, "tell sites' use")
+    worked = JOBS_RATED.of(rated, "tell sites' use").groupBy("site")
+    frame = frame.join(worked.agg(F.sum("busy_s").alias("_busy_s")), "site", "left")
+    busy = F.when(F.col("seconds") > 0, F.col("_busy_s") / F.col("seconds"))
+    return SITES_USED.of(frame.withColumn("busy", busy), "tell sites' use")

@@ -35,13 +35,20 @@ JOBS_WIRED = Contract(
 )
 
 
-def wiring(plans: DataFrame, rated: DataFrame) -> DataFrame:
-    """PLANS rows and JOBS_RATED -> JOBS_WIRED: a row for each incarnation that has a plan."""
+NEWEST_PLANS = Contract("newest plans", table_contract(PLANS).columns)
+
+
+def newest_plans(plans: DataFrame) -> DataFrame:
+    """PLANS rows -> the newest of each task."""
     frame = table_contract(PLANS).of(plans, "read plans")
-    newest = F.row_number().over(
-        Window.partitionBy("engine_job_id", "vertex").orderBy(F.desc("at"))
-    )
-    frame = frame.withColumn("_rank", newest).where("_rank = 1")
+    order = Window.partitionBy("engine_job_id", "vertex").orderBy(F.desc("at"))
+    frame = frame.withColumn("_rank", F.row_number().over(order)).where("_rank = 1")
+    return NEWEST_PLANS.of(frame, "read plans")
+
+
+def wiring(plans: DataFrame, rated: DataFrame) -> DataFrame:
+    """NEWEST_PLANS and JOBS_RATED -> JOBS_WIRED: a row for each incarnation that has a plan."""
+    frame = NEWEST_PLANS.of(plans, "read plans")
     ends = ("source_site", "source_topic", "sink_site", "sink_topic")
     frame = frame.groupBy("engine_job_id").agg(
         F.max(F.array_contains("ship_strategies", "HASH")).alias("_keyed"),

@@ -41,7 +41,8 @@ class Question:
     """The problem for policies, where a link of one reader is no load but a flow, and the same
     with every link a load of its own (`whole`): the one to evaluate with, before and after.
 
-    `rates`: records a second by link, where they are known.
+    `rates`: records a second by link, where they are known; `doubts`: by job, why its figures
+    are not to be trusted; `unmeasured`: what flows from where to where and is in no sum.
     """
 
     problem: Problem
@@ -50,6 +51,7 @@ class Question:
     rates: Mapping[At, float]
     notes: tuple[str, ...] = ()
     doubts: Mapping[str, str] = field(default_factory=dict)
+    unmeasured: tuple[str, ...] = ()
 
     def today(self) -> dict[str, str]:
         """Where each load of `whole` is now."""
@@ -93,6 +95,7 @@ def question(
         rates=measured.rates,
         notes=(*told, *(_left_out(start, end) for start, end in unknown)),
         doubts=measured.doubts(),
+        unmeasured=tuple(f"{start} -> {end}" for start, end in unknown),
     )
 
 
@@ -161,8 +164,10 @@ class _Measured:
         """The job as a load; without figures when it is stopped or was not measured well."""
         cost = self._of(job, "reference_core_s_per_record")
         rate = self.rates.get(job.source)
-        known = not (job.stopped or cost is None or rate is None)
-        state = self._jobs.get(job.name, {}).get("state_bytes")
+        told = self._jobs.get(job.name, {})
+        sure = not job.stopped and told.get("evidence") == "sufficient"
+        known = sure and cost is not None and rate is not None
+        state = told.get("state_bytes")
         return Load(
             name=job.name,
             core_s_per_record=cost if known else None,
@@ -170,7 +175,7 @@ class _Measured:
             slots=job.slots,
             site=job.site,
             pinned=job.site if job.pinned else None,
-            stateful=self._jobs.get(job.name, {}).get("stateful"),
+            stateful=told.get("stateful"),
             state_bytes=None if state is None else int(state),
         )
 
@@ -280,9 +285,7 @@ class _Measured:
 
     def _of(self, job: WiredJob, name: str) -> float | None:
         told = self._jobs.get(job.name)
-        if told is None or told["evidence"] != "sufficient" or told.get(name) is None:
-            return None
-        return float(told[name])
+        return None if told is None or told.get(name) is None else float(told[name])
 
 
 _CONTENDED = 0.5

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,6 +31,7 @@ from speck.collector import (
 )
 from speck.connections import Connections
 from speck.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS, Table
+from speck.dataset.tending import tend
 from speck.dataset.writer import Writer
 from speck.errors import SpeckError, TransientError
 from speck.inventory import Deployed
@@ -38,11 +39,15 @@ from speck.measured import BrokerMeasures, EngineMeasures, Host, PlanNode
 from speck.model import JsonObject, Site
 from speck.rates import Pair, job_metrics
 from speck.records import Records
+from speck.service.wanted import Marks, Wanted
 
 LOG = logging.getLogger(__name__)
 
 PLANS_EVERY_S = 3600.0
 """A job's plan is written down again after so long, so that each day of the dataset has it."""
+
+TEND_EVERY_S = 600.0
+"""Small files are joined, and old days dropped, that often."""
 
 BEAT_S = 20.0
 """What a site's agent told of its machine counts for so long."""
@@ -58,8 +63,8 @@ class _Site:
     engine: EngineMeasures | None = None
     broker: BrokerMeasures | None = None
     links: list[Row] = field(default_factory=list)
-    plans: dict[str, float] = field(default_factory=dict)
-    """Engine job id -> when (monotonic) its plan was written down."""
+    plans: dict[str, tuple[float, Marks]] = field(default_factory=dict)
+    """Engine job id -> when (monotonic) its plan was written down, and with what."""
 
 
 class Collecting:
@@ -72,15 +77,19 @@ class Collecting:
         clock: Clock,
         writer: Writer,
         every_s: float,
+        days: int,
         beat: Callable[[str], tuple[JsonObject, datetime | None]],
     ):
-        """`beat` gives what a site's agent told last, and when."""
+        """`days`: for how long rows are kept (0: for ever); `beat` gives what a site's agent told
+        last, and when."""
         self._records = records
         self._connections = connections
         self._clock = clock
         self._writer = writer
         self._every_s = every_s
+        self._days = days
         self._beat = beat
+        self._wanted = Wanted(records)
         self._host = HostLoad()
         self._own = Host()
         self._lock = threading.Lock()
@@ -90,6 +99,8 @@ class Collecting:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._failing: str | None = None
+        self._tended = float("-inf")
+        self._tending: Future[None] | None = None
         self.looks = 0
         """Looks that were answered."""
         self.gaps = 0
@@ -112,6 +123,8 @@ class Collecting:
         if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._tending is not None and not self._tending.cancelled():
+            wait([self._tending])
         self.flush()
 
     def flush(self) -> None:
@@ -268,13 +281,17 @@ class Collecting:
         rows: list[Row] = []
         for (scope, name), each in here.items():
             job_id = each.engine_job_id
-            due = now - told.get(job_id, float("-inf")) >= PLANS_EVERY_S
+            marks = self._wanted.marks(scope).get(name, Marks())
+            last, before = told.get(job_id, (float("-inf"), marks))
+            due = now - last >= PLANS_EVERY_S or marks != before
             if not due or job_id not in measures.jobs:
                 continue
             nodes = self._plan(site.name, name, job_id)
             if nodes is not None:
-                rows += plan_rows(at, scope, each, nodes)
-                told[job_id] = now
+                rows += plan_rows(
+                    at, scope, each, nodes, pinned=marks.pinned, stateful=marks.stateful
+                )
+                told[job_id] = now, marks
         return rows
 
     def _plan(self, site: str, name: str, job_id: str) -> tuple[PlanNode, ...] | None:
@@ -316,6 +333,24 @@ class Collecting:
         except SpeckError as error:  # the same disk
             LOG.info("no event: %s", error)
 
+    def _tend_now_and_then(self) -> None:
+        now = self._clock.monotonic()
+        under_way = self._tending is not None and not self._tending.done()
+        if not under_way and now - self._tended >= TEND_EVERY_S:
+            self._tended = now
+            self._tending = self._pool.submit(self._tend)
+
+    def _tend(self) -> None:
+        try:
+            done = tend(self._writer.root, self._clock.now(), self._days)
+        except TransientError as error:
+            LOG.warning("%s", error)
+        except Exception:
+            LOG.exception("cannot tend the metrics")
+        else:
+            for each in done.damaged:
+                LOG.warning("%s", each)
+
     # -- the loop -------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -325,6 +360,7 @@ class Collecting:
                 self.look()
                 if self._failing is not None:
                     self.flush()
+                self._tend_now_and_then()
             except Exception:
                 LOG.exception("a look at the work of the sites failed")
             due = max(due + self._every_s, self._clock.monotonic())

@@ -13,10 +13,12 @@ from speck.operations import Patience
 from speck.records import Records
 from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
+from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.changes import Changes, Running
 from speck.service.collecting import Collecting
 from speck.service.compositions import Compositions
+from speck.service.dataset import Dataset
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
 from speck.service.placements import NoAnalyses, Placements
@@ -73,8 +75,10 @@ class Service:
             self.clock,
             Writer(config.metrics, clock=self.clock),
             config.collect_s,
+            config.metrics_days,
             self.agents.heard,
         )
+        self.dataset = Dataset(config, self.clock, self.collecting.flush)
         self.jobs = Jobs(
             self.records, self.connections, deployer, self.views, self.clock, self.collecting.job
         )
@@ -86,6 +90,9 @@ class Service:
         )
         self.placements = Placements(
             self.records, self.compositions, self.views, self.clock, NoAnalyses()
+        )
+        self.autopilots = Autopilots(
+            self.records, self.compositions, self.placements, self.views, self.clock
         )
         self.watch = Watch(
             self.records,
@@ -126,8 +133,10 @@ class Service:
 
         They go on at the next start.
         """
+        self.autopilots.close()
         self.calibrations.close()
         self.watch.close()
+        self.dataset.close()
         self.collecting.close()
         self.changes.close()
         self.views.close()

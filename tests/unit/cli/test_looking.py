@@ -108,6 +108,8 @@ def test_sites_are_calibrated(speck: Run, server: Server) -> None:
     assert "pace of a core" in speck("site", "show", "edge-a").stdout
     table = speck("site", "calibrate", "cloud").stdout
     assert "cloud  0.25   1" in table
+    assert "other programs took part of the CPU of cloud" in done.stderr
+    assert "of cloud, edge-a" not in done.stderr
     assert speck("site", "calibrate", "nowhere").exit_code == 1
     assert "SPECK_JARS" in speck("site", "calibrate", "cloud", "--jar", "no.jar").stderr
 

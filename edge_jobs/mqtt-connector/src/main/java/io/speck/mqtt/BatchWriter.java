@@ -21,7 +21,6 @@ final class BatchWriter implements SpeckWriter {
     private final String window;
     private final SinkCounters counters;
     private final Counter recordsSent;
-    private final Counter bytesSent;
     private final Series series;
     private long number;
     private List<Batch> batches = new ArrayList<>();
@@ -46,8 +45,11 @@ final class BatchWriter implements SpeckWriter {
         this.window = window;
         this.limit = new PacketLimit(link);
         this.recordsSent = metrics.getNumRecordsSendCounter();
-        this.bytesSent = metrics.getNumBytesSendCounter();
-        this.counters = SinkCounters.of(metrics, metrics.getNumRecordsSendErrorsCounter());
+        this.counters =
+                SinkCounters.of(
+                        metrics,
+                        metrics.getNumBytesSendCounter(), // stays 0: the committer sends
+                        metrics.getNumRecordsSendErrorsCounter());
     }
 
     /** To be called before the first record: what the broker takes is known then, if it is there. */
@@ -75,7 +77,6 @@ final class BatchWriter implements SpeckWriter {
             filling = null;
         }
         recordsSent.inc();
-        bytesSent.inc(payload.length);
     }
 
     @Override

@@ -14,6 +14,7 @@ import com.hivemq.client.mqtt.mqtt3.message.subscribe.Mqtt3Subscribe;
 import io.reactivex.disposables.CompositeDisposable;
 import io.reactivex.processors.UnicastProcessor;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.concurrent.CompletableFuture;
 
 /**
@@ -29,11 +30,13 @@ final class Mqtt3Connection extends MqttConnection {
     private final MqttQos qos;
     private final UnicastProcessor<Mqtt3Publish> outgoing = UnicastProcessor.create();
     private final CompositeDisposable flows = new CompositeDisposable();
+    private final int topicBytes;
     private boolean reader;
 
     Mqtt3Connection(LinkConfig link, EventLoops loops, Events events) {
         super(link, loops, events);
         this.topic = MqttTopic.of(link.topic());
+        this.topicBytes = link.topic().getBytes(StandardCharsets.UTF_8).length;
         this.qos = link.delivery().acknowledged() ? MqttQos.AT_LEAST_ONCE : MqttQos.AT_MOST_ONCE;
         Mqtt3ClientBuilder builder =
                 ClientSettings.common(link, loops)
@@ -93,10 +96,12 @@ final class Mqtt3Connection extends MqttConnection {
     }
 
     @Override
-    void transmit(OutRecord record) {
+    int transmit(OutRecord record) {
         Mqtt3Publish publish =
                 Mqtt3Publish.builder().topic(topic).payload(record.payload).qos(qos).build();
         outgoing.onNext(publish);
+        return PacketSize.publish(
+                topicBytes, qos != MqttQos.AT_MOST_ONCE, -1, record.payload.length);
     }
 
     private void result(Mqtt3PublishResult result) {
@@ -136,6 +141,11 @@ final class Mqtt3Connection extends MqttConnection {
     @Override
     int sizeOf(Object message) {
         return ((Mqtt3Publish) message).getPayload().map(ByteBuffer::remaining).orElse(0);
+    }
+
+    @Override
+    int packetSizeOf(Object message) {
+        return PacketSize.publish(topicBytes, isAcknowledged(message), -1, sizeOf(message));
     }
 
     @Override

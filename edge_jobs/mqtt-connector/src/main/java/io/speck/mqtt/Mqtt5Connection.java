@@ -36,11 +36,18 @@ final class Mqtt5Connection extends MqttConnection {
     private final MqttQos qos;
     private final UnicastProcessor<Mqtt5Publish> outgoing = UnicastProcessor.create();
     private final CompositeDisposable flows = new CompositeDisposable();
+    private final int topicBytes;
     private boolean reader;
+
+    // known when the connection is ready
+    private volatile boolean aliased; // the topic is sent once, see MqttTopicAliasAutoMapping
+    private volatile int identifier; // bytes of the subscription's, which comes with each message
+    private boolean topicSent; // of the sending thread
 
     Mqtt5Connection(LinkConfig link, EventLoops loops, Events events) {
         super(link, loops, events);
         this.topic = MqttTopic.of(link.topic());
+        this.topicBytes = link.topic().getBytes(StandardCharsets.UTF_8).length;
         this.qos = link.delivery().acknowledged() ? MqttQos.AT_LEAST_ONCE : MqttQos.AT_MOST_ONCE;
         Mqtt5ClientBuilder builder =
                 ClientSettings.common(link, loops)
@@ -82,11 +89,13 @@ final class Mqtt5Connection extends MqttConnection {
     private void connected(Mqtt5ConnAck connAck) {
         int sendMaximum = connAck.getRestrictions().getReceiveMaximum();
         if (!reader) {
+            aliased = connAck.getRestrictions().getTopicAliasMaximum() > 0;
             onMostPayload(connAck.getRestrictions().getMaximumPacketSize() - overhead());
             flows.add(client.publish(outgoing).subscribe(this::result, error -> {}));
             listen(() -> onReady(connAck.isSessionPresent(), sendMaximum));
             return;
         }
+        identifier = connAck.getRestrictions().areSubscriptionIdentifiersAvailable() ? 2 : 0;
         onAdmitted(connAck.isSessionPresent());
         Mqtt5Subscribe subscribe =
                 Mqtt5Subscribe.builder()
@@ -105,7 +114,7 @@ final class Mqtt5Connection extends MqttConnection {
 
     /** The most that a record's packet has besides payload and stamp. */
     private int overhead() {
-        return PUBLISH_HEADERS + link.topic().getBytes(StandardCharsets.UTF_8).length;
+        return PUBLISH_HEADERS + topicBytes;
     }
 
     /**
@@ -164,15 +173,21 @@ final class Mqtt5Connection extends MqttConnection {
     }
 
     @Override
-    void transmit(OutRecord record) {
+    int transmit(OutRecord record) {
+        int properties = aliased ? PacketSize.ALIAS : 0;
         var builder = Mqtt5Publish.builder().topic(topic).payload(record.payload).qos(qos);
         if (record.series != null) {
             MqttUtf8String stamp = MqttUtf8String.of(record.series.prefix() + record.number);
             builder.userProperties(Mqtt5UserProperties.of(Mqtt5UserProperty.of(STAMP, stamp)));
+            properties += record.series.stampBytes(record.number);
         }
         Mqtt5Publish publish = builder.build();
         record.sent = publish;
         outgoing.onNext(publish);
+        int topicSize = aliased && topicSent ? 0 : topicBytes;
+        topicSent = true;
+        return PacketSize.publish(
+                topicSize, qos != MqttQos.AT_MOST_ONCE, properties, record.payload.length);
     }
 
     private void result(Mqtt5PublishResult result) {
@@ -229,6 +244,28 @@ final class Mqtt5Connection extends MqttConnection {
     int sizeOf(Object message) {
         ByteBuffer payload = ((MqttPublish) message).getRawPayload(); // without a copy of it
         return payload == null ? 0 : payload.remaining();
+    }
+
+    @Override
+    int packetSizeOf(Object message) {
+        MqttPublish publish = (MqttPublish) message;
+        int properties = identifier + publish.getUserProperties().encodedLength();
+        if (publish.getRawMessageExpiryInterval() != MqttPublish.NO_MESSAGE_EXPIRY) {
+            properties += 1 + 4;
+        }
+        if (publish.getRawPayloadFormatIndicator() != null) {
+            properties += 1 + 1;
+        }
+        if (publish.getRawContentType() != null) {
+            properties += 1 + publish.getRawContentType().encodedLength();
+        }
+        if (publish.getRawResponseTopic() != null) {
+            properties += 1 + publish.getRawResponseTopic().encodedLength();
+        }
+        if (publish.getRawCorrelationData() != null) {
+            properties += 1 + 2 + publish.getRawCorrelationData().remaining();
+        }
+        return PacketSize.publish(topicBytes, isAcknowledged(message), properties, sizeOf(message));
     }
 
     @Override

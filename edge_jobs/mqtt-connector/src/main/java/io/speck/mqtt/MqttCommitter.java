@@ -6,6 +6,8 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import org.apache.flink.api.connector.sink2.Committer;
+import org.apache.flink.metrics.Counter;
+import org.apache.flink.metrics.ThreadSafeSimpleCounter;
 import org.apache.flink.metrics.groups.SinkCommitterMetricGroup;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -40,7 +42,9 @@ final class MqttCommitter implements Committer<Batch> {
             SinkCommitterMetricGroup metrics) {
         this.link = link;
         this.settings = settings;
-        this.counters = SinkCounters.of(metrics, metrics.counter("recordsFailed"));
+        // two lines at a time may send, each in a thread of its own
+        Counter bytesSent = metrics.counter("numBytesSend", new ThreadSafeSimpleCounter());
+        this.counters = SinkCounters.of(metrics, bytesSent, metrics.counter("recordsFailed"));
         this.key = key;
         this.recent = settings.newResendWindow(counters);
         if (link.delivery() == Delivery.EXACTLY_ONCE) {

@@ -102,8 +102,12 @@ abstract class MqttConnection {
     /** Starts connecting. A reader subscribes at each connection: some brokers need it. */
     abstract void open(boolean reader);
 
-    /** Sends a record; its outcome is set later. Only by one thread, only while {@link #isReady}. */
-    abstract void transmit(OutRecord record);
+    /**
+     * Sends a record; its outcome is set later. Only by one thread, only while {@link #isReady}.
+     *
+     * @return how many bytes its packet has
+     */
+    abstract int transmit(OutRecord record);
 
     /** Publishes a retained message at QoS 1. */
     abstract CompletableFuture<?> publishRetained(String topic, byte[] payload);
@@ -112,6 +116,9 @@ abstract class MqttConnection {
 
     /** How many bytes the message's payload has. */
     abstract int sizeOf(Object message);
+
+    /** How many bytes the packet had that brought the message. */
+    abstract int packetSizeOf(Object message);
 
     /** Whether messages carry stamps here, so that readers can drop repeats. */
     abstract boolean isNumbered();
@@ -147,10 +154,11 @@ abstract class MqttConnection {
         return end;
     }
 
-    final void send(OutRecord record) {
+    /** @return how many bytes its packet has */
+    final int send(OutRecord record) {
         record.outcome = OutRecord.UNDER_WAY;
         inFlight.offer(record);
-        transmit(record);
+        return transmit(record);
     }
 
     /**

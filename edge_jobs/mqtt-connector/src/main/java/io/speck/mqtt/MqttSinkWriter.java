@@ -21,7 +21,6 @@ final class MqttSinkWriter implements SpeckWriter {
     private final MailboxExecutor mailbox;
     private final SinkCounters counters;
     private final Counter recordsSent;
-    private final Counter bytesSent;
     private final ResendWindow recent;
     private final Outlet outlet;
     private final Series series;
@@ -38,8 +37,11 @@ final class MqttSinkWriter implements SpeckWriter {
         this.settings = settings;
         this.mailbox = mailbox;
         this.recordsSent = metrics.getNumRecordsSendCounter();
-        this.bytesSent = metrics.getNumBytesSendCounter();
-        this.counters = SinkCounters.of(metrics, metrics.getNumRecordsSendErrorsCounter());
+        this.counters =
+                SinkCounters.of(
+                        metrics,
+                        metrics.getNumBytesSendCounter(),
+                        metrics.getNumRecordsSendErrorsCounter());
         this.outlet =
                 new Outlet(
                         link,
@@ -83,7 +85,6 @@ final class MqttSinkWriter implements SpeckWriter {
             return;
         }
         recordsSent.inc();
-        bytesSent.inc(payload.length);
         outlet.add(new OutRecord(series, ++number, payload));
     }
 

@@ -38,6 +38,7 @@ final class MqttSourceReader
 
     private final LinkConfig link;
     private final Counter recordsIn;
+    private final Counter bytesIn;
     private final Counter repeats;
     private final Counter dropped;
     private final Counter sessionsLost;
@@ -64,6 +65,7 @@ final class MqttSourceReader
     MqttSourceReader(LinkConfig link, SourceReaderMetricGroup metrics) {
         this.link = link;
         this.recordsIn = metrics.getIOMetricGroup().getNumRecordsInCounter();
+        this.bytesIn = metrics.getIOMetricGroup().getNumBytesInCounter();
         this.repeats = metrics.counter("repeatsDropped");
         this.dropped = metrics.counter("messagesDropped");
         this.sessionsLost = metrics.counter("sessionsLost");
@@ -127,6 +129,7 @@ final class MqttSourceReader
 
     private void take(MqttConnection connection, Object message, ReaderOutput<byte[]> output) {
         recordsIn.inc();
+        bytesIn.inc(connection.packetSizeOf(message));
         if (connection.isAcknowledged(message)) {
             arrivals++;
         }

@@ -249,7 +249,7 @@ final class Outlet implements MqttConnection.Events {
             return;
         }
         sent.add(record);
-        connection.send(record);
+        counters.bytesSent().inc(connection.send(record));
     }
 
     private void reap() {

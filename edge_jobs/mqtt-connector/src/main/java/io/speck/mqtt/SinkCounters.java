@@ -6,6 +6,7 @@ import org.apache.flink.metrics.MetricGroup;
 /**
  * What happens to a sink's records on their way.
  *
+ * @param bytesSent of PUBLISH packets, those sent again included
  * @param failures left out, or lost under at_most_once
  * @param resent sent once more after a loss of the connection
  * @param refused not taken by the broker at an attempt
@@ -14,6 +15,7 @@ import org.apache.flink.metrics.MetricGroup;
  * @param cut acknowledged and forgotten too early for a broker that is killed now
  */
 record SinkCounters(
+        Counter bytesSent,
         Counter failures,
         Counter resent,
         Counter refused,
@@ -21,8 +23,9 @@ record SinkCounters(
         Counter unread,
         Counter cut,
         Counter connections) {
-    static SinkCounters of(MetricGroup group, Counter failures) {
+    static SinkCounters of(MetricGroup group, Counter bytesSent, Counter failures) {
         return new SinkCounters(
+                bytesSent,
                 failures,
                 group.counter("recordsResent"),
                 group.counter("recordsRefused"),

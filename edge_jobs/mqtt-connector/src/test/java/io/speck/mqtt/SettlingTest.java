@@ -65,8 +65,9 @@ class SettlingTest {
         void open(boolean reader) {}
 
         @Override
-        void transmit(OutRecord record) {
+        int transmit(OutRecord record) {
             record.sent = "packet " + record.number;
+            return 0;
         }
 
         @Override
@@ -81,6 +82,11 @@ class SettlingTest {
 
         @Override
         int sizeOf(Object message) {
+            return 0;
+        }
+
+        @Override
+        int packetSizeOf(Object message) {
             return 0;
         }
 

@@ -1,0 +1,51 @@
+package io.speck.mqtt;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import org.apache.flink.runtime.testutils.InMemoryReporter;
+import org.apache.flink.test.junit5.MiniClusterExtension;
+import org.junit.jupiter.api.extension.RegisterExtension;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** What sources and sinks count as bytes is what goes over the wire. */
+class BytesTest extends OnBrokers {
+    private static final InMemoryReporter METRICS = InMemoryReporter.create();
+
+    @RegisterExtension static final MiniClusterExtension CLUSTER = cluster(METRICS);
+
+    @Override
+    InMemoryReporter metrics() {
+        return METRICS;
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"at_most_once", "at_least_once", "exactly_once"})
+    void areThoseOfThePackets(String delivery) throws Exception {
+        try (Tap in = new Tap(broker);
+                Tap sent = new Tap(broker)) {
+            startAndSubscribe(
+                    job()
+                            .with("delivery", delivery)
+                            .with("source-broker", in.address())
+                            .with("sink-broker", sent.address()));
+            client.publishNumbered("in", 7, 1, 1200); // numbers of one to four digits
+            client.publish("in", "r" + "x".repeat(20_000), null).join();
+            awaitRecords(1201);
+            Wait.until(
+                    "all bytes of the sink are counted",
+                    () -> bytesSent() == sent.toBroker(),
+                    () -> bytesSent() + " of " + sent.toBroker());
+            assertEquals(in.fromBroker(), counter("Source: mqtt-source.*numBytesIn$"));
+            assertEquals(1201, counter("Source: mqtt-source.*numRecordsIn$"));
+            assertEquals(1201, counter("mqtt-sink: Writer.*numRecordsSend$"));
+            assertTrue(sent.toBroker() > 1201 * 20);
+        }
+    }
+
+    private long bytesSent() {
+        return counter("mqtt-sink: Writer.*numBytesSend$")
+                + counter("mqtt-sink: Committer.*numBytesSend$");
+    }
+}

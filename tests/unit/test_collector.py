@@ -1,0 +1,196 @@
+"""What engines and brokers tell as rows of the dataset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from speck.collector import (
+    Ends,
+    Samples,
+    broker_row,
+    link_rows,
+    plan_nodes,
+    plan_rows,
+    samples_of,
+    site_row,
+    task_rows,
+)
+from speck.dataset.rows import partitioned
+from speck.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
+from speck.inventory import Deployed, Session
+from speck.measured import (
+    BrokerMeasures,
+    EngineMeasures,
+    Host,
+    JobMeasure,
+    PlanNode,
+    TaskMeasure,
+)
+from speck.model import Broker, Engine, Job, Link, Site, Tier
+from speck.observed import BrokerView, Sent, Taken
+
+AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
+LATER = AT + timedelta(seconds=5)
+EDGE, CLOUD = "tcp://edge:1883", "tcp://cloud:1883"
+A = Job(
+    job_name="A",
+    site="edge",
+    spe_address="http://edge:8081",
+    source=Link(EDGE, "in"),
+    sink=Link(CLOUD, "mid"),
+    source_site="edge",
+    sink_site="cloud",
+    entry_class="X",
+    jar="0" * 64,
+    pinned=True,
+)
+B = replace(A, job_name="B", site="cloud", source=Link(CLOUD, "mid"), sink=Link(CLOUD, "out"))
+B = replace(B, source_site="cloud", pinned=False)
+DEPLOYED = {("c", "A"): Deployed(A, 2, "a" * 32), ("~B", "B"): Deployed(B, 1, "b" * 32)}
+READER = "speck-01234567-B-" + "x" * 8
+HOST = Host(0.25, 4)
+
+
+def task(**told: Any) -> TaskMeasure:
+    given = {"busy_ms": 100.0, "idle_ms": 900.0, "back_pressured_ms": 0.0, "records_in": 10}
+    return TaskMeasure("v", "source -> sink", 0, 1, True, True, **{**given, **told})
+
+
+def measures(*tasks: TaskMeasure, job: str = "a" * 32, **told: Any) -> EngineMeasures:
+    return EngineMeasures({job: JobMeasure(job, tasks, restarts=0, **told)}, 8, 7)
+
+
+def rows_at(at: datetime, samples: Samples) -> list[dict[str, Any]]:
+    return task_rows(at, samples, DEPLOYED, HOST)
+
+
+def test_a_task_s_row_holds_what_was_told_and_null_what_was_not() -> None:
+    told = measures(task(records_out=5, bytes_in=700), checkpoint_id=3, checkpoint_bytes=99)
+    (row,) = rows_at(AT, samples_of(AT, told, {}))
+    assert row == {
+        "at": AT, "composition": "c", "job_name": "A", "site": "edge", "engine_job_id": "a" * 32,
+        "attempt": 2, "vertex": "v", "subtask": 0, "subtasks": 1, "is_source": True,
+        "is_sink": True, "busy_ms": 100.0, "idle_ms": 900.0, "back_pressured_ms": 0.0,
+        "records_in": 10, "records_out": 5, "bytes_in": 700, "bytes_out": None, "restarts": 0,
+        "checkpoint_id": 3, "checkpoint_bytes": 99, "checkpoint_ms": None, "host_cpu": 0.25,
+    }  # fmt: skip
+
+
+def test_jobs_posted_alone_have_a_partition_of_their_own() -> None:
+    (row,) = rows_at(AT, samples_of(AT, measures(task(), job="b" * 32), {}))
+    assert (row["composition"], row["job_name"]) == ("_alone", "B")
+
+
+def test_an_answer_from_the_engine_s_cache_makes_no_row() -> None:
+    first = samples_of(AT, measures(task()), {})
+    stale = samples_of(LATER, measures(task()), first)
+    assert rows_at(LATER, stale) == []
+    assert stale == first
+    fresh = samples_of(LATER, measures(task(idle_ms=5900.0)), stale)
+    assert [row["idle_ms"] for row in rows_at(LATER, fresh)] == [5900.0]
+    ((older, newer),) = fresh.values()
+    assert older is not None
+    assert (older.at, newer.at) == (AT, LATER)
+
+
+def test_a_job_that_did_not_answer_leaves_a_gap_and_no_zero() -> None:
+    first = samples_of(AT, measures(task()), {})
+    silent = samples_of(LATER, EngineMeasures({}, 8, 7), first)
+    assert (silent, rows_at(LATER, silent)) == ({}, [])
+
+
+def test_a_restart_of_the_tasks_is_told_as_it_is() -> None:
+    """The counters fall: whoever makes differences of them has to see that."""
+    first = samples_of(AT, measures(task(records_in=1000)), {})
+    begun = samples_of(LATER, measures(task(busy_ms=1.0, idle_ms=2.0, records_in=3)), first)
+    assert [row["records_in"] for row in rows_at(LATER, begun)] == [3]
+
+
+def test_jobs_that_speck_did_not_deploy_make_no_rows() -> None:
+    assert rows_at(AT, samples_of(AT, measures(task(), job="f" * 32), {})) == []
+
+
+def test_cores_and_pace_are_the_calibrated_ones_when_there_are_any() -> None:
+    site = Site("edge", Tier.EDGE, Engine("flink", "http://e:1"), Broker("mqtt", EDGE), 10.0)
+    told = EngineMeasures({}, 8, 7, cores=4.0, cpu_ms=12.0, memory_bytes=5)
+    row = site_row(AT, site, told, HOST, None)
+    assert (row["cores"], row["pace"], row["host_cpu"], row["host_cores"]) == (4.0, None, 0.25, 4)
+    row = site_row(AT, site, told, Host(), {"cores": 0.25, "pace": 0.9})
+    assert (row["cores"], row["pace"], row["host_cpu"], row["host_cores"]) == (
+        0.25,
+        0.9,
+        None,
+        None,
+    )
+
+
+def ends(*sessions: tuple[str, Session]) -> Ends:
+    return Ends("0123456789", DEPLOYED, sessions)
+
+
+def link_ends(site: str, view: BrokerView, given: Ends) -> list[tuple[Any, ...]]:
+    return [
+        (row["role"], row["job_name"], row["topic"], row["epoch"], row["messages"], row["lag"])
+        for row in link_rows(AT, site, view, given)
+    ]
+
+
+def test_both_ends_of_a_link_are_told_where_its_broker_is() -> None:
+    given = ends()
+    (sink,) = given.sinks()[A.sink]
+    silent = BrokerView({}, {})
+    (reader,) = [
+        row["client_id"] for row in link_rows(AT, "cloud", silent, given) if row["role"] == "reader"
+    ]
+    view = BrokerView(
+        taken={reader: Taken(1, {"01234567-A": {7: 30}}, messages=30)},
+        sent={sink: Sent("01234567-A", 7, 42)},
+    )
+    assert link_ends("cloud", view, given) == [
+        ("producer", "A", "mid", 7, 42, None),
+        ("producer", "B", "out", None, None, None),
+        ("reader", "B", "mid", None, 30, 12),
+    ]
+    assert link_ends("edge", silent, given) == [("reader", "A", "in", None, None, None)]
+
+
+def test_readers_outside_speck_are_told_too() -> None:
+    session = Session("outside", Link(CLOUD, "out"), "cloud", None)
+    view = BrokerView({"outside": Taken(1, {}, messages=9)}, {})
+    rows = link_rows(AT, "cloud", view, ends(("c", session)))
+    outside = [row for row in rows if row["client_id"] == "outside"]
+    assert [(row["job_name"], row["engine_site"], row["messages"]) for row in outside] == [
+        (None, None, 9)
+    ]
+
+
+def test_a_plan_is_read_with_how_records_are_shipped() -> None:
+    flink = {
+        "nodes": [
+            {"id": "2", "parallelism": 1, "description": "window",
+             "inputs": [{"id": "1", "ship_strategy": "HASH"}]},
+            {"id": "1", "parallelism": 2, "description": "source"},
+        ]
+    }  # fmt: skip
+    nodes = plan_nodes(flink)
+    assert nodes == (PlanNode("2", "window", 1, (("1", "HASH"),)), PlanNode("1", "source", 2))
+    first, second = plan_rows(AT, "c", DEPLOYED["c", "A"], nodes)
+    assert first["ship_strategies"] == ["HASH"]
+    assert second["ship_strategies"] == []
+    assert (first["source_site"], first["sink_site"], first["pinned"]) == ("edge", "cloud", True)
+    with pytest.raises(KeyError):
+        plan_nodes({"anything": "else"})
+
+
+def test_all_rows_are_as_the_dataset_wants_them() -> None:
+    site = Site("edge", Tier.EDGE, Engine("flink", "http://e:1"), Broker("mqtt", EDGE))
+    told = samples_of(AT, measures(task()), {})
+    assert partitioned(TASKS, rows_at(AT, told))
+    assert partitioned(LINKS, link_rows(AT, "cloud", BrokerView({}, {}), ends()))
+    assert partitioned(PLANS, plan_rows(AT, "c", DEPLOYED["c", "A"], (PlanNode("1", "x", 1),)))
+    assert partitioned(SITES, [site_row(AT, site, EngineMeasures({}), Host(), None)])
+    assert partitioned(BROKERS, [broker_row(AT, "edge", BrokerMeasures())])

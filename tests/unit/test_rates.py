@@ -1,0 +1,100 @@
+"""Rates between two samples of a job's tasks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from speck.collector import Sample
+from speck.measured import JobMeasure, TaskMeasure
+from speck.rates import job_metrics
+
+AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def sample(
+    seconds: float,
+    restarts: int = 0,
+    *,
+    vertex: str = "v",
+    source: bool = True,
+    sink: bool = True,
+    **told: Any,
+) -> Sample:
+    task = TaskMeasure(vertex, "x", 0, 1, source, sink, **told)
+    job = JobMeasure("j", (task,), restarts=restarts, checkpoint_id=4)
+    return Sample(AT + timedelta(seconds=seconds), job, task)
+
+
+def times(busy: float, idle: float, back_pressured: float = 0.0) -> dict[str, float]:
+    return {"busy_ms": busy, "idle_ms": idle, "back_pressured_ms": back_pressured}
+
+
+def test_time_is_that_of_the_task_not_that_of_the_looks() -> None:
+    """The looks were 5 s apart, the values that the engine had at hand 4 s."""
+    before = sample(0, records_in=100, records_out=50, **times(1000, 2000, 1000))
+    after = sample(5, records_in=500, records_out=250, **times(3000, 3000, 2000))
+    told = job_metrics([(before, after)])
+    assert told["seconds"] == 4.0
+    assert (told["in_rate"], told["out_rate"]) == (100.0, 50.0)
+    assert (told["busy"], told["idle"], told["back_pressured"]) == (0.5, 0.25, 0.25)
+    assert told["backPressuredTimeMsPerSecond"] == 250.0
+    assert (told["records_in"], told["records_out"]) == (500, 250)
+
+
+def test_where_the_engine_tells_no_busy_time_it_is_that_of_the_looks() -> None:
+    before, after = (sample(at, records_in=n, idle_ms=1.0) for at, n in ((0, 10), (5, 60)))
+    told = job_metrics([(before, after)])
+    assert (told["seconds"], told["in_rate"], told["busy"]) == (5.0, 10.0, None)
+
+
+@pytest.mark.parametrize("told", [times(10, 20), {}])
+def test_after_a_restart_nothing_is_made_up(told: dict[str, float]) -> None:
+    known = times(1000, 2000) if told else {}
+    before = sample(0, records_in=1000, **known)
+    after = sample(5, restarts=1, records_in=1500, **told)
+    found = job_metrics([(before, after)])
+    assert (found["in_rate"], found["busy"], found["seconds"]) == (None, None, None)
+    assert (found["records_in"], found["restarts"]) == (1500, 1)
+
+
+def test_a_counter_that_fell_gives_no_rate() -> None:
+    before = sample(0, records_in=1000, records_out=5, **times(0, 0))
+    after = sample(5, records_in=10, records_out=10, **times(0, 5000))
+    found = job_metrics([(before, after)])
+    assert (found["in_rate"], found["out_rate"]) == (None, 1.0)
+
+
+def test_one_sample_is_no_rate_and_none_is_nothing() -> None:
+    found = job_metrics([(None, sample(0, records_in=5, **times(1, 2)))])
+    assert (found["in_rate"], found["busy"], found["records_in"]) == (None, None, 5)
+    found = job_metrics([])
+    assert (found["at"], found["in_rate"], found["busy"], found["tasks"]) == (None,) * 3 + ([],)
+
+
+def test_a_job_takes_in_at_its_sources_gives_out_at_its_sinks_and_is_as_busy_as_its_busiest() -> (
+    None
+):
+    reading = [
+        sample(at, vertex="a", sink=False, records_in=n, records_out=n, **times(busy, 5000 - busy))
+        for at, n, busy in ((0, 0, 0), (5, 100, 500))
+    ]
+    writing = [
+        sample(at, vertex="b", source=False, records_in=n, records_out=out, **times(out, idle))
+        for at, n, out, idle in ((0, 0, 0, 0), (5, 100, 4000, 1000))
+    ]
+    # the first task has lived 5 s, but its times say 0 in the first sample's 5000
+    found = job_metrics([(writing[0], writing[1]), (reading[0], reading[1])])
+    assert [task["vertex"] for task in found["tasks"]] == ["a", "b"]
+    assert found["out_rate"] == 800.0
+    assert found["busy"] == 0.8
+    assert found["in_rate"] is None  # its time stood still: an answer that cannot be true
+
+
+def test_a_sum_is_not_known_when_a_part_is_not() -> None:
+    one = (sample(0, vertex="a", records_in=0, **times(0, 0)),
+           sample(5, vertex="a", records_in=10, **times(0, 5000)))  # fmt: skip
+    other = (None, sample(5, vertex="b", records_in=10, **times(0, 5000)))
+    assert job_metrics([one, other])["in_rate"] is None
