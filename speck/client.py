@@ -273,6 +273,14 @@ class Client:
             again=not dry_run,
         )
 
+    def autopilot(self, composition: str) -> JsonObject:
+        """Whether the composition's placement is changed by itself, and the log of why."""
+        return self._json("GET", f"/compositions/{_part(composition)}/autopilot")
+
+    def set_autopilot(self, composition: str, settings: JsonObject) -> JsonObject:
+        """Switch it on or off: `{on, every_s, min_gain, policy, settle_s, looks}`."""
+        return self._json("PUT", f"/compositions/{_part(composition)}/autopilot", json=settings)
+
     # -- changes, events ------------------------------------------------------------------
 
     def changes(self, composition: str | None = None) -> list[JsonObject]:

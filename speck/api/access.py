@@ -75,6 +75,8 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("GET", "/compositions/<name>/drift"): _VIEW,
     ("GET", "/compositions/<name>/revisions"): _VIEW,
     ("POST", "/compositions/<name>/rollback"): _DEPLOY,
+    ("GET", "/compositions/<name>/autopilot"): _VIEW,
+    ("PUT", "/compositions/<name>/autopilot"): _DEPLOY,
     ("GET", "/changes"): _VIEW,
     ("GET", "/changes/<change_id>"): _VIEW,
     ("POST", "/changes/<change_id>/cancel"): _DEPLOY,

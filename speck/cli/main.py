@@ -69,6 +69,7 @@ _LAZY = {
     "rollback": f"{_COMMANDS}.rollback:rollback",
     "cancel": f"{_COMMANDS}.cancel:cancel",
     "place": f"{_COMMANDS}.place:place",
+    "autopilot": f"{_COMMANDS}.autopilot:autopilot",
     "destroy": f"{_COMMANDS}.destroy:destroy",
     "artifacts": f"{_COMMANDS}.artifacts:artifacts",
     "agent": f"{_COMMANDS}.agent:agent",

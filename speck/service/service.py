@@ -13,6 +13,7 @@ from speck.operations import Patience
 from speck.records import Records
 from speck.service.agents import Agents
 from speck.service.artifacts import Artifacts
+from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.changes import Changes, Running
 from speck.service.collecting import Collecting
@@ -21,6 +22,7 @@ from speck.service.dataset import Dataset
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
 from speck.service.placements import NoAnalyses, Placements
+from speck.service.requirements import Requirements
 from speck.service.sites import Sites
 from speck.service.tokens import Tokens
 from speck.service.views import Views
@@ -90,6 +92,16 @@ class Service:
         self.placements = Placements(
             self.records, self.compositions, self.views, self.clock, NoAnalyses()
         )
+        self.requirements = Requirements(self.records, self.clock, self.collecting.job)
+        self.compositions.judged = self.requirements.of
+        self.autopilots = Autopilots(
+            self.records,
+            self.compositions,
+            self.placements,
+            self.views,
+            self.clock,
+            self.requirements.broken,
+        )
         self.watch = Watch(
             self.records,
             self.connections,
@@ -129,6 +141,8 @@ class Service:
 
         They go on at the next start.
         """
+        self.autopilots.close()
+        self.requirements.close()
         self.calibrations.close()
         self.watch.close()
         self.collecting.close()

@@ -318,6 +318,16 @@ CASES = [
     Case("POST", "/placements/{placement}/apply?dry_run=true", 200, C, before=_placed),
     Case("POST", "/placements/{placement}/apply", 412, before=_outdated, says="the newest is 2"),
     Case("POST", "/placements/nothing/apply", 404),
+    # -- autopilot
+    Case("GET", "/compositions/demo/autopilot", 200, shapes.AutopilotShape),
+    Case("GET", "/compositions/nothing/autopilot", 404),
+    Case("PUT", "/compositions/demo/autopilot", 200, shapes.AutopilotShape, json={"on": True}),
+    Case("PUT", "/compositions/demo/autopilot", 422, json={"on": True, "looks": 0},
+         says="looks: must be from 1 to 100"),
+    Case("PUT", "/compositions/demo/autopilot", 422, json={}, says="on: missing"),
+    Case("PUT", "/compositions/demo/autopilot", 404, json={"on": True, "policy": "best"},
+         says="only milp"),
+    Case("PUT", "/compositions/nothing/autopilot", 404, json={"on": True}),
     # -- the metrics dataset
     Case("GET", "/metrics/export", 200, media="application/vnd.apache.parquet"),
     Case("GET", "/metrics/export?table=sites&format=csv", 200, media="text/csv"),
