@@ -28,6 +28,8 @@ CALIBRATION_S = 330.0
 """How long a calibration may take at a very slow site; some 20 s are usual."""
 
 _CHUNK = 1 << 20
+_LONG_S = 1800.0
+"""How long a file of metrics may take to be made or taken over."""
 _RETRIES_S = (0.2, 0.5, 1.0, 2.0)
 
 
@@ -130,6 +132,10 @@ class Client:
     def rates(self, composition: str | None = None) -> list[JsonObject]:
         """What jobs did between the last two looks of the collector."""
         return self._list("/rates", "jobs", "job_name", composition=composition)
+
+    def job_metrics(self, name: str) -> JsonObject:
+        """What one job did between the last two looks of the collector."""
+        return self._json("GET", f"/jobs/{_part(name)}/metrics")
 
     def exceptions(self, name: str) -> list[JsonObject]:
         """What the engine says of the job's failures, newest first."""
@@ -287,6 +293,14 @@ class Client:
             again=not dry_run,
         )
 
+    def autopilot(self, composition: str) -> JsonObject:
+        """Whether the composition's placement is changed by itself, and the log of why."""
+        return self._json("GET", f"/compositions/{_part(composition)}/autopilot")
+
+    def set_autopilot(self, composition: str, settings: JsonObject) -> JsonObject:
+        """Switch it on or off: `{on, every_s, min_gain, policy, settle_s, looks}`."""
+        return self._json("PUT", f"/compositions/{_part(composition)}/autopilot", json=settings)
+
     # -- changes, events ------------------------------------------------------------------
 
     def changes(self, composition: str | None = None) -> list[JsonObject]:
@@ -305,6 +319,43 @@ class Client:
         """Events with a number above `after`, oldest first; `about` holds site, job_name,
         composition, change, kind."""
         return self._list("/events", "events", "id", after=after, **about)
+
+    # -- the metrics dataset --------------------------------------------------------------
+
+    def export_metrics(
+        self, table: str, form: str, **wanted: str | None
+    ) -> tuple[int, int, Iterator[bytes]]:
+        """A table of the metrics as a file: its rows, how many files of the dataset are damaged,
+        and its content; `wanted` holds since, until, composition."""
+        answer = self._call(
+            "GET",
+            "/metrics/export",
+            query={"table": table, "format": form, **wanted},
+            answer_s=_LONG_S,
+            stream=True,
+            headers={"Accept": "*/*"},
+        )
+        rows, damaged = (int(answer.headers[name]) for name in ("X-Rows", "X-Damaged"))
+        return rows, damaged, self._content(answer, "export")
+
+    def import_metrics(
+        self,
+        file: Path,
+        form: str,
+        table: str | None = None,
+        sent: Callable[[int], object] | None = None,
+    ) -> JsonObject:
+        """Take over a file: `{table, rows, new, since, until, ignored, warnings}`."""
+        with file.open("rb") as stream:
+            length = os.fstat(stream.fileno()).st_size
+            return self._json(
+                "POST",
+                "/metrics/import",
+                query={"format": form, "table": table, "name": file.name},
+                data=_Upload(stream, length, sent),
+                headers={"Content-Type": "application/octet-stream"},
+                answer_s=_LONG_S,
+            )
 
     # -- artifacts, tokens, backup --------------------------------------------------------
 
@@ -340,12 +391,15 @@ class Client:
     def backup(self) -> Iterator[bytes]:
         """The whole store, as `speck restore` reads it."""
         answer = self._call("GET", "/backup", stream=True, headers={"Accept": "*/*"})
+        yield from self._content(answer, "backup")
+
+    # -- how ------------------------------------------------------------------------------
+
+    def _content(self, answer: requests.Response, what: str) -> Iterator[bytes]:
         try:
             yield from answer.iter_content(_CHUNK)
         except requests.RequestException as error:
-            raise TransientError(f"cannot read the whole backup: {error}; try again") from error
-
-    # -- how ------------------------------------------------------------------------------
+            raise TransientError(f"cannot read the whole {what}: {error}; try again") from error
 
     def _list(self, path: str, noun: str, key: str, **query: Any) -> list[JsonObject]:
         """Every item, page by page: `after` is the last item's key."""

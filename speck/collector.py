@@ -134,9 +134,17 @@ def plan_nodes(plan: Mapping[str, Any]) -> tuple[PlanNode, ...]:
     )
 
 
-def plan_rows(at: datetime, scope: str, deployed: Deployed, nodes: Iterable[PlanNode]) -> list[Row]:
-    """One row for each task of an incarnation. A job that users declare nothing of has
-    `stateful` null."""
+def plan_rows(
+    at: datetime,
+    scope: str,
+    deployed: Deployed,
+    nodes: Iterable[PlanNode],
+    *,
+    pinned: bool = False,
+    stateful: bool | None = None,
+) -> list[Row]:
+    """One row for each task of an incarnation; what the user says of the job now goes with it,
+    `stateful` None when that is nothing."""
     job = deployed.job
     return [
         {
@@ -153,8 +161,8 @@ def plan_rows(at: datetime, scope: str, deployed: Deployed, nodes: Iterable[Plan
             "source_topic": job.source.topic,
             "sink_site": job.sink_site,
             "sink_topic": job.sink.topic,
-            "pinned": job.pinned,
-            "stateful": None,
+            "pinned": pinned,
+            "stateful": stateful,
         }
         for node in nodes
     ]

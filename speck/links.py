@@ -103,7 +103,9 @@ class _Look:
             self.news.append(News("seen", self.site))
         if restarted:
             self.news.append(News("restarted", self.site))
-        dropped = view.dropped or 0
+        dropped = view.dropped
+        if dropped is None:  # not told again since it did not change
+            dropped = old.dropped if old is not None and not restarted else 0
         if old is None:
             return _Broker(view.uptime_s, now, dropped, dropped)
         told = 0 if restarted or dropped < old.told_dropped else old.told_dropped

@@ -120,7 +120,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class JobDescription:
-    """A job as its user wrote it. Exactly one of `spe_address` and `site` is given."""
+    """A job as its user wrote it. Exactly one of `spe_address` and `site` is given.
+
+    `stateful` is the user's word for whether it keeps state, for the analyzer; None: not said.
+    """
 
     job_name: str
     source_topic: str
@@ -139,6 +142,7 @@ class JobDescription:
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     upgrade: Upgrade = Upgrade.SAVEPOINT
     pinned: bool = False
+    stateful: bool | None = None
 
     @property
     def engine_address(self) -> str | None:

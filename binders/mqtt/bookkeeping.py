@@ -33,25 +33,36 @@ RETAINED = f"{_BROKER}retained messages/count"
 
 
 class Totals:
-    """What a broker's $SYS topics tell, while they come in."""
+    """What a broker's $SYS topics tell, while they come in.
+
+    Mosquitto tells what has changed, and lets it expire after a minute: what it does not tell is
+    as it was told `before`, unless the broker began anew.
+    """
 
     topics = (*TOTALS, STORED, RETAINED)
 
-    def __init__(self) -> None:
+    def __init__(self, before: Mapping[str, int]) -> None:
+        self._before = before
         self._told: dict[str, int] = {}
 
     def note(self, topic: str, payload: bytes) -> None:
         """One message. Raises ValueError when it is no number."""
         self._told[topic] = int(payload.split()[0])
 
+    def known(self) -> dict[str, int]:
+        """By topic, what is known now."""
+        uptime_s = self._told.get(UPTIME)
+        if uptime_s is None or uptime_s < self._before.get(UPTIME, 0):
+            return dict(self._told)
+        return {**self._before, **self._told}
+
     def measures(self) -> BrokerMeasures:
         """What waits for readers is stored, as is what is retained."""
-        stored, retained = self._told.get(STORED), self._told.get(RETAINED)
-        known = stored is not None and retained is not None
-        return BrokerMeasures(
-            queued=max(0, (stored or 0) - (retained or 0)) if known else None,
-            **{name: self._told.get(topic) for topic, name in TOTALS.items()},
-        )
+        known = self.known()
+        stored, retained = known.get(STORED), known.get(RETAINED)
+        waiting = None if stored is None or retained is None else max(0, stored - retained)
+        totals = {name: known.get(topic) for topic, name in TOTALS.items()}
+        return BrokerMeasures(queued=waiting, **totals)
 
 
 class Retained:

@@ -49,6 +49,7 @@ class MqttBroker:
         except ValueError as error:
             raise BrokerRefusedError(f"cannot use this broker: {error}") from error
         self._version = V5
+        self._totals: dict[str, int] = {}
         self.capabilities = _capabilities(V5)
 
     def reach(self) -> str:
@@ -128,7 +129,7 @@ class MqttBroker:
     def measure(self) -> BrokerMeasures:
         """The totals of $SYS, as new as the broker's `sys_interval` (10 s by default). All None
         where they may not be read."""
-        totals = bookkeeping.Totals()
+        totals = bookkeeping.Totals(self._totals)
         marker = bookkeeping.MARKER + secrets.token_hex(8)
         seen: list[str] = []
 
@@ -145,6 +146,7 @@ class MqttBroker:
             connection.subscribe(marker)
             connection.publish(marker, b"")
             connection.wait(lambda: bool(seen), "read its totals")
+        self._totals = totals.known()
         return totals.measures()
 
     def check(self) -> list[Finding]:

@@ -51,7 +51,6 @@ def _moment(text: str) -> datetime:
 def _run(options: argparse.Namespace) -> None:
     from speck.analyzer import follow, reading, result, run
     from speck.analyzer.session import session
-    from speck.dataset.reading import reading as held
 
     if options.tied:
         threading.Thread(target=_end_with_input, daemon=True).start()
@@ -61,13 +60,12 @@ def _run(options: argparse.Namespace) -> None:
         if options.follow:
             follow.follow(spark, options.dataset, options.out, options.window, options.composition)
             return
-        with held(options.dataset):  # nothing is compacted, or dropped, below Spark
-            until = options.until or reading.newest(spark, options.dataset, options.composition)
-            since = options.since or until - timedelta(seconds=options.window)
-            if since >= until:
-                raise InvalidError("cannot analyse: the window ends before it begins")
-            span = reading.Span(since, until)
-            found = run.analyse(spark, options.dataset, span, options.composition)
+        until = options.until or reading.newest(spark, options.dataset, options.composition)
+        since = options.since or until - timedelta(seconds=options.window)
+        if since >= until:
+            raise InvalidError("cannot analyse: the window ends before it begins")
+        span = reading.Span(since, until)
+        found = run.analyse(spark, options.dataset, span, options.composition)
         result.write(found, options.out)
     finally:
         spark.stop()

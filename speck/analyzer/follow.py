@@ -18,7 +18,6 @@ from speck.analyzer import result
 from speck.analyzer.contracts import table_contract
 from speck.analyzer.reading import Span
 from speck.analyzer.run import analyse
-from speck.dataset.reading import reading as held
 from speck.dataset.schema import TASKS
 
 EVERY = "2 seconds"
@@ -51,9 +50,7 @@ def begin(
         if latest is None or (until := _EPOCH + timedelta(microseconds=latest)) <= seen:
             return
         span = Span(until - timedelta(seconds=window_s), until)
-        with held(root):
-            found = analyse(spark, root, span, composition)
-        result.write(found, out)
+        result.write(analyse(spark, root, span, composition), out)
         seen = until
 
     return rows.writeStream.trigger(processingTime=EVERY).foreachBatch(batch).start()

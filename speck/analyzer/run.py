@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer import bottlenecks, clean, features, links, ranking, rates, result, sites, state
 from speck.analyzer.reading import Span, damaged, read
+from speck.dataset.reading import reading
 from speck.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS
 from speck.model import JsonObject
 
@@ -35,11 +36,13 @@ def analyse(
     With `composition` only its jobs and links are told (`_alone`: those of none); what sites do
     is the work of all jobs in any case.
     """
-    sliced = _kept(rates.slices(clean.pairs(read(spark, root, TASKS, span)), span))
-    looked = _kept(sites.looks(read(spark, root, SITES, span)))
-    ends = _kept(links.ends(read(spark, root, LINKS, span)))
-    plans = read(spark, root, PLANS, span.earlier(PLANS_EVERY))
-    plans = _kept(state.newest_plans(plans))
+    with reading(root):  # else what is compacted meanwhile would be missing without a word
+        sliced = _kept(rates.slices(clean.pairs(read(spark, root, TASKS, span)), span))
+        looked = _kept(sites.looks(read(spark, root, SITES, span)))
+        ends = _kept(links.ends(read(spark, root, LINKS, span)))
+        plans = read(spark, root, PLANS, span.earlier(PLANS_EVERY))
+        plans = _kept(state.newest_plans(plans))
+        files = [file for table in TABLES.values() for file in damaged(root, table, span)]
     with _for_few_rows(spark):
         of_tasks = _kept(rates.tasks(sliced))
         rated = _kept(rates.jobs(of_tasks, sliced))
@@ -52,7 +55,6 @@ def analyse(
         joined = _kept(links.links(jobs, ends))
         ranked = ranking.ranking(jobs, places, ranking.origins(jobs, places))
         held = bottlenecks.bottlenecks(jobs, joined, places, span.seconds)
-        files = [file for table in TABLES.values() for file in damaged(root, table, span)]
         return {
             "window": {
                 "from": result.moment(span.since),

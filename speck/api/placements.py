@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from flask import Response, jsonify
-from marshmallow import ValidationError
+from marshmallow import Schema, ValidationError
 
 from speck.api import shapes
 from speck.api.access import caller
 from speck.api.context import service, waiting
 from speck.api.requests import Query, document, flag, idempotency_key, paging, text, wait
 from speck.api.routes import Routes, answer, listing
+from speck.autopilot import Settings
 from speck.errors import InvalidError
 from speck.schema import problems_of
 from speck.service.compositions import Request
@@ -19,6 +20,7 @@ from speck.service.compositions import Request
 routes = Routes("placements", "Which job should run where, by what was measured")
 
 _REQUEST = shapes.PlacementRequestShape()
+_SETTINGS = shapes.AutopilotSettingsShape()
 
 
 @routes.get(
@@ -39,21 +41,11 @@ def list_placements(query: Query) -> Response:
 )
 def place() -> Response:
     """Ask a policy where the composition's jobs should run; nothing is changed."""
-    asked = _asked()
+    asked = _read(_REQUEST)
     made = service().placements.make(
         asked["composition"], asked["policy"], asked.get("analysis"), asked.get("limits")
     )
     return answer(made)
-
-
-def _asked() -> dict[str, Any]:
-    read = document()
-    try:
-        asked: dict[str, Any] = _REQUEST.load(read.data)
-    except ValidationError as error:
-        problems = problems_of(error.messages, read.line_of)
-        raise InvalidError(f"cannot read the request: {problems[0]}", problems) from error
-    return asked
 
 
 @routes.get("/placements/<placement_id>", answers={200: shapes.PlacementShape})
@@ -81,3 +73,30 @@ def apply_placement(placement_id: str, query: Query) -> Response:
             by=caller().name,
         )
         return answer(service().placements.apply(placement_id, asked))
+
+
+@routes.get("/compositions/<name>/autopilot", answers={200: shapes.AutopilotShape})
+def get_autopilot(name: str) -> Response:
+    """Whether placements of the composition are carried out by themselves, and why or why not."""
+    return jsonify(service().autopilots.get(name))
+
+
+@routes.put(
+    "/compositions/<name>/autopilot",
+    body=shapes.AutopilotSettingsShape,
+    answers={200: shapes.AutopilotShape},
+)
+def put_autopilot(name: str) -> Response:
+    """Switch it on or off; what is left out has its default."""
+    settings = Settings(**_read(_SETTINGS))
+    return jsonify(service().autopilots.put(name, settings, caller().name))
+
+
+def _read(shape: Schema) -> dict[str, Any]:
+    read = document()
+    try:
+        asked: dict[str, Any] = shape.load(read.data)
+    except ValidationError as error:
+        problems = problems_of(error.messages, read.line_of)
+        raise InvalidError(f"cannot read the request: {problems[0]}", problems) from error
+    return asked

@@ -12,9 +12,10 @@ from marshmallow import RAISE, Schema, fields
 from marshmallow.validate import Range
 
 from speck.change import Cause, ChangeState, OperationState
-from speck.fields import Amount, Choice, Name
+from speck.fields import Amount, Choice, Flag, Name
 from speck.model import Delivery, Tier, Upgrade
 from speck.plan import Action
+from speck.schema import StrictSchema
 from speck.service.tokens import Role
 
 SITE_STATES = ("up", "degraded", "unreachable", "unknown")
@@ -194,6 +195,7 @@ class JobShape(Shape):
     delivery = Choice(Delivery, required=True)
     upgrade = Choice(Upgrade, required=True)
     pinned = _flag()
+    stateful = fields.Boolean(metadata={"description": "as its user says, if at all"})
     composition = _maybe("null: posted alone")
     revision = _whole(allow_none=True)
     engine_job_id = _maybe()
@@ -333,11 +335,24 @@ class DeployedShape(Shape):
     jobs = _list(DeployedJobShape)
 
 
+class RequirementShape(Shape):
+    name = _one_of(("max_latency_ms", "min_rate"))
+    wanted = _number()
+    measured = _number("null: the evidence does not tell", allow_none=True)
+    ok = fields.Boolean(
+        required=True,
+        allow_none=True,
+        metadata={"description": "whether it is kept; null: the evidence does not tell"},
+    )
+    why = _text()
+
+
 class CompositionShape(Shape):
     name = _text()
     desired = fields.Nested(DesiredShape, required=True)
     deployed = fields.Nested(DeployedShape, required=True)
     jobs = _list(JobShape)
+    requirements = _list(RequirementShape)
 
 
 class DriftEntryShape(Shape):
@@ -417,6 +432,12 @@ class AnalysisRequestShape(Shape):
 
 class LayoutShape(Shape):
     sites = fields.Dict(required=True, keys=fields.String(), values=fields.String())
+    links = fields.Dict(
+        required=True,
+        keys=fields.String(),
+        values=fields.String(),
+        metadata={"description": "the site of the broker that carries `job -> topic`"},
+    )
     wan_bytes_per_s = _number("bytes of messages that cross between sites, predicted")
     utilisation = fields.Dict(
         required=True,
@@ -481,13 +502,14 @@ class PlacementShape(PlacementHeadShape):
         values=fields.String(),
         metadata={"description": "jobs whose figures are not to be trusted, and why"},
     )
+    unmeasured = _list(fields.String(metadata={"description": "a flow that is in no sum"}))
     optimal = _flag("proven to be the best")
     gap = _number("how far (0 to 1) it may be from the best", allow_none=True)
     description = fields.Dict(required=True, metadata={"description": "the new composition"})
     yaml = _text("the same as YAML")
 
 
-class LimitsShape(Shape):
+class LimitsShape(StrictSchema):
     """Limits of one placement, before those of the composition's requirements."""
 
     utilisation = Amount()
@@ -497,11 +519,57 @@ class LimitsShape(Shape):
     time_limit_s = Amount()
 
 
-class PlacementRequestShape(Shape):
+class PlacementRequestShape(StrictSchema):
     composition = Name(required=True)
     policy = Name(load_default="milp")
     analysis = Name(metadata={"description": "else the newest one that is done"})
     limits = fields.Nested(LimitsShape)
+
+
+# --- autopilot ------------------------------------------------------------------------------
+
+
+class AutopilotSettingsShape(StrictSchema):
+    on = Flag(required=True)
+    every_s = Amount(load_default=300.0, metadata={"description": "between two analyses"})
+    min_gain = Amount(
+        load_default=0.2,
+        metadata={"description": "share of the bytes between sites that must be saved"},
+    )
+    policy = Name(load_default="milp")
+    settle_s = Amount(
+        load_default=600.0, metadata={"description": "nothing is done so long after any change"}
+    )
+    looks = fields.Integer(
+        load_default=2,
+        strict=True,
+        validate=Range(1, 100, error="must be from {min} to {max}"),
+        error_messages={"invalid": "must be a whole number"},
+        metadata={"description": "so many analyses in a row must say the same"},
+    )
+
+
+class AutopilotEntryShape(Shape):
+    at = _text()
+    kind = _one_of(("settings", "wait", "act", "outcome", "trouble"))
+    message = _text()
+    analysis = _optional()
+    placement = _optional()
+    change = _optional()
+    by = _optional("the token's name")
+
+
+class AutopilotShape(Shape):
+    composition = _text()
+    on = _flag()
+    every_s = _number()
+    min_gain = _number()
+    policy = _text()
+    settle_s = _number()
+    looks = _whole()
+    analysis = _maybe("one that is under way")
+    next = _maybe("when it looks next, if all is quiet")
+    log = _list(AutopilotEntryShape)
 
 
 # --- the rest -------------------------------------------------------------------------------

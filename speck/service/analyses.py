@@ -164,6 +164,12 @@ class Analyses:
                     self._thread.start()
         return Answer(202, record, f"/analyses/{analysis_id}")
 
+    def begin(self, composition: str, window_s: float) -> str:
+        """Have the last seconds of a composition analysed; the analysis' id. Raises SpeckError."""
+        body = self.start(Asked(composition=composition, window_s=window_s)).body
+        assert body is not None
+        return str(body["id"])
+
     def cancel(self, analysis_id: str) -> JsonObject:
         """End an analysis that runs; one that is over stays as it is. Raises NotFoundError."""
         with self._lock:

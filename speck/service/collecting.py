@@ -39,6 +39,7 @@ from speck.measured import BrokerMeasures, EngineMeasures, Host, PlanNode
 from speck.model import JsonObject, Site
 from speck.rates import Pair, job_metrics
 from speck.records import Records
+from speck.service.wanted import Marks, Wanted
 
 LOG = logging.getLogger(__name__)
 
@@ -62,8 +63,8 @@ class _Site:
     engine: EngineMeasures | None = None
     broker: BrokerMeasures | None = None
     links: list[Row] = field(default_factory=list)
-    plans: dict[str, float] = field(default_factory=dict)
-    """Engine job id -> when (monotonic) its plan was written down."""
+    plans: dict[str, tuple[float, Marks]] = field(default_factory=dict)
+    """Engine job id -> when (monotonic) its plan was written down, and with what."""
 
 
 class Collecting:
@@ -88,6 +89,7 @@ class Collecting:
         self._every_s = every_s
         self._days = days
         self._beat = beat
+        self._wanted = Wanted(records)
         self._host = HostLoad()
         self._own = Host()
         self._lock = threading.Lock()
@@ -279,13 +281,17 @@ class Collecting:
         rows: list[Row] = []
         for (scope, name), each in here.items():
             job_id = each.engine_job_id
-            due = now - told.get(job_id, float("-inf")) >= PLANS_EVERY_S
+            marks = self._wanted.marks(scope).get(name, Marks())
+            last, before = told.get(job_id, (float("-inf"), marks))
+            due = now - last >= PLANS_EVERY_S or marks != before
             if not due or job_id not in measures.jobs:
                 continue
             nodes = self._plan(site.name, name, job_id)
             if nodes is not None:
-                rows += plan_rows(at, scope, each, nodes)
-                told[job_id] = now
+                rows += plan_rows(
+                    at, scope, each, nodes, pinned=marks.pinned, stateful=marks.stateful
+                )
+                told[job_id] = now, marks
         return rows
 
     def _plan(self, site: str, name: str, job_id: str) -> tuple[PlanNode, ...] | None:

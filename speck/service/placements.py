@@ -40,6 +40,9 @@ class Analyses(Protocol):
     def newest(self, composition: str) -> JsonObject | None:
         """The newest analysis that is done and covers the composition."""
 
+    def begin(self, composition: str, window_s: float) -> str:
+        """Have the last seconds of a composition analysed; the analysis' id. Raises SpeckError."""
+
 
 class Placements:
     """Makes, keeps and applies placements."""
@@ -90,7 +93,7 @@ class Placements:
 
         Raises NotFoundError, InvalidError; ConflictError without an analysis.
         """
-        asked = _policy(policy)
+        asked = policy_named(policy)
         revision = self._compositions.revision(composition)
         stored = self._compositions.description(composition, revision)
         description = composition_from_data(stored)
@@ -127,7 +130,15 @@ class Placements:
         wanted: dict[str, Any] = {**description.requirements, **(limits or {})}
         conditions = self._conditions(description.name, sites)
         bounds = replace(Limits(), **wanted)
-        return question(wiring, description.name, analysis, sites, conditions, bounds)
+        return question(
+            wiring,
+            description.name,
+            analysis,
+            sites,
+            conditions,
+            bounds,
+            self._others(description.name),
+        )
 
     def apply(self, placement_id: str, request: Request) -> Answer:
         """Apply it, if the composition is still at the revision that it was made for.
@@ -152,7 +163,7 @@ class Placements:
                 )
             return newest
         found = self.analyses.get(analysis_id)
-        if found["state"] != "done":
+        if found["state"] != "done" and not (found["follow"] and found.get("jobs")):
             raise ConflictError(
                 f"cannot place by analysis {analysis_id!r}: it is {found['state']};"
                 f" run `speck analyze {composition}` (POST /analyses)"
@@ -176,6 +187,14 @@ class Placements:
             if scope != composition:
                 found.add(At(session.site, session.link.topic))
         return found
+
+    def _others(self, composition: str) -> dict[str, str]:
+        """The site of every job that runs and is not of the composition."""
+        return {
+            name: deployed.job.site
+            for (scope, name), deployed in self._records.all_deployed().items()
+            if scope != composition and not deployed.ended
+        }
 
     def _conditions(self, composition: str, sites: Mapping[str, Site]) -> dict[str, Condition]:
         looks = self._views.engines.at(sites)
@@ -203,7 +222,7 @@ class Placements:
         return dict.fromkeys(keys[: max(0, len(keys) - KEPT + 1)])
 
 
-def _policy(name: str) -> Policy:
+def policy_named(name: str) -> Policy:
     """The policy of that name, loaded when it is asked for: solvers are large."""
     from speck.placement.policies import policy
 
@@ -216,16 +235,24 @@ def compared(posed: Question, placed: Placement, layout: Layout) -> JsonObject:
     after = evaluate(posed.whole, {**posed.today(), **layout.loads()})
     saved = before.wan_bytes_per_s - after.wan_bytes_per_s
     share = saved / before.wan_bytes_per_s if before.wan_bytes_per_s > 0 else None
-    jobs = {job.name: job.site for job in posed.wiring.jobs}
+    wiring = posed.wiring
+    jobs = {job.name: job.site for job in wiring.jobs}
+    now = {link: link.site for link in wiring.links}
+    moves = _moves(posed, placed, layout)
     return {
-        "today": _shown(before, jobs),
-        "proposed": {**_shown(after, layout.jobs), "moves": _moves(posed, placed, layout)},
+        "today": {**_shown(before, jobs), "links": _links(wiring, now)},
+        "proposed": {
+            **_shown(after, layout.jobs),
+            "links": _links(wiring, layout.links),
+            "moves": moves,
+        },
         "rewired": _rewired(posed.wiring, layout),
         "gain": {"wan_bytes_per_s": saved, "share": share},
         "reasons": {name: placed.reasons[name] for name in jobs if name in placed.reasons},
         "notes": list(dict.fromkeys((*posed.notes, *after.notes, *placed.notes, *layout.notes))),
         "violations": list(after.violations),
         "doubts": dict(posed.doubts),
+        "unmeasured": list(posed.unmeasured),
         "optimal": placed.optimal,
         "gap": placed.gap,
     }
@@ -242,6 +269,11 @@ def _shown(predicted: Prediction, jobs: Mapping[str, str]) -> JsonObject:
         "held_by": predicted.held_by,
         "violations": list(predicted.violations),
     }
+
+
+def _links(wiring: Wiring, sites: Mapping[At, str]) -> dict[str, str]:
+    """The site of the broker that carries what each job sends, by `job -> topic`."""
+    return {f"{job.name} -> {job.sink.topic}": sites[job.sink] for job in wiring.jobs}
 
 
 def _moves(posed: Question, placed: Placement, layout: Layout) -> list[JsonObject]:

@@ -14,13 +14,16 @@ from speck.records import Records
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
 from speck.service.artifacts import Artifacts
+from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.changes import Changes, Running
 from speck.service.collecting import Collecting
 from speck.service.compositions import Compositions
+from speck.service.dataset import Dataset
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
 from speck.service.placements import Placements
+from speck.service.requirements import Requirements
 from speck.service.sites import Sites
 from speck.service.tokens import Tokens
 from speck.service.views import Views
@@ -77,6 +80,7 @@ class Service:
             config.metrics_days,
             self.agents.heard,
         )
+        self.dataset = Dataset(config, self.clock, self.collecting.flush)
         self.jobs = Jobs(
             self.records, self.connections, deployer, self.views, self.clock, self.collecting.job
         )
@@ -89,6 +93,16 @@ class Service:
         self.analyses = Analyses(config, self.records, self.clock, self.collecting.flush)
         self.placements = Placements(
             self.records, self.compositions, self.views, self.clock, self.analyses
+        )
+        self.requirements = Requirements(self.records, self.clock, self.collecting.job)
+        self.compositions.judged = self.requirements.of
+        self.autopilots = Autopilots(
+            self.records,
+            self.compositions,
+            self.placements,
+            self.views,
+            self.clock,
+            self.requirements.broken,
         )
         self.watch = Watch(
             self.records,
@@ -130,6 +144,8 @@ class Service:
         They go on at the next start.
         """
         self.analyses.close()
+        self.autopilots.close()
+        self.requirements.close()
         self.calibrations.close()
         self.watch.close()
         self.collecting.close()

@@ -17,12 +17,20 @@ class Policy:
     mend: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a job's user says of it that rules no incarnation."""
+
+    pinned: bool = False
+    stateful: bool | None = None
+
+
 class Wanted:
     """Reads each revision once."""
 
     def __init__(self, records: Records):
         self._records = records
-        self._read: dict[str, tuple[int, Mapping[str, Policy | None]]] = {}
+        self._read: dict[str, tuple[int, Mapping[str, Policy | None], Mapping[str, Marks]]] = {}
 
     def removing(self, scope: str) -> bool:
         """Whether it was asked to be removed."""
@@ -42,32 +50,45 @@ class Wanted:
 
     def jobs(self, scope: str) -> Mapping[str, Policy | None]:
         """Every job of a scope's newest revision; None for one that is to stand still."""
+        return self._newest(scope)[0]
+
+    def marks(self, scope: str) -> Mapping[str, Marks]:
+        """Every job of a scope's newest revision."""
+        return self._newest(scope)[1]
+
+    def _newest(self, scope: str) -> tuple[Mapping[str, Policy | None], Mapping[str, Marks]]:
         head = self._head(scope)
         if head is None or head.get("deleted"):
             self._read.pop(scope, None)
-            return {}
+            return {}, {}
         known = self._read.get(scope)
         if known is None or known[0] != head["revision"]:
-            known = head["revision"], self._of(scope, head)
-            self._read[scope] = known
-        return known[1]
+            jobs, drift = self._of(scope, head)
+            policies = {name: _policy(job, drift) for name, job in jobs.items()}
+            marks = {name: _marks(job) for name, job in jobs.items()}
+            known = self._read[scope] = head["revision"], policies, marks
+        return known[1:]
 
     def _head(self, scope: str) -> JsonObject | None:
         alone = scope.startswith("~")
         return self._records.store.get(f"job/{scope[1:]}" if alone else f"head/{scope}")
 
-    def _of(self, scope: str, head: JsonObject) -> dict[str, Policy | None]:
+    def _of(self, scope: str, head: JsonObject) -> tuple[dict[str, JsonObject], str]:
         if scope.startswith("~"):
-            return {scope[1:]: _policy(head["description"], Drift.MEND)}
+            return {scope[1:]: head["description"]}, Drift.MEND
         record = self._records.store.get(f"rev/{scope}/{head['revision']:08d}")
         if record is None:
-            return {}
-        drift = record["description"].get("drift", Drift.MEND)
+            return {}, Drift.MEND
         jobs = record["description"]["jobs"]
-        return {job["job_name"]: _policy(job, drift) for job in jobs}
+        drift = record["description"].get("drift", Drift.MEND)
+        return {job["job_name"]: job for job in jobs}, drift
 
 
 def _policy(job: JsonObject, drift: str) -> Policy | None:
     if job.get("state", DesiredState.RUNNING) != DesiredState.RUNNING:
         return None
     return Policy(mend=drift == Drift.MEND)
+
+
+def _marks(job: JsonObject) -> Marks:
+    return Marks(job.get("pinned", False), job.get("stateful"))

@@ -17,7 +17,9 @@ from binders.mqtt.connection import Connection, Session
 from binders.mqtt.credentials import Credentials
 from speck.binding import BrokerCapability, MessageBroker, Target, open_broker
 from speck.errors import UnreachableError
+from speck.measured import BrokerMeasures
 from speck.observed import Sent, Taken
+from tests.flink_server import wait_for
 from tests.mosquitto_server import mosquitto
 
 TAKEN = Taken(
@@ -214,6 +216,28 @@ def test_view_tells_how_long_the_broker_runs_and_what_it_dropped(bench: Bench) -
     assert view.dropped == 0
 
 
+def test_it_tells_of_its_own_work(bench: Bench) -> None:
+    broker = bench.open()
+    broker.reserve("one", "traffic/a")
+    before = wait_for("totals", lambda: _with_messages(broker.measure()))
+    bench.publish("traffic/a", [b"x"] * 20)
+    assert before.messages_in is not None
+    wanted = before.messages_in + 20
+
+    def counted() -> BrokerMeasures | None:
+        told = broker.measure()
+        return told if (told.messages_in or 0) >= wanted and told.queued == 20 else None
+
+    told = wait_for("20 messages more, which wait", counted)
+    assert told.dropped == 0
+    assert told.uptime_s is not None
+    assert told.uptime_s >= (before.uptime_s or 0)
+
+
+def _with_messages(told: BrokerMeasures) -> BrokerMeasures | None:
+    return told if told.messages_in is not None else None
+
+
 def test_view_tells_which_links_are_announced_to_have_readers(bench: Bench) -> None:
     broker = bench.open()
     broker.reserve("one", "traffic/a")
@@ -313,7 +337,9 @@ def test_calls_may_overlap(bench: Bench) -> None:
         assert bench.drain(f"job-{number}-9") == [b"x"]
 
 
-@pytest.mark.parametrize("call", ["reach", "reserve", "release", "view", "forget", "check"])
+@pytest.mark.parametrize(
+    "call", ["reach", "reserve", "release", "view", "forget", "measure", "check"]
+)
 def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
     broker = bench.open_absent()
     calls = {
@@ -322,6 +348,7 @@ def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
         "release": lambda: broker.release("one", "traffic/a", last_reader=True),
         "view": broker.view,
         "forget": lambda: broker.forget("one"),
+        "measure": broker.measure,
         "check": broker.check,
     }
 

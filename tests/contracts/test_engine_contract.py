@@ -23,6 +23,7 @@ from speck.binding import (
     open_engine,
 )
 from speck.errors import DuplicateJobError, EngineRefusedError, SpeckError, UnreachableError
+from speck.measured import JobMeasure
 from speck.observed import RunState
 from tests.flink_server import (
     JOB_CLASS,
@@ -395,6 +396,46 @@ def test_plan_and_metrics_of_a_running_job(bench: Bench, engine: StreamEngine) -
     assert engine.exceptions(job) == []
 
 
+def test_it_tells_of_the_work_of_jobs_that_run(bench: Bench, engine: StreamEngine) -> None:
+    job, ended, nobody = run(engine, submission(bench)), run(engine, submission(bench)), uuid4().hex
+    engine.cancel(ended)
+    becomes(engine, ended, RunState.CANCELED)
+
+    def told() -> JobMeasure | None:
+        found = engine.measure([job, ended, nobody])
+        assert set(found.jobs) <= {job}
+        assert found.slots_total == bench.slots
+        known = found.jobs.get(job)
+        return known if known is not None and known.tasks and known.restarts == 0 else None
+
+    before = wait_for("measures of the job", told)
+    for task in before.tasks:
+        assert 0 <= task.subtask < task.subtasks
+        assert task.busy_ms is None or task.busy_ms >= 0
+    assert engine.measure([]).jobs == {}
+
+
+def test_time_of_tasks_goes_on(flink: FlinkServer, trial_jar: Path) -> None:
+    """Busy, idle and back-pressured time grow together by the time that passes."""
+    bench = FlinkBench(flink, trial_jar)
+    engine = bench.open()
+    job = run(engine, submission(bench))
+
+    def lived() -> float | None:
+        known = engine.measure([job]).jobs.get(job)
+        times = [
+            (t.busy_ms or 0) + (t.idle_ms or 0) + (t.back_pressured_ms or 0)
+            for t in (known.tasks if known else ())
+        ]
+        return min(times, default=None)
+
+    first = wait_for("a first look", lived)
+    wait_for("a second of its life", lambda: (lived() or 0) >= first + 1000)
+    engine.cancel(job)
+    becomes(engine, job, RunState.CANCELED)
+    engine.close()
+
+
 def test_an_engine_set_up_as_ours_passes_its_check(bench: Bench, engine: StreamEngine) -> None:
     run(engine, submission(bench))
     assert engine.check() == []
@@ -433,6 +474,7 @@ def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
         lambda: absent.exceptions(job),
         lambda: absent.job_plan(job),
         lambda: absent.metrics(job),
+        lambda: absent.measure([job]),
         lambda: absent.check(),
     ]
     for call in calls:

@@ -11,7 +11,12 @@ READER = ReaderOf("r", "x", "B", "c", ("a-out",))
 
 
 def view(
-    uptime: int | None = 1000, dropped: int = 0, *, missing: int = 0, sent: int = 0, unread: int = 0
+    uptime: int | None = 1000,
+    dropped: int | None = 0,
+    *,
+    missing: int = 0,
+    sent: int = 0,
+    unread: int = 0,
 ) -> BrokerView:
     taken = Taken(1, {"A": {1: 0}}, {"A": {1: missing}} if missing else {})
     return BrokerView({"r": taken}, {"a-out": Sent("A", 1, sent, 0, unread)}, uptime, dropped)
@@ -84,6 +89,16 @@ def test_dropped_messages_are_told_at_once_and_then_each_minute() -> None:
     told = [item for n in range(1, 13) for item in looks.look(view(105 + 5 * n, 10 + n))]
     assert told == [News("dropped", "edge", 12)]
     assert looks.memory.dropped == {"edge": 15}
+
+
+def test_what_a_broker_does_not_tell_again_was_not_dropped_twice() -> None:
+    """Mosquitto's retained count expires after a minute without a change."""
+    looks = Looks()
+    looks.look(view(100, 0))
+    assert looks.look(view(170, 7), after=70) == [News("dropped", "edge", 7)]
+    assert looks.look(view(240, None), after=70) == []
+    assert looks.look(view(310, 9), after=70) == [News("dropped", "edge", 2)]
+    assert looks.memory.dropped == {"edge": 9}
 
 
 def test_a_restarted_broker_counts_dropped_messages_anew() -> None:

@@ -98,6 +98,7 @@ def test_a_job_with_everything() -> None:
         "delivery": "exactly_once",
         "upgrade": "stateless",
         "pinned": True,
+        "stateful": False,
     }
     job = job_from_data(data)
     assert job.args == ("--window", "10s")
@@ -136,7 +137,7 @@ def test_null_places_count_as_absent() -> None:
             {"zzz": 1},
             "zzz: unknown field; known are spe_address, site, source_broker, source_site, "
             "sink_broker, sink_site, args, parallelism, state, delivery, upgrade, pinned, "
-            "job_name, source_topic, sink_topic, entry_class, job_path",
+            "stateful, job_name, source_topic, sink_topic, entry_class, job_path",
         ),
         ({"site": ...}, "site: missing: give site or spe_address"),
         ({"spe_address": "http://x:8081"}, "site: give site or spe_address, not both"),
@@ -166,6 +167,7 @@ def test_null_places_count_as_absent() -> None:
         ({"upgrade": "restart"}, "upgrade: must be one of savepoint, stateless"),
         ({"pinned": "NO"}, "pinned: must be true or false"),
         ({"pinned": 1}, "pinned: must be true or false"),
+        ({"stateful": "yes"}, "stateful: must be true or false"),
         ({"entry_class": "a b"}, "entry_class: 'a b' is no class name like package.ExampleJob"),
         ({"entry_class": "a..B"}, "entry_class: 'a..B' is no class name like package.ExampleJob"),
         ({"job_path": ""}, "job_path: must be a path without control characters"),
@@ -480,3 +482,17 @@ def test_drift_is_mended_unless_the_composition_says_otherwise() -> None:
     assert dump_composition(told)["drift"] == "report"
     with pytest.raises(InvalidError, match="must be one of mend, report"):
         composition_from_data({"name": "c", "drift": "ignore", "jobs": jobs})
+
+
+@pytest.mark.parametrize("told", ["fast", "-1", "1e3", "", "18,6", "nan"])
+def test_a_sites_latency_is_a_number(told: str) -> None:
+    body = {
+        "name": "edge-a",
+        "tier": "edge",
+        "spe": {"address": "http://edge-a:8081"},
+        "broker": {"address": "tcp://edge-a:1883"},
+        "labels": {"latency_ms": told},
+    }
+    with pytest.raises(InvalidError, match=r"labels.latency_ms: '.*' is no number of millisec"):
+        site_from_data(body)
+    site_from_data({**body, "labels": {"latency_ms": "18.6"}})

@@ -15,6 +15,7 @@ from marshmallow import Schema
 
 from speck.api import rates, shapes
 from speck.api.access import ACCESS
+from speck.api.dataset import ImportedShape
 from speck.api.routes import Routes
 from speck.app import ROUTES
 from speck.binding import Transfer
@@ -341,6 +342,36 @@ CASES = [
     Case("POST", "/placements/{placement}/apply?dry_run=true", 200, C, before=_placed),
     Case("POST", "/placements/{placement}/apply", 412, before=_outdated, says="the newest is 2"),
     Case("POST", "/placements/nothing/apply", 404),
+    # -- autopilot
+    Case("GET", "/compositions/demo/autopilot", 200, shapes.AutopilotShape),
+    Case("GET", "/compositions/nothing/autopilot", 404),
+    Case("PUT", "/compositions/demo/autopilot", 200, shapes.AutopilotShape, json={"on": True}),
+    Case("PUT", "/compositions/demo/autopilot", 422, json={"on": True, "looks": 0},
+         says="looks: must be from 1 to 100"),
+    Case("PUT", "/compositions/demo/autopilot", 422, json={}, says="on: missing"),
+    Case("PUT", "/compositions/demo/autopilot", 404, json={"on": True, "policy": "best"},
+         says="only milp"),
+    Case("PUT", "/compositions/nothing/autopilot", 404, json={"on": True}),
+    # -- the metrics dataset
+    Case("GET", "/metrics/export", 200, media="application/vnd.apache.parquet"),
+    Case("GET", "/metrics/export?table=sites&format=csv", 200, media="text/csv"),
+    Case("GET", "/metrics/export?since=2026-03-01T12:00:00", 400, says="a time with its zone"),
+    Case("GET", "/metrics/export?table=task", 400, says="?table: is none of tasks, links"),
+    Case(
+        "POST",
+        "/metrics/import?format=csv&table=sites",
+        200,
+        ImportedShape,
+        data="at,site,tier\n2026-03-01T12:00:00Z,edge-a,edge\n",
+    ),
+    Case(
+        "POST",
+        "/metrics/import?format=csv&name=x.csv",
+        422,
+        data="at,site,tier,cores\n2026-03-01T12:00:00Z,edge-a,edge,many\n",
+        says="x.csv: line 2, column cores: is 'many'; write a number",
+    ),
+    Case("POST", "/metrics/import", 411),
     # -- artifacts
     Case("GET", "/artifacts", 200, shapes.ARTIFACTS, before=_artifact),
     Case("PUT", f"/artifacts/{SHA256}", 201, shapes.ArtifactShape, data=JAR),

@@ -1,6 +1,8 @@
 import pytest
 
+from binders.mqtt import bookkeeping
 from binders.mqtt.bookkeeping import Retained, parse_sent, parse_taken
+from speck.measured import BrokerMeasures
 from speck.observed import BrokerView, Sent, Taken
 
 
@@ -72,3 +74,30 @@ def test_retained_topics_make_a_view_and_empty_ones_clear() -> None:
 
 def test_a_broker_that_tells_nothing_of_itself() -> None:
     assert Retained().view() == BrokerView({}, {}, uptime_s=None, dropped=None)
+
+
+def told(before: dict[str, int], **values: int) -> bookkeeping.Totals:
+    topics = {name: topic for topic, name in bookkeeping.TOTALS.items()}
+    topics |= {"stored": bookkeeping.STORED, "retained": bookkeeping.RETAINED}
+    totals = bookkeeping.Totals(before)
+    for name, value in values.items():
+        totals.note(topics[name], f"{value} seconds".encode())
+    return totals
+
+
+def test_totals_that_a_broker_does_not_tell_again_are_as_they_were() -> None:
+    """Mosquitto's retained $SYS messages expire after a minute without a change."""
+    first = told({}, uptime_s=10, dropped=5, messages_in=7, stored=9, retained=6)
+    assert (first.measures().dropped, first.measures().queued) == (5, 3)
+    later = told(first.known(), uptime_s=100, messages_in=8)
+    assert (later.measures().dropped, later.measures().messages_in) == (5, 8)
+
+
+def test_a_broker_that_began_anew_is_not_what_it_was() -> None:
+    first = told({}, uptime_s=100, dropped=5)
+    assert told(first.known(), uptime_s=3, messages_in=1).measures().dropped is None
+
+
+def test_a_broker_that_tells_nothing_tells_nothing() -> None:
+    first = told({}, uptime_s=100, dropped=5)
+    assert told(first.known()).measures() == BrokerMeasures()

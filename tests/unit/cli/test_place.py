@@ -83,3 +83,20 @@ def test_a_file_that_cannot_be_written_is_named(placed: Run) -> None:
     done = placed("place", "chain", "-f", "missing/new.yaml")
     assert done.exit_code == 1
     assert "cannot write missing/new.yaml: No such file or directory" in done.stderr
+
+
+def test_the_autopilot_is_switched_on_and_off_and_tells_why(placed: Run, server: Server) -> None:
+    assert placed("autopilot", "status", "chain").stdout.splitlines()[0].split() == [
+        "autopilot",
+        "off",
+    ]
+    assert placed("autopilot", "log", "chain").stdout == "nothing yet\n"
+    done = placed("autopilot", "on", "chain", "--every", "60", "--looks", "3", "-o", "json")
+    told = json.loads(done.stdout)
+    assert (told["on"], told["every_s"], told["looks"], told["settle_s"]) == (True, 60, 3, 600)
+    server.service.autopilots.look()  # nobody can analyse here: it says so
+    log = placed("autopilot", "log", "chain").stdout
+    assert "the autopilot of chain is on: by policy milp" in log
+    assert placed("autopilot", "off", "chain").exit_code == 0
+    assert server.service.autopilots.get("chain")["on"] is False
+    assert placed("autopilot", "on", "nothing").exit_code == 1

@@ -1,0 +1,111 @@
+"""`speck autopilot`"""
+
+from __future__ import annotations
+
+import click
+
+from speck.cli.options import client, connected, formatted, names_of, output
+from speck.model import JsonObject
+
+_COMPOSITION = click.argument("composition", shell_complete=names_of("compositions"))
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+@click.group()
+def autopilot() -> None:
+    """Place jobs without being asked.
+
+    Off by default. It has a composition analysed on a schedule and carries out a placement when
+    several analyses in a row advise the same, it saves enough or mends a requirement, and all is
+    quiet.
+    """
+
+
+@autopilot.command("on")
+@_COMPOSITION
+@click.option("--every", type=_POSITIVE, default=300, help="Seconds between analyses (300).")
+@click.option(
+    "--min-gain",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.2,
+    help="Share of the bytes between sites that a move must save (0.2).",
+)
+@click.option("--policy", default="milp", help="How sites are chosen (milp).")
+@click.option(
+    "--settle", type=_POSITIVE, default=600, help="Seconds of quiet after any change (600)."
+)
+@click.option(
+    "--looks",
+    type=click.IntRange(1, 100),
+    default=2,
+    help="How many analyses in a row must say the same (2).",
+)
+@connected
+@formatted
+def switch_on(
+    composition: str, every: float, min_gain: float, policy: str, settle: float, looks: int
+) -> None:
+    """Switch it on for COMPOSITION."""
+    settings = {"on": True, "every_s": every, "min_gain": min_gain, "policy": policy}
+    settings |= {"settle_s": settle, "looks": looks}
+    _show(client().set_autopilot(composition, settings))
+
+
+@autopilot.command("off")
+@_COMPOSITION
+@connected
+@formatted
+def switch_off(composition: str) -> None:
+    """Switch it off for COMPOSITION; what runs stays as it is."""
+    _show(client().set_autopilot(composition, {"on": False}))
+
+
+@autopilot.command()
+@_COMPOSITION
+@connected
+@formatted
+def status(composition: str) -> None:
+    """Show its settings and what it said last."""
+    _show(client().autopilot(composition))
+
+
+@autopilot.command()
+@_COMPOSITION
+@connected
+@formatted
+def log(composition: str) -> None:
+    """List what it did and did not do, and why."""
+    from speck.cli.output import Grid, moment
+
+    entries = client().autopilot(composition)["log"]
+    output().show(
+        {"log": entries},
+        Grid(
+            ("at", "what", "why", "placement", "change"),
+            [
+                (
+                    moment(entry["at"]),
+                    entry["kind"],
+                    entry["message"],
+                    entry.get("placement"),
+                    entry.get("change"),
+                )
+                for entry in entries
+            ],
+            empty="nothing yet",
+        ),
+    )
+
+
+def _show(found: JsonObject) -> None:
+    from speck.cli.output import fields, moment
+
+    last = found["log"][-1] if found["log"] else None
+    told = [
+        ("autopilot", "on" if found["on"] else "off"),
+        *((name, found[name]) for name in ("policy", "every_s", "min_gain", "settle_s", "looks")),
+        ("analysis", found["analysis"]),
+        ("next", moment(found["next"]) if found["next"] else None),
+        ("last", f"{moment(last['at'])} {last['message']}" if last else None),
+    ]
+    output().show(found, fields(told))

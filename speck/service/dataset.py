@@ -1,0 +1,128 @@
+"""The metrics dataset as files that users take away and bring."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from speck.clock import Clock, rfc3339
+from speck.config import Config
+from speck.dataset.exchange import Imported, export, import_file, table_named
+from speck.dataset.files import hidden
+from speck.errors import SpeckError, StoreFullError, TransientError
+from speck.model import JsonObject
+
+LOG = logging.getLogger(__name__)
+
+_CHUNK = 1 << 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A file that is ready: its bytes, how many rows it has, and which files of the dataset are
+    damaged and not in it."""
+
+    content: Iterator[bytes]
+    size: int
+    rows: int
+    damaged: tuple[str, ...]
+
+
+class Dataset:
+    """Use cases over the dataset at `config.metrics`; `flush` writes what the collector keeps."""
+
+    def __init__(self, config: Config, clock: Clock, flush: Callable[[], None]):
+        self._root = config.metrics
+        self._days = config.metrics_days
+        self._clock = clock
+        self._flush = flush
+
+    def export(
+        self,
+        table: str,
+        form: str,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        composition: str | None = None,
+    ) -> Export:
+        """The rows of a table as one file of the format `form`.
+
+        Raises InvalidError for a table that there is not, StoreFullError, TransientError.
+        """
+        known = table_named(table)
+        self._flush()
+        path = self._scratch("export")
+        try:
+            with path.open("wb") as out:
+                done = export(self._root, known, out, form, since, until, composition)
+            content = path.open("rb")
+        except OSError as error:
+            raise self._no_room(error, "export metrics") from error
+        finally:
+            path.unlink(missing_ok=True)  # an open file stays readable
+        for damaged in done.damaged:
+            LOG.warning("%s", damaged)
+        size = os.fstat(content.fileno()).st_size
+
+        def chunks() -> Iterator[bytes]:
+            with content:
+                yield from iter(lambda: content.read(_CHUNK), b"")
+
+        return Export(chunks(), size, done.rows, tuple(str(one.path) for one in done.damaged))
+
+    def import_chunks(
+        self, chunks: Iterable[bytes], name: str, form: str, table: str | None = None
+    ) -> JsonObject:
+        """Take over a file that its user calls `name`; all of its rows or none.
+
+        Answers `{table, rows, new, since, until, ignored, warnings}`. Raises InvalidError with
+        every fault, StoreFullError, TransientError.
+        """
+        known = None if table is None else table_named(table)
+        self._flush()
+        path = self._scratch("upload")
+        try:
+            with path.open("wb") as out:
+                for chunk in chunks:
+                    out.write(chunk)
+            done = import_file(self._root, path, name, form, known)
+        except OSError as error:
+            raise self._no_room(error, f"import {name}") from error
+        finally:
+            path.unlink(missing_ok=True)
+        return {
+            "table": done.table,
+            "rows": done.rows,
+            "new": done.new,
+            "since": done.since and rfc3339(done.since),
+            "until": done.until and rfc3339(done.until),
+            "ignored": list(done.ignored),
+            "warnings": self._warnings(done),
+        }
+
+    def _warnings(self, done: Imported) -> list[str]:
+        if done.since is None or self._days <= 0:
+            return []
+        if done.since >= self._clock.now() - timedelta(days=self._days):
+            return []
+        return [
+            f"days that ended {self._days} days ago or earlier are dropped within minutes;"
+            " SPECK_METRICS_DAYS=0 keeps all"
+        ]
+
+    def _scratch(self, what: str) -> Path:
+        self._root.mkdir(parents=True, exist_ok=True)
+        return self._root / hidden(f"{what}-{self._clock.new_id()}")
+
+    def _no_room(self, error: OSError, doing: str) -> SpeckError:
+        kind = StoreFullError if error.errno in _NO_ROOM else TransientError
+        return kind(
+            f"cannot {doing}: {error.strerror or error} at {self._root};"
+            " free space on that disk, then try again"
+        )

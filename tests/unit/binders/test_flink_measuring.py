@@ -1,0 +1,184 @@
+"""What the Flink binder asks for when it measures, and what it makes of the answers; no Flink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from binders.flink.engine import FlinkEngine
+from speck.errors import UnreachableError
+from speck.measured import JobMeasure
+from tests.unit.binders.test_flink_rest import Fake, engine, fake
+
+__all__ = ["engine", "fake"]
+
+JOB, OTHER = "a" * 32, "b" * 32
+TIMES = ("accumulateBusyTimeMs", "accumulateIdleTimeMs", "accumulateBackPressuredTimeMs")
+CHAIN = {
+    **dict.fromkeys((f"0.{name}" for name in TIMES), "5"),
+    "0.numRecordsIn": "0",
+    "0.Source__mqtt.numRecordsIn": "100",
+    "0.Source__mqtt.numRecordsInErrors": "1",
+    "0.Source__mqtt.numBytesIn": "9000",
+    "0.mqtt-sink__Writer.numRecordsSend": "50",
+    "0.mqtt-sink__Writer.numBytesSend": "10",
+    "0.mqtt-sink__Committer.numBytesSend": "4000",
+    "0.numRecordsOut": "0",
+}
+
+
+def values(told: dict[str, str]) -> list[dict[str, str]]:
+    return [{"id": name, "value": value} for name, value in told.items()]
+
+
+def cluster(fake: Fake, *jobs: str, state: str = "RUNNING", **told: str) -> None:
+    fake.say("/overview", {"slots-total": 8, "slots-available": 6})
+    fake.say("/jobs/overview", {"jobs": [{"jid": job, "state": state} for job in jobs]})
+    path = "pekko.tcp://flink@10.0.0.{}:6122/user/rpc/taskmanager_0"
+    workers = [
+        {"id": f"tm-{n}", "path": path.format(host), "hardware": {"cpuCores": 4}}
+        for n, host in ((1, 1), (2, 1), (3, 2))
+    ]
+    fake.say("/taskmanagers", {"taskmanagers": workers})
+    worker = {
+        "Status.JVM.CPU.Time": "2000000000",
+        "Status.JVM.Memory.Heap.Used": "10",
+        "Status.JVM.Memory.Heap.Max": "40",
+        "Status.JVM.Memory.Heap.Committed": "20",
+        "Status.JVM.Memory.NonHeap.Committed": "5",
+        "Status.JVM.Memory.Direct.MemoryUsed": "1",
+        **told,
+    }
+    for n in (1, 2, 3):
+        fake.say(f"/taskmanagers/tm-{n}/metrics", values(worker))
+
+
+def job(fake: Fake, job_id: str = JOB, told: dict[str, str] | None = None, **of: str) -> None:
+    vertices = [{"id": "v", "name": "mqtt -> sink", "parallelism": 1}]
+    fake.say(f"/jobs/{job_id}", {"vertices": vertices})
+    fake.say(f"/jobs/{job_id}/metrics", values({"numRestarts": "0", **of}))
+    fake.say(f"/jobs/{job_id}/vertices/v/metrics", values(CHAIN if told is None else told))
+
+
+def asked(fake: Fake, path: str) -> list[str]:
+    """The queries that were sent to a path since the last time."""
+    found = [
+        line.partition("?")[2]
+        for line, _, _ in fake.asked
+        if line.partition("?")[0] == f"GET {path}"
+    ]
+    fake.asked.clear()
+    return found
+
+
+def measured(engine: FlinkEngine, job_id: str = JOB) -> JobMeasure:
+    return engine.measure([job_id]).jobs[job_id]
+
+
+def test_a_chained_job_is_told_by_the_counters_of_its_source_and_sink(
+    fake: Fake, engine: FlinkEngine
+) -> None:
+    cluster(fake, JOB)
+    job(fake, lastCompletedCheckpointId="7", lastCheckpointFullSize="99", uptime="1234")
+    found = measured(engine)
+    (task,) = found.tasks
+    assert (task.is_source, task.is_sink, task.subtask, task.subtasks) == (True, True, 0, 1)
+    assert (task.busy_ms, task.idle_ms, task.back_pressured_ms) == (5.0, 5.0, 5.0)
+    assert (task.records_in, task.records_out) == (100, 50)
+    assert (task.bytes_in, task.bytes_out) == (9000, 4010)
+    assert (found.restarts, found.checkpoint_id, found.checkpoint_bytes) == (0, 7, 99)
+    assert (found.uptime_ms, found.checkpoint_ms) == (1234, None)
+
+
+def test_a_task_between_others_is_told_by_its_exchange(fake: Fake, engine: FlinkEngine) -> None:
+    cluster(fake, JOB)
+    told = {"0.numRecordsIn": "8", "1.numRecordsIn": "9", "1.numBytesOut": "3", "0.map.numX": "1"}
+    job(fake, told=told)
+    first, second = measured(engine).tasks
+    assert (first.is_source, first.is_sink) == (False, False)
+    assert (first.subtask, first.records_in, first.bytes_out) == (0, 8, None)
+    assert (second.subtask, second.records_in, second.bytes_out) == (1, 9, 3)
+
+
+def test_nan_and_minus_one_are_not_told(fake: Fake, engine: FlinkEngine) -> None:
+    cluster(fake, JOB)
+    told = {**CHAIN, "0.accumulateBusyTimeMs": "NaN"}
+    job(fake, told=told, lastCompletedCheckpointId="-1", lastCheckpointDuration="-1")
+    found = measured(engine)
+    assert (found.tasks[0].busy_ms, found.tasks[0].idle_ms) == (None, 5.0)
+    assert (found.checkpoint_id, found.checkpoint_ms, found.checkpoint_bytes) == (None, None, None)
+
+
+def test_names_are_learned_until_they_stay_and_again_after_a_restart(
+    fake: Fake, engine: FlinkEngine
+) -> None:
+    """A task that begins has not all its metrics yet."""
+    path = f"/jobs/{JOB}/vertices/v/metrics"
+    cluster(fake, JOB)
+    job(fake, told={name: CHAIN[name] for name in list(CHAIN)[:6]})
+    assert measured(engine).tasks[0].records_out is None
+    assert [bool(query) for query in asked(fake, path)] == [False, True]
+    job(fake)
+    assert measured(engine).tasks[0].records_out == 50
+    assert [bool(query) for query in asked(fake, path)] == [False, True]
+    measured(engine)
+    assert [bool(query) for query in asked(fake, path)] == [False, True]
+    measured(engine)
+    assert [bool(query) for query in asked(fake, path)] == [True]
+    job(fake, numRestarts="1")
+    measured(engine)
+    assert [bool(query) for query in asked(fake, path)] == [False, True]
+
+
+def test_values_that_are_missing_are_looked_for_anew(fake: Fake, engine: FlinkEngine) -> None:
+    path = f"/jobs/{JOB}/vertices/v/metrics"
+    cluster(fake, JOB)
+    job(fake)
+    measured(engine)
+    measured(engine)
+    job(fake, told={})
+    assert measured(engine).tasks == ()
+    asked(fake, path)
+    measured(engine)
+    assert asked(fake, path) == [""]
+
+
+def test_a_job_that_fails_to_answer_is_missing_alone(fake: Fake, engine: FlinkEngine) -> None:
+    cluster(fake, JOB, OTHER)
+    job(fake)
+    fake.say(f"/jobs/{OTHER}", {"errors": ["gone"]}, 404)
+    assert list(engine.measure([JOB, OTHER]).jobs) == [JOB]
+
+
+@pytest.mark.parametrize("state", ["FINISHED", "CANCELED", "FAILED"])
+def test_jobs_that_ended_are_not_asked_for(fake: Fake, engine: FlinkEngine, state: str) -> None:
+    """Flink keeps the last values of a job that has ended."""
+    cluster(fake, JOB, state=state)
+    job(fake)
+    assert engine.measure([JOB]).jobs == {}
+
+
+def test_workers_are_summed_and_share_the_cores_of_their_machine(
+    fake: Fake, engine: FlinkEngine
+) -> None:
+    cluster(fake)
+    found = engine.measure([])
+    assert (found.slots_total, found.slots_free, found.cores) == (8, 6, 8.0)
+    assert (found.cpu_ms, found.memory_bytes) == (6000.0, 78)
+    assert (found.heap_used_bytes, found.heap_max_bytes) == (30, 120)
+
+
+@pytest.mark.parametrize("told", ["NaN", "-1", "nothing"])
+def test_what_a_worker_does_not_tell_is_no_zero(fake: Fake, engine: FlinkEngine, told: str) -> None:
+    cluster(fake, **{"Status.JVM.CPU.Time": told, "Status.JVM.Memory.Heap.Committed": told})
+    found = engine.measure([])
+    assert (found.cpu_ms, found.memory_bytes, found.heap_max_bytes) == (None, None, 120)
+
+
+def test_an_engine_that_is_none_is_unreachable(fake: Fake, engine: FlinkEngine) -> None:
+    answer: Any = {"hello": "world"}
+    for path in ("/overview", "/taskmanagers", "/jobs/overview"):
+        fake.say(path, answer)
+    with pytest.raises(UnreachableError, match="does not answer as Flink does"):
+        engine.measure([])

@@ -1,0 +1,98 @@
+"""speck metrics: show, export, import."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from speck.clock import rfc3339
+from speck.dataset.reading import paths, read
+from speck.dataset.schema import SITES, TASKS
+from speck.dataset.writer import Writer
+from tests.dataset_rows import NOON, site, task
+from tests.unit.cli.conftest import Run, Server
+
+
+@pytest.fixture
+def filled(server: Server) -> Server:
+    """A dataset of two compositions."""
+    writer = Writer(server.service.config.metrics)
+    writer.append(TASKS, [task(0), task(60), task(0, composition="other")])
+    writer.append(SITES, [site(cores=2.0)])
+    writer.close()
+    return server
+
+
+def test_show(speck: Run, chain: str) -> None:
+    assert speck("apply", "-y", chain).exit_code == 0
+    shown = speck("metrics", "show", "clean")
+    assert shown.exit_code == 0, shown.stderr
+    assert shown.stdout.startswith("clean at edge-a: lag")
+    assert "IN_RATE" in shown.stdout
+    assert json.loads(speck("metrics", "show", "clean", "-o", "json").stdout)["job_name"] == "clean"
+    assert "cannot find job" in speck("metrics", "show", "nothing").stderr
+
+
+def test_one_table_to_a_file(speck: Run, filled: Server, tmp_path: Path) -> None:
+    until = rfc3339(NOON + timedelta(seconds=30))
+    done = speck("metrics", "export", "x.csv", "--until", until, "--composition", "c")
+    assert done.exit_code == 0, done.stderr
+    assert len((tmp_path / "x.csv").read_text().splitlines()) == 2
+    assert "x.csv" in done.stdout
+    assert [path.name for path in tmp_path.glob(".x*")] == []
+    speck("metrics", "export", "s.jsonl", "--table", "sites")
+    assert json.loads((tmp_path / "s.jsonl").read_text())["cores"] == 2.0
+
+
+def test_all_tables_to_a_folder_and_back(speck: Run, filled: Server, tmp_path: Path) -> None:
+    done = speck("metrics", "export", "all", "-o", "json")
+    assert {one["table"]: one["rows"] for one in json.loads(done.stdout)["files"]} == {
+        "tasks": 3,
+        "links": 0,
+        "plans": 0,
+        "sites": 1,
+        "brokers": 0,
+    }
+    assert pq.read_table(tmp_path / "all" / "tasks.parquet").num_rows == 3
+    root = filled.service.config.metrics
+    before = read(root, TASKS).to_pylist()
+    for path in paths(root, TASKS):
+        path.unlink()
+    back = speck("metrics", "import", "all", "-o", "json")
+    assert back.exit_code == 0, back.stderr
+    new = {one["table"]: one["new"] for one in json.loads(back.stdout)["files"]}
+    assert new == {"tasks": 3, "links": 0, "plans": 0, "sites": 0, "brokers": 0}
+    assert sorted(map(str, read(root, TASKS).to_pylist())) == sorted(map(str, before))
+
+
+def test_a_trace_of_another_collector(speck: Run, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text(
+        "job,vertex,subtask,timestamp,backPressureTimeMsPerSecond,load\n"
+        "A,v,0,1772366400000,100,3\nA,v,0,1772366410000,100,3\n"
+    )
+    done = speck("metrics", "import", "trace.csv")
+    assert done.exit_code == 0, done.stderr
+    assert "trace.csv: not taken over: load" in done.stderr
+    assert "days that ended 30 days ago or earlier are dropped" in done.stderr
+    rows = read(server.service.config.metrics, TASKS)
+    assert sorted(rows["back_pressured_ms"].to_pylist()) == [0.0, 1000.0]
+
+
+def test_what_cannot_be_imported_is_told_with_its_line(speck: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("at,site,tier,cores\n2026-03-01T12:00:00Z,edge-a,edge,many\n")
+    refused = speck("metrics", "import", "x.csv")
+    assert refused.exit_code == 1
+    assert "x.csv: line 2, column cores: is 'many'; write a number" in refused.stderr
+    assert speck("metrics", "import", "none.csv").exit_code == 1
+    assert "give .parquet, .csv or .jsonl" in speck("metrics", "import", "x.txt").stderr
+    assert "give a name that ends with" in speck("metrics", "export", "x.txt").stderr
+
+
+def test_damage_is_told(speck: Run, filled: Server) -> None:
+    paths(filled.service.config.metrics, TASKS)[0].write_bytes(b"PAR1")
+    done = speck("metrics", "export", "x.parquet")
+    assert "1 files of tasks are damaged and left out" in done.stderr

@@ -1,0 +1,261 @@
+"""The autopilot beside a service: it looks on schedule, acts, tells why, and survives a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speck.autopilot import Settings
+from speck.clock import SystemClock, rfc3339
+from speck.errors import NotFoundError, PermanentError
+from speck.model import JsonObject
+from speck.service import Service
+from speck.service.autopilot import advice_of
+from tests.analyses import analysis, measured
+from tests.memory_fog import FAST, HASTY, memory_service, site_body
+from tests.service_helpers import DONE, composition, engine, look_anew
+from tests.unit.service.test_placements import CLEAN, ENDS, MERGE
+
+ON = Settings(on=True, every_s=300.0, settle_s=600.0, looks=2)
+
+
+class SetClock(SystemClock):
+    """A clock whose time of day goes on when a test says so."""
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.at
+
+    def later(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+class Analyst:
+    """Answers what a test gives it, for as many seconds back as it is asked."""
+
+    def __init__(self, clock: SetClock):
+        self.clock = clock
+        self.more: JsonObject = {}
+        self.asked: list[float] = []
+        self.made: dict[str, JsonObject] = {}
+        self.clean, self.wan = "cloud", 10_000.0
+
+    def begin(self, composition: str, window_s: float) -> str:
+        self.asked.append(window_s)
+        identity = f"a{len(self.asked)}"
+        jobs = [
+            measured("clean", self.clean, selectivity=0.1),
+            measured("merge", "cloud", 10.0, selectivity=2.0),
+        ]
+        window = {
+            "from": rfc3339(self.clock.now() - timedelta(seconds=window_s)),
+            "to": rfc3339(self.clock.now()),
+            "seconds": window_s,
+        }
+        links = [{"composition": "c", "broker_site": "edge-a", "topic": "raw", "producers": []}]
+        links[0] |= {"readers": [], "wan_bytes_per_s": self.wan}  # type: ignore[dict-item]
+        found = analysis(jobs, id=identity, window=window, links=links)
+        self.made[identity] = {**found, **self.more}
+        return identity
+
+    def get(self, analysis_id: str) -> JsonObject:
+        return self.made[analysis_id]
+
+    def newest(self, composition: str) -> JsonObject | None:
+        return None
+
+
+class Flight:
+    """A service with the autopilot on, looked at as its loop would."""
+
+    def __init__(self, service: Service, clock: SetClock):
+        self.service, self.clock, self.analyst = service, clock, Analyst(clock)
+        service.placements.analyses = self.analyst
+
+    def round(self, seconds: float = 300.0) -> str:
+        """One analysis later: what the autopilot said last."""
+        self.clock.later(seconds)
+        self.service.autopilots.look()
+        self.service.autopilots.look()
+        return self.said()[-1]
+
+    def said(self) -> list[str]:
+        return [f"{e['kind']}: {e['message']}" for e in self.log()]
+
+    def log(self) -> list[JsonObject]:
+        found: list[JsonObject] = self.service.autopilots.get("c")["log"]
+        return found
+
+    def sites(self) -> dict[str, str]:
+        for running in self.service.changes.all_under_way():
+            assert running.ended(20)
+        return {job["job_name"]: job["site"] for job in self.service.jobs.all()}
+
+
+@pytest.fixture
+def flight(tmp_path: Path) -> Iterator[Flight]:
+    clock = SetClock()
+    sites = map(site_body, ("edge-a", "edge-b", "cloud"))
+    with memory_service(tmp_path, sites, clock=clock) as service:
+        service.compositions.apply(composition(CLEAN, MERGE, **ENDS), DONE)
+        clock.later(1000)
+        flight = Flight(service, clock)
+        service.autopilots.put("c", ON)
+        yield flight
+
+
+def test_it_is_off_until_it_is_switched_on(flight: Flight) -> None:
+    flight.service.autopilots.put("c", Settings())
+    for _ in range(3):
+        flight.round()
+    assert flight.analyst.asked == []
+    assert flight.service.autopilots.get("c")["on"] is False
+
+
+def test_it_moves_what_two_analyses_advise_and_tells_what_came_of_it(flight: Flight) -> None:
+    assert flight.round() == "wait: 1 of 2 analyses in a row say the same"
+    assert flight.round() == (
+        "act: the autopilot moves clean to edge-a of c: it saves 90% of the bytes between sites"
+    )
+    assert flight.sites() == {"clean": "edge-a", "merge": "cloud"}
+    (change,) = [entry["change"] for entry in flight.log() if entry["kind"] == "act"]
+    assert flight.service.changes.get(change)["by"] == "autopilot"
+    flight.analyst.clean, flight.analyst.wan = "edge-a", 1_050.0
+    assert flight.round() == "wait: everything is where it should be"
+    assert flight.said()[-2] == (
+        "outcome: between sites c sent 10000 B/s before it was moved;"
+        " 1000 B/s was predicted, 1050 B/s was measured"
+    )
+    told = [e["message"] for e in flight.service.records.events() if e["kind"] == "autopilot"]
+    assert [text.split(" of c")[0] for text in told] == [
+        "the autopilot",
+        "the autopilot moves clean to edge-a",
+        "between sites c sent 10000 B/s before it was moved; 1000 B/s was predicted,"
+        " 1050 B/s was measured",
+    ]
+
+
+def test_it_looks_on_schedule_and_only_at_what_came_after_the_last_change(flight: Flight) -> None:
+    flight.round(0)
+    flight.round(100)
+    assert flight.analyst.asked == [300.0]
+    flight.service.compositions.apply(composition({**CLEAN, "args": ["x"]}, MERGE, **ENDS), DONE)
+    flight.round(50)
+    assert flight.analyst.asked == [300.0]  # not even due
+    flight.round(200)
+    assert flight.analyst.asked == [300.0, 250.0]
+    assert "settles for another 350 s" in flight.said()[-1]
+
+
+def test_weak_evidence_and_a_silent_site_hold_it_up(flight: Flight) -> None:
+    flight.analyst.more = {"ranking": [{"job_name": "clean", "confidence": "low"}]}
+    for _ in range(3):
+        assert flight.round() == "wait: the evidence is too weak: clean: the confidence is low"
+    flight.analyst.more = {}
+    flight.round()
+    engine("edge-b").unreachable = True
+    look_anew(flight.service)
+    assert flight.round() == "wait: 1 of 3 sites do not answer"
+    engine("edge-b").unreachable = False
+    look_anew(flight.service)
+    assert flight.round().startswith("act: ")
+
+
+def test_a_requirement_that_is_not_kept_counts_where_the_advice_is_better_by_it() -> None:
+    made: dict[str, Any] = {
+        "id": "p1",
+        "today": {"sites": {}, "links": {}, "violations": [], "max_rate": 10.0, "latency_ms": 5.0},
+        "proposed": {"sites": {}, "links": {}, "moves": [], "max_rate": 20.0, "latency_ms": 5.0},
+        "gain": {"share": -0.1},
+        "violations": [],
+        "doubts": {},
+        "unmeasured": [],
+    }
+    told = analysis([])
+    assert advice_of(made, told, ["min_rate"]).broken == ("min_rate is not kept",)
+    assert advice_of(made, told, ["max_latency_ms"]).broken == ()
+    made["proposed"]["max_rate"] = None
+    assert advice_of(made, told, ["min_rate"]).broken == ()
+
+
+def test_an_analysis_that_fails_is_told_and_the_next_is_made(flight: Flight) -> None:
+    flight.analyst.more = {"state": "failed", "error": "no Java"}
+    assert flight.round() == "trouble: analysis a1 is failed: no Java"
+    flight.analyst.more = {}
+    assert flight.round() == "wait: 1 of 2 analyses in a row say the same"
+
+
+def test_one_that_takes_long_is_waited_for(flight: Flight) -> None:
+    flight.analyst.more = {"state": "running"}
+    before = flight.said()
+    assert flight.round() == before[-1]
+    flight.analyst.made["a1"] = {**flight.analyst.made["a1"], "state": "done"}
+    assert flight.round(1) == "wait: 1 of 2 analyses in a row say the same"
+    assert len(flight.analyst.asked) == 1
+
+
+def test_what_cannot_be_begun_is_told_and_tried_again(
+    flight: Flight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> str:
+        raise PermanentError("cannot analyse now")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(flight.analyst, "begin", refuse)
+        assert flight.round() == "trouble: cannot analyse now"
+    assert flight.round() == "wait: 1 of 2 analyses in a row say the same"
+
+
+def test_a_move_that_is_refused_is_told_and_not_tried_at_once(
+    flight: Flight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermanentError("cannot carry the state")
+
+    flight.round()
+    with monkeypatch.context() as broken:
+        broken.setattr(flight.service.compositions, "apply", refuse)
+        assert flight.round() == "trouble: cannot carry the state"
+    assert flight.round() == "wait: the last change settles for another 300 s"
+    assert not any(line.startswith("outcome") for line in flight.said())
+
+
+def test_it_goes_on_after_a_restart(flight: Flight) -> None:
+    flight.round()
+    flight.service.close()
+    again = Service(flight.service.config, flight.clock, bounds=FAST, patience=HASTY)
+    try:
+        flight.service, again.placements.analyses = again, flight.analyst
+        assert flight.round().startswith("act: ")
+        assert flight.sites()["clean"] == "edge-a"
+    finally:
+        again.close()
+
+
+def test_a_composition_that_is_gone_takes_its_autopilot_along(flight: Flight) -> None:
+    flight.service.compositions.delete("c", 20.0)
+    flight.clock.later(300)
+    flight.service.autopilots.look()
+    assert [key for key, _ in flight.service.records.store.scan("pilot")] == []
+    with pytest.raises(NotFoundError):
+        flight.service.autopilots.get("c")
+
+
+def test_a_policy_that_does_not_exist_is_refused(flight: Flight) -> None:
+    with pytest.raises(NotFoundError, match="by policy best"):
+        flight.service.autopilots.put("c", Settings(on=True, policy="best"))
+
+
+def test_its_loop_runs_by_itself(flight: Flight) -> None:
+    flight.service.autopilots.start()
+    deadline = flight.service.clock.monotonic() + 20
+    while not flight.analyst.asked or len(flight.said()) < 2:
+        assert flight.service.clock.monotonic() < deadline
+        flight.service.clock.wait(0.01)
+    assert flight.said()[-1] == "wait: 1 of 2 analyses in a row say the same"

@@ -1,0 +1,232 @@
+"""The loop that collects what sites do, over memory sites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speck.clock import SystemClock
+from speck.dataset.schema import TABLES
+from speck.dataset.writer import Writer
+from speck.measured import BrokerMeasures, JobMeasure, TaskMeasure
+from speck.model import JsonObject
+from speck.service import Service
+from speck.service.collecting import PLANS_EVERY_S, Collecting
+from tests.dataset_rows import FullDisk
+from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import DONE, broker, composition, engine, job_body, wait_until
+
+SITES = ("edge-a", "edge-b", "cloud")
+
+
+class Time(SystemClock):
+    """The machine's time, and as much more as the test has let pass."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.passed)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed
+
+
+@dataclass
+class Collected:
+    """A service, and a collector of which the test says when it looks."""
+
+    service: Service
+    time: Time
+    root: Path
+    disk: FullDisk = field(default_factory=FullDisk)
+    beats: dict[str, tuple[JsonObject, datetime | None]] = field(default_factory=dict)
+    collecting: Collecting = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.disk.full = False
+        self.collecting = Collecting(
+            self.service.records,
+            self.service.connections,
+            self.time,
+            Writer(self.root, clock=self.time, disk=self.disk),
+            0,
+            30,
+            lambda site: self.beats.get(site, ({}, None)),
+        )
+
+    def look(self, after: float = 5.0) -> None:
+        """Look, and wait until all that can end has ended."""
+        self.time.passed += after
+        before = self.collecting.looks + self.collecting.gaps
+        self.collecting.look()
+        total = before + 2 * len(self.service.records.sites())
+        wait_until(lambda: self.collecting.looks + self.collecting.gaps >= total)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        import pyarrow.parquet as pq
+
+        self.collecting.flush()
+        found = [
+            row
+            for file in sorted((self.root / table).rglob("part-*.parquet"))
+            for row in pq.ParquetFile(file).read().to_pylist()
+        ]
+        assert all(row.keys() == set(TABLES[table].schema.names) for row in found)
+        return sorted(found, key=lambda row: row["at"])
+
+    def job_id(self, name: str) -> str:
+        return next(
+            each.engine_job_id
+            for (_, known), each in self.service.records.all_deployed().items()
+            if known == name
+        )
+
+    def works(self, name: str, site: str, records: int, busy_ms: float, idle_ms: float) -> None:
+        """Let an engine tell this of a job."""
+        task = TaskMeasure(
+            "v", "x", 0, 1, True, True, busy_ms, idle_ms, 0.0, records, records // 2, 0, 0
+        )
+        job_id = self.job_id(name)
+        engine(site).measures[job_id] = JobMeasure(job_id, (task,), restarts=0)
+
+
+@pytest.fixture
+def collected(tmp_path: Path) -> Iterator[Collected]:
+    time = Time()
+    with memory_service(tmp_path, map(site_body, SITES), clock=time) as service:
+        jobs = (job_body("A", "edge-a", sink_site="cloud", sink_topic="mid"),
+                job_body("B", "cloud", source_topic="mid"))  # fmt: skip
+        service.compositions.apply(composition(*jobs), DONE)
+        collected = Collected(service, time, tmp_path / "metrics")
+        yield collected
+        collected.collecting.close()
+
+
+def test_a_look_makes_rows_of_all_tables(collected: Collected) -> None:
+    collected.works("A", "edge-a", 100, 10.0, 90.0)
+    broker("edge-b").measures = BrokerMeasures(messages_in=7)
+    collected.look()
+    assert {(row["job_name"], row["records_in"]) for row in collected.rows("tasks")} == {
+        ("A", 100),
+        ("B", 0),
+    }
+    assert {row["site"] for row in collected.rows("sites")} == set(SITES)
+    (edge_b,) = [row for row in collected.rows("brokers") if row["site"] == "edge-b"]
+    assert (edge_b["messages_in"], edge_b["messages_out"]) == (7, None)
+    ends = {(row["topic"], row["role"], row["job_name"]) for row in collected.rows("links")}
+    assert ends == {
+        ("A-in", "reader", "A"),
+        ("mid", "producer", "A"),
+        ("mid", "reader", "B"),
+        ("B-out", "producer", "B"),
+    }
+    assert {row["job_name"] for row in collected.rows("plans")} == {"A", "B"}
+
+
+def test_a_site_that_does_not_answer_leaves_a_gap_and_holds_up_nobody(
+    collected: Collected,
+) -> None:
+    collected.works("A", "edge-a", 100, 10.0, 90.0)
+    collected.look()
+    engine("edge-a").unreachable = True
+    broker("edge-a").unreachable = True
+    collected.works("A", "edge-a", 200, 20.0, 180.0)
+    collected.works("B", "cloud", 50, 20.0, 180.0)
+    collected.look()
+    assert [row["records_in"] for row in collected.rows("tasks") if row["job_name"] == "A"] == [100]
+    assert [row["records_in"] for row in collected.rows("tasks") if row["job_name"] == "B"] == [
+        0,
+        50,
+    ]
+    assert len([row for row in collected.rows("sites") if row["site"] == "edge-a"]) == 1
+    told = {job["job_name"]: job for job in collected.collecting.jobs()}
+    assert (told["A"]["at"], told["A"]["in_rate"], told["A"]["records_in"]) == (None, None, None)
+    assert told["B"]["records_in"] == 50
+
+
+def test_rates_are_those_between_the_last_two_looks_that_told_something(
+    collected: Collected,
+) -> None:
+    collected.works("A", "edge-a", 100, 1000.0, 9000.0)
+    collected.look()
+    collected.works("A", "edge-a", 300, 3000.0, 11000.0)
+    collected.look()
+    collected.look()  # nothing new
+    told = next(job for job in collected.collecting.jobs() if job["job_name"] == "A")
+    assert (told["in_rate"], told["out_rate"], told["busy"]) == (50.0, 25.0, 0.5)
+    assert (told["composition"], told["site"], told["seconds"]) == ("c", "edge-a", 4.0)
+    assert len([row for row in collected.rows("tasks") if row["job_name"] == "A"]) == 2
+
+
+def test_a_plan_is_written_once_and_again_each_hour(collected: Collected) -> None:
+    collected.look()
+    collected.look()
+    assert len(collected.rows("plans")) == 2
+    collected.look(after=PLANS_EVERY_S)
+    assert len(collected.rows("plans")) == 4
+
+
+def test_the_machine_is_as_its_agent_says_while_that_is_fresh(collected: Collected) -> None:
+    now = collected.time.now()
+    collected.beats["edge-a"] = ({"cpu": 0.75, "cores": 4}, now + timedelta(seconds=5))
+    collected.beats["cloud"] = ({"cpu": 0.75, "cores": 4}, now - timedelta(minutes=5))
+    collected.look()
+    told = {row["site"]: (row["host_cpu"], row["host_cores"]) for row in collected.rows("sites")}
+    assert told == {"edge-a": (0.75, 4), "cloud": (None, None), "edge-b": (None, None)}
+
+
+def test_a_calibrated_site_has_its_cores_and_pace(collected: Collected) -> None:
+    collected.service.records.write({"calibration/edge-a": {"cores": 0.25, "pace": 0.5}})
+    collected.look()
+    told = {row["site"]: (row["cores"], row["pace"]) for row in collected.rows("sites")}
+    assert told == {"edge-a": (0.25, 0.5), "cloud": (None, None), "edge-b": (None, None)}
+
+
+def test_a_disk_that_takes_nothing_is_told_once_and_tried_again(collected: Collected) -> None:
+    collected.look()
+    collected.disk.full = True
+    collected.collecting.flush()
+    collected.look()
+    collected.collecting.flush()
+    told = [e["message"] for e in collected.service.records.events() if e["kind"] == "metrics"]
+    assert len(told) == 1
+    assert told[0].startswith("cannot write metrics of ")
+    collected.disk.full = False
+    assert len(collected.rows("sites")) == 6
+    told = [e["message"] for e in collected.service.records.events() if e["kind"] == "metrics"]
+    assert told[1:] == ["metrics are written again"]
+
+
+def test_a_site_that_is_removed_is_forgotten(collected: Collected) -> None:
+    collected.look()
+    assert set(collected.collecting.engines()) == set(SITES)
+    collected.service.sites.delete("edge-b")
+    collected.look()
+    assert set(collected.collecting.engines()) == {"edge-a", "cloud"}
+
+
+@pytest.mark.parametrize("every_s", [0.0, 0.01])
+def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s: float) -> None:
+    with memory_service(tmp_path, [site_body("edge-a")]) as service:
+        writer = Writer(tmp_path / "metrics")
+        collecting = Collecting(
+            service.records,
+            service.connections,
+            SystemClock(),
+            writer,
+            every_s,
+            30,
+            lambda _: ({}, datetime.now(UTC)),
+        )
+        collecting.start()
+        if collecting.on:
+            wait_until(lambda: collecting.looks >= 4)
+        collecting.close()
+        assert (collecting.looks > 0) is (every_s > 0)
+        assert writer.waiting == 0
