@@ -334,11 +334,24 @@ class DeployedShape(Shape):
     jobs = _list(DeployedJobShape)
 
 
+class RequirementShape(Shape):
+    name = _one_of(("max_latency_ms", "min_rate"))
+    wanted = _number()
+    measured = _number("null: the evidence does not tell", allow_none=True)
+    ok = fields.Boolean(
+        required=True,
+        allow_none=True,
+        metadata={"description": "whether it is kept; null: the evidence does not tell"},
+    )
+    why = _text()
+
+
 class CompositionShape(Shape):
     name = _text()
     desired = fields.Nested(DesiredShape, required=True)
     deployed = fields.Nested(DeployedShape, required=True)
     jobs = _list(JobShape)
+    requirements = _list(RequirementShape)
 
 
 class DriftEntryShape(Shape):

@@ -22,6 +22,7 @@ from speck.service.dataset import Dataset
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
 from speck.service.placements import NoAnalyses, Placements
+from speck.service.requirements import Requirements
 from speck.service.sites import Sites
 from speck.service.tokens import Tokens
 from speck.service.views import Views
@@ -91,8 +92,15 @@ class Service:
         self.placements = Placements(
             self.records, self.compositions, self.views, self.clock, NoAnalyses()
         )
+        self.requirements = Requirements(self.records, self.clock, self.collecting.job)
+        self.compositions.judged = self.requirements.of
         self.autopilots = Autopilots(
-            self.records, self.compositions, self.placements, self.views, self.clock
+            self.records,
+            self.compositions,
+            self.placements,
+            self.views,
+            self.clock,
+            self.requirements.broken,
         )
         self.watch = Watch(
             self.records,
@@ -134,9 +142,9 @@ class Service:
         They go on at the next start.
         """
         self.autopilots.close()
+        self.requirements.close()
         self.calibrations.close()
         self.watch.close()
-        self.dataset.close()
         self.collecting.close()
         self.changes.close()
         self.views.close()
