@@ -195,7 +195,6 @@ class _Server(BaseApplication):  # type: ignore[misc]
         service.requirements.start()
         service.autopilots.start()
         service.collecting.start()
-        service.dataset.start()
         threading.Thread(target=_end_changes, args=(app, service), name="stop", daemon=True).start()
         return app
 

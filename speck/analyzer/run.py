@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer import bottlenecks, clean, features, links, ranking, rates, result, sites, state
 from speck.analyzer.reading import Span, damaged, read
+from speck.dataset.reading import reading
 from speck.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS
 from speck.model import JsonObject
 
@@ -32,11 +33,13 @@ def analyse(
     """The analysis of the dataset at `root` over `span`: `window`, `samples`, `jobs`, `links`,
     `sites`, `ranking`, `bottlenecks`. Of jobs that belong to no composition when `composition`
     is `_alone`, of all when it is None."""
-    sliced = _kept(rates.slices(clean.pairs(read(spark, root, TASKS, span, composition)), span))
-    looked = _kept(sites.looks(read(spark, root, SITES, span)))
-    ends = _kept(links.ends(read(spark, root, LINKS, span, composition)))
-    plans = read(spark, root, PLANS, span.earlier(PLANS_EVERY), composition)
-    plans = _kept(state.newest_plans(plans))
+    with reading(root):  # else what is compacted meanwhile would be missing without a word
+        sliced = _kept(rates.slices(clean.pairs(read(spark, root, TASKS, span, composition)), span))
+        looked = _kept(sites.looks(read(spark, root, SITES, span)))
+        ends = _kept(links.ends(read(spark, root, LINKS, span, composition)))
+        plans = read(spark, root, PLANS, span.earlier(PLANS_EVERY), composition)
+        plans = _kept(state.newest_plans(plans))
+        files = [file for table in TABLES.values() for file in damaged(root, table, span)]
     with _for_few_rows(spark):
         of_tasks = _kept(rates.tasks(sliced))
         rated = _kept(rates.jobs(of_tasks, sliced))
@@ -46,7 +49,6 @@ def analyse(
         joined = _kept(links.links(jobs, ends))
         ranked = ranking.ranking(jobs, places, ranking.origins(jobs, places))
         held = bottlenecks.bottlenecks(jobs, joined, places, span.seconds)
-        files = [file for table in TABLES.values() for file in damaged(root, table, span)]
         return {
             "window": {
                 "from": result.moment(span.since),

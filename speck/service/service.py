@@ -145,7 +145,6 @@ class Service:
         self.requirements.close()
         self.calibrations.close()
         self.watch.close()
-        self.dataset.close()
         self.collecting.close()
         self.changes.close()
         self.views.close()
