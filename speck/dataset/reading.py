@@ -7,11 +7,12 @@ same key are one row, that of the file whose name comes first.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -62,10 +63,17 @@ class Found:
 
 @contextmanager
 def reading(root: Path) -> Iterator[None]:
-    """While this is held no file disappears: neither compaction nor retention works."""
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
+    """While this is held no file disappears: neither compaction nor retention works.
+
+    Where nothing can be written nobody tends the dataset, and nothing is held.
+    """
+    with ExitStack() as held:
+        try:
+            lock = held.enter_context((root / LOCK).open("w"))
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
         yield
 
 

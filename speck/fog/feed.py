@@ -27,11 +27,18 @@ class Feed:
     `broker` is `tcp://host:port`, `rate` messages/s. `k` is one of 16 keys, for jobs with state.
     What could not go out in time follows as fast as the broker takes it. `resend_s`: what was
     acknowledged so recently is sent again after a lost connection (15 s: three autosave
-    intervals of 5 s).
+    intervals of 5 s). `pad`: so many more bytes in each payload.
     """
 
     def __init__(
-        self, broker: str, topic: str, *, rate: float = 1000.0, run: str, resend_s: float = 15.0
+        self,
+        broker: str,
+        topic: str,
+        *,
+        rate: float = 1000.0,
+        run: str,
+        resend_s: float = 15.0,
+        pad: int = 0,
     ) -> None:
         options = ReplayOptions(
             brokers={"feed": broker},
@@ -42,6 +49,7 @@ class Feed:
             resend_s=resend_s,
         )
         self._rate = rate
+        self._pad = {"pad": "x" * pad} if pad else {}
         self._acked = 0
         self._sent = 0
         self._over = threading.Event()
@@ -122,7 +130,8 @@ class Feed:
             publisher.close()
 
     def _publish(self, number: int) -> None:
-        payload = json.dumps({"n": number, "k": f"k{number % _KEYS}"}, separators=(",", ":"))
+        record = {"n": number, "k": f"k{number % _KEYS}", **self._pad}
+        payload = json.dumps(record, separators=(",", ":"))
         self._sent = number
         self._publisher.send(Message("feed", number, "detection", number, payload.encode()))
 

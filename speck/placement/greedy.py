@@ -19,9 +19,9 @@ class Greedy:
 
     Begins with everything in the cloud and moves what saves most bytes for each core-second that
     it takes (stateless jobs first on ties) as long as something is saved and limits are kept; what
-    is saved is counted anew after each move. A job goes alone, or together with all that leads to
-    it from one site. Never costs more than `all-cloud`; where that passes limits, jobs first move
-    so that they are passed less.
+    is saved is counted anew after each move. A load goes alone, together with all that leads to it,
+    or together with what reads it. Never costs more than `all-cloud` where that keeps all limits;
+    where limits are still passed in the end, what relieves them at the least price moves.
     """
 
     name: str = "greedy"
@@ -143,9 +143,17 @@ def _saved(filling: Filling, group: list[str], site: str) -> float:
 
 
 def _groups(filling: Filling, name: str, site: str) -> list[list[str]]:
-    """What may move as one: the load with all that leads to it and can be at `site`, or alone."""
-    group = _leading(filling, name, site)
-    return [group, [name]] if len(group) > 1 else [group]
+    """What may move to `site` as one: the load with what leads to it, with its readers, alone."""
+    leading, following = _leading(filling, name, site), _following(filling, name, site)
+    return [group for group in (leading, following) if len(group) > 1] + [[name]]
+
+
+def _following(filling: Filling, name: str, site: str) -> list[str]:
+    return [name] + [
+        flow.end
+        for flow in filling.instance.out[name]
+        if flow.end not in filling.instance.fixed and filling.sites[flow.end] != site
+    ]
 
 
 def _leading(filling: Filling, name: str, site: str) -> list[str]:

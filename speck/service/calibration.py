@@ -5,7 +5,8 @@ whatever happens; what a service that died left of one is removed at its next st
 
 `calibration/<site>`: `cores` that its engine may use (a CPU quota, and what the engine needs for
 itself, are off), `pace` (speed of one core against that of the reference, the first cloud site;
-None until that is calibrated), `unit_s` (CPU seconds for the fixed unit of work), `at`, `detail`.
+None until that is calibrated), `unit_s` (CPU seconds for the fixed unit of work), `at`, `detail`
+(there `contended`: other programs took part of the CPU, so that `cores` is too low).
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _START_S = 120.0
 _MEASURE_S = 120.0
 _REMOVE_S = 60.0
 _LOOK_S = 0.5
+_HELD_UP = 1.2
+"""A unit done alone that takes so many times its CPU time waited for a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,7 @@ class Calibrations:
                 "wall_s": reading.wall_s,
                 "tasks": reading.tasks,
                 "units": reading.units,
+                "contended": reading.wall_s > _HELD_UP * reading.unit_s,
             },
         }
         reference = told.get(self.reference() or "")

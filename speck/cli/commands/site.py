@@ -163,6 +163,7 @@ def calibrate(names: tuple[str, ...], busy: bool, job_path: str | None) -> None:
     """
     from speck.cli.bars import count_bar
     from speck.cli.output import Grid
+    from speck.cli.talk import say
 
     service = client()
     tiers = {found["name"]: found["tier"] for found in service.sites()}
@@ -185,6 +186,12 @@ def calibrate(names: tuple[str, ...], busy: bool, job_path: str | None) -> None:
             "no sites",
         ),
     )
+    held_up = [row["name"] for row in rows if row["detail"]["contended"]]
+    if held_up:
+        say(
+            f"other programs took part of the CPU of {', '.join(held_up)} meanwhile: the cores are"
+            " too low; calibrate again when it is quiet"
+        )
 
 
 def _calibrated(found: JsonObject | None) -> list[tuple[str, Any]]:

@@ -113,7 +113,7 @@ def test_sites(speck: Run, tmp_path: Path) -> None:
 
 def test_sites_are_calibrated(speck: Run, server: Server) -> None:
     make_job_jar(server.service)
-    count_units(server.service, {"cloud": 0.5, "edge-a": 2.0, "edge-b": 1.0})
+    count_units(server.service, {"cloud": 0.4, "edge-a": 1.6, "edge-b": 0.8})
     assert "pace" not in speck("site", "show", "edge-a").stdout
     done = speck("site", "calibrate", "-o", "json")
     assert done.exit_code == 0, done.stderr
@@ -121,7 +121,9 @@ def test_sites_are_calibrated(speck: Run, server: Server) -> None:
     assert told == [("cloud", 1.0), ("edge-a", 0.25), ("edge-b", 0.5)]
     assert "pace of a core" in speck("site", "show", "edge-a").stdout
     table = speck("site", "calibrate", "cloud").stdout
-    assert "cloud  0.25   1" in table
+    assert "cloud  0.2    1" in table
+    assert "other programs took part of the CPU of cloud" in done.stderr
+    assert "of cloud, edge-a" not in done.stderr
     assert speck("site", "calibrate", "nowhere").exit_code == 1
     assert "SPECK_JARS" in speck("site", "calibrate", "cloud", "--jar", "no.jar").stderr
 

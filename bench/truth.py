@@ -1,0 +1,372 @@
+"""What speck measures against what is set, on a real fog.
+
+edge-a's engine may use a quarter of a core. Burn jobs of known CPU time and selectivity are fed at
+rates that leave most of the machine idle; the service's own collector, analyzer and placement look
+at them. Then the advice is applied, and what crosses between the sites is counted by the kernel,
+not by us. At last one of the jobs is fed more than it can take.
+
+`make bench-truth` writes bench/results/truth.json; `--quick` measures for a shorter time and writes
+nothing. As root on Linux, for the quota.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.common import Api, say, write_result
+from speck.fog.checker import Checker
+from speck.fog.crossing import Crossings
+from speck.fog.feed import Feed
+from speck.fog.paths import edge_jar
+from speck.fog.service import serving
+from speck.fog.sites import Fog
+from speck.model import JsonObject
+
+SPEED = 0.25
+PAYLOAD = 4000
+WITHIN = 0.1
+MOST_CPU = 0.6
+EDGE, CLOUD = "edge-a", "cloud"
+SETTLE_S = 20.0
+LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A Burn job whose figures are set: CPU seconds for a record, records out for one in, records
+    a second, and where it begins. All are fed at the edge and read in the cloud."""
+
+    name: str
+    core_s: float
+    selectivity: float
+    rate: float
+    site: str = CLOUD
+
+    def job(self, pinned: bool = False) -> JsonObject:
+        return {
+            "job_name": self.name,
+            "site": self.site,
+            "source_site": EDGE,
+            "source_topic": f"{self.name}/in",
+            "sink_site": CLOUD,
+            "sink_topic": f"{self.name}/out",
+            "entry_class": "io.speck.jobs.Burn",
+            "job_path": "speck-jobs.jar",
+            "args": [
+                *("--cpu-us", str(round(self.core_s * 1e6))),
+                *("--selectivity", str(self.selectivity)),
+            ],
+            "pinned": pinned,
+        }
+
+    @property
+    def score(self) -> float:
+        """Share of the bytes saved, for each core-second at the edge."""
+        return (1 - self.selectivity) / self.core_s
+
+
+# A record must cost much less than the quota of one period (25 ms), or it is held back half-way.
+# Together more than 0.7 of what the edge may use: `none` saves nothing, and does not fit.
+JOBS = (
+    Known("most", 0.010, 0.25, 6.0),
+    Known("some", 0.010, 0.75, 4.0),
+    Known("none", 0.010, 1.0, 6.0),
+    Known("here", 0.010, 0.5, 2.0, EDGE),
+)
+FULL = Known("full", 0.010, 1.0, 60.0, EDGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """One figure: what was set, what speck measured, whether it is near enough."""
+
+    name: str
+    set: object
+    measured: object
+    ok: bool
+    detail: str = ""
+
+
+def compared(name: str, known: float, measured: float | None, detail: str = "") -> Truth:
+    """Near enough is within a tenth; a figure that is not given never is."""
+    near = measured is not None and abs(measured - known) <= WITHIN * abs(known)
+    shown = None if measured is None else float(f"{measured:.5g}")
+    return Truth(name, float(f"{known:.5g}"), shown, near, detail)
+
+
+class Machine:
+    """The share of all cores that was in use since it was made."""
+
+    def __init__(self) -> None:
+        self._before = self._ticks()
+
+    @staticmethod
+    def _ticks() -> tuple[int, int]:
+        words = [int(w) for w in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+        return sum(words), words[3] + words[4]
+
+    def used(self) -> float:
+        total, idle = (now - was for now, was in zip(self._ticks(), self._before, strict=True))
+        return 1 - idle / max(total, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A stretch of time, the share of the machine in use, and bytes a second that crossed."""
+
+    since: float
+    until: float
+    cpu: float
+    crossed: float
+
+
+class Bench:
+    """The fog, its service, the feeds and the readers at the far end."""
+
+    def __init__(self, fog: Fog, api: Api, stack: ExitStack) -> None:
+        self.fog, self.api, self._stack = fog, api, stack
+        self._brokers = {site.name: site.broker_address for site in fog.sites()}
+        self.crossings = Crossings(fog)
+        self.feeds: dict[str, Feed] = {}
+        self.readers: dict[str, Checker] = {}
+        self.truths: list[Truth] = []
+
+    def tell(self, truth: Truth) -> None:
+        self.truths.append(truth)
+        mark = "ok" if truth.ok else "NOT"
+        say(f"{mark:4}{truth.name}: set {truth.set}, measured {truth.measured} {truth.detail}")
+
+    def start(self, name: str, jobs: Sequence[Known], pinned: frozenset[str]) -> None:
+        """Deploy a composition, read its outputs, and feed it."""
+        self.api.apply(
+            {
+                "name": name,
+                "jobs": [job.job(job.name in pinned) for job in jobs],
+                "inputs": [{"site": EDGE, "topic": f"{job.name}/in"} for job in jobs],
+                "outputs": [
+                    {"site": CLOUD, "topic": f"{job.name}/out", "client_id": f"end-{job.name}"}
+                    for job in jobs
+                ],
+            }
+        )
+        for job in jobs:
+            reader = Checker(self._brokers[CLOUD], f"{job.name}/out", f"end-{job.name}")
+            self.readers[job.name] = self._stack.enter_context(reader)
+            feed = Feed(
+                self._brokers[EDGE], f"{job.name}/in", rate=job.rate, run=job.name, pad=PAYLOAD
+            )
+            self.feeds[job.name] = self._stack.enter_context(feed)
+
+    def watch(self, seconds: float) -> Watched:
+        """Let it run, with a look at the connections twice a second."""
+        machine, began, before = Machine(), time.time(), self.crossings.look()
+        now: Counter[tuple[str, str]] = before
+        pause = threading.Event()
+        while time.time() < began + seconds:
+            pause.wait(LOOK_S)
+            now = self.crossings.look()
+        until = time.time()
+        crossed = (now.total() - before.total()) / (until - began)
+        return Watched(began, until, machine.used(), crossed)
+
+    def analyse(self, composition: str, watched: Watched) -> JsonObject:
+        """An analysis of that stretch by the service. Raises RuntimeError when it fails."""
+        asked = {
+            "composition": composition,
+            "since": _moment(watched.since),
+            "until": _moment(watched.until),
+        }
+        made = self.api.call("POST", "/analyses", asked)
+        pause = threading.Event()
+        over = ("done", "failed", "cancelled")
+        while (found := self.api.call("GET", f"/analyses/{made['id']}"))["state"] not in over:
+            pause.wait(0.5)
+        if found["state"] != "done":
+            raise RuntimeError(f"the analysis is {found['state']}: {found['error']}")
+        return found
+
+    def quiet(self, name: str, watched: Watched) -> None:
+        """Busy time is wall time: on a busy machine it tells of the machine."""
+        self.tell(
+            Truth(
+                f"share of the machine in use, {name}",
+                f"< {MOST_CPU}",
+                round(watched.cpu, 3),
+                watched.cpu < MOST_CPU,
+            )
+        )
+
+
+def _moment(at: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
+    return f"{whole}.{int(at % 1 * 1000):03d}Z"
+
+
+def calibrate(bench: Bench) -> JsonObject:
+    """Both sites' calibrations by name."""
+    found = {}
+    for site in (CLOUD, EDGE):
+        say(f"calibrating {site}")
+        found[site] = bench.api.call("POST", f"/sites/{site}/calibration")
+    edge = found[EDGE]
+    bench.tell(compared("pace of edge-a (the same machine)", 1.0, edge["pace"]))
+    cores = edge["cores"]
+    text = "what the engine needs for itself is off"
+    bench.tell(Truth("cores of edge-a", f"<= {SPEED}", cores, 0.7 * SPEED < cores <= SPEED, text))
+    return found
+
+
+def costs(bench: Bench, analysis: JsonObject, cores: dict[str, float]) -> None:
+    """Each job's cost, selectivity and true rate against what was set."""
+    jobs = {job["job_name"]: job for job in analysis["jobs"]}
+    for known in JOBS:
+        found = jobs[known.name]
+        where = f"{known.name} at {found['site']}"
+        detail = f"contended {found['contended']:.0%}" if found["contended"] is not None else ""
+        if found["why"]:
+            detail += "; " + "; ".join(found["why"])
+        cost = found["core_s_per_record"]
+        bench.tell(compared(f"core-seconds per record, {where}", known.core_s, cost, detail))
+        told = found["selectivity"]
+        bench.tell(compared(f"selectivity, {where}", known.selectivity, told))
+        rate = min(1.0, cores[found["site"]]) / known.core_s
+        text = f"min(1, {cores[found['site']]:.3g} cores) x pace / set cost"
+        told = found["true_processing_rate"]
+        bench.tell(compared(f"true processing rate, {where}", rate, told, text))
+
+
+def ranked(bench: Bench, analysis: JsonObject) -> None:
+    """The order in which jobs should sit at the edge."""
+    known = [job.name for job in sorted(JOBS, key=lambda job: -job.score)]
+    found = [row["job_name"] for row in analysis["ranking"]]
+    scores = ", ".join(f"{row['job_name']} {row['score'] or 0:.0f}" for row in analysis["ranking"])
+    bench.tell(Truth("ranking", known, found, known == found, f"bytes a core-second: {scores}"))
+
+
+def placed(bench: Bench, analysis: JsonObject, before: Watched, seconds: float) -> None:
+    """The advice, applied: what crosses between the sites falls as predicted."""
+    made = bench.api.call(
+        "POST",
+        "/placements",
+        {"composition": "truth", "policy": "milp", "analysis": analysis["id"]},
+    )
+    moves = {move["job_name"]: move["to"] for move in made["proposed"]["moves"]}
+    bench.tell(Truth("jobs that are to move", _wanted(), moves, moves == _wanted()))
+    today = made["today"]["wan_bytes_per_s"]
+    text = "predicted, against the kernel's count of TCP bytes"
+    bench.tell(compared("bytes/s between sites before", before.crossed, today, text))
+    answer = bench.api.call("POST", f"/placements/{made['id']}/apply", wait=300)
+    if answer["state"] != "done":
+        raise RuntimeError(f"the placement was not applied: {answer}")
+    say("the placement is applied")
+    threading.Event().wait(SETTLE_S)
+    after = bench.watch(seconds)
+    bench.quiet("after the move", after)
+    told = made["proposed"]["wan_bytes_per_s"]
+    bench.tell(compared("bytes/s between sites after", after.crossed, told, text))
+    saved, predicted = before.crossed - after.crossed, made["gain"]["wan_bytes_per_s"]
+    bench.tell(compared("bytes/s between sites saved", saved, predicted, text))
+
+
+def _wanted() -> dict[str, str]:
+    return {"most": EDGE, "some": EDGE}
+
+
+def nothing_lost(bench: Bench) -> None:
+    """Every number came through the job that passes all on; of the others as many as should."""
+    sent = {name: bench.feeds[name].end() for name in (job.name for job in JOBS)}
+    for known in JOBS:
+        whole = int(sent[known.name] * known.selectivity)
+        reader = bench.readers[known.name]
+        # what is owed of a share is forgotten with a move
+        least = whole if known.selectivity == 1 else whole - 2
+        _await(lambda reader=reader, least=least: reader.distinct >= least)  # type: ignore[misc]
+        lost = max(0, least - reader.distinct)
+        if known.selectivity == 1:
+            lost = reader.await_all(sent[known.name]).lost
+        text = f"{sent[known.name]} sent, {reader.distinct} came"
+        bench.tell(Truth(f"records lost, {known.name}", 0, lost, lost == 0, text))
+
+
+def _await(ready: object, timeout_s: float = 60.0) -> None:
+    assert callable(ready)
+    until, pause = time.monotonic() + timeout_s, threading.Event()
+    while not ready() and time.monotonic() < until:
+        pause.wait(0.1)
+
+
+def saturated(bench: Bench, analysis: JsonObject, seconds: float) -> None:
+    """The rate of a job that is fed more than it takes, against the one told at light load."""
+    bench.api.call("DELETE", "/compositions/truth", wait=120)
+    bench.start("full", [FULL], frozenset({FULL.name}))
+    threading.Event().wait(SETTLE_S)
+    machine, reader = Machine(), bench.readers[FULL.name]
+    came, began = reader.distinct, time.monotonic()
+    threading.Event().wait(seconds)
+    rate = (reader.distinct - came) / (time.monotonic() - began)
+    told = next(j for j in analysis["jobs"] if j["job_name"] == "here")["true_processing_rate"]
+    text = f"of its like at light load; machine {machine.used():.0%} in use"
+    bench.tell(
+        compared("true processing rate against the saturated rate, edge-a", rate, told, text)
+    )
+
+
+@contextmanager
+def prepared() -> Iterator[Bench]:
+    """The fog with its service, its sites calibrated."""
+    with tempfile.TemporaryDirectory(prefix="speck-truth-") as folder, ExitStack() as stack:
+        fog = Fog(Path(folder) / "fog")
+        stack.callback(fog.down)
+        say(f"bringing up two sites, {EDGE} at speed {SPEED}")
+        fog.up(edges=1, clouds=1, slots=4, cloud_slots=8, speeds={EDGE: SPEED})
+        jars = edge_jar("speck-jobs.jar").parent
+        home = Path(folder) / "home"
+        served = stack.enter_context(serving(home, [jars], more={"SPECK_METRICS_S": "2"}))
+        api = Api(served.url)
+        for body in fog.site_bodies():
+            api.call("POST", "/sites", body)
+        yield Bench(fog, api, stack)
+
+
+def run(seconds: float) -> list[Truth]:
+    """All of it; every figure that was compared."""
+    with prepared() as bench:
+        calibrations = calibrate(bench)
+        cores = {site: found["cores"] for site, found in calibrations.items()}
+        bench.start("truth", JOBS, frozenset({"here"}))
+        threading.Event().wait(SETTLE_S)
+        before = bench.watch(seconds)
+        bench.quiet("measuring", before)
+        analysis = bench.analyse("truth", before)
+        costs(bench, analysis, cores)
+        ranked(bench, analysis)
+        placed(bench, analysis, before, seconds / 2)
+        nothing_lost(bench)
+        saturated(bench, analysis, seconds / 3)
+        return bench.truths
+
+
+def main() -> int:
+    """Exit status 0 only when every figure is near enough."""
+    parser = argparse.ArgumentParser(prog="python -m bench.truth", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="for a minute; write no result")
+    options = parser.parse_args()
+    truths = run(60.0 if options.quick else 120.0)
+    if not options.quick:
+        write_result("truth.json", [asdict(truth) for truth in truths])
+    wrong = [truth.name for truth in truths if not truth.ok]
+    say(f"{len(truths) - len(wrong)} of {len(truths)} figures are as they were set")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

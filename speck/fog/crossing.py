@@ -1,0 +1,93 @@
+"""Bytes that cross between sites of a fog, as the kernel counts them: by TCP connection.
+
+Independent of all counters of ours. Everything on one machine is loopback; what crosses is told by
+the process at one end (a site's engine) and the address at the other (another site's broker).
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+
+from speck.errors import PermanentError
+from speck.fog.sites import Fog
+
+_PID = re.compile(r"pid=(\d+)")
+_ACKED = re.compile(r"\bbytes_acked:(\d+)")
+_RECEIVED = re.compile(r"\bbytes_received:(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One established TCP connection, seen from the process that opened it: bytes that the other
+    end has acknowledged, and bytes received from it, payload of TCP only."""
+
+    local: str
+    peer: str
+    pid: int
+    acked: int
+    received: int
+
+
+def connections(listed: str) -> list[Connection]:
+    """What `ss -tinpOH state established` tells of connections whose process it knows."""
+    found = []
+    for line in listed.splitlines():
+        words = line.split()
+        pid = _PID.search(line)
+        if pid is None or len(words) < 4:
+            continue
+        acked, received = (pattern.search(line) for pattern in (_ACKED, _RECEIVED))
+        found.append(
+            Connection(
+                words[2],
+                words[3],
+                int(pid[1]),
+                int(acked[1]) if acked else 0,
+                int(received[1]) if received else 0,
+            )
+        )
+    return found
+
+
+class Crossings:
+    """Counts of the engines that run now; a connection that closed keeps what was seen last of it.
+
+    Look at least every second: what a connection carries between the last look and its end is
+    missed.
+    """
+
+    def __init__(self, fog: Fog) -> None:
+        self._engines = {
+            process.pid: site.name
+            for site in fog.status()
+            for process in site.processes
+            if process.what not in ("broker", "agent")
+        }
+        self._brokers = {f"{s.host}:{s.broker_port}": s.name for s in fog.sites()}
+        self._seen: dict[tuple[str, str, int], tuple[str, str, int]] = {}
+
+    def look(self) -> Counter[tuple[str, str]]:
+        """Bytes so far, both ways, by (site of the engine, site of the broker)."""
+        for each in connections(_listed()):
+            engine, broker = self._engines.get(each.pid), self._brokers.get(each.peer)
+            if engine is not None and broker is not None and engine != broker:
+                key = (each.local, each.peer, each.pid)
+                self._seen[key] = (engine, broker, each.acked + each.received)
+        found: Counter[tuple[str, str]] = Counter()
+        for engine, broker, count in self._seen.values():
+            found[engine, broker] += count
+        return found
+
+
+def _listed() -> str:
+    command = ["ss", "-tinpOH", "state", "established"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise PermanentError(
+            f"cannot count what crosses between sites: {error}; install iproute2 (ss)"
+        ) from error
+    return done.stdout

@@ -1,0 +1,194 @@
+"""What is predicted of a placement, beside a simulator that knows nothing of speck's formulas."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from dataclasses import replace
+
+import pytest
+
+from speck.errors import PermanentError
+from speck.placement.evaluate import Prediction, evaluate
+from speck.placement.model import Flow, Kind, Limits, Load, Place, Problem
+
+# sensor -> clean (keeps half) -> topic -> two readers, one of which goes on to the cloud
+PROBLEM = Problem(
+    loads=(
+        Load("sensor", Kind.END, site="edge"),
+        Load("clean", core_s_per_record=2e-3, rate=200, site="edge"),
+        Load("topic", Kind.TOPIC),
+        Load("count", core_s_per_record=1e-3, rate=100, slots=2, site="cloud"),
+        Load("store", core_s_per_record=3e-3, rate=100, site="cloud"),
+        Load("view", Kind.END, site="cloud"),
+    ),
+    flows=(
+        Flow("sensor", "clean", 200, 20_000),
+        Flow("clean", "topic", 100, 10_000),
+        Flow("topic", "count", 100, 10_000),
+        Flow("topic", "store", 100, 10_000),
+        Flow("count", "view", 10, 500),
+    ),
+    places=(
+        Place("edge", "edge", cores=2, pace=0.5, slots=3, uplink=30_000, latency_ms=8),
+        Place("cloud", "cloud", cores=4, pace=1, slots=8, latency_ms=2, busy=0.2),
+    ),
+)
+SITES = {
+    "sensor": "edge",
+    "clean": "edge",
+    "topic": "edge",
+    "count": "cloud",
+    "store": "cloud",
+    "view": "cloud",
+}
+
+
+class Simulated:
+    """Records of one sensor run through the graph, one by one, for a while.
+
+    Every subtask is a queue of its own with exponential service times; a site is nothing but
+    its pace. Counts busy seconds by site, bytes by pair of sites, and times of records at ends.
+    """
+
+    def __init__(self, problem: Problem, sites: dict[str, str], seconds: float, seed: int):
+        self.problem, self.sites, self.chance = problem, sites, random.Random(seed)
+        self.place = {place.name: place for place in problem.places}
+        self.load = {load.name: load for load in problem.loads}
+        self.free = {load.name: [0.0] * load.slots for load in problem.loads}
+        self.busy = dict.fromkeys(self.place, 0.0)
+        self.crossed = dict.fromkeys(self.place, 0.0)
+        self.stayed: dict[str, list[float]] = {load.name: [] for load in problem.loads}
+        self.seconds = seconds
+        self.queue: list[tuple[float, int, str, float]] = []
+        self.count = 0
+        flows = problem.flows
+        self.taken = {
+            load.name: sum(flow.records_per_s for flow in flows if flow.end == load.name)
+            for load in problem.loads
+        }
+        rate = self.taken["sensor"] = 200.0
+        now = 0.0
+        while (now := now + self.chance.expovariate(rate)) < seconds:
+            self.push(now, "sensor", now)
+        while self.queue:
+            self.step()
+
+    def push(self, at: float, name: str, born: float) -> None:
+        self.count += 1
+        heapq.heappush(self.queue, (at, self.count, name, born))
+
+    def step(self) -> None:
+        at, _, name, born = heapq.heappop(self.queue)
+        load, place = self.load[name], self.place[self.sites[name]]
+        if load.kind is Kind.JOB:
+            cost = self.chance.expovariate(1 / (load.core_s_per_record or 1.0))
+            subtask = self.count % load.slots
+            begins = max(at, self.free[name][subtask])
+            at = self.free[name][subtask] = begins + cost / place.pace
+            self.busy[place.name] += cost
+        self.stayed[name].append(at - born)
+        taken = self.taken[name]
+        for flow in self.problem.flows:
+            if flow.start != name or self.chance.random() >= flow.records_per_s / taken:
+                continue
+            other = self.place[self.sites[flow.end]]
+            if other is not place:
+                self.crossed[place.name] += flow.bytes_per_s / flow.records_per_s
+            far = place.latency_ms + other.latency_ms if other is not place else 0.0
+            self.push(at + far / 1000, flow.end, born)
+
+
+@pytest.mark.parametrize(
+    "moved", [{}, {"topic": "cloud"}, {"clean": "cloud", "topic": "cloud"}, {"count": "edge"}]
+)
+def test_it_is_what_a_simulator_sees(moved: dict[str, str]) -> None:
+    sites = {**SITES, **moved}
+    seconds = 300.0
+    seen, told = Simulated(PROBLEM, sites, seconds, seed=1), evaluate(PROBLEM, sites)
+    crossed = sum(seen.crossed.values()) / seconds
+    assert told.wan_bytes_per_s == pytest.approx(crossed, rel=0.03)
+    for place in PROBLEM.places:
+        used = seen.busy[place.name] / seconds + place.busy
+        assert told.utilisation[place.name] == pytest.approx(used / place.capacity, rel=0.03)
+        assert told.sent[place.name] == pytest.approx(
+            seen.crossed[place.name] / seconds, rel=0.03, abs=1e-9
+        )
+    mean = {name: 1000 * sum(times) / len(times) for name, times in seen.stayed.items() if times}
+    assert told.latency_ms == pytest.approx(max(mean.values()), rel=0.05)
+
+
+def test_figures_by_hand() -> None:
+    told = evaluate(PROBLEM, SITES)
+    assert told.wan_bytes_per_s == told.objective == 20_000  # to both readers
+    assert told.sent == {"edge": 20_000, "cloud": 0}
+    assert told.utilisation == {"edge": pytest.approx(0.4), "cloud": pytest.approx(0.15)}
+    assert told.slots == {"edge": 1, "cloud": 3}
+    assert told.path == ("sensor", "clean", "topic", "store")
+    # 2 ms at half pace, 80 % busy: 4 / 0.2; the way; 3 ms 30 % busy: 3 / 0.7
+    assert told.latency_ms == pytest.approx(20 + 10 + 3 / 0.7)
+    # the subtask of clean could take 250 a second; the uplink 300; the processors more
+    assert told.max_rate == pytest.approx(250)
+    assert told.held_by == "the subtasks of clean at edge"
+    assert told.moves == ()
+    assert told.violations == ()
+    together = evaluate(PROBLEM, {**SITES, "topic": "cloud"})
+    assert together.wan_bytes_per_s == 10_000
+
+
+def test_what_holds_the_rate_is_named() -> None:
+    edge, cloud = PROBLEM.places
+    narrow = replace(PROBLEM, places=(replace(edge, uplink=21_000), cloud))
+    told = evaluate(narrow, SITES)
+    assert (told.max_rate, told.held_by) == (pytest.approx(210), "the uplink of edge")
+    full = replace(PROBLEM, places=(edge, replace(cloud, busy=3.6)))
+    told = evaluate(full, {**SITES, "clean": "cloud"})
+    assert (told.max_rate, told.held_by) == (pytest.approx(100), "the processor of cloud")
+
+
+def test_latency_has_a_price_where_it_is_asked_for() -> None:
+    priced = replace(PROBLEM, limits=Limits(latency_weight=7.0))
+    assert evaluate(priced, SITES).objective == 20_000 + 2 * 7 * 10
+
+
+def test_limits_that_are_passed_are_told_with_figures() -> None:
+    edge, cloud = PROBLEM.places
+    problem = replace(
+        PROBLEM,
+        places=(replace(edge, slots=0, uplink=15_000), replace(cloud, busy=2.7)),
+        limits=Limits(max_latency_ms=20, min_rate=300),
+    )
+    assert evaluate(problem, SITES).violations == (
+        "slots: edge would need 1 slots, it has 0",
+        "uplink: edge would send 30000 bytes/s at min_rate 300 records/s, its uplink takes 15000",
+        "utilisation: cloud would be 82.5% busy at min_rate 300 records/s (3.3 of 4 core-seconds "
+        "a second), 70% is allowed",
+        "speed: clean at edge would need 0.6 core-seconds a second at min_rate 300 records/s, its "
+        "subtasks can use 0.5",
+        "latency: the path sensor -> clean -> topic -> store would take 34.3 ms, 20 ms is allowed",
+    )
+
+
+def test_a_job_that_was_not_measured_leaves_a_gap_and_no_zero() -> None:
+    loads = tuple(replace(x, core_s_per_record=None, rate=None) for x in PROBLEM.loads)
+    told = evaluate(replace(PROBLEM, loads=loads), SITES)
+    assert told.latency_ms is None
+    assert told.notes == (
+        "not measured well enough, so left out of the figures: clean, count, store",
+    )
+    nothing = evaluate(
+        Problem(loads[:1], (), PROBLEM.places, Limits(min_rate=5)), {"sensor": "edge"}
+    )
+    assert nothing == Prediction(
+        wan_bytes_per_s=0,
+        objective=0,
+        utilisation={"edge": 0.0, "cloud": pytest.approx(0.05)},
+        sent={"edge": 0, "cloud": 0},
+        slots={"edge": 0, "cloud": 0},
+        notes=("min_rate was not checked: what the composition takes in is not known",),
+    )
+
+
+def test_a_load_without_a_site_is_refused() -> None:
+    with pytest.raises(PermanentError, match="store is at no site, which is none of edge, cloud"):
+        evaluate(PROBLEM, {name: site for name, site in SITES.items() if name != "store"})
