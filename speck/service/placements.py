@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from speck.clock import Clock, rfc3339
-from speck.errors import ConflictError, NotFoundError, PermanentError
+from speck.errors import ConflictError, NotFoundError
 from speck.model import CompositionDescription, JsonObject, Site
 from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.model import Limits, Placement, Policy
@@ -42,19 +42,6 @@ class Analyses(Protocol):
 
     def begin(self, composition: str, window_s: float) -> str:
         """Have the last seconds of a composition analysed; the analysis' id. Raises SpeckError."""
-
-
-class NoAnalyses:
-    """Nothing is measured."""
-
-    def get(self, analysis_id: str) -> JsonObject:
-        raise NotFoundError(f"cannot find analysis {analysis_id!r}")
-
-    def newest(self, composition: str) -> JsonObject | None:
-        return None
-
-    def begin(self, composition: str, window_s: float) -> str:
-        raise PermanentError(f"cannot analyse composition {composition!r}: nothing is measured")
 
 
 class Placements:
