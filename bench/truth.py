@@ -187,7 +187,8 @@ class Bench:
         }
         made = self.api.call("POST", "/analyses", asked)
         pause = threading.Event()
-        while (found := self.api.call("GET", f"/analyses/{made['id']}"))["state"] == "running":
+        over = ("done", "failed", "cancelled")
+        while (found := self.api.call("GET", f"/analyses/{made['id']}"))["state"] not in over:
             pause.wait(0.5)
         if found["state"] != "done":
             raise RuntimeError(f"the analysis is {found['state']}: {found['error']}")

@@ -15,6 +15,7 @@ from flask_smorest import Api
 from speck.api import (
     access,
     agents,
+    analyses,
     artifacts,
     changes,
     compositions,
@@ -40,6 +41,7 @@ ROUTES = (
     rates,
     compositions,
     changes,
+    analyses,
     placements,
     dataset,
     artifacts,

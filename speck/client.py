@@ -246,6 +246,26 @@ class Client:
             headers={"If-Match": f'"{revision}"'},
         )
 
+    # -- analyses -------------------------------------------------------------------------
+
+    def analyse(self, composition: str | None = None, **asked: object) -> JsonObject:
+        """Begin an analysis (`window_s`, `since`, `until`, `master`, `follow`): its head."""
+        body = {"composition": composition, **asked}
+        told = {name: value for name, value in body.items() if value is not None}
+        return self._json("POST", "/analyses", json=told)
+
+    def analysis(self, analysis_id: str) -> JsonObject:
+        """An analysis, with what it says once it is done."""
+        return self._json("GET", f"/analyses/{_part(analysis_id)}")
+
+    def analyses(self, composition: str | None = None) -> list[JsonObject]:
+        """Heads of all analyses, newest first."""
+        return self._list("/analyses", "analyses", "id", composition=composition)
+
+    def cancel_analysis(self, analysis_id: str) -> JsonObject:
+        """End an analysis that runs."""
+        return self._json("DELETE", f"/analyses/{_part(analysis_id)}")
+
     # -- placements -----------------------------------------------------------------------
 
     def place(

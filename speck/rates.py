@@ -82,7 +82,8 @@ def _elapsed_s(older: Sample | None, newer: Sample) -> float | None:
     before, after = _lived_ms(older.task), _lived_ms(newer.task)
     if before is not None and after is not None:
         return (after - before) / 1000 if after > before else None
-    if older.job.restarts != newer.job.restarts:
+    beginning = (before is None) != (after is None)  # a task that begins is not told as busy
+    if beginning or older.job.restarts != newer.job.restarts:
         return None
     return (newer.at - older.at).total_seconds()
 

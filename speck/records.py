@@ -10,6 +10,7 @@ ses/<scope>/<client id>/<site> a reader's session; the site is that of the broke
 change/<id>, op/<id>/<step>    a change and its operations
 event/<number>                 what happened, oldest first
 calibration/<site>             how fast a site is, see speck.service.calibration
+analysis/<id>                  an analysis; what it says is a file of its own
 artifact/<sha256>, token/<name>, idem/<key>
 """
 

@@ -8,6 +8,7 @@ The schemas here check shape and spelling only; `speck.topology` checks the grap
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields as dataclass_fields
 from itertools import islice
@@ -64,6 +65,8 @@ LineOf = Callable[[str], int | None]
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 MAX_PARALLELISM = 32_768
 MAX_JOBS = 10_000
+_LATENCY = re.compile(r"\d{1,9}(\.\d{1,9})?")
+"""The label `latency_ms` of a site: one way to the core of the network."""
 MAX_PROBLEMS = 100
 """So many faults are told; a document with more is no honest mistake."""
 
@@ -311,6 +314,13 @@ class SiteSchema(StrictSchema):
     broker = fields.Nested(BrokerSchema, required=True)
     uplink_mbps = Amount(allow_none=True)
     labels = Labels(keys=fields.String(), values=fields.String())
+
+    @validates_schema
+    def _latency(self, data: dict[str, Any], **kwargs: Any) -> None:
+        told = data.get("labels", {}).get("latency_ms", "0")
+        if not _LATENCY.fullmatch(told):
+            fault = f"{show(told)} is no number of milliseconds like '18.6'"
+            raise ValidationError({"labels": {"latency_ms": [fault]}})
 
     @post_load
     def _make(self, data: dict[str, Any], **kwargs: Any) -> Site:

@@ -192,9 +192,9 @@ class _Server(BaseApplication):  # type: ignore[misc]
         self._service = service
         app = create_app(service)
         service.watch.start()
+        service.requirements.start()
         service.autopilots.start()
         service.collecting.start()
-        service.dataset.start()
         threading.Thread(target=_end_changes, args=(app, service), name="stop", daemon=True).start()
         return app
 

@@ -6,7 +6,9 @@ Exit status 0 and the analysis in FILE, or 1 and a message on stderr.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -35,6 +37,8 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--since", type=_moment, help="RFC 3339; goes before --window")
     parser.add_argument("--until", type=_moment, help="RFC 3339 (the newest sample)")
     parser.add_argument("--master", default="local[*]", help="local[n] or spark://host:port")
+    parser.add_argument("--follow", action="store_true", help="again whenever samples are new")
+    parser.add_argument("--tied", action="store_true", help="end when standard input ends")
     parser.add_argument("--memory", default="1g", help="heap of the driver (1g)")
     return parser
 
@@ -45,19 +49,33 @@ def _moment(text: str) -> datetime:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from speck.analyzer import reading, result, run
+    from speck.analyzer import follow, reading, result, run
     from speck.analyzer.session import session
+
+    if options.tied:
+        threading.Thread(target=_end_with_input, daemon=True).start()
 
     spark = session(options.master, memory=options.memory)
     try:
+        if options.follow:
+            follow.follow(spark, options.dataset, options.out, options.window, options.composition)
+            return
         until = options.until or reading.newest(spark, options.dataset, options.composition)
         since = options.since or until - timedelta(seconds=options.window)
         if since >= until:
             raise InvalidError("cannot analyse: the window ends before it begins")
-        found = run.analyse(spark, options.dataset, reading.Span(since, until), options.composition)
+        span = reading.Span(since, until)
+        found = run.analyse(spark, options.dataset, span, options.composition)
         result.write(found, options.out)
     finally:
         spark.stop()
+
+
+def _end_with_input() -> None:
+    """Whoever started this holds the other end: when that is gone, so is this, and its JVM."""
+    while os.read(0, 1024):  # not sys.stdin: a thread that waits there breaks the way out
+        pass
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from speck.analyzer.contracts import Contract
 from speck.analyzer.features import JOBS
 from speck.analyzer.links import LINKS_RATED
 from speck.analyzer.ranking import FULL
-from speck.analyzer.sites import SITES_USED
+from speck.analyzer.sites import SITES_LOADED
 
 BUSY = 0.8
 BACK_PRESSURED = 0.1
@@ -24,12 +24,12 @@ BOTTLENECKS = Contract(
 
 
 def bottlenecks(jobs: DataFrame, links: DataFrame, sites: DataFrame, seconds: float) -> DataFrame:
-    """JOBS, LINKS_RATED and SITES_USED of a window of so many seconds -> BOTTLENECKS."""
+    """JOBS, LINKS_RATED and SITES_LOADED of a window of so many seconds -> BOTTLENECKS."""
     step = "find bottlenecks"
     frame = JOBS.of(jobs, step)
     found = _busy(frame).unionByName(_held(frame))
     found = found.unionByName(_lagging(LINKS_RATED.of(links, step), seconds))
-    found = found.unionByName(_full(frame, SITES_USED.of(sites, step)))
+    found = found.unionByName(_full(SITES_LOADED.of(sites, step)))
     return BOTTLENECKS.of(found.orderBy("kind", F.desc("value"), "name"), step)
 
 
@@ -79,9 +79,7 @@ def _lagging(links: DataFrame, seconds: float) -> DataFrame:
     return chosen.select(*_row("link", name, growth, why))
 
 
-def _full(jobs: DataFrame, sites: DataFrame) -> DataFrame:
-    work = F.col("reference_core_s_per_record") * F.col("in_rate")
-    loads = jobs.groupBy("site").agg(F.sum(work).alias("load"))
+def _full(sites: DataFrame) -> DataFrame:
     capacity = F.col("cores") * F.coalesce("pace", F.lit(1.0))
     share = F.col("load") / capacity
     why = F.format_string(
@@ -90,7 +88,7 @@ def _full(jobs: DataFrame, sites: DataFrame) -> DataFrame:
         "load",
         capacity,
     )
-    found = sites.join(loads, "site").where((capacity > 0) & (share > FULL))
+    found = sites.where((capacity > 0) & (share > FULL))
     return found.select(*_row("site", F.col("site"), share, why))
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract
 from speck.analyzer.rates import JOBS_RATED
-from speck.analyzer.sites import SITES_USED
+from speck.analyzer.sites import SITES_LOADED, SITES_USED
 from speck.analyzer.state import JOBS_WIRED
 
 MIN_BUSY_S = 1.0
@@ -127,6 +127,15 @@ def features(rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFra
         }
     )
     return JOBS.of(frame, step)
+
+
+def loads(sites: DataFrame, jobs: DataFrame) -> DataFrame:
+    """SITES_USED and JOBS of all compositions -> SITES_LOADED."""
+    work = F.col("reference_core_s_per_record") * F.col("in_rate")
+    of_site = JOBS.of(jobs, "tell sites' loads").groupBy("site").agg(F.sum(work).alias("load"))
+    frame = SITES_USED.of(sites, "tell sites' loads").join(of_site, "site", "left")
+    frame = frame.withColumn("load", F.coalesce("load", F.lit(0.0)))
+    return SITES_LOADED.of(frame, "tell sites' loads")
 
 
 def _ratio(over: str, under: str) -> Column:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract
 from speck.analyzer.features import JOBS
-from speck.analyzer.sites import SITES_USED
+from speck.analyzer.sites import SITES_LOADED, SITES_USED
 
 TIE = 0.99
 FULL = 0.7
@@ -77,21 +77,19 @@ def origins(jobs: DataFrame, sites: DataFrame) -> DataFrame:
 
 
 def ranking(jobs: DataFrame, sites: DataFrame, found: DataFrame) -> DataFrame:
-    """JOBS, SITES_USED and ORIGINS -> RANKING, a row for each job; those without a score last."""
+    """JOBS, SITES_LOADED and ORIGINS -> RANKING, a row for each job; those without a score last."""
     step = "rank jobs"
     frame = JOBS.of(jobs, step)
     work = F.col("reference_core_s_per_record") * F.col("in_rate")
     frame = frame.withColumn("_work", work)
-    loads = frame.groupBy("site").agg(F.sum("_work").alias("_load"))
-    places = SITES_USED.of(sites, step).join(loads, "site", "left")
     edges = F.broadcast(
-        places.select(
+        SITES_LOADED.of(sites, step).select(
             F.col("site").alias("edge"),
             F.coalesce("pace", F.lit(1.0)).alias("_pace"),
             F.col("pace").isNull().alias("_uncalibrated"),
             F.col("cores").alias("_cores"),
             F.col("slots_free").alias("_free"),
-            F.coalesce("_load", F.lit(0.0)).alias("_load"),
+            F.col("load").alias("_load"),
         )
     )
     frame = frame.join(ORIGINS.of(found, step), ["composition", "job_name"], "left").join(

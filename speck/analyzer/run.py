@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer import bottlenecks, clean, features, links, ranking, rates, result, sites, state
 from speck.analyzer.reading import Span, damaged, read
+from speck.dataset.reading import reading
 from speck.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS
 from speck.model import JsonObject
 
@@ -30,23 +31,30 @@ def analyse(
     spark: SparkSession, root: Path, span: Span, composition: str | None = None
 ) -> JsonObject:
     """The analysis of the dataset at `root` over `span`: `window`, `samples`, `jobs`, `links`,
-    `sites`, `ranking`, `bottlenecks`. Of jobs that belong to no composition when `composition`
-    is `_alone`, of all when it is None."""
-    sliced = _kept(rates.slices(clean.pairs(read(spark, root, TASKS, span, composition)), span))
-    looked = _kept(sites.looks(read(spark, root, SITES, span)))
-    ends = _kept(links.ends(read(spark, root, LINKS, span, composition)))
-    plans = read(spark, root, PLANS, span.earlier(PLANS_EVERY), composition)
-    plans = _kept(state.newest_plans(plans))
+    `sites`, `ranking`, `bottlenecks`.
+
+    With `composition` only its jobs and links are told (`_alone`: those of none); what sites do
+    is the work of all jobs in any case.
+    """
+    with reading(root):  # else what is compacted meanwhile would be missing without a word
+        sliced = _kept(rates.slices(clean.pairs(read(spark, root, TASKS, span)), span))
+        looked = _kept(sites.looks(read(spark, root, SITES, span)))
+        ends = _kept(links.ends(read(spark, root, LINKS, span)))
+        plans = read(spark, root, PLANS, span.earlier(PLANS_EVERY))
+        plans = _kept(state.newest_plans(plans))
+        files = [file for table in TABLES.values() for file in damaged(root, table, span)]
     with _for_few_rows(spark):
         of_tasks = _kept(rates.tasks(sliced))
         rated = _kept(rates.jobs(of_tasks, sliced))
-        places = _kept(sites.sites(looked, rated))
+        used = _kept(sites.sites(looked, rated))
         wired = state.wiring(plans, rated)
-        jobs = _kept(features.features(rates.newest(rated), wired, places, links.lags(ends)))
+        jobs = _kept(features.features(rates.newest(rated), wired, used, links.lags(ends)))
+        places = _kept(features.loads(used, jobs))
+        if composition is not None:
+            jobs, ends = (f.where(F.col("composition") == composition) for f in (jobs, ends))
         joined = _kept(links.links(jobs, ends))
         ranked = ranking.ranking(jobs, places, ranking.origins(jobs, places))
         held = bottlenecks.bottlenecks(jobs, joined, places, span.seconds)
-        files = [file for table in TABLES.values() for file in damaged(root, table, span)]
         return {
             "window": {
                 "from": result.moment(span.since),

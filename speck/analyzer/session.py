@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from speck.errors import InvalidError, Problem
-
-MASTER = re.compile(r"local|local\[(\*|[1-9]\d{0,3})\]|spark://[\w.-]+:\d{1,5}(,[\w.-]+:\d{1,5})*")
-"""What may be given as master."""
+from speck.analyzer.masters import LOCAL, check_master
 
 
-def check_master(master: str) -> str:
-    """Raises InvalidError unless it is `local[n]`, `local[*]` or `spark://host:port`."""
-    if not MASTER.fullmatch(master):
-        message = f"{master!r} is no master: write local[2], local[*] or spark://host:port"
-        raise InvalidError("cannot use this master", [Problem("master", message)])
-    return master
-
-
-def session(master: str = "local[*]", *, memory: str = "1g", partitions: int = 0) -> SparkSession:
+def session(master: str = LOCAL, *, memory: str = "1g", partitions: int = 0) -> SparkSession:
     """A session at `master`; `memory` is the driver's heap (it is the only JVM when local).
 
     `partitions`: how many parts a shuffle has (0: two for each core of this machine). Stop it

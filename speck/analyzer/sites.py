@@ -41,6 +41,11 @@ SITES_USED = Contract(
     },
 )
 
+SITES_LOADED = Contract(
+    "sites' loads",
+    {**SITES_USED.columns, "load": "double"},  # reference core-seconds a second, of its jobs
+)
+
 
 def looks(rows: DataFrame) -> DataFrame:
     """SITES rows -> LOOKED."""

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from speck.api.work import collected
 from speck.model import JsonObject
 from speck.service import Service
 
@@ -83,6 +84,7 @@ class _State(Collector):
         by_state: Counter[tuple[str, ...]] = Counter((str(c["state"]),) for c in changes)
         yield _gauge("speck_changes", "Changes by state", ["state"], by_state)
         yield from self._watched(sites)
+        yield from collected(self._service.collecting)
         operations = self._operations(changes)
         yield _gauge("speck_operations", "Operations of all changes", ["kind", "state"], operations)
 

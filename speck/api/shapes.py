@@ -5,6 +5,7 @@ Every field is always there unless it says otherwise; `null` where it allows tha
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
 
 from marshmallow import RAISE, Schema, fields
@@ -334,11 +335,24 @@ class DeployedShape(Shape):
     jobs = _list(DeployedJobShape)
 
 
+class RequirementShape(Shape):
+    name = _one_of(("max_latency_ms", "min_rate"))
+    wanted = _number()
+    measured = _number("null: the evidence does not tell", allow_none=True)
+    ok = fields.Boolean(
+        required=True,
+        allow_none=True,
+        metadata={"description": "whether it is kept; null: the evidence does not tell"},
+    )
+    why = _text()
+
+
 class CompositionShape(Shape):
     name = _text()
     desired = fields.Nested(DesiredShape, required=True)
     deployed = fields.Nested(DeployedShape, required=True)
     jobs = _list(JobShape)
+    requirements = _list(RequirementShape)
 
 
 class DriftEntryShape(Shape):
@@ -361,6 +375,56 @@ class RollbackShape(Shape):
 class GraphShape(Shape):
     nodes = _list(fields.Dict())
     edges = _list(fields.Dict())
+
+
+# --- analyses -------------------------------------------------------------------------------
+
+
+ANALYSIS_STATES = ("running", "done", "failed", "cancelled")
+
+
+class AnalysisHeadShape(Shape):
+    id = _text()
+    state = _one_of(ANALYSIS_STATES)
+    composition = _maybe("null: all of them")
+    started = _text()
+    ended = _maybe()
+    error = _maybe()
+    master = _text("the Spark master that it runs at")
+    follow = _flag("worked out anew whenever there are new samples, until it is cancelled")
+
+
+def _said(description: str) -> fields.List[Any]:
+    return fields.List(fields.Dict(), metadata={"description": description})
+
+
+class AnalysisShape(AnalysisHeadShape):
+    """What it says is there once it is done (while it follows: so far). Numbers that the
+    evidence does not carry are null."""
+
+    window = fields.Dict(metadata={"description": "from, to, seconds"})
+    samples = fields.Dict(metadata={"description": "rows, and how many of them are faulty"})
+    jobs = _said("rates, cost and state of each job, with what they rest on")
+    links = _said("what producers send and readers take, and what crosses between sites")
+    sites = _said("what sites have and use")
+    ranking = _said("jobs that should sit at edges, the first first")
+    bottlenecks = _said("kind, name, value, why")
+
+
+ANALYSES = _of("analyses", AnalysisHeadShape)
+
+
+class AnalysisRequestShape(Shape):
+    composition = Name(metadata={"description": "else all"})
+    window_s = fields.Float(
+        load_default=600.0, validate=Range(min=1, max=31 * 86400), metadata={"default": 600}
+    )
+    since = fields.AwareDateTime(format="iso", default_timezone=UTC)
+    until = fields.AwareDateTime(
+        format="iso", default_timezone=UTC, metadata={"description": "else the newest sample"}
+    )
+    master = fields.String(load_default="local[*]")
+    follow = fields.Boolean(load_default=False)
 
 
 # --- placements -----------------------------------------------------------------------------

@@ -65,6 +65,7 @@ _LAZY = {
     "metrics": f"{_COMMANDS}.metrics:metrics",
     "top": f"{_COMMANDS}.top:top",
     "logs": f"{_COMMANDS}.logs:logs",
+    "analyze": f"{_COMMANDS}.analyze:analyze",
     "history": f"{_COMMANDS}.history:history",
     "rollback": f"{_COMMANDS}.rollback:rollback",
     "cancel": f"{_COMMANDS}.cancel:cancel",

@@ -7,15 +7,17 @@ same key are one row, that of the file whose name comes first.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -62,10 +64,17 @@ class Found:
 
 @contextmanager
 def reading(root: Path) -> Iterator[None]:
-    """While this is held no file disappears: neither compaction nor retention works."""
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
+    """While this is held no file disappears: neither compaction nor retention works.
+
+    Where nothing can be written nobody tends the dataset, and nothing is held.
+    """
+    with ExitStack() as held:
+        try:
+            lock = held.enter_context((root / LOCK).open("w"))
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
         yield
 
 
@@ -161,7 +170,7 @@ def not_there(table: Table, there: pa.Table, rows: pa.Table) -> pa.Table:
 def _first_of_each(table: Table, rows: pa.Table) -> pa.ChunkedArray:
     """The numbers of the rows, ascending, whose key comes first in them."""
     key = list(table.key)
-    numbered = rows.select(key).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+    numbered = rows.select(key).append_column("row", pa.array(np.arange(rows.num_rows)))
     return numbered.group_by(key, use_threads=False).aggregate([("row", "min")])["row_min"]
 
 

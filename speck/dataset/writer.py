@@ -28,10 +28,11 @@ class _Buffer:
     partition: Partition
     since: float
     tables: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
 
-    @property
-    def rows(self) -> int:
-        return sum(table.num_rows for table in self.tables)
+    def add(self, more: pa.Table) -> None:
+        self.tables.append(more)
+        self.rows += more.num_rows
 
 
 class Writer:
@@ -78,16 +79,22 @@ class Writer:
             for partition, columns in new.items():
                 key = (table.name, partition)
                 buffer = self._buffers.setdefault(key, _Buffer(table, partition, now))
-                buffer.tables.append(columns)
+                buffer.add(columns)
             self._drop_oldest()
             due = [key for key, buffer in self._buffers.items() if self._is_due(buffer, now)]
-        self._write(due)
+        # while another thread writes, what is due waits for the next append
+        if due and self._writing.acquire(blocking=False):
+            try:
+                self._write(due)
+            finally:
+                self._writing.release()
 
     def flush(self) -> None:
         """Write all that waits. Raises TransientError; what the disk did not take is kept."""
         with self._buffering:
             due = list(self._buffers)
-        self._write(due)
+        with self._writing:
+            self._write(due)
 
     def close(self) -> None:
         """Flush; the writer may be used again."""
@@ -105,17 +112,16 @@ class Writer:
     def _write(self, keys: Iterable[tuple[str, Partition]]) -> None:
         """One file for each; all are tried. Appending goes on meanwhile."""
         failure: tuple[Table, OSError] | None = None
-        with self._writing:
-            for key in keys:
-                with self._buffering:
-                    buffer = self._buffers.pop(key, None)
-                if buffer is None:
-                    continue
-                try:
-                    self._put(buffer)
-                except OSError as caught:
-                    failure = (buffer.table, caught)
-                    self._take_back(key, buffer)
+        for key in keys:
+            with self._buffering:
+                buffer = self._buffers.pop(key, None)
+            if buffer is None:
+                continue
+            try:
+                self._put(buffer)
+            except OSError as caught:
+                failure = (buffer.table, caught)
+                self._take_back(key, buffer)
         if failure is not None:
             table, error = failure
             raise TransientError(
@@ -131,8 +137,8 @@ class Writer:
     def _take_back(self, key: tuple[str, Partition], buffer: _Buffer) -> None:
         with self._buffering:
             newer = self._buffers.get(key)
-            if newer is not None:
-                buffer.tables.extend(newer.tables)
+            for table in newer.tables if newer is not None else ():
+                buffer.add(table)
             self._buffers[key] = buffer
             self._drop_oldest()
 
@@ -142,6 +148,7 @@ class Writer:
         while over > 0:
             oldest = min(self._buffers.values(), key=_first_at)
             gone = oldest.tables.pop(0)
+            oldest.rows -= gone.num_rows
             self.dropped += gone.num_rows
             over -= gone.num_rows
             if not oldest.tables:

@@ -53,27 +53,26 @@ def connections(listed: str) -> list[Connection]:
 
 
 class Crossings:
-    """Counts from the first look on; a connection that closed keeps what was seen last of it.
+    """Counts of the engines that run now; a connection that closed keeps what was seen last of it.
 
     Look at least every second: what a connection carries between the last look and its end is
     missed.
     """
 
     def __init__(self, fog: Fog) -> None:
-        self._fog = fog
+        self._engines = {
+            process.pid: site.name
+            for site in fog.status()
+            for process in site.processes
+            if process.what not in ("broker", "agent")
+        }
         self._brokers = {f"{s.host}:{s.broker_port}": s.name for s in fog.sites()}
         self._seen: dict[tuple[str, str, int], tuple[str, str, int]] = {}
 
     def look(self) -> Counter[tuple[str, str]]:
         """Bytes so far, both ways, by (site of the engine, site of the broker)."""
-        engines = {
-            process.pid: site.name
-            for site in self._fog.status()
-            for process in site.processes
-            if process.what not in ("broker", "agent")
-        }
         for each in connections(_listed()):
-            engine, broker = engines.get(each.pid), self._brokers.get(each.peer)
+            engine, broker = self._engines.get(each.pid), self._brokers.get(each.peer)
             if engine is not None and broker is not None and engine != broker:
                 key = (each.local, each.peer, each.pid)
                 self._seen[key] = (engine, broker, each.acked + each.received)

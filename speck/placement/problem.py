@@ -75,15 +75,19 @@ def question(
     sites: Mapping[str, Site],
     conditions: Mapping[str, Condition],
     limits: Limits,
+    others: Mapping[str, str] | None = None,
 ) -> Question:
-    """What is to be placed, by what `analysis` (see docs/architecture.md) has measured."""
+    """What is to be placed, by what `analysis` (see docs/architecture.md) has measured.
+
+    `others`: the site of every job that runs and is not of the composition.
+    """
     measured = _Measured(wiring, composition, analysis)
     flows, unknown = measured.flows()
     stay = {end for flow in unknown for end in flow[:2]}
     loads = [*map(measured.load, wiring.jobs), *map(measured.link_load, wiring.links)]
     loads += measured.feeders()
     loads = [_kept(load) if load.name in stay else load for load in loads]
-    places, told = _places(composition, analysis, sites, conditions)
+    places, told = _places(composition, analysis, sites, conditions, others or {})
     whole = Problem(tuple(loads), tuple(flows), places, limits)
     single = [
         link for link in wiring.links if _single(wiring, link) and load_name(link) not in stay
@@ -311,10 +315,11 @@ def _places(
     analysis: JsonObject,
     sites: Mapping[str, Site],
     conditions: Mapping[str, Condition],
+    others: Mapping[str, str],
 ) -> tuple[tuple[Place, ...], list[str]]:
     """The sites, and what is to be told about them."""
     told: dict[str, JsonObject] = {site["name"]: site for site in analysis["sites"]}
-    busy, unmeasured = _others(composition, analysis)
+    busy, unmeasured = _others(composition, analysis, others)
     places, notes = [], []
     for name, site in sorted(sites.items()):
         now = conditions.get(name, Condition(answers=False))
@@ -327,8 +332,8 @@ def _places(
         if pace is None:
             notes.append(f"site {name} is not calibrated: its cores are taken for the reference's")
         if unmeasured.get(name):
-            others = ", ".join(unmeasured[name])
-            notes.append(f"what {others} use of site {name} was not measured")
+            names = ", ".join(unmeasured[name])
+            notes.append(f"what {names} use of site {name} was not measured")
         free = None if now.free is None else now.free + now.held
         places.append(
             Place(
@@ -346,20 +351,20 @@ def _places(
 
 
 def _others(
-    composition: str, analysis: JsonObject
+    composition: str, analysis: JsonObject, others: Mapping[str, str]
 ) -> tuple[dict[str, float], dict[str, list[str]]]:
     """Reference core-seconds a second that jobs outside the composition use, by site; and the
-    names of those that were not measured."""
+    names of those of which that was not measured."""
     busy: dict[str, float] = {}
     unmeasured: dict[str, list[str]] = {}
-    for job in analysis["jobs"]:
-        if job["composition"] == composition:
-            continue
-        rate, cost = job["in_rate"], job["reference_core_s_per_record"]
-        if job["evidence"] != "sufficient" or rate is None or cost is None:
-            unmeasured.setdefault(job["site"], []).append(job["job_name"])
+    told = {job["job_name"]: job for job in analysis["jobs"] if job["composition"] != composition}
+    for name, site in sorted({**{n: j["site"] for n, j in told.items()}, **others}.items()):
+        job = told.get(name, {})
+        rate, cost = job.get("in_rate"), job.get("reference_core_s_per_record")
+        if rate is None or cost is None:
+            unmeasured.setdefault(site, []).append(name)
         else:
-            busy[job["site"]] = busy.get(job["site"], 0.0) + rate * cost
+            busy[site] = busy.get(site, 0.0) + rate * cost
     return busy, unmeasured
 
 

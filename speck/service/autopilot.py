@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -17,6 +17,7 @@ from speck.clock import Clock, rfc3339
 from speck.errors import NotFoundError, SpeckError
 from speck.model import JsonObject
 from speck.records import Batch, Records
+from speck.requirements import LATENCY, RATE
 from speck.service.compositions import Compositions, Request
 from speck.service.locks import NamedLocks
 from speck.service.placements import Placements, policy_named
@@ -42,13 +43,16 @@ class Autopilots:
         placements: Placements,
         views: Views,
         clock: Clock,
+        broken: Callable[[str], Iterable[str]],
         tick_s: float = 1.0,
     ):
+        """`broken`: the names of a composition's requirements that are not kept."""
         self._records = records
         self._compositions = compositions
         self._placements = placements
         self._views = views
         self._clock = clock
+        self._broken = broken
         self._tick_s = tick_s
         self._locks = NamedLocks()
         self._over = threading.Event()
@@ -145,7 +149,7 @@ class Autopilots:
         settings = Settings(**record["settings"])
         made = self._placements.make(composition, settings.policy, analysis["id"]).body
         self._check(composition, record, analysis)
-        advice = advice_of(made, analysis)
+        advice = advice_of(made, analysis, self._broken(composition))
         facts = self._facts(composition, advice)
         decision = decide(self._now(), settings, memory_from_json(record["memory"]), facts)
         record["memory"] = asdict(decision.memory)
@@ -283,8 +287,10 @@ class Autopilots:
                 LOG.exception("a look of the autopilot failed")
 
 
-def advice_of(made: JsonObject, analysis: JsonObject) -> Advice:
-    """A placement as `speck.autopilot` weighs it."""
+def advice_of(made: JsonObject, analysis: JsonObject, broken: Iterable[str] = ()) -> Advice:
+    """A placement as `speck.autopilot` weighs it. `broken`: requirements that are not kept, as
+    was measured; they count where the placement promises to be better by them."""
+    missed = [f"{name} is not kept" for name in broken if _betters(made, name)]
     moving = {move["job_name"] for move in made["proposed"]["moves"]}
     doubts = [f"{name}: {why}" for name, why in made["doubts"].items() if name in moving]
     doubts += [f"{flow} was not measured" for flow in made["unmeasured"]]
@@ -299,10 +305,17 @@ def advice_of(made: JsonObject, analysis: JsonObject) -> Advice:
         today={**made["today"]["sites"], **made["today"]["links"]},
         sites={**made["proposed"]["sites"], **made["proposed"]["links"]},
         gain=made["gain"]["share"],
-        broken=tuple(made["today"]["violations"]),
+        broken=(*made["today"]["violations"], *missed),
         violations=tuple(made["violations"]),
         doubts=tuple(doubts),
     )
+
+
+def _betters(made: JsonObject, requirement: str) -> bool:
+    """Whether a placement promises to do better by a requirement than today's."""
+    figure, sign = {RATE: ("max_rate", 1), LATENCY: ("latency_ms", -1)}[requirement]
+    before, after = made["today"][figure], made["proposed"][figure]
+    return None not in (before, after) and sign * (after - before) > 0
 
 
 def wan_of(analysis: JsonObject, composition: str) -> float | None:

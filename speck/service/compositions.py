@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from speck.change import Cause, Change, ChangeState, plan_to_json
@@ -60,6 +60,8 @@ class Compositions:
         self._clock = clock
         self._locks = NamedLocks()
         self._owners = Owners(records, jobs, changes)
+        self.judged: Callable[[str, Mapping[str, float]], list[JsonObject]] = lambda _, __: []
+        """What is to be said of a composition's requirements."""
 
     # -- reading --------------------------------------------------------------------------
 
@@ -78,7 +80,7 @@ class Compositions:
         ]
 
     def get(self, name: str) -> JsonObject:
-        """`{name, desired, deployed, jobs}`. Raises NotFoundError."""
+        """`{name, desired, deployed, jobs, requirements}`. Raises NotFoundError."""
         head = self._head(name)
         desired = self._description(name, head["revision"])
         deployed = self._records.inventory(name).jobs
@@ -100,6 +102,7 @@ class Compositions:
                 ],
             },
             "jobs": self._jobs.of_composition(head),
+            "requirements": self.judged(name, desired.get("requirements", {})),
         }
 
     def revision(self, name: str) -> int:

@@ -1,11 +1,10 @@
-"""The metrics dataset as a whole: kept small, exported, imported."""
+"""The metrics dataset as files that users take away and bring."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,13 +14,10 @@ from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.dataset.exchange import Imported, export, import_file, table_named
 from speck.dataset.files import hidden
-from speck.dataset.tending import Tended, tend
 from speck.errors import SpeckError, StoreFullError, TransientError
 from speck.model import JsonObject
 
 LOG = logging.getLogger(__name__)
-
-TEND_EVERY_S = 600.0
 
 _CHUNK = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -46,41 +42,6 @@ class Dataset:
         self._days = config.metrics_days
         self._clock = clock
         self._flush = flush
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    # -- tending --------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Tend the dataset now and then, from now on."""
-        self._thread = threading.Thread(target=self._run, name="dataset", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Tend it no more; one run that is under way ends first."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def tend(self) -> Tended:
-        """Compact, and drop days that are old enough. Raises TransientError."""
-        done = tend(self._root, self._clock.now(), self._days)
-        for damaged in done.damaged:
-            LOG.warning("%s", damaged)
-        if done.dropped_days:
-            LOG.info("dropped metrics of %s", ", ".join(map(str, done.dropped_days)))
-        return done
-
-    def _run(self) -> None:
-        while not self._over.wait(TEND_EVERY_S):
-            try:
-                self.tend()
-            except SpeckError as error:
-                LOG.warning("%s", error)
-            except Exception:
-                LOG.exception("tending the metrics failed")
-
-    # -- export, import -------------------------------------------------------------------
 
     def export(
         self,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from speck.clock import Clock, rfc3339
-from speck.errors import ConflictError, NotFoundError, PermanentError
+from speck.errors import ConflictError, NotFoundError
 from speck.model import CompositionDescription, JsonObject, Site
 from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.model import Limits, Placement, Policy
@@ -42,19 +42,6 @@ class Analyses(Protocol):
 
     def begin(self, composition: str, window_s: float) -> str:
         """Have the last seconds of a composition analysed; the analysis' id. Raises SpeckError."""
-
-
-class NoAnalyses:
-    """Nothing is measured."""
-
-    def get(self, analysis_id: str) -> JsonObject:
-        raise NotFoundError(f"cannot find analysis {analysis_id!r}")
-
-    def newest(self, composition: str) -> JsonObject | None:
-        return None
-
-    def begin(self, composition: str, window_s: float) -> str:
-        raise PermanentError(f"cannot analyse composition {composition!r}: nothing is measured")
 
 
 class Placements:
@@ -143,7 +130,15 @@ class Placements:
         wanted: dict[str, Any] = {**description.requirements, **(limits or {})}
         conditions = self._conditions(description.name, sites)
         bounds = replace(Limits(), **wanted)
-        return question(wiring, description.name, analysis, sites, conditions, bounds)
+        return question(
+            wiring,
+            description.name,
+            analysis,
+            sites,
+            conditions,
+            bounds,
+            self._others(description.name),
+        )
 
     def apply(self, placement_id: str, request: Request) -> Answer:
         """Apply it, if the composition is still at the revision that it was made for.
@@ -168,7 +163,7 @@ class Placements:
                 )
             return newest
         found = self.analyses.get(analysis_id)
-        if found["state"] != "done":
+        if found["state"] != "done" and not (found["follow"] and found.get("jobs")):
             raise ConflictError(
                 f"cannot place by analysis {analysis_id!r}: it is {found['state']};"
                 f" run `speck analyze {composition}` (POST /analyses)"
@@ -192,6 +187,14 @@ class Placements:
             if scope != composition:
                 found.add(At(session.site, session.link.topic))
         return found
+
+    def _others(self, composition: str) -> dict[str, str]:
+        """The site of every job that runs and is not of the composition."""
+        return {
+            name: deployed.job.site
+            for (scope, name), deployed in self._records.all_deployed().items()
+            if scope != composition and not deployed.ended
+        }
 
     def _conditions(self, composition: str, sites: Mapping[str, Site]) -> dict[str, Condition]:
         looks = self._views.engines.at(sites)

@@ -12,6 +12,7 @@ from speck.executor import Bounds
 from speck.operations import Patience
 from speck.records import Records
 from speck.service.agents import Agents
+from speck.service.analyses import Analyses
 from speck.service.artifacts import Artifacts
 from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
@@ -21,7 +22,8 @@ from speck.service.compositions import Compositions
 from speck.service.dataset import Dataset
 from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
-from speck.service.placements import NoAnalyses, Placements
+from speck.service.placements import Placements
+from speck.service.requirements import Requirements
 from speck.service.sites import Sites
 from speck.service.tokens import Tokens
 from speck.service.views import Views
@@ -88,11 +90,19 @@ class Service:
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
         )
+        self.analyses = Analyses(config, self.records, self.clock, self.collecting.flush)
         self.placements = Placements(
-            self.records, self.compositions, self.views, self.clock, NoAnalyses()
+            self.records, self.compositions, self.views, self.clock, self.analyses
         )
+        self.requirements = Requirements(self.records, self.clock, self.collecting.job)
+        self.compositions.judged = self.requirements.of
         self.autopilots = Autopilots(
-            self.records, self.compositions, self.placements, self.views, self.clock
+            self.records,
+            self.compositions,
+            self.placements,
+            self.views,
+            self.clock,
+            self.requirements.broken,
         )
         self.watch = Watch(
             self.records,
@@ -133,10 +143,11 @@ class Service:
 
         They go on at the next start.
         """
+        self.analyses.close()
         self.autopilots.close()
+        self.requirements.close()
         self.calibrations.close()
         self.watch.close()
-        self.dataset.close()
         self.collecting.close()
         self.changes.close()
         self.views.close()

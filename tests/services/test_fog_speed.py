@@ -86,6 +86,14 @@ def test_whoever_may_not_is_told_so(tmp_path: Path) -> None:
     assert groups(tmp_path) == []
 
 
+def test_the_group_of_a_fog_that_never_came_up_is_removed(tmp_path: Path) -> None:
+    needs_quotas()
+    Quotas(tmp_path).hold("edge-a", 0.5)  # and then the launcher was killed
+    assert len(groups(tmp_path)) == 1
+    Fog(tmp_path).down()
+    assert groups(tmp_path) == []
+
+
 def test_an_engine_with_a_quota_comes_and_goes(tmp_path: Path) -> None:
     needs_quotas()
     fog = Fog(tmp_path / "fog")

@@ -60,6 +60,13 @@ def test_after_a_restart_nothing_is_made_up(told: dict[str, float]) -> None:
     assert (found["records_in"], found["restarts"]) == (1500, 1)
 
 
+def test_a_task_that_begins_has_no_rate_yet() -> None:
+    """Flink tells its busy time as NaN until it runs."""
+    before = sample(0, records_in=0, idle_ms=10.0, back_pressured_ms=0.0)
+    after = sample(5, records_in=10, **times(20, 480))
+    assert job_metrics([(before, after)])["in_rate"] is None
+
+
 def test_a_counter_that_fell_gives_no_rate() -> None:
     before = sample(0, records_in=1000, records_out=5, **times(0, 0))
     after = sample(5, records_in=10, records_out=10, **times(0, 5000))

@@ -482,3 +482,17 @@ def test_drift_is_mended_unless_the_composition_says_otherwise() -> None:
     assert dump_composition(told)["drift"] == "report"
     with pytest.raises(InvalidError, match="must be one of mend, report"):
         composition_from_data({"name": "c", "drift": "ignore", "jobs": jobs})
+
+
+@pytest.mark.parametrize("told", ["fast", "-1", "1e3", "", "18,6", "nan"])
+def test_a_sites_latency_is_a_number(told: str) -> None:
+    body = {
+        "name": "edge-a",
+        "tier": "edge",
+        "spe": {"address": "http://edge-a:8081"},
+        "broker": {"address": "tcp://edge-a:1883"},
+        "labels": {"latency_ms": told},
+    }
+    with pytest.raises(InvalidError, match=r"labels.latency_ms: '.*' is no number of millisec"):
+        site_from_data(body)
+    site_from_data({**body, "labels": {"latency_ms": "18.6"}})

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
+from speck.measured import BrokerMeasures, JobMeasure, TaskMeasure
 from tests.unit.api.conftest import Bench, composition, job, site
 
 
@@ -311,6 +313,38 @@ def test_metrics_tell_of_sites_jobs_changes_and_requests(deployed: Bench) -> Non
         'speck_http_requests_total{method="any",route="none",status="404"} 1.0',
     ):
         assert line in text.splitlines()
+
+
+def test_metrics_tell_of_work_what_is_known_now(deployed: Bench) -> None:
+    collecting = deployed.service.collecting
+    (job,) = [j for (_, name), j in deployed.service.records.all_deployed().items() if name == "A"]
+    task = TaskMeasure("v", "x", 0, 1, True, True, 1.0, 2.0, 3.0, 40, 20, None, None)
+    engine = deployed.world.engine("http://edge-a:8081")
+    engine.measures[job.engine_job_id] = JobMeasure(job.engine_job_id, (task,), restarts=2)
+    deployed.world.broker("tcp://edge-a:1883").measures = BrokerMeasures(messages_in=7, queued=3)
+    deployed.world.broker("tcp://edge-b:1883").unreachable = True
+    collecting.look()
+    until = time.monotonic() + 10
+    while collecting.looks + collecting.gaps < 6:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    lines = deployed.client.get("/metrics").text.splitlines()
+    for line in (
+        'speck_job_records_in_total{composition="demo",job="A",site="edge-a"} 40.0',
+        'speck_job_restarts_total{composition="demo",job="A",site="edge-a"} 2.0',
+        'speck_broker_messages_in_total{site="edge-a"} 7.0',
+        'speck_broker_queued{site="edge-a"} 3.0',
+        "speck_collector_looks_total 5.0",
+        "speck_collector_gaps_total 1.0",
+    ):
+        assert line in lines
+    for unknown in (
+        'speck_job_bytes_in_total{composition="demo",job="A"',
+        'speck_job_busy_ratio{composition="demo",job="A"',
+        'speck_broker_bytes_in_total{site="edge-a"}',
+        'speck_broker_messages_in_total{site="edge-b"}',
+    ):
+        assert not any(line.startswith(unknown) for line in lines)
 
 
 def test_the_docs_need_no_other_host(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -124,6 +125,16 @@ def _placed(bench: Bench) -> None:
 def _outdated(bench: Bench) -> None:
     _placed(bench)
     bench.client.post("/compositions?wait=30", json=composition(DEMO["jobs"][0]))
+
+
+def _analysed(bench: Bench) -> None:
+    """An analysis that is done, as the analyzer leaves it."""
+    head = dict.fromkeys(("composition", "ended", "error"))
+    head |= {"id": "a1", "state": "done", "started": "2026-01-01T00:00:00Z", "master": "local[*]"}
+    bench.service.records.write({"analysis/a1": {**head, "follow": False}})
+    file = bench.service.config.home / "analyses" / "a1.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(analysis([measured("A", "edge-a")])))
 
 
 @dataclass(frozen=True)
@@ -299,6 +310,19 @@ CASES = [
     Case("POST", "/changes/{running}/cancel", 202, shapes.ChangeShape, before=_held_change),
     Case("POST", "/changes/{running}/cancel", 200, shapes.ChangeShape, before=_blocked_change),
     Case("POST", "/changes/nothing/cancel", 404),
+    # -- analyses
+    Case("GET", "/analyses", 200, shapes.ANALYSES, before=_analysed),
+    Case("GET", "/analyses?state=done&limit=1", 200, shapes.ANALYSES, before=_analysed),
+    Case("GET", "/analyses?state=over", 400, says="?state: is none of running, done"),
+    Case("POST", "/analyses", 202, shapes.AnalysisHeadShape),
+    Case("POST", "/analyses", 422, json={"master": "yarn"}, says="'yarn' is no master"),
+    Case("POST", "/analyses", 422, json={"window_s": 0}, says="window_s: Must be greater"),
+    Case("POST", "/analyses", 422, json={"since": "monday"}, says="since: Not a valid"),
+    Case("POST", "/analyses", 422, json={"windows": 5}, says="windows: "),
+    Case("GET", "/analyses/a1", 200, shapes.AnalysisShape, before=_analysed),
+    Case("GET", "/analyses/nothing", 404, says="cannot find analysis 'nothing'"),
+    Case("DELETE", "/analyses/a1", 200, shapes.AnalysisShape, before=_analysed),
+    Case("DELETE", "/analyses/nothing", 404),
     # -- placements
     Case("GET", "/placements", 200, shapes.PLACEMENTS, before=_placed),
     Case("GET", "/placements?composition=demo&limit=1", 200, shapes.PLACEMENTS, before=_placed),
@@ -422,8 +446,9 @@ def test_each_answer_has_its_status_and_shape(case: Case, prepared: Bench) -> No
         if case.shape is not None:
             assert case.shape().validate(answer.json) == {}, answer.json
     if case.status == 202:
+        noun = "analyses" if case.path == "/analyses" else "changes"
         assert answer.json.get("location", "") is None or answer.headers["Location"] == (
-            f"/changes/{answer.json.get('change') or answer.json['id']}"
+            f"/{noun}/{answer.json.get('change') or answer.json['id']}"
         )
 
 

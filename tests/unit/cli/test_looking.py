@@ -43,6 +43,20 @@ def test_jobs_are_filtered(deployed: Run) -> None:
     assert "is none of" in wrong.stderr
 
 
+def test_top(deployed: Run, server: Server) -> None:
+    told = deployed("top", "--once").stdout
+    assert "clean  chain        edge-a  -     -" in told, "nothing was collected yet"
+    collecting = server.service.collecting
+    collecting.look()
+    until = time.monotonic() + 10
+    while len(collecting.engines()) < 2 or len(collecting.links()) < 4:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    rates = json.loads(deployed("top", "chain", "-o", "json").stdout)["jobs"]
+    assert {job["job_name"]: job["records_in"] for job in rates} == {"clean": 0, "keep": 0}
+    assert json.loads(deployed("top", "nothing", "-o", "json").stdout)["jobs"] == []
+
+
 def test_job(deployed: Run) -> None:
     told = deployed("job", "keep").stdout
     assert "state          running" in told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from speck.dataset.files import sweep
+from speck.dataset.files import Disk, sweep
 from speck.dataset.schema import PLANS, SITES, TASKS
 from speck.dataset.writer import Writer
 from speck.errors import InvalidError, TransientError
@@ -171,6 +172,32 @@ def test_what_a_kill_left_hidden_is_swept_at_the_next_start(tmp_path: Path) -> N
     Writer(tmp_path, clock=HandClock())
     assert [str(p) for p in files(tmp_path)] == [".lock", "sites/day=2026-03-01/part-1-2.parquet"]
     assert sweep(tmp_path) == 0
+
+
+def test_a_slow_disk_holds_up_only_whoever_writes(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class SlowDisk(Disk):
+        def write(self, path: Path, rows: pa.Table, metadata: Mapping[str, str]) -> None:
+            begun.set()
+            assert go_on.wait(20)
+            super().write(path, rows, metadata)
+
+    writer = Writer(tmp_path, roll_rows=1, clock=HandClock(), disk=SlowDisk())
+    first = threading.Thread(target=writer.append, args=(TASKS, [task(0)]))
+    first.start()
+    assert begun.wait(20)
+    second = threading.Thread(target=writer.append, args=(TASKS, [task(1)]))
+    second.start()
+    second.join(20)
+    held_up = second.is_alive()
+    go_on.set()
+    first.join()
+    second.join()
+    assert not held_up
+    assert writer.waiting == 1
+    writer.flush()
+    assert len(rows_of(tmp_path)) == 2
 
 
 def test_threads_append_and_flush_at_once_and_each_row_is_there_once(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from speck.clock import SystemClock, rfc3339
 from speck.errors import NotFoundError, PermanentError
 from speck.model import JsonObject
 from speck.service import Service
+from speck.service.autopilot import advice_of
 from tests.analyses import analysis, measured
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, look_anew
@@ -164,6 +165,23 @@ def test_weak_evidence_and_a_silent_site_hold_it_up(flight: Flight) -> None:
     engine("edge-b").unreachable = False
     look_anew(flight.service)
     assert flight.round().startswith("act: ")
+
+
+def test_a_requirement_that_is_not_kept_counts_where_the_advice_is_better_by_it() -> None:
+    made: dict[str, Any] = {
+        "id": "p1",
+        "today": {"sites": {}, "links": {}, "violations": [], "max_rate": 10.0, "latency_ms": 5.0},
+        "proposed": {"sites": {}, "links": {}, "moves": [], "max_rate": 20.0, "latency_ms": 5.0},
+        "gain": {"share": -0.1},
+        "violations": [],
+        "doubts": {},
+        "unmeasured": [],
+    }
+    told = analysis([])
+    assert advice_of(made, told, ["min_rate"]).broken == ("min_rate is not kept",)
+    assert advice_of(made, told, ["max_latency_ms"]).broken == ()
+    made["proposed"]["max_rate"] = None
+    assert advice_of(made, told, ["min_rate"]).broken == ()
 
 
 def test_an_analysis_that_fails_is_told_and_the_next_is_made(flight: Flight) -> None:

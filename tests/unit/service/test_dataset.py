@@ -1,19 +1,17 @@
-"""The dataset as the service keeps it: what waits is exported, old days go, scratch is swept."""
+"""The dataset as the service keeps it: what waits is exported, what is refused leaves nothing."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from speck.config import Config
-from speck.dataset.reading import read
 from speck.dataset.schema import TASKS
 from speck.dataset.writer import Writer
 from speck.errors import InvalidError
 from speck.service.dataset import Dataset
-from tests.dataset_rows import NOON, HandClock, task
+from tests.dataset_rows import HandClock, task
 
 
 @pytest.fixture
@@ -39,14 +37,6 @@ def test_rows_that_wait_are_exported_too(dataset: Dataset, writer: Writer) -> No
     assert len(content) == done.size
     assert len(content.splitlines()) == 3
     assert not list(writer.root.glob(".export*"))
-
-
-def test_days_go_after_their_time(dataset: Dataset, writer: Writer, clock: HandClock) -> None:
-    writer.append(TASKS, [task(0), task(86_400)])
-    writer.flush()
-    clock.wait(8 * 86_400)
-    assert len(dataset.tend().dropped_days) == 1
-    assert read(writer.root, TASKS)["at"].to_pylist() == [NOON + timedelta(days=1)]
 
 
 def test_only_what_will_be_dropped_is_warned_of(dataset: Dataset, writer: Writer) -> None:

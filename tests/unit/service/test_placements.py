@@ -121,7 +121,9 @@ def test_a_site_that_does_not_answer_gets_nothing(placed: Service) -> None:
 def test_slots_that_others_hold_are_not_given_again(placed: Service) -> None:
     others = [job_body(f"o{n}", "edge-a") for n in range(16)]
     placed.compositions.apply(composition(*others, name="others"), DONE)
-    assert made(placed)["proposed"]["moves"] == []
+    found = made(placed)
+    assert found["proposed"]["moves"] == []
+    assert "o0, o1, o10" in next(note for note in found["notes"] if "use of site edge-a" in note)
 
 
 def test_calibration_decides_what_a_site_can_do(placed: Service) -> None:

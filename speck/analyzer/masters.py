@@ -1,0 +1,18 @@
+"""Where an analysis may run; needs no Spark to say so."""
+
+from __future__ import annotations
+
+import re
+
+from speck.errors import InvalidError, Problem
+
+LOCAL = "local[*]"
+_MASTER = re.compile(r"local|local\[(\*|[1-9]\d{0,3})\]|spark://[\w.-]+:\d{1,5}(,[\w.-]+:\d{1,5})*")
+
+
+def check_master(master: str) -> str:
+    """Raises InvalidError unless it is `local[n]`, `local[*]` or `spark://host:port`."""
+    if not _MASTER.fullmatch(master):
+        fault = f"{master!r} is no master: write local[2], local[*] or spark://host:port"
+        raise InvalidError(f"cannot analyse: {fault}", [Problem("master", fault)])
+    return master

@@ -1,0 +1,95 @@
+"""An analysis as tables: the ranking, what holds the jobs back, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from speck.cli.output import Grid, moment
+from speck.model import JsonObject
+
+
+def render(found: JsonObject) -> Iterator[object]:
+    """Blocks for `Output.show`."""
+    window, samples = found["window"], found["samples"]
+    faults = ", ".join(
+        f"{samples[name]} {name}"
+        for name in ("duplicates", "resets", "gaps", "nan", "contended")
+        if samples[name]
+    )
+    yield (
+        f"{samples['rows']} samples from {moment(window['from'])} to {moment(window['to'])}"
+        + (f" ({faults})" if faults else "")
+    )
+    for file in samples.get("damaged_files", ()):
+        yield f"left out, it is damaged: {file}"
+    yield ""
+    yield _ranking(found["ranking"])
+    yield ""
+    yield _jobs(found["jobs"])
+    if found["bottlenecks"]:
+        yield ""
+        yield "Bottlenecks"
+        yield from (f"  {each['kind']} {each['why']}" for each in found["bottlenecks"])
+    lacking = [job for job in found["jobs"] if job["evidence"] != "sufficient"]
+    if lacking:
+        yield ""
+        yield "Insufficient evidence"
+        yield from (f"  {job['job_name']}: {'; '.join(job['why'])}" for job in lacking)
+
+
+def _ranking(ranking: list[JsonObject]) -> Grid:
+    rows = [
+        (
+            job["rank"],
+            job["job_name"],
+            _way(job),
+            _number(job["wan_bytes_saved_per_s"]),
+            _number(job["edge_core_s_per_s"], 4),
+            _number(job["score"]),
+            job["confidence"],
+            "; ".join(job["against"]),
+        )
+        for job in ranking
+    ]
+    headings = ("rank", "job", "site", "saved B/s", "core-s/s", "score", "confidence", "against")
+    return Grid(headings, rows, "Jobs for the edge", "no jobs were measured")
+
+
+def _way(job: JsonObject) -> str:
+    edge = job["edge"]
+    return str(job["site"]) if edge in (None, job["site"]) else f"{job['site']} -> {edge}"
+
+
+def _jobs(jobs: list[JsonObject]) -> Grid:
+    rows = [
+        (
+            job["job_name"],
+            job["site"],
+            _number(job["in_rate"], 1),
+            _number(job["out_rate"], 1),
+            _number(job["selectivity"], 3),
+            _number(
+                None if job["core_s_per_record"] is None else 1e3 * job["core_s_per_record"], 4
+            ),
+            (">= " if job["lower_bound"] else "") + (_number(job["true_processing_rate"]) or "-"),
+            _number(None if job["utilisation"] is None else 100 * job["utilisation"]),
+            job["stateful"],
+        )
+        for job in jobs
+    ]
+    headings = (
+        "job",
+        "site",
+        "in/s",
+        "out/s",
+        "selectivity",
+        "core-ms/record",
+        "true rate",
+        "busy %",
+        "stateful",
+    )
+    return Grid(headings, rows, "Jobs", "no jobs were measured")
+
+
+def _number(value: float | None, digits: int = 0) -> str | None:
+    return None if value is None else f"{value:.{digits}f}"

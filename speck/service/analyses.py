@@ -1,0 +1,325 @@
+"""Analyses: asked for, run as a process of their own, and kept.
+
+One runs at a time, others wait for it; beside it one may follow the dataset. A process ends with
+the service: it reads from a pipe that the service holds open.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from speck.analyzer.masters import LOCAL, check_master
+from speck.clock import Clock, rfc3339
+from speck.config import Config
+from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
+from speck.model import JsonObject
+from speck.records import Records
+from speck.service.jobs import Answer
+
+KEPT = 100
+"""How many analyses are kept."""
+WAITING = 8
+"""How many may wait for the one that runs."""
+_GRACE_S = 5.0
+_LOG = logging.getLogger(__name__)
+_HEAD = (
+    "id",
+    "state",
+    "composition",
+    "started",
+    "ended",
+    "error",
+    "master",
+    "follow",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What to analyse: the `window_s` seconds before `until` (None: the newest sample), or from
+    `since`; of one composition or of all (None); at which Spark master."""
+
+    composition: str | None = None
+    window_s: float = 600.0
+    since: datetime | None = None
+    until: datetime | None = None
+    master: str = LOCAL
+    follow: bool = False
+
+
+@dataclass(slots=True)
+class _Run:
+    record: JsonObject
+    asked: Asked
+    process: subprocess.Popen[bytes] | None = None
+    begun: bool = False
+    cancelled: bool = False
+    over: threading.Event = field(default_factory=threading.Event)
+
+
+class Analyses:
+    """Runs analyses and keeps what they say; `flush` brings samples that wait to the dataset."""
+
+    def __init__(self, config: Config, records: Records, clock: Clock, flush: Callable[[], None]):
+        self._dataset = config.metrics
+        self._folder = config.home / "analyses"
+        self._records = records
+        self._clock = clock
+        self._flush = flush
+        self._lock = threading.Lock()
+        self._runs: dict[str, _Run] = {}
+        self._queue: queue.Queue[_Run | None] = queue.Queue()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        for key, record in records.store.scan("analysis/"):
+            if record["state"] == "running":
+                ended = {"state": "failed", "error": "the service stopped"}
+                records.write({key: {**record, **ended, "ended": rfc3339(clock.now())}})
+
+    # -- reading --------------------------------------------------------------------------
+
+    def all(self, composition: str | None = None, state: str | None = None) -> list[JsonObject]:
+        """Heads of all analyses, newest first."""
+        found = [record for _, record in self._records.store.scan("analysis/")]
+        return [
+            record
+            for record in reversed(found)
+            if (composition is None or record["composition"] == composition)
+            and (state is None or record["state"] == state)
+        ]
+
+    def get(self, analysis_id: str) -> JsonObject:
+        """An analysis, with what it says once it is done (one that follows: so far).
+
+        Raises NotFoundError.
+        """
+        record = self._records.store.get(f"analysis/{analysis_id}")
+        if record is None:
+            raise NotFoundError(f"cannot find analysis {analysis_id!r}")
+        said: JsonObject = {}
+        with suppress(FileNotFoundError):
+            said = json.loads(self._result(analysis_id).read_text())
+        return {**record, **said}
+
+    def newest(self, composition: str) -> JsonObject | None:
+        """The newest analysis that says something, of this composition or of all."""
+        for record in self.all():
+            covers = record["composition"] in (None, composition)
+            if covers and (record["state"] == "done" or record["follow"]):
+                found = self.get(record["id"])
+                if "jobs" in found:
+                    return found
+        return None
+
+    # -- running --------------------------------------------------------------------------
+
+    def start(self, asked: Asked) -> Answer:
+        """Begin an analysis: 202 and where to look.
+
+        Raises InvalidError without Spark or Java, or for what cannot be analysed; ConflictError
+        when too many wait, or another one follows.
+        """
+        check_master(asked.master)
+        if asked.since and asked.until and asked.since >= asked.until:
+            raise InvalidError("cannot analyse", [Problem("until", "comes before since")])
+        _check_installed()
+        now = self._clock.now()
+        analysis_id = f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}"
+        nothing = dict.fromkeys(_HEAD)
+        record: JsonObject = {
+            **nothing,
+            "id": analysis_id,
+            "state": "running",
+            "composition": asked.composition,
+            "started": rfc3339(now),
+            "master": asked.master,
+            "follow": asked.follow,
+        }
+        run = _Run(record, asked)
+        with self._lock:
+            self._refuse_too_many(asked)
+            self._runs[analysis_id] = run
+            self._records.write({f"analysis/{analysis_id}": record})
+            self._drop_oldest()
+            if asked.follow:
+                threading.Thread(target=self._run, args=(run,), daemon=True).start()
+            else:
+                self._queue.put(run)
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, daemon=True)
+                    self._thread.start()
+        return Answer(202, record, f"/analyses/{analysis_id}")
+
+    def begin(self, composition: str, window_s: float) -> str:
+        """Have the last seconds of a composition analysed; the analysis' id. Raises SpeckError."""
+        body = self.start(Asked(composition=composition, window_s=window_s)).body
+        assert body is not None
+        return str(body["id"])
+
+    def cancel(self, analysis_id: str) -> JsonObject:
+        """End an analysis that runs; one that is over stays as it is. Raises NotFoundError."""
+        with self._lock:
+            run = self._runs.get(analysis_id)
+            if run is not None:
+                run.cancelled = True
+                _end(run.process)
+                if not run.begun:
+                    self._finish(run, "cancelled")
+        if run is not None:
+            run.over.wait(2 * _GRACE_S)
+        return self.get(analysis_id)
+
+    def wait(self, analysis_id: str, seconds: float) -> None:
+        """Until it is over, at most so many seconds."""
+        with self._lock:
+            run = self._runs.get(analysis_id)
+        if run is not None:
+            run.over.wait(seconds)
+
+    def close(self) -> None:
+        """End what runs: it failed, since the service stops."""
+        with self._lock:
+            self._closing = True
+            runs = list(self._runs.values())
+            for run in runs:
+                _end(run.process)
+            self._queue.put(None)
+        for run in runs:
+            run.over.wait(2 * _GRACE_S)
+
+    def _refuse_too_many(self, asked: Asked) -> None:
+        if self._closing:
+            raise ConflictError("cannot analyse: the service is stopping")
+        running = [r.record["id"] for r in self._runs.values() if r.asked.follow == asked.follow]
+        if len(running) > (0 if asked.follow else WAITING):
+            what = "follows already" if asked.follow else f"runs and {WAITING} wait for it"
+            raise ConflictError(
+                f"cannot analyse: analysis {running[0]} {what};"
+                f" end it with DELETE /analyses/{running[0]}, or wait"
+            )
+
+    def _work(self) -> None:
+        while (run := self._queue.get()) is not None:
+            self._run(run)
+
+    def _run(self, run: _Run) -> None:
+        with self._lock:
+            if run.cancelled:  # while it waited
+                return
+            run.begun = True
+        state, error = "failed", "the service stopped"
+        try:
+            self._flush()
+            state, error = self._outcome(run, self._begin(run))
+        except Exception as fault:
+            _LOG.exception("an analysis failed")
+            state, error = "failed", f"cannot run the analyzer: {fault}"
+        finally:
+            with self._lock:
+                self._finish(run, state, error)
+
+    def _finish(self, run: _Run, state: str, error: str = "") -> None:
+        """Write down how it ended. With the lock."""
+        ended = {"state": state, "error": error or None, "ended": rfc3339(self._clock.now())}
+        self._runs.pop(run.record["id"], None)
+        with suppress(Exception):  # a store that takes nothing is told elsewhere
+            self._records.write({f"analysis/{run.record['id']}": {**run.record, **ended}})
+        run.over.set()
+
+    def _begin(self, run: _Run) -> subprocess.Popen[bytes] | None:
+        """The process; None when it is not wanted any more."""
+        asked, analysis_id = run.asked, run.record["id"]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        argv = [sys.executable, "-m", "speck.analyzer", "--tied"]
+        argv += ["--dataset", str(self._dataset), "--out", str(self._result(analysis_id))]
+        argv += ["--window", str(asked.window_s), "--master", asked.master]
+        argv += ["--composition", asked.composition] if asked.composition else []
+        argv += ["--since", rfc3339(asked.since)] if asked.since else []
+        argv += ["--until", rfc3339(asked.until)] if asked.until else []
+        argv += ["--follow"] if asked.follow else []
+        with self._lock:
+            if run.cancelled or self._closing:
+                return None
+            with self._log(analysis_id).open("wb") as log:
+                run.process = subprocess.Popen(
+                    argv, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                )
+            return run.process
+
+    def _outcome(self, run: _Run, process: subprocess.Popen[bytes] | None) -> tuple[str, str]:
+        """State and error at its end."""
+        status = process.wait() if process is not None else None
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+        if run.cancelled:
+            return "cancelled", ""
+        if self._closing:
+            return "failed", "the service stopped"
+        if status == 0:
+            return "done", ""
+        return "failed", self._said(run.record["id"]) or f"the analyzer ended with status {status}"
+
+    def _said(self, analysis_id: str) -> str:
+        """The analyzer's own word on why it failed: from its last `cannot`, else its last line."""
+        lines = self._log(analysis_id).read_text(errors="replace").strip().splitlines()
+        told = [number for number, line in enumerate(lines) if line.startswith("cannot ")]
+        return "\n".join(lines[told[-1] :] if told else lines[-1:])[:2000]
+
+    def _result(self, analysis_id: str) -> Path:
+        return self._folder / f"{analysis_id}.json"
+
+    def _log(self, analysis_id: str) -> Path:
+        return self._folder / f"{analysis_id}.log"
+
+    def _drop_oldest(self) -> None:
+        keys = [k for k, r in self._records.store.scan("analysis/") if r["state"] != "running"]
+        for key in keys[: max(0, len(keys) - KEPT + 1)]:
+            self._records.write({key: None})
+            for file in (self._result(key[9:]), self._log(key[9:])):
+                file.unlink(missing_ok=True)
+
+
+def _check_installed() -> None:
+    """Raises InvalidError naming what is missing and how to get it."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise InvalidError(
+            "cannot analyse: PySpark is not installed with the service;"
+            " install it with `pip install speck[analyzer]`"
+        )
+    java = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (java and Path(java, "bin/java").exists()):
+        raise InvalidError(
+            "cannot analyse: there is no Java where the service runs; install Java 17 or later,"
+            " on Debian with `apt-get install openjdk-17-jre-headless`"
+        )
+
+
+def _end(process: subprocess.Popen[bytes] | None) -> None:
+    """The process and its JVM: asked to end, and made to when they do not."""
+    if process is None or process.poll() is not None:
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    killer = threading.Timer(_GRACE_S, _kill, (process,))
+    killer.daemon = True
+    killer.start()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)

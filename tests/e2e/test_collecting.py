@@ -1,0 +1,179 @@
+"""What the collector writes of real jobs is what they did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from speck.config import Config
+from speck.dataset.reading import read
+from speck.dataset.schema import TABLES
+from speck.fog.service import serving
+from speck.fog.sites import Fog
+from speck.model import JsonObject
+from speck.service import Service
+from tests.e2e.harness import Speck, composition, job, wait_for
+
+RECORDS = 400
+CPU_US = 5000
+SUBSCRIPTION_ID = 2  # bytes of a property that Mosquitto adds to each message of a subscription
+
+
+@dataclass
+class Collected:
+    """A served speck of its own, which collects each half second, and its dataset."""
+
+    speck: Speck
+    home: Path
+
+    def rates(self, name: str) -> JsonObject:
+        jobs = self.speck.call("GET", "/rates")["jobs"]
+        found: JsonObject = next(each for each in jobs if each["job_name"] == name)
+        return found
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """What is in files: all, once the service has ended."""
+        found: list[dict[str, Any]] = read(self.home / "metrics", TABLES[table]).to_pylist()
+        return sorted(found, key=lambda row: row["at"])
+
+    def tasks(self, name: str) -> list[dict[str, Any]]:
+        """A job's, once it runs: Flink tells the busy time of a task that begins as NaN."""
+        rows = [row for row in self.rows("tasks") if row["job_name"] == name]
+        return [row for row in rows if row["busy_ms"] is not None]
+
+
+@pytest.fixture
+def collecting(fog: Fog, jars: Path, tmp_path: Path) -> Callable[[], Any]:
+    home = tmp_path / "home"
+    once = Service(Config(home=home))
+    installation = once.records.installation
+    once.close()
+
+    @contextmanager
+    def running() -> Iterator[Collected]:
+        with serving(home, [jars], more={"SPECK_METRICS_S": "0.5"}) as service:
+            for body in fog.site_bodies():
+                answer = requests.post(f"{service.url}/sites", json=body, timeout=30)
+                assert answer.status_code == 201, answer.text
+            speck = Speck(service.url, fog, jars, installation)
+            try:
+                yield Collected(speck, home)
+            finally:
+                speck.clean_up()
+
+    return running
+
+
+def packet(topic: str, payload: str) -> int:
+    """Bytes of a PUBLISH at QoS 1 without a stamp, as a subscriber gets it (MQTT 5, 3.3)."""
+    length = 2 + len(topic) + 2 + 1 + SUBSCRIPTION_ID + len(payload)
+    return 1 + (1 if length < 128 else 2) + length
+
+
+def test_records_bytes_and_busy_time_are_those_of_the_job(
+    collecting: Callable[[], Any],
+) -> None:
+    burn = job(
+        "col-burn",
+        "edge-a",
+        "col/in",
+        "col/mid",
+        sink_site="cloud",
+        entry_class="io.speck.jobs.Burn",
+        args=["--cpu-us", str(CPU_US), "--selectivity", "0.5"],
+    )
+    rest = job("col-rest", "cloud", "col/mid", "col/out")
+    with collecting() as collected:
+        speck: Speck = collected.speck
+        outputs = [("cloud", "col/out", "e2e-col")]
+        speck.apply(composition("col", burn, rest, outputs=outputs))
+        wait_for("a first look", lambda: collected.rates("col-burn")["records_in"] == 0)
+        speck.publisher("edge-a", "col/in", plain=True).count(range(1, RECORDS + 1))
+        wait_for("all to be told", lambda: collected.rates("col-rest")["records_in"] == RECORDS / 2)
+        wait_for("all to be told", lambda: collected.rates("col-burn")["records_in"] == RECORDS)
+        assert collected.rates("col-burn")["records_out"] == RECORDS // 2
+        wait_for(
+            "the links' numbers",
+            lambda: (
+                any(
+                    row["messages"] == RECORDS // 2 and row["lag"] == 0
+                    for row in [{"messages": speck.taken("col-rest", "cloud", "col/mid"), "lag": 0}]
+                )
+                and collected.rates("col-rest")["lag"] == 0
+            ),
+        )
+
+    tasks = collected.tasks("col-burn")
+    first, last = tasks[0], tasks[-1]
+    grown = {
+        name: last[name] - first[name]
+        for name in ("records_in", "records_out", "bytes_in", "busy_ms")
+    }
+    payloads = [json.dumps({"n": number}) for number in range(1, RECORDS + 1)]
+    assert grown["records_in"] == RECORDS
+    assert grown["records_out"] == RECORDS // 2
+    assert grown["bytes_in"] == sum(packet("col/in", payload) for payload in payloads)
+    assert grown["busy_ms"] >= 0.9 * RECORDS * CPU_US / 1000  # a thread is busy while it burns
+    after = collected.tasks("col-rest")[-1]
+    # with the topic in each packet to a reader, an alias in each from a sink
+    more = (len("col/mid") + SUBSCRIPTION_ID - 3) * (RECORDS // 2 - 1)
+    assert after["bytes_in"] - last["bytes_out"] == pytest.approx(more, abs=8)
+    for row in tasks:
+        assert (row["composition"], row["site"], row["attempt"]) == ("col", "edge-a", 1)
+        assert (row["is_source"], row["is_sink"], row["subtasks"]) == (True, True, 1)
+        assert 0 <= row["host_cpu"] <= 1
+    lived = [row["busy_ms"] + row["idle_ms"] + row["back_pressured_ms"] for row in tasks]
+    assert lived == sorted(set(lived)), "no answer from the engine's cache is a row"
+
+    links = {(row["client_id"], row["role"]): row for row in collected.rows("links")}  # the newest
+    ends = {(row["topic"], row["role"], row["job_name"]): row for row in links.values()}
+    assert ends["col/mid", "producer", "col-burn"]["messages"] == RECORDS // 2
+    assert ends["col/mid", "reader", "col-rest"]["messages"] == RECORDS // 2
+    assert ends["col/mid", "reader", "col-rest"]["lag"] == 0
+    assert ends["col/in", "reader", "col-burn"]["lag"] is None  # its producer tells no numbers
+    (plan,) = [row for row in collected.rows("plans") if row["job_name"] == "col-burn"]
+    assert "burn" in plan["description"]
+    assert (plan["source_site"], plan["sink_site"], plan["sink_topic"]) == (
+        "edge-a",
+        "cloud",
+        "col/mid",
+    )
+    cloud = [row for row in collected.rows("sites") if row["site"] == "cloud"][-1]
+    assert (cloud["tier"], cloud["slots_total"]) == ("cloud", 24)
+    assert cloud["cpu_ms"] > 0
+    assert cloud["memory_bytes"] > cloud["heap_used_bytes"] > 0
+    brokers = [row for row in collected.rows("brokers") if row["site"] == "edge-a"]
+    assert brokers[-1]["messages_in"] - brokers[0]["messages_in"] >= RECORDS / 2
+
+
+@pytest.mark.long
+def test_a_site_that_was_killed_leaves_a_gap(collecting: Callable[[], Any], fog: Fog) -> None:
+    jobs = [job(f"gap-{site}", site, "gap/in", "gap/out") for site in ("edge-c", "edge-b")]
+    with collecting() as collected:
+        speck: Speck = collected.speck
+        speck.apply(composition("gap", *jobs))
+        for each in jobs:
+            name = str(each["job_name"])
+            wait_for("a first look", lambda: collected.rates(name)["at"])  # noqa: B023
+        fog.kill("edge-c")
+        try:
+            wait_for("the gap", lambda: collected.rates("gap-edge-c")["at"] is None)
+            told = collected.rates("gap-edge-c")
+            assert (told["busy"], told["records_in"], told["tasks"]) == (None, None, [])
+            before = collected.rates("gap-edge-b")["at"]
+            wait_for("the others", lambda: collected.rates("gap-edge-b")["at"] > before)
+        finally:
+            fog.start("edge-c")
+    rows, others = collected.tasks("gap-edge-c"), collected.tasks("gap-edge-b")
+    lived = [row["busy_ms"] + row["idle_ms"] for row in rows]
+    assert len({row["engine_job_id"] for row in rows}) == 1
+    assert lived == sorted(set(lived))
+    assert lived[0] > 0, "no zero was made up"
+    assert rows[-1]["at"] < others[-1]["at"]

@@ -1,0 +1,42 @@
+"""An analysis beside the compaction of what it reads."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from speck.analyzer import state
+from speck.analyzer.reading import Span
+from speck.analyzer.run import analyse
+from speck.dataset.schema import TASKS
+from speck.dataset.tending import tend
+from speck.dataset.writer import Writer
+from tests.dataset_rows import NOON, HandClock, task
+
+
+class EnoughError(Exception):
+    """What the test wanted to see was seen."""
+
+
+def test_no_file_disappears_while_an_analysis_reads(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(tmp_path, clock=HandClock())
+    writer.append(TASKS, [task(0), task(5)])
+    writer.close()
+    later, outcomes = NOON + timedelta(days=40), []
+
+    def last_step(_: Any) -> None:
+        outcomes.append(tend(tmp_path, later, 30))
+        raise EnoughError
+
+    monkeypatch.setattr("speck.analyzer.run._kept", lambda frame: frame)
+    monkeypatch.setattr(state, "newest_plans", last_step)
+    with pytest.raises(EnoughError):
+        analyse(spark, tmp_path, Span(NOON, NOON + timedelta(minutes=1)))
+    assert [done.busy for done in outcomes] == [True]
+    assert tend(tmp_path, later, 30).dropped_days
