@@ -13,115 +13,34 @@ Made from a seed: the same spec gives the same rows.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import tempfile
 import time
-from collections import Counter
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from speck.dataset.files import PART, Disk, Partition, file_name, put
-from speck.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS, Table
+from bench.sample_columns import (
+    RowFiles,
+    events,
+    incarnation_of,
+    joined,
+    picked,
+    same,
+    since,
+    total,
+    vertex_of,
+)
+from bench.sample_spec import CONTENDED, JobTruth, SiteTruth, Spec, Truth
+from speck.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
 
-START = datetime(2026, 3, 2, tzinfo=UTC)
-CONTENDED = 0.6
-"""Above this share of a machine its samples count as contended."""
+__all__ = ["JobTruth", "SiteTruth", "Spec", "Truth", "generate"]
 
-_DAY_US = 86_400_000_000
 _CONTENDED_COST = 1.5
 """What a record costs of wall time while others keep the machine busy, against what it should."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """What to make. Shares are 0 to 1; rates per hour are for one site or one job."""
-
-    jobs: int = 20
-    sites: int = 4
-    hours: float = 1.0
-    every_s: float = 10.0
-    links_every_s: float = 60.0
-    seed: int = 1
-    start: datetime = START
-    chain: int = 5
-    stateful: float = 0.2
-    parallel: float = 0.25
-    """Of the stateful jobs: those with two subtasks between source and sink."""
-    saturated: float = 0.03
-    back_pressured: float = 0.03
-    no_busy: float = 0.01
-    """Jobs whose busy time is never told (NaN)."""
-    silences_per_hour: float = 0.1
-    restarts_per_hour: float = 0.05
-    incarnations_per_hour: float = 0.02
-    nan: float = 0.002
-    stale: float = 0.01
-    duplicates: float = 0.002
-    missed: float = 0.001
-    contended: float = 0.02
-    jitter_s: float = 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class SiteTruth:
-    """A site as it is."""
-
-    name: str
-    tier: str
-    pace: float
-    cores: float
-    slots: int
-    uplink_mbps: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class JobTruth:
-    """A job as it is: rates in records/s, costs in core-seconds, sizes in bytes per record.
-
-    `in_rate` is the mean over the time of the spec while the job was up. `true_processing_rate`
-    (at its site) is told of jobs of one task only. `told_busy`: whether any row has its busy time.
-    """
-
-    job_name: str
-    composition: str
-    site: str
-    in_rate: float
-    selectivity: float
-    core_s_per_record: float
-    reference_core_s_per_record: float
-    true_processing_rate: float | None
-    utilisation: float
-    bytes_in_per_record: float
-    bytes_out_per_record: float
-    stateful: bool
-    state_bytes: int
-    tasks: int
-    subtasks: int
-    saturated: bool
-    back_pressured: float
-    told_busy: bool
-    source_site: str
-    sink_site: str
-    wan_bytes_per_s: float
-
-
-@dataclass(slots=True)
-class Truth:
-    """What the dataset was made from, and how much of what is in it."""
-
-    spec: Spec
-    sites: dict[str, SiteTruth] = field(default_factory=dict)
-    jobs: dict[str, JobTruth] = field(default_factory=dict)
-    rows: Counter[str] = field(default_factory=Counter)
-    """Rows written, by table, duplicates included."""
-    faults: Counter[str] = field(default_factory=Counter)
-    """Rows of `tasks` by fault: duplicates, nan, stale, contended, lost; resets; silences."""
 
 
 @dataclass(slots=True)
@@ -164,9 +83,8 @@ class _Maker:
     def __init__(self, root: Path, spec: Spec, truth: Truth) -> None:
         self.root, self.spec, self.truth = root, spec, truth
         self.looks: dict[str, _Looks] = {}
-        self.start_us = int(spec.start.timestamp() * 1_000_000)
         self.count = int(spec.hours * 3600 / spec.every_s)
-        self.files = 0
+        self.write = RowFiles(root, spec.start, truth.rows)
 
     # -- sites ----------------------------------------------------------------------------
 
@@ -211,8 +129,8 @@ class _Maker:
         count = len(told)
         at = looks.at[told]
         columns: dict[str, Any] = {
-            "site": _same(name, count),
-            "tier": _same(site.tier, count),
+            "site": same(name, count),
+            "tier": same(site.tier, count),
             "slots_total": np.full(count, site.slots, np.int32),
             "slots_free": np.full(count, site.slots // 2, np.int32),
             "cores": np.full(count, site.cores),
@@ -226,10 +144,10 @@ class _Maker:
         }
         if site.uplink_mbps is not None:
             columns["uplink_mbps"] = np.full(count, site.uplink_mbps)
-        self._write(SITES, at, columns)
+        self.write(SITES, at, columns)
         rate = rng.uniform(50, 500)
         broker = {
-            "site": _same(name, count),
+            "site": same(name, count),
             "messages_in": np.int64(at * rate),
             "messages_out": np.int64(at * rate),
             "bytes_in": np.int64(at * rate * 150),
@@ -239,7 +157,7 @@ class _Maker:
             "clients": np.full(count, 12, np.int32),
             "uptime_s": np.int64(at) + 10_000,
         }
-        self._write(BROKERS, at, broker)
+        self.write(BROKERS, at, broker)
 
     # -- jobs -----------------------------------------------------------------------------
 
@@ -271,7 +189,7 @@ class _Maker:
             plans += self._plan_rows(run, index)
             rate, size, source = run.rate * job.selectivity, job.bytes_out_per_record, sink
         for table, parts in ((TASKS, tasks), (LINKS, links), (PLANS, plans)):
-            self._write(table, *_joined(parts), composition=name)
+            self.write(table, *joined(parts), composition=name)
 
     def _job(
         self,
@@ -325,14 +243,14 @@ class _Maker:
         rate = offered * rng.normal(1, 0.05, count).clip(0.5, 1.5)
         if job.saturated:
             rate = np.minimum(rate, 1 / job.core_s_per_record)
-        again = _events(rng, count, spec.restarts_per_hour * spec.hours)
-        fresh = _events(rng, count, spec.incarnations_per_hour * spec.hours)
+        again = events(rng, count, spec.restarts_per_hour * spec.hours)
+        fresh = events(rng, count, spec.incarnations_per_hour * spec.hours)
         begins = again | fresh
         up_s = np.diff(looks.at, prepend=looks.at[0] - spec.every_s)
         up_s = np.where(begins, up_s * rng.uniform(0.1, 0.9, count), up_s)
         segment = np.cumsum(begins)
         attempt = 1 + np.cumsum(fresh)
-        restarts = _since(np.cumsum(again), np.cumsum(fresh))
+        restarts = since(np.cumsum(again), np.cumsum(fresh))
         numbers = np.arange(count)
         stale = (rng.random(count) < spec.stale) & ~begins & (numbers > 0)
         seen = np.maximum.accumulate(np.where(stale, 0, numbers))
@@ -385,26 +303,26 @@ class _Maker:
         held = run.up_s * 1000 * job.back_pressured
         busy = np.clip(busy, 0, run.up_s * 1000 - held)
         idle = run.up_s * 1000 - held - busy
-        taken = _total(run.records * share, run.segment)
+        taken = total(run.records * share, run.segment)
         # of the job's selectivity, its last task has all
         given = taken * job.selectivity if last else taken
         take = run.seen[keep]
 
-        def whole(total: np.ndarray) -> np.ndarray:
-            return np.repeat(np.floor(total[take]).astype(np.int64), repeats)
+        def whole(counter: np.ndarray) -> np.ndarray:
+            return np.repeat(np.floor(counter[take]).astype(np.int64), repeats)
 
         def told(each: np.ndarray) -> np.ndarray:
-            return np.repeat(_total(each, run.segment)[take], repeats)
+            return np.repeat(total(each, run.segment)[take], repeats)
 
         rows = int(repeats.sum())
         checkpoint = (looks.at / 10).astype(np.int64) + 1
-        names = [_incarnation(job.job_name, n) for n in range(1, int(run.attempt[-1]) + 1)]
+        names = [incarnation_of(job.job_name, n) for n in range(1, int(run.attempt[-1]) + 1)]
         columns: dict[str, Any] = {
-            "job_name": _same(job.job_name, rows),
-            "site": _same(job.site, rows),
-            "engine_job_id": _picked(names, np.repeat(run.attempt[take] - 1, repeats)),
+            "job_name": same(job.job_name, rows),
+            "site": same(job.site, rows),
+            "engine_job_id": picked(names, np.repeat(run.attempt[take] - 1, repeats)),
             "attempt": np.repeat(run.attempt[take].astype(np.int32), repeats),
-            "vertex": _same(_vertex(job.job_name, number), rows),
+            "vertex": same(vertex_of(job.job_name, number), rows),
             "subtask": np.full(rows, subtask, np.int32),
             "subtasks": np.full(rows, several, np.int32),
             "is_source": np.full(rows, first),
@@ -452,7 +370,7 @@ class _Maker:
         step = max(1, round(spec.links_every_s / spec.every_s))
         some = np.arange(0, self.count, step)
         some = some[~run.looks.silent[some]]
-        taken = np.floor(_total(run.records, np.cumsum(np.diff(run.attempt, prepend=1))))
+        taken = np.floor(total(run.records, np.cumsum(np.diff(run.attempt, prepend=1))))
         rows = len(some)
         grows = 0.5 * job.in_rate * run.looks.at if job.saturated else 0
         lag = np.int64(rng.integers(0, 20, self.count) + grows)
@@ -462,16 +380,16 @@ class _Maker:
         )
         found = []
         for role, broker, topic, suffix, messages in ends:
-            total = messages if messages is not None else taken * job.selectivity
+            counted = messages if messages is not None else taken * job.selectivity
             columns: dict[str, Any] = {
-                "broker_site": _same(broker, rows),
-                "topic": _same(topic, rows),
-                "role": _same(role, rows),
-                "client_id": _same(f"speck-1-{job.job_name}{suffix}", rows),
-                "job_name": _same(job.job_name, rows),
-                "engine_site": _same(job.site, rows),
+                "broker_site": same(broker, rows),
+                "topic": same(topic, rows),
+                "role": same(role, rows),
+                "client_id": same(f"speck-1-{job.job_name}{suffix}", rows),
+                "job_name": same(job.job_name, rows),
+                "engine_site": same(job.site, rows),
                 "epoch": np.int64(run.attempt[some]) if messages is None else None,
-                "messages": np.int64(total[some]),
+                "messages": np.int64(counted[some]),
                 "lag": lag[some] if messages is not None else None,
             }
             found.append((run.looks.at[some], columns))
@@ -480,8 +398,9 @@ class _Maker:
     def _plan_rows(self, run: _Run, index: int) -> list[tuple[np.ndarray, dict[str, Any]]]:
         """When an incarnation is first seen, and each hour."""
         job = run.truth
-        hours = np.diff(np.floor(run.looks.at / 3600), prepend=-1) > 0
-        some = np.flatnonzero(hours | (np.diff(run.attempt, prepend=0) > 0))
+        told = np.flatnonzero(~run.looks.silent)
+        hours = np.diff(np.floor(run.looks.at[told] / 3600), prepend=-1) > 0
+        some = told[hours | (np.diff(run.attempt[told], prepend=0) > 0)]
         words = {
             1: ("Source: speck -> map -> Sink: speck",),
             2: ("Source: speck -> map", "aggregate -> Sink: speck"),
@@ -489,124 +408,26 @@ class _Maker:
         }[job.tasks]
         ships = ([], ["HASH"], ["REBALANCE"])
         rows = len(some)
-        names = [_incarnation(job.job_name, n) for n in range(1, int(run.attempt[-1]) + 1)]
+        names = [incarnation_of(job.job_name, n) for n in range(1, int(run.attempt[-1]) + 1)]
         found = []
         for number, description in enumerate(words):
             columns: dict[str, Any] = {
-                "job_name": _same(job.job_name, rows),
-                "site": _same(job.site, rows),
-                "engine_job_id": _picked(names, run.attempt[some] - 1),
-                "vertex": _same(_vertex(job.job_name, number), rows),
-                "description": _same(description, rows),
+                "job_name": same(job.job_name, rows),
+                "site": same(job.site, rows),
+                "engine_job_id": picked(names, run.attempt[some] - 1),
+                "vertex": same(vertex_of(job.job_name, number), rows),
+                "description": same(description, rows),
                 "parallelism": np.full(rows, job.subtasks if number == 1 else 1, np.int32),
                 "ship_strategies": pa.array([ships[number]] * rows, pa.list_(pa.string())),
-                "source_site": _same(job.source_site, rows),
-                "source_topic": _same(f"{job.composition}-t{index}", rows),
-                "sink_site": _same(job.sink_site, rows),
-                "sink_topic": _same(f"{job.composition}-t{index + 1}", rows),
+                "source_site": same(job.source_site, rows),
+                "source_topic": same(f"{job.composition}-t{index}", rows),
+                "sink_site": same(job.sink_site, rows),
+                "sink_topic": same(f"{job.composition}-t{index + 1}", rows),
                 "pinned": np.full(rows, False),
                 "stateful": None,
             }
             found.append((run.looks.at[some], columns))
         return found
-
-    # -- files ----------------------------------------------------------------------------
-
-    def _write(
-        self,
-        table: Table,
-        at: np.ndarray,
-        columns: dict[str, Any],
-        composition: str | None = None,
-    ) -> None:
-        """One file for each day."""
-        if not len(at):
-            return
-        times = self.start_us + np.int64(at * 1_000_000)
-        arrays = [pa.array(times, pa.timestamp("us", tz="UTC"))]
-        for told in table.schema.names[1:]:
-            kind = table.schema.field(told).type
-            values = columns.get(told)
-            if values is None:
-                arrays.append(pa.nulls(len(times), kind))
-            else:
-                arrays.append(pa.array(values).cast(kind) if _plain(values) else values)
-        rows = pa.table(dict(zip(table.schema.names, arrays, strict=True)))
-        days = times // _DAY_US
-        for day in np.unique(days):
-            ours = rows.filter(pa.array(days == day))
-            first = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=int(day))
-            folder = Partition(first.date(), composition).folder(self.root, table)
-            self.files += 1
-            put(folder, file_name(PART, first, f"{self.files:012x}"), ours, _QuickDisk())
-            self.truth.rows[table.name] += ours.num_rows
-
-
-class _QuickDisk(Disk):
-    """What is made from a seed can be made again: nothing waits for the disk."""
-
-    def sync(self, folder: Path) -> None:
-        pass
-
-
-def _plain(values: object) -> bool:
-    return not isinstance(values, (pa.ChunkedArray, pa.DictionaryArray))
-
-
-def _same(text: str, count: int) -> pa.DictionaryArray:
-    return _picked([text], np.zeros(count, np.int32))
-
-
-def _picked(texts: list[str], which: np.ndarray) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(which, pa.int32()), pa.array(texts))
-
-
-def _events(rng: np.random.Generator, count: int, expected: float) -> np.ndarray:
-    """Looks before which something happened, never the first."""
-    found = np.zeros(count, bool)
-    if count > 1:
-        found[rng.integers(1, count, rng.poisson(expected))] = True
-    return found
-
-
-def _since(total: np.ndarray, segment: np.ndarray) -> np.ndarray:
-    """`total` since its segment began, what came with that beginning left out."""
-    begins = np.flatnonzero(np.diff(segment, prepend=segment[0] - 1))
-    return total - np.repeat(total[begins], np.diff(np.append(begins, len(segment))))
-
-
-def _total(each: np.ndarray, segment: np.ndarray) -> np.ndarray:
-    """The counter that `each` interval adds to, from 0 in each segment."""
-    total = np.cumsum(each)
-    begins = np.flatnonzero(np.diff(segment, prepend=segment[0] - 1))
-    before = total[begins] - each[begins]
-    return total - np.repeat(before, np.diff(np.append(begins, len(segment))))
-
-
-def _joined(
-    parts: list[tuple[np.ndarray, dict[str, Any]]],
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """The rows of several ends, subtasks or jobs as one."""
-    at = np.concatenate([times for times, _ in parts])
-    names = {name for _, columns in parts for name in columns}
-    joined: dict[str, Any] = {}
-    for name in names:
-        chunks = []
-        kinds = [pa.array(c[name]).type for _, c in parts if c.get(name) is not None]
-        kind = kinds[0] if kinds else pa.null()
-        for times, columns in parts:
-            values = columns.get(name)
-            chunks.append(pa.nulls(len(times), kind) if values is None else pa.array(values))
-        joined[name] = pa.chunked_array(chunks).unify_dictionaries()
-    return at, joined
-
-
-def _incarnation(job: str, attempt: int) -> str:
-    return hashlib.sha256(f"{job}/{attempt}".encode()).hexdigest()[:32]
-
-
-def _vertex(job: str, number: int) -> str:
-    return hashlib.sha256(f"{job}#{number}".encode()).hexdigest()[:32]
 
 
 def main() -> None:

@@ -1,0 +1,123 @@
+"""Columns of samples, and the files they go to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from speck.dataset.files import PART, Disk, Partition, file_name, put
+from speck.dataset.schema import Table
+
+_DAY_US = 86_400_000_000
+
+
+class RowFiles:
+    """Writes rows below `root`, one file for each call, day and composition; counts them."""
+
+    def __init__(self, root: Path, start: datetime, rows: Counter[str]) -> None:
+        self.root = root
+        self.start_us = int(start.timestamp() * 1_000_000)
+        self.rows = rows
+        self.files = 0
+
+    def __call__(
+        self,
+        table: Table,
+        at: np.ndarray,
+        columns: dict[str, Any],
+        composition: str | None = None,
+    ) -> None:
+        """One file for each day."""
+        if not len(at):
+            return
+        times = self.start_us + np.int64(at * 1_000_000)
+        arrays = [pa.array(times, pa.timestamp("us", tz="UTC"))]
+        for told in table.schema.names[1:]:
+            kind = table.schema.field(told).type
+            values = columns.get(told)
+            if values is None:
+                arrays.append(pa.nulls(len(times), kind))
+            else:
+                arrays.append(pa.array(values).cast(kind) if plain(values) else values)
+        rows = pa.table(dict(zip(table.schema.names, arrays, strict=True)))
+        days = times // _DAY_US
+        for day in np.unique(days):
+            ours = rows.filter(pa.array(days == day))
+            first = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=int(day))
+            folder = Partition(first.date(), composition).folder(self.root, table)
+            self.files += 1
+            put(folder, file_name(PART, first, f"{self.files:012x}"), ours, _QuickDisk())
+            self.rows[table.name] += ours.num_rows
+
+
+class _QuickDisk(Disk):
+    """What is made from a seed can be made again: nothing waits for the disk."""
+
+    def sync(self, folder: Path) -> None:
+        pass
+
+
+def plain(values: object) -> bool:
+    return not isinstance(values, (pa.ChunkedArray, pa.DictionaryArray))
+
+
+def same(text: str, count: int) -> pa.DictionaryArray:
+    return picked([text], np.zeros(count, np.int32))
+
+
+def picked(texts: list[str], which: np.ndarray) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(which, pa.int32()), pa.array(texts))
+
+
+def events(rng: np.random.Generator, count: int, expected: float) -> np.ndarray:
+    """Looks before which something happened, never the first."""
+    found = np.zeros(count, bool)
+    if count > 1:
+        found[rng.integers(1, count, rng.poisson(expected))] = True
+    return found
+
+
+def since(total: np.ndarray, segment: np.ndarray) -> np.ndarray:
+    """`total` since its segment began, what came with that beginning left out."""
+    begins = np.flatnonzero(np.diff(segment, prepend=segment[0] - 1))
+    return total - np.repeat(total[begins], np.diff(np.append(begins, len(segment))))
+
+
+def total(each: np.ndarray, segment: np.ndarray) -> np.ndarray:
+    """The counter that `each` interval adds to, from 0 in each segment."""
+    summed = np.cumsum(each)
+    begins = np.flatnonzero(np.diff(segment, prepend=segment[0] - 1))
+    before = summed[begins] - each[begins]
+    return summed - np.repeat(before, np.diff(np.append(begins, len(segment))))
+
+
+def joined(
+    parts: list[tuple[np.ndarray, dict[str, Any]]],
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """The rows of several ends, subtasks or jobs as one."""
+    at = np.concatenate([times for times, _ in parts])
+    names = {name for _, columns in parts for name in columns}
+    whole: dict[str, Any] = {}
+    for name in names:
+        chunks = []
+        kinds = [pa.array(c[name]).type for _, c in parts if c.get(name) is not None]
+        kind = kinds[0] if kinds else pa.null()
+        for times, columns in parts:
+            values = columns.get(name)
+            chunks.append(pa.nulls(len(times), kind) if values is None else pa.array(values))
+        whole[name] = pa.chunked_array(chunks).unify_dictionaries()
+    return at, whole
+
+
+def incarnation_of(job: str, attempt: int) -> str:
+    return hashlib.sha256(f"{job}/{attempt}".encode()).hexdigest()[:32]
+
+
+def vertex_of(job: str, number: int) -> str:
+    return hashlib.sha256(f"{job}#{number}".encode()).hexdigest()[:32]
