@@ -90,8 +90,8 @@ def lags(found: DataFrame) -> DataFrame:
 
 
 def links(jobs: DataFrame, found: DataFrame) -> DataFrame:
-    """JOBS and ENDS -> LINKS_RATED. Ends of jobs are those that the jobs' plans name, also
-    where nobody told numbers of them; others are those that told."""
+    """JOBS and ENDS -> LINKS_RATED: ends that told numbers, and those that the jobs' plans name,
+    also where nobody told numbers of them."""
     frame = JOBS.of(jobs, "join links")
     told = ENDS.of(found, "join links")
     keys = ["composition", "broker_site", "topic", "role", "job_name"]
@@ -105,9 +105,12 @@ def links(jobs: DataFrame, found: DataFrame) -> DataFrame:
         _end(frame, "producer", "sink", "out")
     )
     numbers = ["client_id", "records_per_s", "lag", "lag_per_s", "lag_fit"]
-    joined = of_jobs.join(
-        told.where("job_name is not null").select(*keys, *numbers), keys, "left"
-    ).unionByName(told.where("job_name is null").select(*keys, "engine_site", *numbers), True)
+    of_jobs_told = told.where("job_name is not null").withColumnRenamed("engine_site", "_site")
+    joined = of_jobs.join(of_jobs_told.select(*keys, "_site", *numbers), keys, "full")
+    joined = joined.withColumn("engine_site", F.coalesce("engine_site", "_site")).unionByName(
+        told.where("job_name is null").select(*keys, "engine_site", *numbers),
+        allowMissingColumns=True,
+    )
     rate = F.coalesce("records_per_s", "job_rate")
     known = F.avg("per_record").over(Window.partitionBy("composition", "broker_site", "topic"))
     joined = joined.withColumns(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -169,7 +170,7 @@ def not_there(table: Table, there: pa.Table, rows: pa.Table) -> pa.Table:
 def _first_of_each(table: Table, rows: pa.Table) -> pa.ChunkedArray:
     """The numbers of the rows, ascending, whose key comes first in them."""
     key = list(table.key)
-    numbered = rows.select(key).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
+    numbered = rows.select(key).append_column("row", pa.array(np.arange(rows.num_rows)))
     return numbered.group_by(key, use_threads=False).aggregate([("row", "min")])["row_min"]
 
 

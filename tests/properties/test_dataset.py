@@ -87,7 +87,7 @@ class Model:
             assert not folder.exists()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(STEPS)
 def test_each_row_is_read_once_whatever_dies_when(steps: list) -> None:
     # in memory: the disk's own time is no part of this

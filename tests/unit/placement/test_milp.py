@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bench.placement_problems import random_dag
 from speck.placement.evaluate import evaluate
 from speck.placement.instance import Instance
 from speck.placement.milp import Milp
@@ -76,7 +77,7 @@ def test_a_filter_goes_to_the_edge_and_nothing_moves_that_gains_nothing() -> Non
     assert found.sites == {"in": "edge", "filter": "edge", "count": "cloud", "out": "cloud"}
     assert found.objective == 5_000
     assert found.reasons["filter"] == (
-        "moves from cloud to edge: 45000 bytes/s less between sites than at cloud"
+        "moves from cloud to edge: 45000 bytes/s more would cross if it alone were at cloud"
     )
     assert found.reasons["count"] == "stays at cloud"
 
@@ -149,3 +150,27 @@ def test_among_equals_stateful_jobs_stay() -> None:
         found = Milp().place(Problem((*ends, *loads), tuple(flows), (edge, cloud), Limits()))
         assert found.sites[stateful] == "cloud"
         assert found.objective == 11_000
+
+
+def test_a_topic_with_one_reader_stays_where_that_costs_nothing() -> None:
+    """Its writer's messages cross once, whether its broker is there or with its reader."""
+    loads = [
+        Load("in", Kind.END, site="edge"),
+        Load("filter", core_s_per_record=1e-4, rate=500, site="edge"),
+        Load("count", core_s_per_record=1e-4, rate=50, site="cloud", pinned="cloud"),
+    ]
+    flows = (Flow("in", "filter", 500, 50_000), Flow("filter", "t", 50, 5_000))
+    flows += (Flow("t", "count", 50, 5_000),)
+    for now in ("edge", "cloud"):
+        topic = Load("t", Kind.TOPIC, site=now)
+        found = Milp().place(Problem((*loads, topic), flows, CHAIN.places))
+        assert found.sites["t"] == now
+        assert found.objective == 5_000
+
+
+def test_stopped_early_it_answers_with_what_it_has_and_says_so() -> None:
+    found = Milp().place(limited(random_dag(200, 10), time_limit_s=1e-3))
+    assert found.feasible
+    assert not found.optimal
+    assert found.gap is None or 0 <= found.gap <= 1
+    assert found.notes[0] == "stopped after 0.001 s, before the optimum was proven"

@@ -1,0 +1,254 @@
+"""What is told of jobs that are counted well and badly: one dataset, a job for each case.
+
+Every even job takes 100 records a second and is busy for 0.2 s of each: 2 ms a record.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from pyspark.sql import SparkSession
+
+from speck.analyzer.reading import Span
+from speck.analyzer.run import _for_few_rows, analyse
+from speck.dataset.schema import ALONE, TASKS
+from speck.model import JsonObject
+from tests.samples_by_hand import (
+    EVERY_S,
+    LOOKS,
+    SPAN_S,
+    Row,
+    at,
+    dataset,
+    plan,
+    running,
+    site,
+    task,
+    write,
+)
+
+SPAN = Span(at(0), at(SPAN_S))
+
+
+def _restarted() -> list[Row]:
+    """Its engine restarts it in the middle: all counters begin anew."""
+    before = running("restarted", looks=31)
+    after = running("restarted", looks=29, begin=320.0, restarts=1)
+    return before + after
+
+
+def _stale() -> list[Row]:
+    """The engine tells every other time what it told before."""
+    rows = running("stale")
+    for number in range(1, LOOKS, 2):
+        rows[number] = {**rows[number - 1], "at": rows[number]["at"]}
+    return rows
+
+
+def _parallel() -> list[Row]:
+    """A source that hands on to two subtasks of a keyed sink."""
+    source = running(
+        "parallel", "edge-b", busy=0.1, selectivity=1.0, vertex="v0", is_sink=False, bytes_out=0
+    )
+    sinks = [
+        running(
+            "parallel",
+            "edge-b",
+            rate=50.0,
+            busy=0.4,
+            vertex="v1",
+            subtask=number,
+            subtasks=2,
+            is_source=False,
+        )
+        for number in (0, 1)
+    ]
+    return source + sinks[0] + sinks[1]
+
+
+def _silent(name: str, **nothing: object) -> list[Row]:
+    return [{**row, **nothing} for row in running(name)]
+
+
+def _fell_behind() -> list[Row]:
+    return [
+        {
+            "at": at(look * EVERY_S),
+            "composition": "c",
+            "broker_site": "edge-a",
+            "topic": "backlog-in",
+            "role": "reader",
+            "client_id": "backlog",
+            "job_name": "backlog",
+            "engine_site": "edge-a",
+            "messages": round(100 * look * EVERY_S),
+            "lag": round(50 * look * EVERY_S),
+        }
+        for look in range(LOOKS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> JsonObject:
+    root = tmp_path_factory.mktemp("metrics")
+    gap = [row for row in running("gap") if not at(195) < row["at"] < at(305)]
+    tasks = [
+        *running("even"),
+        *running("twice"),
+        *_restarted(),
+        *gap,
+        *_stale(),
+        *_parallel(),
+        *_silent("unheard", busy_ms=math.nan, idle_ms=None),
+        *running("lazy", rate=1.0, busy=0.001),
+        *running("blocked", rate=343.0, busy=0.002, back=0.998),
+        *running("stuck", rate=343.0, busy=0.0, back=1.0),
+        *running("moved", "cloud", looks=31, busy=0.4),
+        *running("moved", "edge-a", begin=310.0, looks=30, attempt=2),
+        *running("fresh", looks=58),
+        *running("fresh", begin=580.0, looks=3, attempt=2, busy=0.01),
+        *running("crowded", host_cpu=0.9),
+        *running("slow", "edge-slow", busy=0.8),
+        *running("choked", "edge-quota", busy=0.96),
+        *running("backlog"),
+        *[{**row, "composition": ALONE} for row in running("alone")],
+        task(0, "seen-once", busy_ms=5.0),
+    ]
+    sites = [
+        *site("edge-a", cores=64.0),
+        *site("edge-b"),
+        *site("edge-slow", pace=0.25, cores=2.0, cpu=0.8),
+        *site("edge-quota", cores=0.25, cpu=0.24),
+        *site("cloud", cores=64.0),
+    ]
+    keyed = {"vertex": "v1", "ship_strategies": ["HASH"]}
+    plans = [plan("even"), plan("parallel", "edge-b"), plan("parallel", "edge-b", **keyed)]
+    dataset(root, tasks, plans, sites, _fell_behind())
+    write(root, TASKS, running("twice"), part=2)
+    with _for_few_rows(spark):
+        return analyse(spark, root, SPAN)
+
+
+def job(analysis: JsonObject, name: str) -> JsonObject:
+    (found,) = [job for job in analysis["jobs"] if job["job_name"] == name]
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    "name", ["even", "twice", "restarted", "gap", "stale", "moved", "fresh", "crowded", "alone"]
+)
+def test_the_cost_is_right_whatever_became_of_the_rows(analysis: JsonObject, name: str) -> None:
+    found = job(analysis, name)
+    assert found["evidence"] == "sufficient", found["why"]
+    assert found["in_rate"] == pytest.approx(100)
+    assert found["core_s_per_record"] == pytest.approx(0.002)
+    assert found["selectivity"] == pytest.approx(0.5)
+    assert found["true_processing_rate"] == pytest.approx(500)
+    assert found["true_output_rate"] == pytest.approx(250)
+    assert found["utilisation"] == pytest.approx(0.2)
+
+
+def test_faults_are_counted(analysis: JsonObject) -> None:
+    counted = analysis["samples"]
+    assert counted["duplicates"] == LOOKS
+    assert counted["resets"] == 1
+    assert counted["gaps"] == 1
+    assert counted["nan"] == LOOKS
+    assert counted["contended"] == LOOKS - 1
+
+
+def test_time_is_what_the_subtask_spent(analysis: JsonObject) -> None:
+    assert job(analysis, "gap")["seconds"] == pytest.approx(600)
+    assert job(analysis, "stale")["seconds"] == pytest.approx(600)
+    assert job(analysis, "restarted")["seconds"] == pytest.approx(580)
+    assert job(analysis, "restarted")["restarts"] == 1
+
+
+def test_a_job_is_what_its_newest_incarnation_is_where_it_is_now(analysis: JsonObject) -> None:
+    assert job(analysis, "moved")["site"] == "edge-a"
+    assert job(analysis, "moved")["seconds"] == pytest.approx(290)
+    assert job(analysis, "alone")["composition"] is None
+
+
+def test_a_job_of_several_tasks_is_held_by_the_slowest_and_by_its_site(
+    analysis: JsonObject,
+) -> None:
+    found = job(analysis, "parallel")
+    assert (found["in_rate"], found["out_rate"]) == (pytest.approx(100), pytest.approx(50))
+    assert found["core_s_per_record"] == pytest.approx(0.009)
+    # Its slowest task would take 250/s, two cores do 2 / 0.009.
+    assert found["true_processing_rate"] == pytest.approx(2 / 0.009)
+    assert found["utilisation"] == pytest.approx(0.4)
+    assert (found["subtasks"], found["stateful"]) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("unheard", "busy time is not told"),
+        ("lazy", "busy for 0.60 s, less than 1 s"),
+        ("blocked", "back-pressured for 100 % of the time"),
+        ("stuck", "busy for 0.00 s, less than 1 s"),
+        ("seen-once", "0 usable pairs of samples"),
+    ],
+)
+def test_what_the_evidence_does_not_carry_is_no_number(
+    analysis: JsonObject, name: str, why: str
+) -> None:
+    found = job(analysis, name)
+    assert found["evidence"] == "insufficient"
+    assert why in found["why"]
+    assert found["core_s_per_record"] is found["reference_core_s_per_record"] is None
+    if name != "unheard":
+        assert found["true_processing_rate"] is None
+        assert not found["lower_bound"]
+
+
+def test_without_busy_time_the_observed_rate_is_a_lower_bound(analysis: JsonObject) -> None:
+    found = job(analysis, "unheard")
+    assert found["true_processing_rate"] == pytest.approx(100)
+    assert found["lower_bound"]
+
+
+def test_a_contended_machine_is_told(analysis: JsonObject) -> None:
+    found = job(analysis, "crowded")
+    assert found["contended"] == pytest.approx(1)
+    assert found["confidence"] == "low"
+    assert "100 % of its time the machine was contended" in found["why"]
+
+
+def test_the_reference_cost_is_of_a_core_as_fast_as_the_clouds(analysis: JsonObject) -> None:
+    found = job(analysis, "slow")
+    assert found["core_s_per_record"] == pytest.approx(0.008)
+    assert found["reference_core_s_per_record"] == pytest.approx(0.002)
+    assert found["true_processing_rate"] == pytest.approx(1 / 0.008)
+
+
+def test_waiting_for_a_quota_is_no_work(analysis: JsonObject) -> None:
+    """Busy for 9.6 ms a record by wall time, of which a core was had for a quarter."""
+    found = job(analysis, "choked")
+    assert found["core_s_per_record"] == pytest.approx(0.0024)
+    assert found["true_processing_rate"] == pytest.approx(0.25 / 0.0024)
+
+
+def test_a_source_with_a_backlog_is_no_faster_than_it_was_seen(analysis: JsonObject) -> None:
+    found = job(analysis, "backlog")
+    assert found["true_processing_rate"] == pytest.approx(100)
+    assert any("backlog" in why for why in found["why"])
+    (bottleneck,) = [b for b in analysis["bottlenecks"] if b["kind"] == "link"]
+    assert bottleneck["name"] == "edge-a/backlog-in"
+    assert bottleneck["value"] == pytest.approx(50)
+
+
+def test_bottlenecks_are_named(analysis: JsonObject) -> None:
+    found = {(each["kind"], each["name"]) for each in analysis["bottlenecks"]}
+    assert ("job", "choked") in found
+    assert ("job", "stuck") in found
+    assert ("job", "even") not in found
+    assert ("site", "edge-quota") in found
+
+
+def test_whether_a_job_keeps_state_is_told_by_its_plan(analysis: JsonObject) -> None:
+    assert job(analysis, "even")["stateful"] is None  # no checkpoint was seen
+    assert job(analysis, "even")["source"] == {"site": "edge-a", "topic": "even-in"}

@@ -1,0 +1,141 @@
+"""The order of jobs for the edge, and what is against each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from speck.analyzer.contracts import Contract
+from speck.analyzer.features import JOBS
+from speck.analyzer.ranking import ORIGINS, origins, ranking
+from speck.analyzer.sites import SITES_LOADED, SITES_USED
+from speck.errors import PermanentError
+
+Row = dict[str, Any]
+
+
+def frame(spark: SparkSession, contract: Contract, rows: list[Row]) -> DataFrame:
+    """Rows with what they do not tell as null."""
+    filled = [tuple(row.get(name) for name in contract.columns) for row in rows]
+    return spark.createDataFrame(filled, contract.ddl)
+
+
+def job(name: str, saved: float = 1000.0, cost: float = 0.001, **more: Any) -> Row:
+    """A job at the cloud fed from edge-a, 100 records/s."""
+    return {
+        "job_name": name,
+        "composition": "c",
+        "site": "cloud",
+        "evidence": "sufficient",
+        "why": [],
+        "confidence": "high",
+        "in_rate": 100.0,
+        "reference_core_s_per_record": cost,
+        "bytes_in_rate": 5000.0,
+        "bytes_out_rate": 5000.0 - saved,
+        "stateful": False,
+        "state_why": "declared",
+        "subtasks": 1,
+        "pinned": False,
+        "source_site": "edge-a",
+        "source_topic": f"{name}-in",
+        "sink_site": "cloud",
+        "sink_topic": f"{name}-out",
+        **more,
+    }
+
+
+def site(name: str, **more: Any) -> Row:
+    tier = "cloud" if name == "cloud" else "edge"
+    told = {"site": name, "tier": tier, "cores": 4.0, "pace": 0.5, "slots_free": 2, "load": 0.0}
+    return {**told, **more}
+
+
+def ranked(spark: SparkSession, jobs: list[Row], sites: list[Row] | None = None) -> list[Any]:
+    of_jobs = frame(spark, JOBS, jobs)
+    places = frame(spark, SITES_LOADED, sites or [site("edge-a"), site("cloud")])
+    found = origins(of_jobs, SITES_USED.of(places, "test"))
+    return sorted(ranking(of_jobs, places, found).collect(), key=lambda row: row["rank"])
+
+
+def names(rows: list[Any]) -> list[str]:
+    return [row.job_name for row in rows]
+
+
+def test_by_bytes_saved_for_each_core_second_of_the_edge(few: SparkSession) -> None:
+    found = ranked(
+        few,
+        [job("dear", saved=4000, cost=0.01), job("cheap", saved=1000), job("wider", saved=-200)],
+    )
+    assert names(found) == ["cheap", "dear", "wider"]
+    # 1 ms of the reference's core, 100 times a second, at half its pace
+    assert found[0].edge_core_s_per_s == pytest.approx(0.2)
+    assert found[0].score == pytest.approx(1000 / 0.2)
+    assert found[2].against == ["it gives out 200 B/s more than it takes in"]
+
+
+def test_on_ties_those_without_state_come_first(few: SparkSession) -> None:
+    found = ranked(
+        few,
+        [
+            job("keeps", saved=1005, stateful=True, state_bytes=7),
+            job("unknown", saved=1003, stateful=None),
+            job("keeps-not", saved=1000),
+            job("less", saved=900),
+            job("much-more", saved=2000, stateful=True),
+        ],
+    )
+    assert names(found) == ["much-more", "keeps-not", "unknown", "keeps", "less"]
+    assert found[3].against == ["stateful: a move carries 7 bytes"]
+
+
+def test_what_is_against_a_job_is_told(few: SparkSession) -> None:
+    found = ranked(
+        few,
+        [
+            job("fixed", pinned=True),
+            job("large", subtasks=3),
+            job("heavy", cost=0.02),
+            job("fed-by-cloud", source_site="cloud"),
+            job("unknown", evidence="insufficient", why=["busy for 0.2 s, less than 1 s"],
+                reference_core_s_per_record=None),
+            job("there", site="edge-a"),
+        ],
+        [site("edge-a", load=0.1), site("cloud")],
+    )  # fmt: skip
+    against = {row.job_name: row.against for row in found}
+    assert against["fixed"] == ["pinned"]
+    assert against["large"] == ["edge-a has 2 free slots"]
+    assert against["heavy"] == [
+        "over edge-a's capacity: 2.10 of 1.40 reference core-seconds a second"
+    ]
+    assert against["fed-by-cloud"] == ["its input does not come from an edge"]
+    assert against["unknown"] == ["insufficient: busy for 0.2 s, less than 1 s"]
+    assert against["there"] == []
+    assert found[-1].score is None
+
+
+def test_a_job_is_fed_by_the_edge_that_the_jobs_before_it_read(few: SparkSession) -> None:
+    chain = [
+        job("first"),
+        job("second", source_site="cloud", source_topic="first-out"),
+        job("other", source_site="edge-b", sink_topic="first-out", bytes_out_rate=1.0),
+    ]
+    found = ranked(few, chain, [site("edge-a"), site("edge-b"), site("cloud")])
+    edges = {row.job_name: row.edge for row in found}
+    assert edges == {"first": "edge-a", "second": "edge-a", "other": "edge-b"}
+
+
+def test_an_edge_that_is_not_calibrated_lowers_the_confidence(few: SparkSession) -> None:
+    (found,) = ranked(few, [job("A")], [site("edge-a", pace=None), site("cloud")])
+    assert found.confidence == "medium"
+
+
+def test_a_frame_that_breaks_the_contract_is_refused_by_its_step(few: SparkSession) -> None:
+    wrong = few.createDataFrame([("c", 1)], "composition string, job_name int")
+    with pytest.raises(PermanentError, match="cannot walk: column 'job_name' of origins is int"):
+        ORIGINS.of(wrong, "walk")
+    with pytest.raises(PermanentError, match="cannot walk: column 'edge' of origins is missing"):
+        ORIGINS.of(few.createDataFrame([("c", "j")], "composition string, job_name string"), "walk")
