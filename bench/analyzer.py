@@ -33,7 +33,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 RATES = """
 with told as (
-  select engine_job_id, vertex, subtask, at, is_source, is_sink, restarts,
+  select engine_job_id, vertex, subtask, "at", is_source, is_sink, restarts,
          records_in, records_out, bytes_in, bytes_out,
          case when isnan(busy_ms) then null else busy_ms end as busy_ms,
          case when isnan(idle_ms) then null else idle_ms end as idle_ms,

@@ -11,7 +11,7 @@ from speck.placement.model import Flow, Kind, Limits, Load, Place, Problem
 
 
 def random_problem(seed: int) -> Problem:
-    """Up to 6 movable loads on up to 4 sites, with limits that bind more often than not."""
+    """Up to 6 jobs and a topic on up to 4 sites, with limits that bind more often than not."""
     chance = random.Random(seed)
     places = tuple(_place(chance, index) for index in range(chance.randint(2, 4)))
     names = [place.name for place in places]
@@ -28,9 +28,12 @@ def random_problem(seed: int) -> Problem:
             flows.append(_flow(chance, start, job.name))
     fed = {flow.start for flow in flows}
     flows += [_flow(chance, job.name, "out") for job in jobs if job.name not in fed]
-    topics = ()
-    if chance.random() < 0.5:
-        flows, topics = _through_topic(chance, flows)
+    topics: tuple[Load, ...] = ()
+    kind = chance.random()
+    if kind < 0.35:
+        flows, topics = _through_topic(chance, flows, names)
+    elif kind < 0.7:
+        flows, topics = _into_topic(chance, flows, names)
     limits = Limits(
         utilisation=chance.choice([0.7, 0.9]),
         max_latency_ms=chance.choice([None, None, chance.uniform(20, 120)]),
@@ -79,14 +82,34 @@ def _flow(chance: random.Random, start: str, end: str) -> Flow:
     return Flow(start, end, rate, rate * chance.uniform(50, 400))
 
 
-def _through_topic(chance: random.Random, flows: list[Flow]) -> tuple[list[Flow], tuple[Load, ...]]:
+def _through_topic(
+    chance: random.Random, flows: list[Flow], sites: list[str]
+) -> tuple[list[Flow], tuple[Load, ...]]:
     """All that one load sends goes to a topic of its own, from there to each reader."""
     start = chance.choice(flows).start
     own = [flow for flow in flows if flow.start == start]
     rest = [flow for flow in flows if flow.start != start]
     rate, size = own[0].records_per_s, own[0].bytes_per_s
     sent = [Flow("topic", flow.end, rate, size) for flow in own]
-    return [*rest, Flow(start, "topic", rate, size), *sent], (Load("topic", Kind.TOPIC),)
+    topic = Load("topic", Kind.TOPIC, site=chance.choice(sites))
+    return [*rest, Flow(start, "topic", rate, size), *sent], (topic,)
+
+
+def _into_topic(
+    chance: random.Random, flows: list[Flow], sites: list[str]
+) -> tuple[list[Flow], tuple[Load, ...]]:
+    """All that one load takes comes from a topic of its own, that it may lag behind."""
+    end = chance.choice(flows).end
+    own = [flow for flow in flows if flow.end == end]
+    rest = [flow for flow in flows if flow.end != end]
+    share = chance.choice([1.0, 0.9])
+    rate, size = (
+        share * sum(flow.records_per_s for flow in own),
+        share * sum(flow.bytes_per_s for flow in own),
+    )
+    sent = [Flow(flow.start, "topic", flow.records_per_s, flow.bytes_per_s) for flow in own]
+    topic = Load("topic", Kind.TOPIC, site=chance.choice(sites))
+    return [*rest, *sent, Flow("topic", end, rate, size)], (topic,)
 
 
 def every_answer(problem: Problem) -> Iterator[dict[str, str]]:

@@ -51,9 +51,9 @@ def reason(instance: Instance, sites: Mapping[str, str], name: str) -> str:
         return was
     if saved == 0:
         return f"{was}: as many bytes between sites as at {other}"
-    if saved > 0:
-        return f"{was}: {saved:.0f} bytes/s less between sites than at {other}"
-    return f"{was}, though {-saved:.0f} bytes/s more cross than if it alone were at {other}"
+    more = "more" if saved > 0 else "fewer"
+    alone = f"{abs(saved):.0f} bytes/s {more} would cross if it alone were at {other}"
+    return f"{was}: {alone}" if saved > 0 else f"{was}, though {alone}"
 
 
 def _cost_at(instance: Instance, sites: Mapping[str, str], name: str, site: str) -> float:

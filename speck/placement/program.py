@@ -59,8 +59,7 @@ class Solution:
 class Program:
     """Columns and rows for an instance. `elastic`: limits may be passed, at a price.
 
-    Topics with one reader are contracted into it: their messages cross no more often when the
-    topic lies where its reader is.
+    Topics with one reader are contracted into it where that costs nothing (`_single_readers`).
     """
 
     def __init__(self, instance: Instance, *, elastic: bool = False, latency: bool = True):
@@ -278,7 +277,17 @@ class Program:
             name: max(self.at[name], key=lambda site: held(self.at[name][site]))
             for name in self.instance.loads
         }
-        return Solution(sites, proven, False, least)
+        return Solution(self._topics_left(sites), proven, False, least)
+
+    def _topics_left(self, sites: dict[str, str]) -> dict[str, str]:
+        """Contracted topics back where they are now, where that costs and sends as much."""
+        for name in self.alias:
+            now, into = self.instance.loads[name].site, self.instance.into[name]
+            sent = sum(flow.bytes_per_s for flow in into)
+            alike = abs(self.instance.out[name][0].bytes_per_s - sent) <= 1e-9 * sent
+            if now is not None and alike and all(sites[flow.start] == now for flow in into):
+                sites[name] = now
+        return sites
 
 
 def _constraint(rows: Iterable[tuple[dict[int, float], float, float]], width: int) -> object:
@@ -308,15 +317,21 @@ def _weight_of_move(instance: Instance, name: str) -> float:
 
 
 def _contracted(instance: Instance) -> dict[str, str]:
-    """Topics that have one reader and are free to lie anywhere, with that reader."""
+    """Topics that may as well lie where their one reader is, with that reader."""
     return dict(_single_readers(instance))
 
 
 def _single_readers(instance: Instance) -> Iterator[tuple[str, str]]:
+    """Not where the reader takes less than is sent (it lags, or was measured at another time), nor
+    where several writers' latency has a price: a topic that lies with the writers may be cheaper.
+    """
     for name in instance.movable:
         out, into = instance.out[name], instance.into[name]
         if instance.loads[name].kind is not Kind.TOPIC or len(out) != 1 or not into:
             continue
         if instance.loads[out[0].end].kind is Kind.TOPIC:
             continue  # no broker forwards to another: nothing to follow
-        yield name, out[0].end
+        sent = sum(flow.bytes_per_s for flow in into)
+        priced = instance.limits.latency_weight > 0 and len(into) > 1
+        if out[0].bytes_per_s >= sent * (1 - 1e-9) and not priced:
+            yield name, out[0].end

@@ -164,9 +164,9 @@ class Analyses:
                     self._thread.start()
         return Answer(202, record, f"/analyses/{analysis_id}")
 
-    def begin(self, composition: str, window_s: float) -> str:
-        """Have the last seconds of a composition analysed; the analysis' id. Raises SpeckError."""
-        body = self.start(Asked(composition=composition, window_s=window_s)).body
+    def begin(self, window_s: float) -> str:
+        """Have the last seconds of all jobs analysed; the analysis' id. Raises SpeckError."""
+        body = self.start(Asked(window_s=window_s)).body
         assert body is not None
         return str(body["id"])
 

@@ -133,7 +133,7 @@ class Autopilots:
             return
         record["due"] = now + settings.every_s
         window_s = min(quiet_s, max(settings.every_s, LEAST_S))
-        record["analysis"] = self._placements.analyses.begin(composition, window_s)
+        record["analysis"] = self._placements.analyses.begin(window_s)
         self._records.write({f"pilot/{composition}": record})
 
     def _consider(self, composition: str, record: JsonObject) -> None:
@@ -297,7 +297,9 @@ def advice_of(made: JsonObject, analysis: JsonObject, broken: Iterable[str] = ()
     doubts += [
         f"{ranked['job_name']}: the confidence is low"
         for ranked in analysis["ranking"]
-        if ranked["job_name"] in moving and ranked["confidence"] == "low"
+        if ranked["job_name"] in moving
+        and ranked["score"] is not None  # one without an edge of its own has none
+        and ranked["confidence"] == "low"
     ]
     return Advice(
         analysis=analysis["id"],

@@ -40,8 +40,9 @@ class Analyses(Protocol):
     def newest(self, composition: str) -> JsonObject | None:
         """The newest analysis that is done and covers the composition."""
 
-    def begin(self, composition: str, window_s: float) -> str:
-        """Have the last seconds of a composition analysed; the analysis' id. Raises SpeckError."""
+    def begin(self, window_s: float) -> str:
+        """Have the last seconds of all jobs analysed (whoever shares a site with a composition
+        counts, too); the analysis' id. Raises SpeckError."""
 
 
 class Placements:

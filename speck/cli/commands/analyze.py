@@ -56,7 +56,7 @@ def analyze(
     if follow:
         _follow(service, asked["id"])
     else:
-        _show(_awaited(service, asked["id"]))
+        _show(awaited(service, asked["id"]))
 
 
 def _directly(
@@ -87,7 +87,8 @@ def _directly(
         return head | told
 
 
-def _awaited(service: Client, analysis_id: str) -> JsonObject:
+def awaited(service: Client, analysis_id: str) -> JsonObject:
+    """The analysis once it is done; ended with Ctrl-C. Raises PermanentError when it failed."""
     import time
 
     from speck.errors import PermanentError

@@ -21,6 +21,7 @@ CHANGES = 2
 @click.argument("composition", shell_complete=names_of("compositions"))
 @click.option("--policy", default="milp", show_default=True, help="How sites are chosen.")
 @click.option("--analysis", metavar="ID", help="By this analysis; without, by the newest.")
+@click.option("--analyze", "anew", is_flag=True, help="Analyse first: the last ten minutes.")
 @click.option(
     "--utilisation",
     type=click.FloatRange(0, 1, min_open=True),
@@ -45,6 +46,7 @@ def place(
     composition: str,
     policy: str,
     analysis: str | None,
+    anew: bool,
     utilisation: float | None,
     file: str | None,
     carry: bool,
@@ -63,6 +65,12 @@ def place(
 
     service, shown = client(), output()
     limits = {"utilisation": utilisation} if utilisation else None
+    if anew:
+        if analysis is not None:
+            raise click.UsageError("give --analysis or --analyze, not both")
+        from speck.cli.commands.analyze import awaited
+
+        analysis = awaited(service, service.analyse()["id"])["id"]
     made = service.place(composition, policy, analysis, limits)
     changing = placements.changes_anything(made)
     if file == "-":

@@ -46,7 +46,7 @@ class Analyst:
         self.made: dict[str, JsonObject] = {}
         self.clean, self.wan = "cloud", 10_000.0
 
-    def begin(self, composition: str, window_s: float) -> str:
+    def begin(self, window_s: float) -> str:
         self.asked.append(window_s)
         identity = f"a{len(self.asked)}"
         jobs = [
@@ -154,7 +154,7 @@ def test_it_looks_on_schedule_and_only_at_what_came_after_the_last_change(flight
 
 
 def test_weak_evidence_and_a_silent_site_hold_it_up(flight: Flight) -> None:
-    flight.analyst.more = {"ranking": [{"job_name": "clean", "confidence": "low"}]}
+    flight.analyst.more = {"ranking": [{"job_name": "clean", "confidence": "low", "score": 9.0}]}
     for _ in range(3):
         assert flight.round() == "wait: the evidence is too weak: clean: the confidence is low"
     flight.analyst.more = {}
