@@ -11,7 +11,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
 	bench-deploy bench-connector bench-exactly-once bench-state bench-store bench-crash bench-moves \
-	bench-faults bench-placement bench-truth
+	bench-faults bench-placement bench-truth bench-collector
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -87,6 +87,9 @@ bench-placement: setup ## placement: published numbers, brute force, times of th
 
 bench-truth: setup ## what is measured against what is set, on a fog with a slow site (root, Linux)
 	@$(PY) -m bench.truth
+
+bench-collector: setup ## what measuring 100 jobs on 6 sites costs
+	@$(PY) -m bench.collector
 
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store

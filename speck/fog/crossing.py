@@ -16,6 +16,7 @@ from speck.fog.sites import Fog
 
 _PID = re.compile(r"pid=(\d+)")
 _ACKED = re.compile(r"\bbytes_acked:(\d+)")
+_MAPPED = re.compile(r"\[::ffff:([0-9.]+)\]:")  # of sockets that could do IPv6, as Java's
 _RECEIVED = re.compile(r"\bbytes_received:(\d+)")
 
 
@@ -35,7 +36,7 @@ def connections(listed: str) -> list[Connection]:
     """What `ss -tinpOH state established` tells of connections whose process it knows."""
     found = []
     for line in listed.splitlines():
-        words = line.split()
+        words = _MAPPED.sub(r"\1:", line).split()
         pid = _PID.search(line)
         if pid is None or len(words) < 4:
             continue

@@ -26,11 +26,14 @@ def test_what_ss_tells() -> None:
             f"0 0 127.0.0.1:4001 {EDGE} bbr bytes_acked:5",  # of a process that is not ours
             f'0 0 127.0.0.1:4002 {EDGE} users:(("java",pid=11,fd=9)) bbr rto:204',  # nothing yet
             "",
+            # a socket of Java's, which can do IPv6 too
+            line("[::ffff:127.0.0.1]:4003", f"[::ffff:{EDGE.replace(':', ']:')}", 21, 1, 2),
         ]
     )
     assert connections(told) == [
         Connection("127.0.0.1:4000", EDGE, 11, 300, 20),
         Connection("127.0.0.1:4002", EDGE, 11, 0, 0),
+        Connection("127.0.0.1:4003", EDGE, 21, 1, 2),
     ]
 
 
