@@ -11,7 +11,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
 	bench-deploy bench-connector bench-exactly-once bench-state bench-store bench-crash bench-moves \
-	bench-faults bench-placement bench-truth
+	bench-faults bench-placement bench-truth bench-collector bench-analyzer
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -82,11 +82,17 @@ bench-faults: setup ## the fault suite, its results and the table in docs/guaran
 bench-crash: setup ## the service dies at every crash point: what its next life makes of it
 	@$(PY) -m bench.crash
 
+bench-analyzer: setup ## 8.64 million samples through the analyzer, and through DuckDB beside it
+	@$(PY) -m bench.analyzer
+
 bench-placement: setup ## placement: published numbers, brute force, times of the exact policy
 	@$(PY) -m bench.placement
 
 bench-truth: setup ## what is measured against what is set, on a fog with a slow site (root, Linux)
 	@$(PY) -m bench.truth
+
+bench-collector: setup ## what measuring 100 jobs on 6 sites costs
+	@$(PY) -m bench.collector
 
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store

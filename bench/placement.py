@@ -23,7 +23,7 @@ from bench.common import machine, say, timed, write_result
 from bench.placement_problems import random_dag, traffic
 from speck.model import JsonObject
 from speck.placement import ds2, rolbts, schedulercfg
-from speck.placement.evaluate import evaluate
+from speck.placement.evaluate import evaluate, predict
 from speck.placement.instance import Instance
 from speck.placement.model import Flow, Kind, Limits, Load, Place, Placement, Problem
 from speck.placement.policies import policy
@@ -231,7 +231,7 @@ def beside_brute_force(checks: Checks) -> list[int]:
         best: float | None = None
         for sites in every_answer(problem):
             cost = instance.objective(sites)
-            if (best is None or cost < best) and not evaluate(problem, sites).violations:
+            if (best is None or cost < best) and not predict(instance, sites).violations:
                 best = cost
         found = policy("milp").place(problem)
         feasible += best is not None

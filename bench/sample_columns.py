@@ -44,7 +44,7 @@ class RowFiles:
             if values is None:
                 arrays.append(pa.nulls(len(times), kind))
             else:
-                arrays.append(pa.array(values).cast(kind) if plain(values) else values)
+                arrays.append(_typed(values, kind))
         rows = pa.table(dict(zip(table.schema.names, arrays, strict=True)))
         days = times // _DAY_US
         for day in np.unique(days):
@@ -61,6 +61,12 @@ class _QuickDisk(Disk):
 
     def sync(self, folder: Path) -> None:
         pass
+
+
+def _typed(values: Any, kind: pa.DataType) -> Any:
+    """Of the table's type, also where all of them are null; texts that repeat stay coded."""
+    found = pa.array(values) if plain(values) else values
+    return found if pa.types.is_dictionary(found.type) else found.cast(kind)
 
 
 def plain(values: object) -> bool:

@@ -40,6 +40,8 @@ JOBS = Contract(
         "composition": "string",
         "site": "string",
         "tier": "string",
+        "engine_job_id": "string",  # the incarnation that speaks for the job
+        "attempt": "int",
         "evidence": "string",
         "why": "array<string>",
         "confidence": "string",

@@ -32,6 +32,10 @@ from speck.errors import PermanentError
 Tie = Literal["first", "last"]
 MOST_ASSIGNMENTS = 3_000_000
 """What `published` enumerates for one service at most: some seconds."""
+MOST_SHAPES = 1000
+"""Equally even ways to give out branches that are looked at."""
+MOST_STATES = 200_000
+"""States of the split of services that are looked at for one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ def published(
     Raises PermanentError when a service fits nowhere, or has more assignments than can be
     enumerated (`exact` does not enumerate).
     """
-    servers = tuple(servers)
+    servers = _with_slots(servers)
     rows: list[tuple[int, ...]] = []
     used = [server.used for server in servers]
     tried = 0
@@ -149,6 +153,15 @@ def published(
         rows.append(row)
         used = [before + more for before, more in zip(used, row, strict=True)]
     return Assignment(servers, tuple(rows), tried)
+
+
+def _with_slots(servers: Sequence[Server]) -> tuple[Server, ...]:
+    for server in servers:
+        if server.slots <= 0:
+            raise PermanentError(
+                f"cannot balance over {server.name}: it has no slots; leave it out"
+            )
+    return tuple(servers)
 
 
 def _room(servers: Sequence[Server], used: Sequence[int]) -> int:
@@ -194,7 +207,7 @@ def exact(servers: Sequence[Server], services: Sequence[int]) -> Assignment:
     the largest service first, servers with equally many slots left being taken for one.
     Raises PermanentError when the services do not fit.
     """
-    servers = tuple(servers)
+    servers = _with_slots(servers)
     total = sum(services)
     if total > _room(servers, [server.used for server in servers]):
         raise PermanentError(
@@ -224,15 +237,9 @@ def exact(servers: Sequence[Server], services: Sequence[int]) -> Assignment:
     return Assignment(servers, best[1], packing.tried, whole and packing.whole)
 
 
-MOST_SHAPES = 1000
-"""Equally even ways to give out branches that are looked at."""
-MOST_STATES = 200_000
-"""States of the split of services that are looked at for one of them."""
-
-
 def _even(servers: tuple[Server, ...], total: int) -> Iterator[tuple[int, ...]]:
     """All ways to give `total` branches to servers with the least variance of their shares."""
-    unit = math.lcm(*(server.slots for server in servers if server.slots)) if servers else 1
+    unit = math.lcm(*(server.slots for server in servers))
     size = len(servers)
     most = _some_spread(servers, total, unit)
     layers: list[dict[tuple[int, int], int]] = [{(0, 0): 0}]
@@ -240,7 +247,7 @@ def _even(servers: tuple[Server, ...], total: int) -> Iterator[tuple[int, ...]]:
         layer: dict[tuple[int, int], int] = {}
         for (given, shares), squares in layers[-1].items():
             for more in range(min(server.slots - server.used, total - given) + 1):
-                share = (server.used + more) * unit // server.slots if server.slots else 0
+                share = (server.used + more) * unit // server.slots
                 key, value = (given + more, shares + share), squares + share * share
                 # the spread of the first servers is a lower bound of that of all
                 if size * (number * value - key[1] ** 2) > number * most:
@@ -261,10 +268,7 @@ def _some_spread(servers: tuple[Server, ...], total: int, unit: int) -> int:
     for _ in range(total):
         free = [i for i, server in enumerate(servers) if used[i] < server.slots]
         used[min(free, key=lambda i: Fraction(used[i] + 1, servers[i].slots))] += 1
-    shares = [
-        taken * unit // server.slots if server.slots else 0
-        for taken, server in zip(used, servers, strict=True)
-    ]
+    shares = [taken * unit // server.slots for taken, server in zip(used, servers, strict=True)]
     return len(shares) * sum(share * share for share in shares) - sum(shares) ** 2
 
 
@@ -281,7 +285,7 @@ def _backwards(
         return
     server, value = servers[depth - 1], layers[depth][key]
     for more in range(min(server.slots - server.used, key[0]) + 1):
-        share = (server.used + more) * unit // server.slots if server.slots else 0
+        share = (server.used + more) * unit // server.slots
         before = (key[0] - more, key[1] - share)
         if layers[depth - 1].get(before) == value - share * share:
             for rest in _backwards(servers[:-1], layers[:-1], unit, before):

@@ -52,6 +52,9 @@ TEND_EVERY_S = 600.0
 BEAT_S = 20.0
 """What a site's agent told of its machine counts for so long."""
 
+LOOK_S = 10.0
+"""A look that took longer says nothing of the time at which it began."""
+
 _AT_ONCE = 64
 
 
@@ -244,7 +247,9 @@ class Collecting:
             if each.job.site == site.name and not each.ended
         }
         engine = self._connections.engine(site.name)
+        begun = self._clock.monotonic()
         measures = engine.measure([each.engine_job_id for each in here.values()])
+        self._refuse_late(begun)
         host = self._host_of(site)
         with self._lock:
             state = self._sites.setdefault(site.name, _Site())
@@ -257,13 +262,20 @@ class Collecting:
 
     def _look_at_broker(self, site: Site, at: datetime, ends: Ends) -> None:
         broker = self._connections.broker(site.name)
+        begun = self._clock.monotonic()
         measures, view = broker.measure(), broker.view()
+        self._refuse_late(begun)
         links = link_rows(at, site.name, view, ends)
         with self._lock:
             state = self._sites.setdefault(site.name, _Site())
             state.broker, state.links = measures, links
         self._append(BROKERS, [broker_row(at, site.name, measures)])
         self._append(LINKS, links)
+
+    def _refuse_late(self, begun: float) -> None:
+        took = self._clock.monotonic() - begun
+        if took > LOOK_S:
+            raise TransientError(f"cannot use a look that took {took:.1f} s")
 
     def _plans(
         self,

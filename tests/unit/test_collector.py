@@ -178,7 +178,7 @@ def test_a_plan_is_read_with_how_records_are_shipped() -> None:
     }  # fmt: skip
     nodes = plan_nodes(flink)
     assert nodes == (PlanNode("2", "window", 1, (("1", "HASH"),)), PlanNode("1", "source", 2))
-    first, second = plan_rows(AT, "c", DEPLOYED["c", "A"], nodes)
+    first, second = plan_rows(AT, "c", DEPLOYED["c", "A"], nodes, pinned=True)
     assert first["ship_strategies"] == ["HASH"]
     assert second["ship_strategies"] == []
     assert (first["source_site"], first["sink_site"], first["pinned"]) == ("edge", "cloud", True)

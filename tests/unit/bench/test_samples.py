@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bench.samples import Spec, Truth, generate
@@ -109,3 +111,15 @@ def test_the_same_spec_gives_the_same_rows(made: tuple[Path, Truth], tmp_path: P
         for folder in (root, tmp_path)
     )
     assert ours == theirs
+
+
+def test_files_have_the_types_of_their_tables(tmp_path: Path) -> None:
+    generate(tmp_path, Spec(jobs=5, sites=2, hours=0.1))
+    for table in TABLES.values():
+        for file in (tmp_path / table.name).rglob("*.parquet"):
+            found = pq.read_schema(file)
+            kinds = {
+                name: kind.value_type if pa.types.is_dictionary(kind) else kind
+                for name, kind in zip(found.names, found.types, strict=True)
+            }
+            assert kinds == {field.name: field.type for field in table.schema}, file

@@ -109,3 +109,9 @@ def test_the_exact_one_equals_brute_force() -> None:
         assert sum(((share - mean) ** 2 for share in shares), Fraction(0)) == variance
         assert sum(found.pairs.values()) == apart
         assert [sum(row) for row in found.counts] == services
+
+
+@pytest.mark.parametrize("solve", [published, exact])
+def test_a_server_without_slots_is_refused(solve: object) -> None:
+    with pytest.raises(PermanentError, match="cannot balance over b: it has no slots"):
+        solve([Server("a", 1), Server("b", 0)], (1,))  # type: ignore[operator]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from speck.service import Service
 from speck.service.collecting import PLANS_EVERY_S, Collecting
 from tests.dataset_rows import FullDisk
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import DONE, broker, composition, engine, job_body, wait_until
+from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, job_body, wait_until
 
 SITES = ("edge-a", "edge-b", "cloud")
 
@@ -148,6 +149,30 @@ def test_a_site_that_does_not_answer_leaves_a_gap_and_holds_up_nobody(
     told = {job["job_name"]: job for job in collected.collecting.jobs()}
     assert (told["A"]["at"], told["A"]["in_rate"], told["A"]["records_in"]) == (None, None, None)
     assert told["B"]["records_in"] == 50
+
+
+def test_a_site_that_is_slow_misses_looks_and_holds_up_nobody(collected: Collected) -> None:
+    begun, let_go = threading.Event(), threading.Event()
+
+    def wait(kind: str, _: str) -> None:
+        if kind == "measure" and not let_go.is_set():
+            begun.set()
+            let_go.wait(LIMIT_S)
+
+    engine("edge-a").before = wait
+    collecting = collected.collecting
+    for number in (1, 2):
+        collected.time.passed += 11
+        collecting.look()
+        assert begun.wait(LIMIT_S)
+        wait_until(lambda: collecting.looks == 5 * number)  # noqa: B023
+    assert collecting.gaps == 1
+    let_go.set()
+    wait_until(lambda: collecting.gaps == 2)  # it came too late to tell of when it began
+    told = [row["site"] for row in collected.rows("sites")]
+    assert sorted(told) == ["cloud", "cloud", "edge-b", "edge-b"]
+    collected.look()
+    assert "edge-a" in {row["site"] for row in collected.rows("sites")}
 
 
 def test_rates_are_those_between_the_last_two_looks_that_told_something(

@@ -1,0 +1,253 @@
+"""How long the analyzer takes: `make bench-analyzer` writes bench/results/analyzer.json.
+
+1000 jobs on 100 sites, 24 h at a sample every 10 s (8.64 million rows of tasks and more, since some
+jobs have several), made by bench/samples.py with gaps, resets and other faults; then half and
+double of it. `seconds` are those of the whole process, from its start (a JVM's) to the analysis in
+its file. Memory is that of the process and its JVM, sampled. Beside it DuckDB works out the same
+rates from the same files, and both must agree to 1e-6, or the exit status is 1.
+
+    python -m bench.analyzer [--jobs N] [--sites N] [--hours H] [--cores N] [--no-file]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.common import machine, say, write_result
+from bench.samples import Spec, generate
+from speck.model import JsonObject
+
+TOLERANCE = 1e-6
+COMPARED = ("in_rate", "out_rate", "bytes_in_rate", "bytes_out_rate", "utilisation")
+_SAMPLE_S = 0.1
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+RATES = """
+with told as (
+  select engine_job_id, vertex, subtask, "at", is_source, is_sink, restarts,
+         records_in, records_out, bytes_in, bytes_out,
+         case when isnan(busy_ms) then null else busy_ms end as busy_ms,
+         case when isnan(idle_ms) then null else idle_ms end as idle_ms,
+         case when isnan(back_pressured_ms) then null else back_pressured_ms end as back_ms
+  from read_parquet('{files}', union_by_name = true)
+  where at >= '{since}'::timestamptz and at <= '{until}'::timestamptz
+), paired as (
+  select *,
+         epoch_us(at) - lag(epoch_us(at)) over w as us,
+         busy_ms - lag(busy_ms) over w as busy, idle_ms - lag(idle_ms) over w as idle,
+         back_ms - lag(back_ms) over w as back,
+         records_in - lag(records_in) over w as ri, records_out - lag(records_out) over w as ro,
+         bytes_in - lag(bytes_in) over w as bi, bytes_out - lag(bytes_out) over w as bo,
+         restarts - lag(restarts) over w as again
+  from told
+  window w as (partition by engine_job_id, vertex, subtask
+               order by at, busy_ms, idle_ms, back_ms, records_in, records_out)
+), good as (
+  select *, us / 1e6 as clock, (busy + idle + back) / 1e3 as told_s from paired
+  where us > 0 and coalesce(again, 0) = 0
+    and coalesce(least(busy, idle, back, ri, ro, bi, bo), 0) >= 0
+), summed as (
+  select engine_job_id, vertex, subtask, any_value(is_source) as is_source,
+         any_value(is_sink) as is_sink,
+         sum(told_s) / sum(clock) filter (told_s is not null) as pace,
+         sum(busy) / 1e3 / sum(clock) filter (busy is not null) as busy,
+         sum(ri) / sum(clock) filter (ri is not null) as ri,
+         sum(ro) / sum(clock) filter (ro is not null) as ro,
+         sum(bi) / sum(clock) filter (bi is not null) as bi,
+         sum(bo) / sum(clock) filter (bo is not null) as bo
+  from good group by all
+), rated as (
+  select *, case when pace between 0.5 and 1.5 then pace else 1 end as p from summed
+), of_tasks as (
+  select engine_job_id, vertex, any_value(is_source) as is_source, any_value(is_sink) as is_sink,
+         avg(busy / p) as busiest, count(busy) = count(*) as busy_told,
+         sum(ri / p) as ri, sum(ro / p) as ro, sum(bi / p) as bi, sum(bo / p) as bo
+  from rated group by engine_job_id, vertex
+)
+select engine_job_id, sum(ri) filter (is_source) as in_rate, sum(ro) filter (is_sink) as out_rate,
+       sum(bi) filter (is_source) as bytes_in_rate, sum(bo) filter (is_sink) as bytes_out_rate,
+       case when bool_and(busy_told) then max(busiest) end as utilisation
+from of_tasks group by engine_job_id
+"""
+
+
+def main() -> int:
+    """The benchmark; status 1 when the two do not agree."""
+    options = _options()
+    if options.duckdb:
+        _duckdb(options)
+        return 0
+    full = [_measured(options, options.hours * part) for part in (0.5, 1.0, 2.0)]
+    chosen = full[1]
+    content = {
+        "rows": chosen["rows"],
+        "seconds": chosen["seconds"],
+        "rows_per_s": round(chosen["rows"] / chosen["seconds"]),
+        "peak_mb": chosen["peak_mb"],
+        "growth": [{k: v for k, v in one.items() if k != "beside"} for one in full],
+        "beside": chosen["beside"],
+        "agree": all(one["beside"]["differences"] == 0 for one in full),
+        "cores": options.cores,
+        "heap": options.memory,
+        "machine": machine(),
+        "versions": {name: version(name) for name in ("pyspark", "duckdb", "pyarrow")},
+    }
+    if options.no_file:
+        print(json.dumps(content, indent=1))
+    else:
+        write_result("analyzer.json", content)
+    return 0 if content["agree"] else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--sites", type=int, default=100)
+    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--memory", default="2g", help="heap of the JVM")
+    parser.add_argument("--no-file", action="store_true", help="print only")
+    parser.add_argument("--duckdb", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--since", help=argparse.SUPPRESS)
+    parser.add_argument("--until", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _measured(options: argparse.Namespace, hours: float) -> JsonObject:
+    """One size: made, analysed, and worked out beside."""
+    with tempfile.TemporaryDirectory(prefix="speck-bench-analyzer-") as folder:
+        root, out = Path(folder, "metrics"), Path(folder, "analysis.json")
+        began = time.perf_counter()
+        truth = generate(root, Spec(jobs=options.jobs, sites=options.sites, hours=hours))
+        rows = truth.rows["tasks"]
+        say(f"{rows} rows of tasks made in {time.perf_counter() - began:.0f} s")
+        seconds, peak = _run(
+            "-m speck.analyzer",
+            dataset=root,
+            out=out,
+            window=hours * 3600 + 3600,
+            memory=options.memory,
+            master=f"local[{options.cores}]",
+        )
+        analysis = json.loads(out.read_text())
+        say(f"analysed in {seconds:.1f} s, {peak:.0f} MB")
+        if analysis["samples"]["rows"] != rows:
+            raise RuntimeError(f"{analysis['samples']['rows']} rows were read of {rows}")
+        beside = _beside(options, root, Path(folder, "duckdb.json"), analysis)
+        return {
+            "rows": rows,
+            "hours": hours,
+            "seconds": round(seconds, 2),
+            "rows_per_s": round(rows / seconds),
+            "peak_mb": round(peak),
+            "samples": analysis["samples"],
+            "beside": beside,
+        }
+
+
+def _beside(options: argparse.Namespace, root: Path, out: Path, analysis: JsonObject) -> JsonObject:
+    window = analysis["window"]
+    seconds, peak = _run(
+        "-m bench.analyzer",
+        duckdb=root,
+        out=out,
+        cores=options.cores,
+        since=window["from"],
+        until=window["to"],
+    )
+    say(f"DuckDB: {seconds:.1f} s, {peak:.0f} MB")
+    theirs = {row["engine_job_id"]: row for row in json.loads(out.read_text())}
+    compared, apart = 0, []
+    for job in analysis["jobs"]:
+        ours = {
+            **job,
+            "bytes_in_rate": _product(job["bytes_in_per_record"], job["in_rate"]),
+            "bytes_out_rate": _product(job["bytes_out_per_record"], job["out_rate"]),
+        }
+        for name in COMPARED:
+            compared += 1
+            if not _equal(ours[name], theirs[job["engine_job_id"]][name]):
+                apart.append(
+                    (job["job_name"], name, ours[name], theirs[job["engine_job_id"]][name])
+                )
+    for each in apart[:5]:
+        say(f"they differ: {each}")
+    return {
+        "tool": "DuckDB",
+        "seconds": round(seconds, 2),
+        "peak_mb": round(peak),
+        "works_out": "rates of records and bytes, and utilisation, of each incarnation",
+        "compared": compared,
+        "differences": len(apart),
+    }
+
+
+def _product(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one * other
+
+
+def _equal(ours: float | None, theirs: float | None) -> bool:
+    if ours is None or theirs is None:
+        return ours is theirs or not (ours or theirs)
+    return math.isclose(ours, theirs, rel_tol=TOLERANCE, abs_tol=1e-12)
+
+
+def _duckdb(options: argparse.Namespace) -> None:
+    """The same rates, in a process of its own."""
+    import duckdb
+
+    database = duckdb.connect()
+    database.execute(f"set threads = {options.cores}")
+    database.execute("set timezone = 'UTC'")
+    files = f"{options.duckdb}/tasks/*/*/*.parquet"
+    asked = RATES.format(files=files, since=options.since, until=options.until)
+    found = database.execute(asked)
+    names = [column[0] for column in found.description or ()]
+    rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    options.out.write_text(json.dumps(rows))
+
+
+def _run(program: str, **options: object) -> tuple[float, float]:
+    """Seconds that a Python process takes, and the most MB it and its children had at once."""
+    told = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    arguments = [*program.split(), *told]
+    began = time.perf_counter()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen([sys.executable, *arguments], stdout=log, stderr=log)
+        peak = 0.0
+        while process.poll() is None:
+            peak = max(peak, _tree_mb(process.pid))
+            time.sleep(_SAMPLE_S)
+        seconds = time.perf_counter() - began
+        if process.returncode != 0:
+            log.seek(0)
+            raise RuntimeError(log.read().decode(errors="replace")[-4000:])
+    return seconds, peak
+
+
+def _tree_mb(pid: int) -> float:
+    """Resident memory of a process and all below it."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return pages * _PAGE / 2**20 + sum(map(_tree_mb, children))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
