@@ -43,11 +43,12 @@ def lay_out(question: Question, placed: Mapping[str, str], taken: Collection[At]
     jobs = {job.name: placed.get(job.name, job.site) for job in wiring.jobs}
     links = {link: link.site for link in wiring.links if not wiring.open(link)}
     used = {*wiring.links, *taken}
+    sent = _sent(question)
     notes = []
     for link in wiring.links:
         if link in links:
             continue
-        costs = _costs(question, link, jobs)
+        costs = _costs(wiring, link, jobs, sent.get(load_name(link), {}))
         wanted = _wanted(wiring, link, jobs, placed, costs)
         free = [site for site in costs if site == link.site or At(site, link.topic) not in used]
         chosen = wanted if wanted in free else min(free, key=lambda site: (costs[site], site))
@@ -60,20 +61,23 @@ def lay_out(question: Question, placed: Mapping[str, str], taken: Collection[At]
     return Layout(jobs, links, tuple(notes))
 
 
-def _costs(question: Question, link: At, jobs: Mapping[str, str]) -> dict[str, float]:
+def _sent(question: Question) -> dict[str, dict[str, float]]:
+    """Records a second between each link and each job that it joins."""
+    found: dict[str, dict[str, float]] = {}
+    for flow in question.whole.flows:
+        found.setdefault(flow.start, {})[flow.end] = flow.records_per_s
+        found.setdefault(flow.end, {})[flow.start] = flow.records_per_s
+    return found
+
+
+def _costs(
+    wiring: Wiring, link: At, jobs: Mapping[str, str], sent: Mapping[str, float]
+) -> dict[str, float]:
     """Records a second that cross between sites if the link lies at a site, by site."""
-    wiring = question.wiring
-    ends = {job.name for job in (*wiring.writers[link], *wiring.readers[link])}
-    name = load_name(link)
-    crossing = {
-        (flow.start if flow.end == name else flow.end): flow.records_per_s
-        for flow in question.whole.flows
-        if name in (flow.start, flow.end)
-    }
-    candidates = dict.fromkeys([link.site, *(jobs[end] for end in sorted(ends))])
+    ends = sorted({job.name for job in (*wiring.writers[link], *wiring.readers[link])})
+    candidates = dict.fromkeys([link.site, *(jobs[end] for end in ends)])
     return {
-        site: sum(crossing.get(end, 1.0) for end in ends if jobs[end] != site)
-        for site in candidates
+        site: sum(sent.get(end, 1.0) for end in ends if jobs[end] != site) for site in candidates
     }
 
 

@@ -128,4 +128,8 @@ def test_the_walk_through_does_what_it_says(reader: Reader) -> None:
     assert "clean" in told
     assert "running" in told
 
+    told = reader.paste("place")
+    assert "between sites:" in told
+    assert "the autopilot of chain is on" in told
+
     reader.paste("end")

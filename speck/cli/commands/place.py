@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from speck.cli.output import Output
     from speck.client import Client
 
+PATIENCE_S = 180.0
+"""A policy may search for a minute before it answers with the best that it has found."""
+
 CHANGES = 2
 """The exit status that says "there are changes"."""
 
@@ -63,7 +66,7 @@ def place(
     """
     from speck.cli import placements
 
-    service, shown = client(), output()
+    service, shown = client(answer_s=PATIENCE_S), output()
     limits = {"utilisation": utilisation} if utilisation else None
     if anew:
         if analysis is not None:

@@ -1,0 +1,61 @@
+"""Measured, analysed, placed and moved: on real engines and brokers, while messages flow."""
+
+from __future__ import annotations
+
+from speck.model import JsonObject
+from tests.e2e.harness import Speck, await_all, composition, flowing, job, wait_for
+
+BURN = {"entry_class": "io.speck.jobs.Burn", "args": ["--cpu-us", "1000"]}
+APART = composition(
+    "apart",
+    job("clean", "cloud", "apart/raw", "apart/clean", source_site="edge-a", **BURN),
+    job("keep", "cloud", "apart/clean", "apart/kept", sink_site="edge-a", **BURN),
+    inputs=[("edge-a", "apart/raw")],
+    outputs=[("edge-a", "apart/kept", "apart-reader")],
+)
+"""From edge-a to the cloud and back: everything crosses twice, and nothing has to."""
+
+
+def analysed(speck: Speck) -> JsonObject:
+    """An analysis of the composition whose evidence carries figures of both jobs."""
+
+    def look() -> JsonObject | None:
+        asked = {"composition": "apart", "window_s": 60}
+        begun = speck.call("POST", "/analyses", 202, json=asked)
+
+        def over() -> JsonObject | None:
+            found = speck.call("GET", f"/analyses/{begun['id']}")
+            return None if found["state"] == "running" else found
+
+        found = wait_for("an analysis", over, 300)
+        assert found["state"] == "done", found["error"]
+        told = {each["job_name"]: each["evidence"] for each in found["jobs"]}
+        return found if told == dict.fromkeys(("clean", "keep"), "sufficient") else None
+
+    def taken() -> bool:
+        told = [speck.call("GET", f"/jobs/{name}/metrics") for name in ("clean", "keep")]
+        return all((each["records_in"] or 0) > 1800 for each in told)
+
+    wait_for("both jobs to have worked", taken)
+    return wait_for("evidence", look, 400)  # type: ignore[return-value]
+
+
+def test_what_crosses_for_nothing_is_placed_where_its_data_is(speck: Speck) -> None:
+    reader = speck.reader("edge-a", "apart/kept", "apart-reader")
+    speck.apply(APART)
+    with flowing(speck.publisher("edge-a", "apart/raw")) as flow:
+        analysed(speck)
+        placed = speck.call(
+            "POST", "/placements", 201, json={"composition": "apart", "policy": "milp"}
+        )
+        assert placed["today"]["sites"] == {"clean": "cloud", "keep": "cloud"}
+        assert placed["proposed"]["sites"] == {"clean": "edge-a", "keep": "edge-a"}
+        assert placed["today"]["wan_bytes_per_s"] > 1000
+        assert placed["proposed"]["wan_bytes_per_s"] == 0
+        accepted = speck.call("POST", f"/placements/{placed['id']}/apply", params={"wait": 120})
+        assert accepted["state"] == "done"
+        flow.go_on()
+        sites = {name: speck.job(name)["site"] for name in ("clean", "keep")}
+        assert sites == placed["proposed"]["sites"]
+        count = flow.end()
+    await_all(count, reader)
