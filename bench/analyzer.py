@@ -39,10 +39,10 @@ with told as (
          case when isnan(idle_ms) then null else idle_ms end as idle_ms,
          case when isnan(back_pressured_ms) then null else back_pressured_ms end as back_ms
   from read_parquet('{files}', union_by_name = true)
-  where at >= '{since}'::timestamptz and at <= '{until}'::timestamptz
+  where "at" >= '{since}'::timestamptz and "at" <= '{until}'::timestamptz
 ), paired as (
   select *,
-         epoch_us(at) - lag(epoch_us(at)) over w as us,
+         epoch_us("at") - lag(epoch_us("at")) over w as us,
          busy_ms - lag(busy_ms) over w as busy, idle_ms - lag(idle_ms) over w as idle,
          back_ms - lag(back_ms) over w as back,
          records_in - lag(records_in) over w as ri, records_out - lag(records_out) over w as ro,
@@ -50,7 +50,7 @@ with told as (
          restarts - lag(restarts) over w as again
   from told
   window w as (partition by engine_job_id, vertex, subtask
-               order by at, busy_ms, idle_ms, back_ms, records_in, records_out)
+               order by "at", busy_ms, idle_ms, back_ms, records_in, records_out)
 ), good as (
   select *, us / 1e6 as clock, (busy + idle + back) / 1e3 as told_s from paired
   where us > 0 and coalesce(again, 0) = 0

@@ -30,13 +30,15 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was measured of a job: records a second taken, shares of the time (0 to 1), and
-    messages that wait for it. None: not known."""
+    """What was measured of a job: records a second taken, shares of its busiest subtask's time (0
+    to 1), messages that wait for it, and the busy seconds a second of all its subtasks together
+    (`work`; where that is not given it has one). None: not known."""
 
     in_rate: float | None = None
     busy: float | None = None
     back_pressured: float | None = None
     waiting: int | None = None
+    work: float | None = None
 
     @property
     def full(self) -> bool | None:
@@ -56,6 +58,11 @@ class Judged:
     measured: float | None
     ok: bool | None
     why: str
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing is known: what was found before is neither confirmed nor over."""
+        return self.ok is None and self.measured is None
 
     def to_json(self) -> JsonObject:
         """As the API shows it."""
@@ -138,7 +145,8 @@ def _delay_ms(seen: Seen) -> float | None:
         return None
     if seen.in_rate <= 0:
         return 0.0 if waiting == 0 else None
-    return 1000 * (seen.busy + waiting) / seen.in_rate
+    work = seen.busy if seen.work is None else seen.work
+    return 1000 * (work + waiting) / seen.in_rate
 
 
 def _entrances(stages: Sequence[Stage]) -> dict[str, list[Stage]]:

@@ -42,3 +42,4 @@ def count_units(service: Service, unit_ms: dict[str, float]) -> None:
         return {"metrics": counted}
 
     vars(service.jobs)["metrics"] = metrics
+    service.calibrations.run_s = 0

@@ -69,9 +69,9 @@ class Output:
         if self.form == "json":
             click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         elif self.form == "yaml":
-            import yaml
+            from speck.yaml_writer import to_yaml
 
-            click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+            click.echo(to_yaml(data), nl=False)
         else:
             for block in blocks:
                 click.echo(str(block))

@@ -28,6 +28,7 @@ class Feed:
     What could not go out in time follows as fast as the broker takes it. `resend_s`: what was
     acknowledged so recently is sent again after a lost connection (15 s: three autosave
     intervals of 5 s). `pad`: so many more bytes in each payload.
+    `began`: of time.monotonic, when number 0 would have been due (None: now).
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Feed:
         run: str,
         resend_s: float = 15.0,
         pad: int = 0,
+        began: float | None = None,
     ) -> None:
         options = ReplayOptions(
             brokers={"feed": broker},
@@ -49,6 +51,7 @@ class Feed:
             resend_s=resend_s,
         )
         self._rate = rate
+        self._began = time.monotonic() if began is None else began
         self._pad = {"pad": "x" * pad} if pad else {}
         self._acked = 0
         self._sent = 0
@@ -116,9 +119,8 @@ class Feed:
     def _run(self) -> None:
         publisher = self._publisher
         try:
-            began = time.monotonic()
             while not (self._over.is_set() or self._cancel.is_set()):
-                due = int((time.monotonic() - began) * self._rate)
+                due = int((time.monotonic() - self._began) * self._rate)
                 while self._sent < due and publisher.ready:
                     self._publish(self._sent + 1)
                 self._pump()

@@ -36,6 +36,9 @@ class Condition:
     pace: float | None = None
 
 
+_SILENT = Condition(answers=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """The problem for policies, where a link of one reader is no load but a flow, and the same
@@ -81,6 +84,8 @@ def question(
 
     `others`: the site of every job that runs and is not of the composition.
     """
+    silent = {name for name in sites if not conditions.get(name, _SILENT).answers}
+    wiring = wiring.held(_used_outside(analysis), silent)
     measured = _Measured(wiring, composition, analysis)
     flows, unknown = measured.flows()
     stay = {end for flow in unknown for end in flow[:2]}
@@ -298,6 +303,15 @@ _NOISE = 0.05
 """Readers of a link take so much more than its writers send before somebody else feeds it."""
 
 
+def _used_outside(analysis: JsonObject) -> set[At]:
+    """Links that somebody outside speck feeds or reads, whether that was declared or not."""
+    return {
+        At(link["broker_site"], link["topic"])
+        for link in analysis["links"]
+        if any(end["job_name"] is None for end in (*link["producers"], *link["readers"]))
+    }
+
+
 def _fed_from_outside(composition: str, analysis: JsonObject) -> dict[At, float]:
     """Records a second from producers outside speck, by link, where they tell them."""
     found: dict[At, float] = {}
@@ -322,11 +336,11 @@ def _places(
     busy, unmeasured = _others(composition, analysis, others)
     places, notes = [], []
     for name, site in sorted(sites.items()):
-        now = conditions.get(name, Condition(answers=False))
+        now = conditions.get(name, _SILENT)
         cores = _first(now.cores, told.get(name, {}).get("cores"))
         pace = _first(now.pace, told.get(name, {}).get("pace"))
         if not now.answers:
-            notes.append(f"site {name} does not answer: nothing is moved there")
+            notes.append(f"site {name} does not answer: nothing is moved there or away")
         if cores is None:
             notes.append(f"how many cores site {name} has is not known: 1 is assumed")
         if pace is None:

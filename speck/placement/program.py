@@ -25,6 +25,9 @@ TIE = 1e-6
 """What all moves together may weigh beside all bytes that flow: too little to cost any."""
 SLACK = 1e3
 """What passing a limit by all of itself weighs beside all bytes that flow."""
+_SCALE = 1e3
+"""HiGHS ends a search at an absolute gap of 1e-6, and takes reduced costs below 1e-7 for nothing:
+by so much costs are enlarged, else moves would weigh less than that."""
 
 
 @dataclass(slots=True)
@@ -246,7 +249,7 @@ class Program:
         rows = [(terms, -np.inf, most) for terms, most in self.rows]
         rows += [(terms, figure, figure) for terms, figure in self.equal]
         result: OptimizeResult = milp(
-            np.array(self.cost),
+            _SCALE * np.array(self.cost),
             integrality=np.array(self.integral),
             bounds=Bounds(np.zeros(len(self.cost)), np.array(self.upper)),
             constraints=_constraint(rows, len(self.cost)) if rows else None,
@@ -264,7 +267,7 @@ class Program:
     ) -> Solution:
         least = None
         if bound is not None and np.isfinite(bound):
-            least = max(0.0, (bound + self.constant) * self.total)
+            least = max(0.0, (bound / _SCALE + self.constant) * self.total)
         if values is None and self.cost:
             return Solution(None, False, False, least)
 

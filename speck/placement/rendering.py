@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-import yaml
-
 from speck.model import CompositionDescription, JobDescription, JsonObject, Site
 from speck.placement.problem import Question, load_name
 from speck.placement.wiring import At, WiredJob, Wiring
 from speck.schema import dump_composition
+from speck.yaml_writer import to_yaml
 
 HEADING = (
     "# Written by speck place: comments, anchors and defaults of the file before are not kept."
@@ -151,27 +150,13 @@ def _side(
     return (sites[now].broker.address, None) if broker is not None else (None, now)
 
 
-def to_yaml(description: CompositionDescription) -> str:
+def composition_yaml(description: CompositionDescription) -> str:
     """The description as YAML that loads to the same, jobs in their order."""
     dumped = dump_composition(description)
     dumped["jobs"] = [_brief(job) for job in dumped["jobs"]]
     ordered = {key: dumped[key] for key in _ORDER if key in dumped}
-    text: str = yaml.dump(
-        {**ordered, **dumped}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
-    )
-    return f"{HEADING}\n{text}"
+    return f"{HEADING}\n{to_yaml({**ordered, **dumped})}"
 
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes what YAML 1.2 would read as a number and YAML 1.1 would not."""
-
-
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    style = None if text[:1].isalpha() or text[:1] == "/" else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text)
 
 _ORDER = ("name", "drift", "requirements", "jobs", "inputs", "outputs")
 _DEFAULTS: JsonObject = {

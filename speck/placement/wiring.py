@@ -7,7 +7,7 @@ decided here: a link that something outside the composition feeds or reads stays
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from speck.errors import InvalidError
@@ -94,6 +94,15 @@ class Wiring:
         writers, readers = self.writers.get(link, ()), self.readers.get(link, ())
         still = any(job.stopped for job in (*writers, *readers))
         return link not in self.fixed and bool(writers and readers) and not still
+
+    def held(self, links: Collection[At], sites: Collection[str]) -> Wiring:
+        """The same with these links where they are, and with all that is at these sites there:
+        what runs at a site that does not answer can be neither stopped nor rewired."""
+        jobs = tuple(replace(job, pinned=True) if job.site in sites else job for job in self.jobs)
+        fixed = {*self.fixed, *links}
+        fixed.update(link for job in jobs if job.site in sites for link in (job.source, job.sink))
+        fixed.update(link for link in self.links if link.site in sites)
+        return Wiring(jobs, frozenset(fixed))
 
 
 def wire(

@@ -16,7 +16,7 @@ from speck.model import CompositionDescription, JsonObject, Site
 from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.model import Limits, Placement, Policy
 from speck.placement.problem import Condition, Question, question
-from speck.placement.rendering import Layout, lay_out, render, to_yaml
+from speck.placement.rendering import Layout, composition_yaml, lay_out, render
 from speck.placement.wiring import At, Wiring, wire
 from speck.records import Batch, Records
 from speck.schema import composition_from_data, dump_composition
@@ -114,7 +114,7 @@ class Placements:
             "analysis": analysis["id"],
             **compared(posed, placed, layout),
             "description": dump_composition(rendered),
-            "yaml": to_yaml(rendered),
+            "yaml": composition_yaml(rendered),
         }
         self._records.write({f"placement/{made['id']}": made, **self._superfluous()})
         return Answer(201, made, f"/placements/{made['id']}")

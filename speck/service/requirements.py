@@ -115,7 +115,9 @@ class Requirements:
             lags.popleft()
         whole = bool(lags) and lags[0][0] <= now - STANDS_S
         waiting = min(lag for _, lag in lags) if whole else 0 if _none(lags) else None
-        return Seen(told["in_rate"], told["busy"], told["back_pressured"], waiting)
+        shares = [task["busy"] for task in told["tasks"]]
+        work = None if None in shares else sum(shares)
+        return Seen(told["in_rate"], told["busy"], told["back_pressured"], waiting, work or None)
 
     def _tell(self, composition: str, judged: list[Judged]) -> None:
         """An event for what is not kept, once, and one when it is kept again."""
@@ -125,7 +127,7 @@ class Requirements:
         for name in sorted(before | named.keys()):
             each = named.get(name)
             amiss = each is not None and each.ok is False
-            if amiss == (name in before):
+            if amiss == (name in before) or (each is not None and each.unknown):
                 self._looks.pop((composition, name), None)
                 continue
             looks = self._looks.get((composition, name), 0) + 1
@@ -160,6 +162,11 @@ def _words(composition: str, name: str, judged: Judged | None) -> str:
     if judged.ok is False:
         return (
             f"{composition} does not keep {name} {judged.wanted:g}:"
+            f" {found} was measured; {judged.why}"
+        )
+    if judged.ok is None:
+        return (
+            f"{composition} is not seen to miss {name} {judged.wanted:g} any more:"
             f" {found} was measured; {judged.why}"
         )
     return f"{composition} keeps {name} {judged.wanted:g} again: {found} was measured"

@@ -11,7 +11,7 @@ from speck.model import CompositionDescription, JsonObject
 from speck.placement.evaluate import evaluate
 from speck.placement.model import Limits
 from speck.placement.problem import Condition, Question, load_name, question
-from speck.placement.rendering import lay_out, render, to_yaml
+from speck.placement.rendering import composition_yaml, lay_out, render
 from speck.placement.wiring import At, Wiring, wire
 from speck.schema import composition_from_data, load_composition, site_from_data
 from tests.analyses import analysis, measured, unmeasured
@@ -138,7 +138,7 @@ def test_yaml_loads_to_what_was_rendered(
 ) -> None:
     description, asked, foreign, placed = case
     rendered = render(description, asked.wiring, lay_out(asked, placed, foreign), SITES)
-    assert load_composition(to_yaml(rendered).encode(), None) == rendered
+    assert load_composition(composition_yaml(rendered).encode(), None) == rendered
     assert [job.job_name for job in rendered.jobs] == [job.job_name for job in description.jobs]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -184,6 +186,42 @@ def test_among_equals_stateful_jobs_stay() -> None:
         found = Milp().place(Problem((*ends, *loads), tuple(flows), (edge, cloud), Limits()))
         assert found.sites[stateful] == "cloud"
         assert found.objective == 11_000
+
+
+def test_of_many_placements_that_cost_the_same_the_one_that_moves_least_wins() -> None:
+    """Twelve chains from an edge to the cloud; each may cross anywhere, for as many bytes."""
+    weights: dict[bool | None, int] = {False: 1, None: 2, True: 3}
+    for seed in range(10):
+        random = Random(seed)
+        loads = [Load("in", Kind.END, site="edge"), Load("out", Kind.END, site="cloud")]
+        flows, least = [], 0
+        for chain in range(12):
+            jobs = [
+                Load(
+                    f"{chain}-{step}",
+                    core_s_per_record=1e-4,
+                    rate=100,
+                    site=random.choice(("edge", "cloud")),
+                    stateful=random.choice((True, False, None)),
+                )
+                for step in range(4)
+            ]
+            names = ["in", *(job.name for job in jobs), "out"]
+            flows += [Flow(start, end, 100, 1000) for start, end in pairwise(names)]
+            loads += jobs
+            least += min(
+                sum(
+                    weights[job.stateful]
+                    for step, job in enumerate(jobs)
+                    if job.site != ("edge" if step < cut else "cloud")
+                )
+                for cut in range(5)
+            )
+        places = (Place("edge", "edge", cores=64), Place("cloud", "cloud", cores=64))
+        found = Milp().place(Problem(tuple(loads), tuple(flows), places))
+        moved = [load for load in loads if found.sites[load.name] != load.site]
+        assert found.objective == pytest.approx(12_000)
+        assert sum(weights[load.stateful] for load in moved) == least, seed
 
 
 def test_a_topic_with_one_reader_stays_where_that_costs_nothing() -> None:

@@ -179,3 +179,32 @@ def test_a_label_tells_the_latency_and_the_uplink_is_in_bytes() -> None:
         if place.name == "edge-a"
     ]
     assert (place.latency_ms, place.uplink) == (18.6, 1_250_000.0)
+
+
+def test_a_link_that_an_outsider_was_seen_at_stays_though_it_was_not_declared() -> None:
+    """Moved, it would be fed and read at the new broker; they know the old one only."""
+    outsider = {"client_id": "other", "job_name": None, "site": None, "records_per_s": None}
+    clean = {**CLEAN, "site": "edge-a", "sink_site": "edge-a"}
+    merge = {**MERGE, "source_site": "edge-a"}
+    jobs = [measured("clean", "edge-a"), measured("merge", "cloud")]
+    tidy = At("edge-a", "tidy")
+    for side, wanted in (("producers", False), ("readers", False), (None, True)):
+        link = {"composition": "c", "broker_site": "edge-a", "topic": "tidy"}
+        link |= {"producers": [], "readers": []}
+        link |= {side: [outsider]} if side else {}
+        found = posed(analysis(jobs, links=[link]), clean, merge, inputs=FEED)
+        assert found.wiring.open(tidy) is wanted
+
+
+@pytest.mark.parametrize("silent", ["cloud", "edge-a"])
+def test_nothing_moves_away_from_a_site_that_does_not_answer(silent: str) -> None:
+    """Its job could not be stopped, nor be told of another broker: the change would stand."""
+    told = analysis([measured("clean", "cloud", selectivity=0.1), measured("merge", "cloud", 10.0)])
+    merge = {**MERGE, "site": "edge-a", "source_site": "cloud"}
+    conditions = {**IDLE, silent: Condition(answers=False, held=2)}
+    found = posed(told, CLEAN, merge, inputs=FEED, conditions=conditions)
+    pins = {load.name: load.pinned for load in found.problem.loads if load.kind is Kind.JOB}
+    there = {"cloud": "clean", "edge-a": "merge"}
+    assert pins == {"clean": None, "merge": None} | {there[silent]: silent}
+    assert not found.wiring.open(At("cloud", "tidy"))
+    assert f"site {silent} does not answer: nothing is moved there or away" in found.notes

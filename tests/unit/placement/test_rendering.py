@@ -7,7 +7,7 @@ from typing import Any
 from speck.model import CompositionDescription, JsonObject
 from speck.placement.model import Limits
 from speck.placement.problem import Condition, Question, question
-from speck.placement.rendering import HEADING, lay_out, render, to_yaml
+from speck.placement.rendering import HEADING, composition_yaml, lay_out, render
 from speck.placement.wiring import At, wire
 from speck.schema import composition_from_data, load_composition, site_from_data
 from tests.analyses import analysis, measured
@@ -113,7 +113,7 @@ def test_the_yaml_says_what_it_does_not_keep_and_loads_to_the_same() -> None:
         outputs=[{"site": "cloud", "topic": "all", "client_id": "dashboard"}],
         drift="report",
     )
-    text = to_yaml(placed(description, asked)[0])
+    text = composition_yaml(placed(description, asked)[0])
     assert text.splitlines()[0] == HEADING
     assert "comments" in HEADING
     assert load_composition(text.encode(), None) == description

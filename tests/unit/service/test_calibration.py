@@ -130,6 +130,7 @@ def test_a_failed_measurement_leaves_nothing(
         return {"metrics": {**DONE, "calibrate.done": 99.0, "calibrate.fullUnits": 0.0}}
 
     monkeypatch.setattr(service.jobs, "metrics", metrics)
+    service.calibrations.run_s = 0
     with pytest.raises(EngineRefusedError, match=r"\(site cloud\)$"):
         service.calibrations.run("cloud")
     assert service.jobs.all() == []

@@ -115,7 +115,7 @@ def test_a_site_that_does_not_answer_gets_nothing(placed: Service) -> None:
     placed.changes.touched = placed.clock.monotonic()
     found = made(placed)
     assert found["proposed"]["moves"] == []
-    assert "site edge-a does not answer: nothing is moved there" in found["notes"]
+    assert "site edge-a does not answer: nothing is moved there or away" in found["notes"]
 
 
 def test_slots_that_others_hold_are_not_given_again(placed: Service) -> None:

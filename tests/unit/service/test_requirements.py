@@ -44,7 +44,8 @@ class Watched:
 
     def says(self, name: str, **more: Any) -> None:
         quiet = {"in_rate": 100.0, "busy": 0.1, "back_pressured": 0.0, "lag": 0}
-        self.told[name] = {**quiet, **more}
+        told = {**quiet, **more}
+        self.told[name] = {"tasks": [{"busy": told["busy"]}], **told}
 
     def look(self, times: int = LOOKS, every_s: float = 5.0) -> None:
         for _ in range(times):
@@ -98,6 +99,28 @@ def test_what_is_not_kept_is_told_once_and_again_when_it_is_kept(watched: Watche
     watched.look()
     assert watched.events()[1:] == ["c keeps min_rate 200 again: 250 was measured"]
     assert watched.requirements.broken("c") == []
+
+
+def test_what_is_not_known_ends_no_episode(watched: Watched) -> None:
+    """The site is away for a minute: nothing is known, so nothing is kept again."""
+    watched.says("clean", busy=0.99)
+    watched.look()
+    watched.says("clean", in_rate=None, busy=None, back_pressured=None, lag=None)
+    watched.look(12)
+    assert len(watched.events()) == 1
+    assert watched.requirements.broken("c") == ["min_rate"]
+    watched.says("clean", in_rate=90.0)
+    watched.look()
+    assert watched.events()[1:] == [
+        "c is not seen to miss min_rate 200 any more: 90 was measured; no more is offered"
+    ]
+
+
+def test_the_work_of_all_subtasks_counts(watched: Watched) -> None:
+    """Four subtasks, each busy for half of its time with a quarter of 100 records: 20 ms each."""
+    watched.says("clean", busy=0.5, tasks=[{"busy": 0.5}] * 4)
+    watched.look()
+    assert watched.shown()[0]["measured"] == pytest.approx(20.0 + 1.0)
 
 
 def test_a_moment_is_no_episode(watched: Watched) -> None:

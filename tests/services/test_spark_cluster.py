@@ -1,0 +1,77 @@
+"""The analyzer on a real standalone cluster: a master and a worker of the pyspark package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.samples_by_hand import dataset, plan, running, site
+
+_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+_LIMIT_S = 120.0
+
+
+@contextmanager
+def _daemon(log: Path, *arguments: str) -> Iterator[None]:
+    """A process of Spark, ended by its id."""
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+    env |= {"SPARK_DAEMON_MEMORY": "256m"}
+    with log.open("wb") as out:
+        process = subprocess.Popen([str(_CLASS), *arguments], stdout=out, stderr=out, env=env)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _told(log: Path, pattern: str) -> str:
+    until = time.monotonic() + _LIMIT_S
+    while (found := re.search(pattern, log.read_text(errors="replace"))) is None:
+        assert time.monotonic() < until, log.read_text(errors="replace")
+        time.sleep(0.05)
+    return found[1]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """The master's address; one worker of one core."""
+    log, worker = tmp_path / "master.log", tmp_path / "worker.log"
+    ports = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    package = "org.apache.spark.deploy"
+    with _daemon(log, f"{package}.master.Master", *ports):
+        master = _told(log, r"Starting Spark master at (spark://\S+)")
+        room = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / "work"))
+        with _daemon(worker, f"{package}.worker.Worker", *ports, *room, master):
+            _told(worker, r"(Successfully registered)")
+            yield master
+
+
+@pytest.mark.long
+def test_the_analysis_on_a_cluster_is_that_of_this_machine(cluster: str, tmp_path: Path) -> None:
+    """Its executor finds nothing of speck: only Spark's own expressions travel."""
+    root = dataset(tmp_path / "metrics", running(), [plan()], [*site("edge-a"), *site("cloud")])
+    out = tmp_path / "analysis.json"
+    argv = ["-m", "speck.analyzer", "--dataset", str(root), "--out", str(out), "--master", cluster]
+
+    done = subprocess.run([sys.executable, *argv], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-4000:]
+    (job,) = json.loads(out.read_text())["jobs"]
+    assert job["core_s_per_record"] == pytest.approx(0.002)
+    (ran,) = (tmp_path / "work").glob("app-*/0/stderr")
+    assert "Finished task" in ran.read_text()
