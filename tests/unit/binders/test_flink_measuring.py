@@ -110,7 +110,7 @@ def test_what_a_foreign_connector_does_not_count_is_not_told(
 
 def test_before_anything_came_a_zero_is_a_zero(fake: Fake, engine: FlinkEngine) -> None:
     cluster(fake, JOB)
-    job(fake, told={name: "0" for name in (*CHAIN, "0.mqtt-sink__Writer.numRecordsIn")})
+    job(fake, told=dict.fromkeys((*CHAIN, "0.mqtt-sink__Writer.numRecordsIn"), "0"))
     (task,) = measured(engine).tasks
     assert (task.records_in, task.bytes_in, task.records_out, task.bytes_out) == (0, 0, 0, 0)
 
