@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -226,6 +227,67 @@ def test_a_move_that_is_refused_is_told_and_not_tried_at_once(
     assert not any(line.startswith("outcome") for line in flight.said())
 
 
+class Killed(BaseException):
+    """The service ends here."""
+
+
+def test_a_move_that_a_stop_of_the_service_swallowed_has_no_outcome(
+    flight: Flight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was noted, and the service was killed before the change was stored."""
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    flight.round()
+    with monkeypatch.context() as dying:
+        dying.setattr(flight.service.compositions, "apply", die)
+        with pytest.raises(Killed):
+            flight.round()
+    flight.service.close()
+    again = Service(flight.service.config, flight.clock, bounds=FAST, patience=HASTY)
+    try:
+        flight.service, again.placements.analyses = again, flight.analyst
+        flight.round()
+        assert not any(line.startswith("outcome") for line in flight.said())
+    finally:
+        again.close()
+
+
+def test_it_is_switched_off_while_a_policy_searches(
+    flight: Flight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the search, and what it finds is not carried out any more."""
+    flight.round()
+    make = flight.service.placements.make
+
+    def slowly(*asked: Any) -> Any:
+        found = make(*asked)
+        off = Thread(target=flight.service.autopilots.put, args=("c", Settings()))
+        off.start()
+        off.join(10)
+        assert not off.is_alive()
+        return found
+
+    monkeypatch.setattr(flight.service.placements, "make", slowly)
+    flight.round()
+    assert flight.said()[-1].startswith("settings: the autopilot of c is off")
+    assert flight.sites()["clean"] == "cloud"
+
+
+def test_a_fault_of_its_own_is_told_once_an_analysis(
+    flight: Flight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("window")
+
+    monkeypatch.setattr(flight.service.placements, "make", fail)
+    for _ in range(2):
+        said = flight.round()
+        assert said.startswith("trouble: cannot look at it: KeyError: 'window'")
+    assert len(flight.analyst.asked) == 2
+
+
 def test_it_goes_on_after_a_restart(flight: Flight) -> None:
     flight.round()
     flight.service.close()
@@ -238,7 +300,9 @@ def test_it_goes_on_after_a_restart(flight: Flight) -> None:
         again.close()
 
 
-def test_a_composition_that_is_gone_takes_its_autopilot_along(flight: Flight) -> None:
+@pytest.mark.parametrize("on", [True, False])
+def test_a_composition_that_is_gone_takes_its_autopilot_along(flight: Flight, on: bool) -> None:
+    flight.service.autopilots.put("c", ON if on else Settings())
     flight.service.compositions.delete("c", 20.0)
     flight.clock.later(300)
     flight.service.autopilots.look()
