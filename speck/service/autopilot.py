@@ -18,6 +18,7 @@ from speck.errors import NotFoundError, SpeckError
 from speck.model import JsonObject
 from speck.records import Batch, Records
 from speck.requirements import LATENCY, RATE
+from speck.service.changes import Running
 from speck.service.compositions import Compositions, Request
 from speck.service.locks import NamedLocks
 from speck.service.placements import Placements, policy_named
@@ -44,15 +45,18 @@ class Autopilots:
         views: Views,
         clock: Clock,
         broken: Callable[[str], Iterable[str]],
+        under_way: Callable[[], Iterable[Running]],
         tick_s: float = 1.0,
     ):
-        """`broken`: the names of a composition's requirements that are not kept."""
+        """`broken`: the names of a composition's requirements that are not kept; `under_way`: all
+        changes that are."""
         self._records = records
         self._compositions = compositions
         self._placements = placements
         self._views = views
         self._clock = clock
         self._broken = broken
+        self._under_way = under_way
         self._tick_s = tick_s
         self._locks = NamedLocks()
         self._over = threading.Event()
@@ -241,7 +245,15 @@ class Autopilots:
         looks = self._views.engines.at(sites)
         silent = sum(name not in looks or looks[name].found is None for name in sites)
         busy, changed_at = self._changed(composition)
+        busy = busy or self._other_move()
         return Facts(advice, len(sites), silent, busy, changed_at)
+
+    def _other_move(self) -> str | None:
+        """Its move of another composition that is under way: who knows yet what that takes."""
+        moves = [each.change for each in self._under_way() if each.change.by == NAME]
+        return next(
+            (f"change {move.id} of {move.composition} is under way" for move in moves), None
+        )
 
     def _changed(self, composition: str) -> tuple[str | None, float | None]:
         """What stands in the way of a change, and when the last one came to its end."""

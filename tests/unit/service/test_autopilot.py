@@ -46,6 +46,7 @@ class Analyst:
         self.asked: list[float] = []
         self.made: dict[str, JsonObject] = {}
         self.clean, self.wan = "cloud", 10_000.0
+        self.others: list[JsonObject] = []
 
     def begin(self, window_s: float) -> str:
         self.asked.append(window_s)
@@ -53,6 +54,7 @@ class Analyst:
         jobs = [
             measured("clean", self.clean, selectivity=0.1),
             measured("merge", "cloud", 10.0, selectivity=2.0),
+            *self.others,
         ]
         window = {
             "from": rfc3339(self.clock.now() - timedelta(seconds=window_s)),
@@ -183,6 +185,32 @@ def test_a_requirement_that_is_not_kept_counts_where_the_advice_is_better_by_it(
     assert advice_of(made, told, ["max_latency_ms"]).broken == ()
     made["proposed"]["max_rate"] = None
     assert advice_of(made, told, ["min_rate"]).broken == ()
+
+
+def test_it_moves_one_composition_at_a_time(flight: Flight) -> None:
+    wash = {**CLEAN, "job_name": "wash", "sink_topic": "washed"}
+    use = {**MERGE, "job_name": "use", "source_topic": "washed", "sink_topic": "used"}
+    ends = {**ENDS, "outputs": [{"site": "cloud", "topic": "used"}]}
+    flight.service.compositions.apply(composition(wash, use, name="d", **ends), DONE)
+    flight.clock.later(1000)
+    flight.service.autopilots.put("d", ON)
+    more = [
+        measured("wash", "cloud", selectivity=0.1, composition="d"),
+        measured("use", "cloud", 10.0, selectivity=2.0, composition="d"),
+    ]
+    flight.analyst.others, flight.analyst.more = more, {"composition": None}
+    flight.round()
+    engine("edge-a").hold_starts = True
+    try:
+        assert flight.round().startswith("act: ")
+        said = flight.service.autopilots.get("d")["log"][-1]["message"]
+        assert said.endswith(" of c is under way"), said
+    finally:
+        engine("edge-a").let_go()
+    assert flight.sites()["clean"] == "edge-a"
+    assert flight.sites()["wash"] == "cloud"
+    flight.round()
+    assert flight.service.autopilots.get("d")["log"][-1]["kind"] == "act"
 
 
 def test_an_analysis_that_fails_is_told_and_the_next_is_made(flight: Flight) -> None:
