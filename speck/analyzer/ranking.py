@@ -160,6 +160,10 @@ def _against() -> list[Column]:
     load = F.col("_load") + F.when(there, 0.0).otherwise(F.col("_work"))
     return [
         F.when(
+            F.col("ended") & (F.col("evidence") == "sufficient"),
+            "does not run any more",
+        ),
+        F.when(
             F.col("evidence") != "sufficient",
             F.concat(F.lit("insufficient: "), F.array_join("why", "; ")),
         ),

@@ -23,7 +23,8 @@ def test_many_ways_to_a_link_are_walked_once() -> None:
         for _ in range(10):
             arising.add(("cloud", str(number)), ("cloud", str(number + 1)), 1.0)
     shares, known = arising.at(("cloud", "40"))
-    assert (shares, known) == ({"a": pytest.approx(0.75), "b": pytest.approx(0.25)}, True)
+    assert shares == pytest.approx({"a": 0.75, "b": 0.25})
+    assert known
 
 
 def test_a_cycle_of_compositions_ends() -> None:
