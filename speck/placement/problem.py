@@ -375,7 +375,8 @@ def _others(
     sent: dict[str, float] = {}
     unmeasured: dict[str, list[str]] = {}
     told = {job["job_name"]: job for job in analysis["jobs"] if job["composition"] != composition}
-    for name, site in sorted({**{n: j["site"] for n, j in told.items()}, **others}.items()):
+    running = {name: job["site"] for name, job in told.items() if not job.get("ended")}
+    for name, site in sorted({**running, **others}.items()):
         job = told.get(name, {})
         rate, cost = job.get("in_rate"), job.get("reference_core_s_per_record")
         if rate is None or cost is None:
