@@ -59,13 +59,19 @@ def samples_of(at: datetime, measures: EngineMeasures, before: Samples) -> Sampl
         for task in job.tasks:
             key = (job.engine_job_id, task.vertex, task.subtask)
             old = before.get(key)
-            if old is not None and _counts(old[1].task) == _counts(task):
+            if old is not None and _is_stale(old[1].task, task):
                 found[key] = old
             elif old is not None:
                 found[key] = (old[1], Sample(at, job, task))
             else:
                 found[key] = (None, Sample(at, job, task))
     return found
+
+
+def _is_stale(before: TaskMeasure, now: TaskMeasure) -> bool:
+    """A task that tells no times may well have had nothing to do."""
+    times = (now.busy_ms, now.idle_ms, now.back_pressured_ms)
+    return any(time is not None for time in times) and _counts(before) == _counts(now)
 
 
 def _counts(task: TaskMeasure) -> tuple[float | None, ...]:

@@ -5,7 +5,8 @@ The analyzer makes its own from the dataset, over longer windows and with more c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from speck.clock import rfc3339
 from speck.collector import Sample
@@ -21,8 +22,8 @@ def job_metrics(pairs: Sequence[Pair]) -> JsonObject:
     (totals of sources and sinks), restarts, checkpoint, tasks}`; None where nothing is known."""
     tasks = [_task(pair) for pair in sorted(pairs, key=lambda p: (p[1].task.vertex, _subtask(p)))]
     newest = max((pair[1] for pair in pairs), key=lambda sample: sample.at, default=None)
-    sources = [task for task in tasks if task["is_source"]]
-    sinks = [task for task in tasks if task["is_sink"]]
+    subtasks = {sample.task.vertex: sample.task.subtasks for _, sample in pairs}
+    sources, sinks = (_whole(tasks, subtasks, which) for which in ("is_source", "is_sink"))
     busiest = max(tasks, key=lambda task: _or_zero(task["busy"]), default=None)
     shares = {
         name: busiest[name] if busiest else None for name in ("busy", "idle", "back_pressured")
@@ -107,6 +108,15 @@ def _rate(
     if not elapsed_s or old is None or new is None or new < old:
         return None
     return float((new - old) / unit / elapsed_s)
+
+
+def _whole(
+    tasks: Sequence[JsonObject], subtasks: Mapping[str, int], which: str
+) -> list[JsonObject]:
+    """The tasks that are `which`; none when a subtask of theirs did not tell."""
+    chosen = [task for task in tasks if task[which]]
+    told = Counter(task["vertex"] for task in chosen)
+    return chosen if all(told[vertex] == subtasks[vertex] for vertex in told) else []
 
 
 def _total(tasks: Sequence[JsonObject], name: str) -> float | None:

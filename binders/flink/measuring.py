@@ -35,7 +35,7 @@ _EXCHANGE = {
     "numBytesOut": "bytes_out",
 }
 _SOURCE = re.compile(r"Source__.+\.(numRecordsIn|numBytesIn)")
-_WRITER = re.compile(r".+__Writer\.(numRecordsSend|numBytesSend)")
+_WRITER = re.compile(r".+__Writer\.(numRecordsIn|numRecordsSend|numBytesSend)")
 _COMMITTER = re.compile(r".+__Committer\.numBytesSend")
 _JOB = {
     "numRestarts": "restarts",
@@ -239,15 +239,21 @@ def _tasks(vertex: _Vertex, answer: Iterable[Mapping[str, Any]]) -> list[TaskMea
 
 
 def _task(vertex: _Vertex, subtask: int, told: Mapping[str, float]) -> TaskMeasure:
-    """Of a source or sink its own counters: in a chain the task's own ones stay 0."""
+    """Of a source or sink its own counters: in a chain the task's own ones stay 0.
+
+    Flink has them for every connector, and it is the connector that counts: one that does not
+    leaves them at 0, which is then no number.
+    """
     counts = {to: told.get(name) for name, to in _EXCHANGE.items()}
     if vertex.source:
         counts["records_in"] = _sum(told, _SOURCE, "numRecordsIn")
-        counts["bytes_in"] = _sum(told, _SOURCE, "numBytesIn")
+        counts["bytes_in"] = _counted(_sum(told, _SOURCE, "numBytesIn"), counts["records_in"])
     if vertex.sink:
-        counts["records_out"] = _sum(told, _WRITER, "numRecordsSend")
+        sent, given = (_sum(told, _WRITER, each) for each in ("numRecordsSend", "numRecordsIn"))
+        counts["records_out"] = _counted(sent, given)
         writer, committer = (_sum(told, each, "numBytesSend") for each in (_WRITER, _COMMITTER))
-        counts["bytes_out"] = None if writer is None else writer + (committer or 0.0)
+        both = None if writer is None else writer + (committer or 0.0)
+        counts["bytes_out"] = _counted(both, max(sent or 0.0, given or 0.0))
     busy, idle, back_pressured = (told.get(name) for name in _TIMES)
     return TaskMeasure(
         vertex.id,
@@ -261,6 +267,11 @@ def _task(vertex: _Vertex, subtask: int, told: Mapping[str, float]) -> TaskMeasu
         back_pressured,
         **{to: _whole(value) for to, value in counts.items()},
     )
+
+
+def _counted(count: float | None, of: float | None) -> float | None:
+    """`count`, unless it is 0 though there was something to count."""
+    return None if count == 0 and of else count
 
 
 def _sum(told: Mapping[str, float], names: re.Pattern[str], metric: str) -> float | None:

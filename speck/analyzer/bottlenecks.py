@@ -26,7 +26,7 @@ BOTTLENECKS = Contract(
 def bottlenecks(jobs: DataFrame, links: DataFrame, sites: DataFrame, seconds: float) -> DataFrame:
     """JOBS, LINKS_RATED and SITES_LOADED of a window of so many seconds -> BOTTLENECKS."""
     step = "find bottlenecks"
-    frame = JOBS.of(jobs, step)
+    frame = JOBS.of(jobs, step).where("not ended")
     found = _busy(frame).unionByName(_held(frame))
     found = found.unionByName(_lagging(LINKS_RATED.of(links, step), seconds))
     found = found.unionByName(_full(SITES_LOADED.of(sites, step)))

@@ -27,6 +27,9 @@ HELD_BACK = 1.15
 """The Flink autoscaler's rule: with a backlog, a source's observed rate counts where the rate by
 busy time is higher than it by this factor."""
 MOSTLY = 0.9
+ENDED_S = 30.0
+"""A job that was not seen for so long, and for 4 of its usual intervals, while its site was looked
+at does not run any more."""
 
 LAGS = Contract(
     "lags",
@@ -42,6 +45,7 @@ JOBS = Contract(
         "tier": "string",
         "engine_job_id": "string",  # the incarnation that speaks for the job
         "attempt": "int",
+        "ended": "boolean",  # it did not run any more at the end of the window
         "evidence": "string",
         "why": "array<string>",
         "confidence": "string",
@@ -88,6 +92,7 @@ def features(rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFra
         "pace",
         F.col("cpu").alias("_cpu"),
         F.col("busy").alias("_site_busy"),
+        F.col("last_at").alias("_looked_at"),
     )
     frame = (
         JOBS_RATED.of(rated, step)
@@ -95,7 +100,7 @@ def features(rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFra
         .join(F.broadcast(places), "site", "left")
         .join(LAGS.of(lags, step), ["composition", "job_name"], "left")
     )
-    frame = frame.withColumn("_cpu_share", _cpu_share())
+    frame = frame.withColumn("_cpu_share", _cpu_share()).withColumn("ended", _has_ended())
     frame = frame.withColumn("_refused", F.array_compact(F.array(*_reasons_against())))
     told = F.size("_refused") == 0
     cost = F.col("busy") * F.col("_cpu_share") / F.col("in_rate")
@@ -134,10 +139,17 @@ def features(rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFra
 def loads(sites: DataFrame, jobs: DataFrame) -> DataFrame:
     """SITES_USED and JOBS of all compositions -> SITES_LOADED."""
     work = F.col("reference_core_s_per_record") * F.col("in_rate")
-    of_site = JOBS.of(jobs, "tell sites' loads").groupBy("site").agg(F.sum(work).alias("load"))
+    running = JOBS.of(jobs, "tell sites' loads").where("not ended")
+    of_site = running.groupBy("site").agg(F.sum(work).alias("load"))
     frame = SITES_USED.of(sites, "tell sites' loads").join(of_site, "site", "left")
     frame = frame.withColumn("load", F.coalesce("load", F.lit(0.0)))
     return SITES_LOADED.of(frame, "tell sites' loads")
+
+
+def _has_ended() -> Column:
+    unseen_s = (F.unix_micros("_looked_at") - F.unix_micros("last_at")) / 1e6
+    usual_s = F.coalesce(F.col("clock_s") / F.col("pairs"), F.lit(0.0))
+    return F.coalesce(unseen_s > F.greatest(F.lit(ENDED_S), 4 * usual_s), F.lit(False))
 
 
 def _ratio(over: str, under: str) -> Column:
@@ -217,6 +229,7 @@ def _is_lower_bound() -> Column:
 def _remarks() -> list[Column]:
     share = F.col("_cpu_share")
     return [
+        F.when(F.col("ended"), "does not run any more"),
         F.when(F.col("_held"), "has a backlog that it does not work off: its observed rate counts"),
         F.when(_is_lower_bound(), "the true rate is a lower bound: busy time is not told"),
         F.when(

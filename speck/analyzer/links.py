@@ -13,6 +13,8 @@ from speck.analyzer.contracts import Contract, table_contract
 from speck.analyzer.features import JOBS, LAGS
 from speck.dataset.schema import LINKS
 
+ENDED_S = 30.0
+
 _END = {
     "composition": "string",
     "broker_site": "string",
@@ -76,7 +78,10 @@ def ends(rows: DataFrame) -> DataFrame:
         F.regr_r2(lag, at).alias("lag_fit"),
         F.max("at").alias("last_at"),
     )
-    return ENDS.of(found, "rate links")
+    # all ends at one broker are told at each look: one that is not does not exist any more
+    newest = F.max("last_at").over(Window.partitionBy("broker_site"))
+    left = F.unix_micros(newest) - F.unix_micros("last_at") > ENDED_S * 1e6
+    return ENDS.of(found.withColumn("_left", left).where("not _left"), "rate links")
 
 
 def _over(amount: Column, seconds: Column) -> Column:
@@ -93,7 +98,7 @@ def lags(found: DataFrame) -> DataFrame:
 def links(jobs: DataFrame, found: DataFrame) -> DataFrame:
     """JOBS and ENDS -> LINKS_RATED: ends that told numbers, and those that the jobs' plans name,
     also where nobody told numbers of them."""
-    frame = JOBS.of(jobs, "join links")
+    frame = JOBS.of(jobs, "join links").where("not ended")
     told = ENDS.of(found, "join links")
     keys = ["composition", "broker_site", "topic", "role", "job_name"]
     newest = F.row_number().over(

@@ -1,26 +1,36 @@
 """Which jobs should sit at edges, in order.
 
 Score: WAN bytes that a job at its edge keeps from crossing, for each core-second it takes there:
-`(bytes in - bytes out) / (reference core-seconds / pace of the edge)`, all by the second. Scores
-that lie within 1 % of the next are ties, and among those stateless jobs come first.
+`(bytes in - bytes out) / (reference core-seconds / pace of the edge)`, all by the second; of bytes
+in only those that arise at that edge, less those that arise at no edge. Scores that lie within 1 %
+of the next are ties, and among those stateless jobs come first.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from speck.analyzer.arising import Arising
 from speck.analyzer.contracts import Contract
 from speck.analyzer.features import JOBS
 from speck.analyzer.sites import SITES_LOADED, SITES_USED
 
 TIE = 0.99
+WHOLE = 0.995
 FULL = 0.7
 """Share of a site's capacity that jobs may take."""
 
-ORIGINS = Contract("origins", {"composition": "string", "job_name": "string", "edge": "string"})
+ORIGINS = Contract(
+    "origins",
+    {
+        "composition": "string",
+        "job_name": "string",
+        "edge": "string",
+        "share": "double",  # of the bytes that come to the job: those that arise at that edge
+        "cloud_share": "double",  # ... those that arise at no edge; both null: not known
+    },
+)
 
 RANKING = Contract(
     "ranking",
@@ -45,34 +55,24 @@ def origins(jobs: DataFrame, sites: DataFrame) -> DataFrame:
     """JOBS and SITES_USED -> ORIGINS: the edge whose data a job works on, if any.
 
     That is the site of the broker it reads from; where that is no edge, the edge that feeds the
-    job before it, of several the one that feeds most bytes. Walks the graph here: it is small.
+    jobs before it, of several the one that feeds most bytes. Walks the graph here: it is small.
     """
     frame = JOBS.of(jobs, "find the edges of jobs")
     tiers = SITES_USED.of(sites, "find the edges of jobs").select("site", "tier").collect()
-    edges = {row.site for row in tiers if row.tier == "edge"}
     told = ("composition", "job_name", "source_site", "source_topic", "sink_site", "sink_topic")
     rows = frame.select(*told, "bytes_out_rate").collect()
-    before = defaultdict(list)
+    arises = Arising({row.site for row in tiers if row.tier == "edge"})
     for row in rows:
-        before[row.sink_site, row.sink_topic].append(row)
-
-    def fed(row: object, seen: frozenset[tuple[str, str]]) -> dict[str, float]:
-        if row.source_site in edges:  # type: ignore[attr-defined]
-            return {row.source_site: 0.0}  # type: ignore[attr-defined]
-        link = (row.source_site, row.source_topic)  # type: ignore[attr-defined]
-        if link in seen or None in link:
-            return {}
-        found: dict[str, float] = {}
-        for up in before[link]:
-            for edge in fed(up, seen | {link}):
-                found[edge] = found.get(edge, 0.0) + (up.bytes_out_rate or 0.0)
-        return found
-
+        source, sink = (row.source_site, row.source_topic), (row.sink_site, row.sink_topic)
+        if None not in (*source, *sink):
+            arises.add(source, sink, row.bytes_out_rate)
     chosen = []
     for row in rows:
-        found = fed(row, frozenset())
-        edge = max(sorted(found), key=lambda name: found[name], default=None)
-        chosen.append((row.composition, row.job_name, edge))
+        shares, known = arises.at((row.source_site, row.source_topic))
+        edges = sorted(edge for edge in shares if edge is not None)
+        edge = max(edges, key=lambda name: shares[name], default=None)
+        told_shares = (shares[edge], shares.get(None, 0.0)) if known and edge else (None, None)
+        chosen.append((row.composition, row.job_name, edge, *told_shares))
     return ORIGINS.of(frame.sparkSession.createDataFrame(chosen, ORIGINS.ddl), "find edges")
 
 
@@ -98,9 +98,7 @@ def ranking(jobs: DataFrame, sites: DataFrame, found: DataFrame) -> DataFrame:
     frame = frame.withColumn("_there", F.coalesce(F.col("site") == F.col("edge"), F.lit(False)))
     frame = frame.withColumns(
         {
-            "wan_bytes_saved_per_s": F.when(
-                F.col("edge").isNotNull(), F.col("bytes_in_rate") - F.col("bytes_out_rate")
-            ),
+            "wan_bytes_saved_per_s": F.when(F.col("edge").isNotNull(), _saved()),
             "edge_core_s_per_s": F.col("_work") / F.col("_pace"),
         }
     )
@@ -114,6 +112,13 @@ def ranking(jobs: DataFrame, sites: DataFrame, found: DataFrame) -> DataFrame:
         }
     )
     return RANKING.of(_ordered(frame), step)
+
+
+def _saved() -> Column:
+    """What would cross with the job at the cloud, less what crosses with it at its edge: there
+    its output, and what comes to it from the cloud. What other edges feed crosses either way."""
+    spared = F.col("bytes_in_rate") * (F.col("share") - F.col("cloud_share"))
+    return spared - F.col("bytes_out_rate")
 
 
 def _ordered(frame: DataFrame) -> DataFrame:
@@ -140,7 +145,7 @@ def _reasons() -> list[Column]:
             F.format_string(
                 "gives out %.0f B/s of %.0f B/s that it takes from %s",
                 "bytes_out_rate",
-                "bytes_in_rate",
+                F.col("bytes_in_rate") * F.col("share"),
                 "edge",
             ),
         ),
@@ -155,18 +160,35 @@ def _against() -> list[Column]:
     load = F.col("_load") + F.when(there, 0.0).otherwise(F.col("_work"))
     return [
         F.when(
+            F.col("ended") & (F.col("evidence") == "sufficient"),
+            "does not run any more",
+        ),
+        F.when(
             F.col("evidence") != "sufficient",
             F.concat(F.lit("insufficient: "), F.array_join("why", "; ")),
         ),
         F.when(F.col("edge").isNull(), "its input does not come from an edge"),
         F.when(
             F.col("wan_bytes_saved_per_s").isNull() & F.col("edge").isNotNull(),
-            "its bytes are not told",
+            F.when(F.col("share").isNotNull(), "its bytes are not told").otherwise(
+                "how much of its input comes from which site is not told"
+            ),
+        ),
+        F.when(
+            F.col("share") < WHOLE,
+            F.format_string(
+                "only %.0f %% of its input comes from %s", F.col("share") * 100, "edge"
+            ),
         ),
         F.when(
             F.col("wan_bytes_saved_per_s") <= 0,
-            F.format_string(
-                "it gives out %.0f B/s more than it takes in", -F.col("wan_bytes_saved_per_s")
+            F.when(
+                F.col("share") < WHOLE,
+                F.format_string("%.0f B/s more would cross", -F.col("wan_bytes_saved_per_s")),
+            ).otherwise(
+                F.format_string(
+                    "it gives out %.0f B/s more than it takes in", -F.col("wan_bytes_saved_per_s")
+                )
             ),
         ),
         F.when(F.col("pinned") & ~there, "pinned"),

@@ -117,7 +117,7 @@ JOBS_RATED = Contract(
         "out_rate": "double",
         "bytes_in_rate": "double",
         "bytes_out_rate": "double",
-        "contended": "bigint",
+        "clock_s": "double",
         "contended_share": "double",
         "spread": "double",  # coefficient of variation of the cost over slices
         "spread_slices": "int",
@@ -316,14 +316,16 @@ def newest(rated: DataFrame) -> DataFrame:
     """JOBS_RATED -> JOBS_RATED: for each job the incarnation that speaks for it.
 
     It is the newest; while that has been seen for too short a time to tell its cost, the newest
-    one at the same site that tells it.
+    one at the same site that tells it. `last_at` is the job's, of whatever incarnation.
     """
     frame = JOBS_RATED.of(rated, "choose incarnations")
     of_job = Window.partitionBy("composition", "job_name")
     latest = F.max_by("site", "last_at").over(of_job)
     told = F.coalesce(F.col("busy_s") >= 1.0, F.lit(False))
     frame = frame.withColumns({"_here": F.col("site") == latest, "_told": told}).where("_here")
+    seen = F.max("last_at").over(of_job)
     rank = F.row_number().over(
         of_job.orderBy(F.desc("_told"), F.desc("last_at"), F.desc("attempt"), "engine_job_id")
     )
-    return JOBS_RATED.of(frame.withColumn("_rank", rank).where("_rank = 1"), "choose incarnations")
+    frame = frame.withColumn("_rank", rank).withColumn("last_at", seen)
+    return JOBS_RATED.of(frame.where("_rank = 1"), "choose incarnations")

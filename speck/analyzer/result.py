@@ -34,7 +34,7 @@ def jobs(frame: DataFrame) -> list[JsonObject]:
 def sites(frame: DataFrame) -> list[JsonObject]:
     """SITES_USED as the contract's `sites`."""
     told = sorted(rows(frame), key=lambda row: row["site"])
-    return [{"name": row.pop("site"), **row} for row in told]
+    return [{"name": row.pop("site"), **row} for row in told if row.pop("last_at", True)]
 
 
 def links(frame: DataFrame) -> list[JsonObject]:

@@ -50,10 +50,11 @@ def analyse(
         wired = state.wiring(plans, rated)
         jobs = _kept(features.features(rates.newest(rated), wired, used, links.lags(ends)))
         places = _kept(features.loads(used, jobs))
+        origins = ranking.origins(jobs, places)  # jobs of another composition may feed one's own
         if composition is not None:
             jobs, ends = (f.where(F.col("composition") == composition) for f in (jobs, ends))
         joined = _kept(links.links(jobs, ends))
-        ranked = ranking.ranking(jobs, places, ranking.origins(jobs, places))
+        ranked = ranking.ranking(jobs, places, origins)
         held = bottlenecks.bottlenecks(jobs, joined, places, span.seconds)
         return {
             "window": {

@@ -22,6 +22,7 @@ LOOKED = Contract(
         "cpu": "double",  # CPU cores that the engine's processes used
         "seconds": "double",  # from the first look to the last
         "uplink_mbps": "double",
+        "last_at": "timestamp",  # the newest look
     },
 )
 
@@ -38,6 +39,7 @@ SITES_USED = Contract(
         "cpu": "double",  # CPU cores that the engine's processes used
         "busy": "double",  # core-seconds in a second that all tasks were busy, by wall time
         "uplink_mbps": "double",
+        "last_at": "timestamp",  # the newest look
     },
 )
 
@@ -62,6 +64,7 @@ def looks(rows: DataFrame) -> DataFrame:
         F.avg(F.when(once, F.col("host_cpu"))).alias("host_cpu"),
         (F.sum(F.when(good, F.col("_cpu"))) / F.sum(F.when(good, F.col("_clock")))).alias("cpu"),
         ((F.unix_micros(F.max("at")) - F.unix_micros(F.min("at"))) / 1e6).alias("seconds"),
+        F.max("at").alias("last_at"),
     )
     return LOOKED.of(found, "look at sites")
 

@@ -509,14 +509,17 @@ class PlacementShape(PlacementHeadShape):
     yaml = _text("the same as YAML")
 
 
+SHARE = Range(max=1.0, error="must be at most {max:g}: it is a share")
+
+
 class LimitsShape(StrictSchema):
     """Limits of one placement, before those of the composition's requirements."""
 
-    utilisation = Amount()
+    utilisation = Amount(validate=SHARE)
     max_latency_ms = Amount()
     min_rate = Amount()
     latency_weight = Amount()
-    time_limit_s = Amount()
+    time_limit_s = Amount(validate=Range(max=600.0, error="must be at most {max:g}"))
 
 
 class PlacementRequestShape(StrictSchema):
@@ -534,6 +537,7 @@ class AutopilotSettingsShape(StrictSchema):
     every_s = Amount(load_default=300.0, metadata={"description": "between two analyses"})
     min_gain = Amount(
         load_default=0.2,
+        validate=SHARE,
         metadata={"description": "share of the bytes between sites that must be saved"},
     )
     policy = Name(load_default="milp")

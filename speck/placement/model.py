@@ -66,8 +66,9 @@ class Place:
     """A site as placement sees it.
 
     `slots`: free for this composition, those its own jobs hold included; None: not known, no
-    limit. `uplink`: bytes a second that may leave the site; None: no limit. `latency_ms`: one
-    way, from here to the core of the network; between two sites it is the sum of both.
+    limit. `uplink`: bytes a second of these loads that may leave the site; None: no limit.
+    `latency_ms`: one way, from here to the core of the network; between two sites it is the sum
+    of both.
     `busy`: reference core-seconds a second that are taken by jobs that are not to be placed.
     """
 

@@ -333,7 +333,7 @@ def _places(
 ) -> tuple[tuple[Place, ...], list[str]]:
     """The sites, and what is to be told about them."""
     told: dict[str, JsonObject] = {site["name"]: site for site in analysis["sites"]}
-    busy, unmeasured = _others(composition, analysis, others)
+    busy, sent, unmeasured = _others(composition, analysis, others)
     places, notes = [], []
     for name, site in sorted(sites.items()):
         now = conditions.get(name, _SILENT)
@@ -347,7 +347,7 @@ def _places(
             notes.append(f"site {name} is not calibrated: its cores are taken for the reference's")
         if unmeasured.get(name):
             names = ", ".join(unmeasured[name])
-            notes.append(f"what {names} use of site {name} was not measured")
+            notes.append(f"what other jobs take of site {name} was not measured: {names}")
         free = None if now.free is None else now.free + now.held
         places.append(
             Place(
@@ -356,7 +356,9 @@ def _places(
                 cores=1.0 if cores is None else cores,
                 pace=1.0 if pace is None else pace,
                 slots=free if now.answers else now.held,
-                uplink=None if site.uplink_mbps is None else site.uplink_mbps * _MEGABIT,
+                uplink=None
+                if site.uplink_mbps is None
+                else max(0.0, site.uplink_mbps * _MEGABIT - sent.get(name, 0.0)),
                 latency_ms=float(site.labels.get(LATENCY, 0.0)),
                 busy=busy.get(name, 0.0),
             )
@@ -366,20 +368,34 @@ def _places(
 
 def _others(
     composition: str, analysis: JsonObject, others: Mapping[str, str]
-) -> tuple[dict[str, float], dict[str, list[str]]]:
-    """Reference core-seconds a second that jobs outside the composition use, by site; and the
-    names of those of which that was not measured."""
+) -> tuple[dict[str, float], dict[str, float], dict[str, list[str]]]:
+    """Of jobs outside the composition, by site: reference core-seconds a second that they use,
+    bytes a second that leave it for them, and the names of those that were not measured."""
     busy: dict[str, float] = {}
+    sent: dict[str, float] = {}
     unmeasured: dict[str, list[str]] = {}
     told = {job["job_name"]: job for job in analysis["jobs"] if job["composition"] != composition}
-    for name, site in sorted({**{n: j["site"] for n, j in told.items()}, **others}.items()):
+    running = {name: job["site"] for name, job in told.items() if not job.get("ended")}
+    for name, site in sorted({**running, **others}.items()):
         job = told.get(name, {})
         rate, cost = job.get("in_rate"), job.get("reference_core_s_per_record")
         if rate is None or cost is None:
             unmeasured.setdefault(site, []).append(name)
         else:
             busy[site] = busy.get(site, 0.0) + rate * cost
-    return busy, unmeasured
+        for start, end, carried, size in (
+            (_end(job, "source"), site, rate, job.get("bytes_in_per_record")),
+            (site, _end(job, "sink"), job.get("out_rate"), job.get("bytes_out_per_record")),
+        ):
+            if start is not None and end not in (None, start):
+                sent[start] = sent.get(start, 0.0) + (carried or 0.0) * (size or 0.0)
+    return busy, sent, unmeasured
+
+
+def _end(job: JsonObject, side: str) -> str | None:
+    """The site of the broker of one of a job's links."""
+    site: str | None = (job.get(side) or {}).get("site")
+    return site
 
 
 def _first(*values: Any) -> float | None:

@@ -18,6 +18,7 @@ from speck.errors import NotFoundError, SpeckError
 from speck.model import JsonObject
 from speck.records import Batch, Records
 from speck.requirements import LATENCY, RATE
+from speck.service.changes import Running
 from speck.service.compositions import Compositions, Request
 from speck.service.locks import NamedLocks
 from speck.service.placements import Placements, policy_named
@@ -44,15 +45,18 @@ class Autopilots:
         views: Views,
         clock: Clock,
         broken: Callable[[str], Iterable[str]],
+        under_way: Callable[[], Iterable[Running]],
         tick_s: float = 1.0,
     ):
-        """`broken`: the names of a composition's requirements that are not kept."""
+        """`broken`: the names of a composition's requirements that are not kept; `under_way`: all
+        changes that are."""
         self._records = records
         self._compositions = compositions
         self._placements = placements
         self._views = views
         self._clock = clock
         self._broken = broken
+        self._under_way = under_way
         self._tick_s = tick_s
         self._locks = NamedLocks()
         self._over = threading.Event()
@@ -96,28 +100,41 @@ class Autopilots:
 
     def look(self) -> None:
         """Do what is due for every composition, once."""
-        for key, record in list(self._records.store.scan("pilot/")):
-            if record["settings"]["on"] and not self._over.is_set():
+        for key, _ in list(self._records.store.scan("pilot/")):
+            if not self._over.is_set():
                 self._look_at(key.removeprefix("pilot/"))
 
     def _look_at(self, composition: str) -> None:
+        try:
+            self._compositions.revision(composition)
+        except NotFoundError:
+            with self._locks[composition]:
+                self._records.write({f"pilot/{composition}": None, f"pilotlog/{composition}": None})
+            return
+        before = self._record(composition)
+        if not before["settings"]["on"]:
+            return
+        made, trouble = None, None
+        try:  # outside the lock: whoever switches it off does not wait for a solver
+            made = self._proposed(composition, before)
+        except Exception as error:
+            trouble = _told(error)
         with self._locks[composition]:
             record = self._record(composition)
-            if not record["settings"]["on"]:
+            same = all(record[name] == before[name] for name in ("settings", "analysis"))
+            if not record["settings"]["on"] or not same:
                 return
             try:
-                self._compositions.revision(composition)
-            except NotFoundError:
-                self._records.write({f"pilot/{composition}": None, f"pilotlog/{composition}": None})
-                return
-            try:
-                if record["analysis"] is None:
+                if trouble is not None:
+                    record["analysis"] = None
+                    self._write(composition, record, "trouble", trouble)
+                elif made is not None:
+                    self._consider(composition, record, *made)
+                elif record["analysis"] is None:
                     self._begin(composition, record)
-                else:
-                    self._consider(composition, record)
-            except SpeckError as error:
+            except Exception as error:
                 record["analysis"] = None
-                self._write(composition, record, "trouble", str(error))
+                self._write(composition, record, "trouble", _told(error))
 
     def _begin(self, composition: str, record: JsonObject) -> None:
         """Have it analysed, when that is due and the last change is over for long enough: what
@@ -136,18 +153,31 @@ class Autopilots:
         record["analysis"] = self._placements.analyses.begin(window_s)
         self._records.write({f"pilot/{composition}": record})
 
-    def _consider(self, composition: str, record: JsonObject) -> None:
+    def _proposed(
+        self, composition: str, record: JsonObject
+    ) -> tuple[JsonObject, JsonObject | None] | None:
+        """The analysis that it waits for, and what is proposed by it (None when it failed); None
+        while there is none that has ended."""
+        if record["analysis"] is None:
+            return None
         analysis = self._placements.analyses.get(record["analysis"])
         if analysis["state"] == "running":
-            return
-        record["analysis"] = None
+            return None
         if analysis["state"] != "done":
+            return analysis, None
+        policy = record["settings"]["policy"]
+        return analysis, self._placements.make(composition, policy, analysis["id"]).body
+
+    def _consider(
+        self, composition: str, record: JsonObject, analysis: JsonObject, made: JsonObject | None
+    ) -> None:
+        record["analysis"] = None
+        if made is None:
             why = analysis["error"] or "it was ended"
             said = f"analysis {analysis['id']} is {analysis['state']}: {why}"
             self._write(composition, record, "trouble", said, analysis=analysis["id"])
             return
         settings = Settings(**record["settings"])
-        made = self._placements.make(composition, settings.policy, analysis["id"]).body
         self._check(composition, record, analysis)
         advice = advice_of(made, analysis, self._broken(composition))
         facts = self._facts(composition, advice)
@@ -171,6 +201,7 @@ class Autopilots:
         moves = ", ".join(f"{m['job_name']} to {m['to']}" for m in made["proposed"]["moves"])
         record["check"] = {
             "placement": made["id"],
+            "revision": made["revision"],
             "before": wan_of(analysis, composition),
             "predicted": made["proposed"]["wan_bytes_per_s"],
             "at": self._now(),
@@ -196,6 +227,9 @@ class Autopilots:
         if begun < check["at"]:
             return
         record["check"] = None
+        busy, _ = self._changed(composition)
+        if busy is not None or self._compositions.revision(composition) != check["revision"] + 1:
+            return  # it was never begun, failed, or was changed once more: this is not its outcome
         found = wan_of(analysis, composition)
         said = (
             f"between sites {composition} sent {_rate(check['before'])} before it was moved;"
@@ -211,7 +245,15 @@ class Autopilots:
         looks = self._views.engines.at(sites)
         silent = sum(name not in looks or looks[name].found is None for name in sites)
         busy, changed_at = self._changed(composition)
+        busy = busy or self._other_move()
         return Facts(advice, len(sites), silent, busy, changed_at)
+
+    def _other_move(self) -> str | None:
+        """Its move of another composition that is under way: who knows yet what that takes."""
+        moves = [each.change for each in self._under_way() if each.change.by == NAME]
+        return next(
+            (f"change {move.id} of {move.composition} is under way" for move in moves), None
+        )
 
     def _changed(self, composition: str) -> tuple[str | None, float | None]:
         """What stands in the way of a change, and when the last one came to its end."""
@@ -332,6 +374,14 @@ def memory_from_json(data: JsonObject) -> Memory:
     """The memory as `dataclasses.asdict` wrote it."""
     left = tuple(Left(each["at"], each["sites"]) for each in data["left"])
     return Memory(**{**data, "left": left})
+
+
+def _told(error: Exception) -> str:
+    """A fault of our own is told as well: it would be met again every second, by all."""
+    if isinstance(error, SpeckError):
+        return str(error)
+    LOG.error("a look of the autopilot failed", exc_info=error)
+    return f"cannot look at it: {type(error).__name__}: {error}; the service's log has more"
 
 
 def _known(items: Iterable[tuple[str, str | None]]) -> dict[str, str]:

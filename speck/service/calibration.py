@@ -11,6 +11,7 @@ None until that is calibrated), `unit_s` (CPU seconds for the fixed unit of work
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -35,7 +36,10 @@ from speck.service.views import Views
 PREFIX = "speck-calibration-"
 JAR = "speck-jobs.jar"
 _ENTRY = "io.speck.jobs.Calibrate"
-_MOST_TASKS = 8
+_MOST_TASKS = 64
+"""A site of more cores than this is told to have so many."""
+_LONGEST = 63
+"""Characters of a name, see `speck.model.NAME_PATTERN`."""
 _START_S = 120.0
 _MEASURE_S = 120.0
 _REMOVE_S = 60.0
@@ -195,7 +199,7 @@ class Calibrations:
             )
 
     def _tasks(self, site: str) -> int:
-        """As many tasks as can be of use: free slots, to eight."""
+        """As many tasks as can be of use: free slots, to 64."""
         self._views.engines.forget(site)
         look = self._views.engines.at([site]).get(site)
         if look is None or look.found is None:
@@ -208,7 +212,7 @@ class Calibrations:
         return min(_MOST_TASKS, slots.free) if slots is not None else 1
 
     def _measure(self, site: str, tasks: int, job_path: str) -> Reading:
-        name = f"{PREFIX}{site}"
+        name = job_name(site)
         self._remove(name)
         job = JobDescription(
             job_name=name,
@@ -251,7 +255,12 @@ class Calibrations:
         raise TransientError(f"cannot calibrate {site}: {why}; calibrate it again")
 
     def _left(self) -> list[str]:
-        return [key.partition("/")[2] for key, _ in self._records.store.scan(f"job/{PREFIX}")]
+        """Its own jobs; a job of somebody else may have such a name, too."""
+        return [
+            key.partition("/")[2]
+            for key, record in self._records.store.scan(f"job/{PREFIX}")
+            if record["description"]["entry_class"] == _ENTRY
+        ]
 
     def _remove(self, name: str) -> None:
         if name in self._left():
@@ -262,6 +271,14 @@ class Calibrations:
             for name in self._left():
                 with suppress(SpeckError):
                     self._remove(name)
+
+
+def job_name(site: str) -> str:
+    """The name of the job that calibrates a site: no longer than a name may be."""
+    if len(PREFIX) + len(site) <= _LONGEST:
+        return f"{PREFIX}{site}"
+    digest = hashlib.sha256(site.encode()).hexdigest()[:8]
+    return f"{PREFIX}{site[: _LONGEST - len(PREFIX) - 9]}-{digest}"
 
 
 def _without_jar(error: InvalidError, site: str, job_path: str) -> InvalidError:

@@ -55,7 +55,8 @@ BEAT_S = 20.0
 LOOK_S = 10.0
 """A look that took longer says nothing of the time at which it began."""
 
-_AT_ONCE = 64
+_AT_ONCE = 512
+"""Threads at most, two for each site: sites that do not answer hold theirs until the time limit."""
 
 
 @dataclass(slots=True)
@@ -187,7 +188,7 @@ class Collecting:
 
     def look(self) -> None:
         """Begin a look at all sites; it ends by itself."""
-        at = self._clock.now()
+        at, begun = self._clock.now(), self._clock.monotonic()
         sites = self._records.sites()
         deployed = self._records.all_deployed()
         sessions = self._records.all_sessions()
@@ -197,8 +198,8 @@ class Collecting:
             for name in self._sites.keys() - sites.keys():
                 del self._sites[name]
         for site in sites.values():
-            self._begin("engine", site, lambda s: self._look_at_engine(s, at, deployed))
-            self._begin("broker", site, lambda s: self._look_at_broker(s, at, ends))
+            self._begin("engine", site, lambda s: self._look_at_engine(s, at, begun, deployed))
+            self._begin("broker", site, lambda s: self._look_at_broker(s, at, begun, ends))
 
     def _begin(self, part: str, site: Site, take: Callable[[Site], None]) -> None:
         key = (part, site.name)
@@ -239,7 +240,11 @@ class Collecting:
             state.broker, state.links = None, []
 
     def _look_at_engine(
-        self, site: Site, at: datetime, deployed: Mapping[tuple[str, str], Deployed]
+        self,
+        site: Site,
+        at: datetime,
+        begun: float,
+        deployed: Mapping[tuple[str, str], Deployed],
     ) -> None:
         here = {
             key: each
@@ -247,7 +252,6 @@ class Collecting:
             if each.job.site == site.name and not each.ended
         }
         engine = self._connections.engine(site.name)
-        begun = self._clock.monotonic()
         measures = engine.measure([each.engine_job_id for each in here.values()])
         self._refuse_late(begun)
         host = self._host_of(site)
@@ -260,9 +264,8 @@ class Collecting:
         self._append(SITES, [site_row(at, site, measures, host, calibration)])
         self._append(PLANS, self._plans(site, at, here, measures))
 
-    def _look_at_broker(self, site: Site, at: datetime, ends: Ends) -> None:
+    def _look_at_broker(self, site: Site, at: datetime, begun: float, ends: Ends) -> None:
         broker = self._connections.broker(site.name)
-        begun = self._clock.monotonic()
         measures, view = broker.measure(), broker.view()
         self._refuse_late(begun)
         links = link_rows(at, site.name, view, ends)

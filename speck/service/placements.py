@@ -209,6 +209,8 @@ class Placements:
             look = looks.get(name)
             view = look.found if look else None
             measured = self._records.store.get(f"calibration/{name}") or {}
+            if view and view.slots:  # what is lost or starts holds none yet
+                held[name] = min(held.get(name, 0), view.slots.total - view.slots.free)
             found[name] = Condition(
                 answers=view is not None,
                 free=view.slots.free if view and view.slots else None,

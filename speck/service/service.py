@@ -103,6 +103,7 @@ class Service:
             self.views,
             self.clock,
             self.requirements.broken,
+            self.changes.all_under_way,
         )
         self.watch = Watch(
             self.records,

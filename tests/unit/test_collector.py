@@ -97,6 +97,12 @@ def test_an_answer_from_the_engine_s_cache_makes_no_row() -> None:
     assert (older.at, newer.at) == (AT, LATER)
 
 
+def test_a_task_that_tells_no_times_and_takes_nothing_is_idle_not_stale() -> None:
+    told = measures(task(busy_ms=None, idle_ms=None, back_pressured_ms=None))
+    samples = samples_of(LATER, told, samples_of(AT, told, {}))
+    assert [row["records_in"] for row in rows_at(LATER, samples)] == [10]
+
+
 def test_a_job_that_did_not_answer_leaves_a_gap_and_no_zero() -> None:
     first = samples_of(AT, measures(task()), {})
     silent = samples_of(LATER, EngineMeasures({}, 8, 7), first)

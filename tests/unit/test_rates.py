@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,6 +43,18 @@ def test_time_is_that_of_the_task_not_that_of_the_looks() -> None:
     assert (told["busy"], told["idle"], told["back_pressured"]) == (0.5, 0.25, 0.25)
     assert told["backPressuredTimeMsPerSecond"] == 250.0
     assert (told["records_in"], told["records_out"]) == (500, 250)
+
+
+def test_a_source_of_which_a_subtask_did_not_tell_has_no_rate() -> None:
+    """It would be too low."""
+    before, after = (sample(at, records_in=n, **times(n, n)) for at, n in ((0, 0), (5, 100)))
+    halves = [replace(each, task=replace(each.task, subtasks=2)) for each in (before, after)]
+    told = job_metrics([(halves[0], halves[1])])
+    assert (told["in_rate"], told["records_in"]) == (None, None)
+    assert told["tasks"][0]["records_in"] == 100
+    others = [replace(each, task=replace(each.task, subtask=1)) for each in halves]
+    told = job_metrics([(halves[0], halves[1]), (others[0], others[1])])
+    assert (told["in_rate"], told["records_in"]) == (1000.0, 200)
 
 
 def test_where_the_engine_tells_no_busy_time_it_is_that_of_the_looks() -> None:

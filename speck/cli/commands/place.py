@@ -121,7 +121,7 @@ def _write(file: str, text: str) -> None:
     from speck.errors import PermanentError
 
     try:
-        Path(file).write_text(text)
+        Path(file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise PermanentError(f"cannot write {file}: {error.strerror or error}") from error
     click.echo(f"the new composition is in {file}; `speck apply {file}` carries it out", err=True)

@@ -72,6 +72,11 @@ def _silent(name: str, **nothing: object) -> list[Row]:
 
 
 def _fell_behind() -> list[Row]:
+    left = {"job_name": "left", "client_id": "left"}
+    return [{**row, **left} for row in _lagging()[:30]] + _lagging()
+
+
+def _lagging() -> list[Row]:
     return [
         {
             "at": at(look * EVERY_S),
@@ -113,6 +118,7 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
         *running("choked", "edge-quota", busy=0.96),
         *running("backlog"),
         *[{**row, "composition": ALONE} for row in running("alone")],
+        *running("stopped", "edge-left", busy=0.9, looks=50),
         task(0, "seen-once", busy_ms=5.0),
     ]
     sites = [
@@ -120,6 +126,7 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
         *site("edge-b"),
         *site("edge-slow", pace=0.25, cores=2.0, cpu=0.8),
         *site("edge-quota", cores=0.25, cpu=0.24),
+        *site("edge-left"),
         *site("cloud", cores=64.0),
     ]
     keyed = {"vertex": "v1", "ship_strategies": ["HASH"]}
@@ -252,3 +259,22 @@ def test_bottlenecks_are_named(analysis: JsonObject) -> None:
 def test_whether_a_job_keeps_state_is_told_by_its_plan(analysis: JsonObject) -> None:
     assert job(analysis, "even")["stateful"] is None  # no checkpoint was seen
     assert job(analysis, "even")["source"] == {"site": "edge-a", "topic": "even-in"}
+
+
+def test_a_job_that_does_not_run_any_more_takes_no_capacity(analysis: JsonObject) -> None:
+    stopped = job(analysis, "stopped")
+    assert (stopped["ended"], stopped["evidence"]) == (True, "sufficient")
+    assert "does not run any more" in stopped["why"]
+    for name in ("even", "fresh", "moved", "gap", "stale", "restarted"):
+        assert job(analysis, name)["ended"] is False, name
+    loads = {site["name"]: site["load"] for site in analysis["sites"]}
+    assert (loads["edge-left"], loads["edge-slow"] > 0) == (0.0, True)
+    assert not any(each["name"] in ("stopped", "edge-left") for each in analysis["bottlenecks"])
+    (rank,) = [each for each in analysis["ranking"] if each["job_name"] == "stopped"]
+    assert rank["against"][0] == "does not run any more"
+
+
+def test_an_end_of_a_link_that_is_told_no_more_is_gone(analysis: JsonObject) -> None:
+    readers = [reader["job_name"] for link in analysis["links"] for reader in link["readers"]]
+    assert "backlog" in readers
+    assert "left" not in readers

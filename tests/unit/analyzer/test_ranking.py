@@ -128,6 +128,44 @@ def test_a_job_is_fed_by_the_edge_that_the_jobs_before_it_read(few: SparkSession
     assert edges == {"first": "edge-a", "second": "edge-a", "other": "edge-b"}
 
 
+def test_a_job_fed_by_several_edges_saves_what_its_own_edge_feeds(few: SparkSession) -> None:
+    """At an edge it spares that edge's part; the others' crosses as before."""
+    clean = [
+        job(f"clean-{e}", source_site=f"edge-{e}", sink_topic="mid", bytes_out_rate=rate)
+        for e, rate in (("a", 2000.0), ("b", 1500.0), ("c", 1500.0))
+    ]
+    merge = job("merge", saved=4900, source_site="cloud", source_topic="mid")
+    places = [site(f"edge-{e}") for e in "abc"] + [site("cloud")]
+    found = next(row for row in ranked(few, [*clean, merge], places) if row.job_name == "merge")
+    assert found.edge == "edge-a"
+    assert found.wan_bytes_saved_per_s == pytest.approx(0.4 * 5000 - 100)
+    assert found.against == ["only 40 % of its input comes from edge-a"]
+    assert "gives out 100 B/s of 2000 B/s that it takes from edge-a" in found.reasons
+
+
+def test_what_arises_at_the_cloud_would_have_to_come_down(few: SparkSession) -> None:
+    jobs = [
+        job("clean", sink_topic="mid", bytes_out_rate=1000.0),
+        job("made-up", source_site="cloud", sink_topic="mid", bytes_out_rate=4000.0),
+        job("merge", saved=4900, source_site="cloud", source_topic="mid"),
+    ]
+    found = next(row for row in ranked(few, jobs) if row.job_name == "merge")
+    assert found.wan_bytes_saved_per_s == pytest.approx(1000 - 4000 - 100)
+    assert found.against[1] == "3100 B/s more would cross"
+
+
+def test_without_rates_of_those_that_feed_it_nothing_is_said_of_shares(few: SparkSession) -> None:
+    jobs = [
+        job("clean-a", sink_topic="mid", bytes_out_rate=None),
+        job("clean-b", source_site="edge-b", sink_topic="mid", bytes_out_rate=9.0),
+        job("merge", source_site="cloud", source_topic="mid"),
+    ]
+    places = [site("edge-a"), site("edge-b"), site("cloud")]
+    found = next(row for row in ranked(few, jobs, places) if row.job_name == "merge")
+    assert (found.wan_bytes_saved_per_s, found.score) == (None, None)
+    assert found.against == ["how much of its input comes from which site is not told"]
+
+
 def test_an_edge_that_is_not_calibrated_lowers_the_confidence(few: SparkSession) -> None:
     (found,) = ranked(few, [job("A")], [site("edge-a", pace=None), site("cloud")])
     assert found.confidence == "medium"

@@ -91,6 +91,30 @@ def test_a_chained_job_is_told_by_the_counters_of_its_source_and_sink(
     assert (found.uptime_ms, found.checkpoint_ms) == (1234, None)
 
 
+def test_what_a_foreign_connector_does_not_count_is_not_told(
+    fake: Fake, engine: FlinkEngine
+) -> None:
+    cluster(fake, JOB)
+    uncounted = {
+        "0.Source__mqtt.numBytesIn": "0",
+        "0.mqtt-sink__Writer.numRecordsIn": "50",
+        "0.mqtt-sink__Writer.numRecordsSend": "0",
+        "0.mqtt-sink__Writer.numBytesSend": "0",
+        "0.mqtt-sink__Committer.numBytesSend": "0",
+    }
+    job(fake, told={**CHAIN, **uncounted})
+    (task,) = measured(engine).tasks
+    assert (task.records_in, task.bytes_in) == (100, None)
+    assert (task.records_out, task.bytes_out) == (None, None)
+
+
+def test_before_anything_came_a_zero_is_a_zero(fake: Fake, engine: FlinkEngine) -> None:
+    cluster(fake, JOB)
+    job(fake, told=dict.fromkeys((*CHAIN, "0.mqtt-sink__Writer.numRecordsIn"), "0"))
+    (task,) = measured(engine).tasks
+    assert (task.records_in, task.bytes_in, task.records_out, task.bytes_out) == (0, 0, 0, 0)
+
+
 def test_a_task_between_others_is_told_by_its_exchange(fake: Fake, engine: FlinkEngine) -> None:
     cluster(fake, JOB)
     told = {"0.numRecordsIn": "8", "1.numRecordsIn": "9", "1.numBytesOut": "3", "0.map.numX": "1"}

@@ -147,7 +147,24 @@ def test_jobs_of_others_take_capacity_and_what_is_not_known_of_them_is_told() ->
     found = posed(told, CLEAN, inputs=FEED)
     busy = {place.name: place.busy for place in found.problem.places}
     assert busy == {"cloud": 0.0, "edge-a": pytest.approx(0.2), "edge-b": 0.0}
-    assert "what third use of site edge-b was not measured" in " ".join(found.notes)
+    assert "what other jobs take of site edge-b was not measured: third" in found.notes
+
+
+def test_jobs_of_others_take_their_part_of_an_uplink() -> None:
+    """One reads 100 records/s of 100 bytes from edge-a, one sends 20 of 100 away from there."""
+    far, near = {"site": "cloud", "topic": "x"}, {"site": "edge-a", "topic": "y"}
+    told = analysis(
+        [
+            measured("clean", "cloud"),
+            measured("reads", "cloud", composition="d", source=near, sink=far),
+            measured("sends", "edge-a", 20.0, composition="d", source=near, sink=far),
+            unmeasured("third", "edge-b", composition="d"),
+        ]
+    )
+    sites = {**SITES, "edge-a": site_from_data({**site_body("edge-a"), "uplink_mbps": 0.1})}
+    wiring = wire(composition_from_data({"name": "c", "jobs": [CLEAN]}), sites)
+    found = question(wiring, "c", told, sites, IDLE, Limits()).problem.places
+    assert {p.name: p.uplink for p in found} == {"cloud": None, "edge-a": 500.0, "edge-b": None}
 
 
 def test_sites_are_as_they_were_calibrated_then_as_they_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -45,6 +46,7 @@ class Analyst:
         self.asked: list[float] = []
         self.made: dict[str, JsonObject] = {}
         self.clean, self.wan = "cloud", 10_000.0
+        self.others: list[JsonObject] = []
 
     def begin(self, window_s: float) -> str:
         self.asked.append(window_s)
@@ -52,6 +54,7 @@ class Analyst:
         jobs = [
             measured("clean", self.clean, selectivity=0.1),
             measured("merge", "cloud", 10.0, selectivity=2.0),
+            *self.others,
         ]
         window = {
             "from": rfc3339(self.clock.now() - timedelta(seconds=window_s)),
@@ -184,6 +187,32 @@ def test_a_requirement_that_is_not_kept_counts_where_the_advice_is_better_by_it(
     assert advice_of(made, told, ["min_rate"]).broken == ()
 
 
+def test_it_moves_one_composition_at_a_time(flight: Flight) -> None:
+    wash = {**CLEAN, "job_name": "wash", "sink_topic": "washed"}
+    use = {**MERGE, "job_name": "use", "source_topic": "washed", "sink_topic": "used"}
+    ends = {**ENDS, "outputs": [{"site": "cloud", "topic": "used"}]}
+    flight.service.compositions.apply(composition(wash, use, name="d", **ends), DONE)
+    flight.clock.later(1000)
+    flight.service.autopilots.put("d", ON)
+    more = [
+        measured("wash", "cloud", selectivity=0.1, composition="d"),
+        measured("use", "cloud", 10.0, selectivity=2.0, composition="d"),
+    ]
+    flight.analyst.others, flight.analyst.more = more, {"composition": None}
+    flight.round()
+    engine("edge-a").hold_starts = True
+    try:
+        assert flight.round().startswith("act: ")
+        said = flight.service.autopilots.get("d")["log"][-1]["message"]
+        assert said.endswith(" of c is under way"), said
+    finally:
+        engine("edge-a").let_go()
+    assert flight.sites()["clean"] == "edge-a"
+    assert flight.sites()["wash"] == "cloud"
+    flight.round()
+    assert flight.service.autopilots.get("d")["log"][-1]["kind"] == "act"
+
+
 def test_an_analysis_that_fails_is_told_and_the_next_is_made(flight: Flight) -> None:
     flight.analyst.more = {"state": "failed", "error": "no Java"}
     assert flight.round() == "trouble: analysis a1 is failed: no Java"
@@ -226,6 +255,67 @@ def test_a_move_that_is_refused_is_told_and_not_tried_at_once(
     assert not any(line.startswith("outcome") for line in flight.said())
 
 
+class Killed(BaseException):
+    """The service ends here."""
+
+
+def test_a_move_that_a_stop_of_the_service_swallowed_has_no_outcome(
+    flight: Flight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was noted, and the service was killed before the change was stored."""
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    flight.round()
+    with monkeypatch.context() as dying:
+        dying.setattr(flight.service.compositions, "apply", die)
+        with pytest.raises(Killed):
+            flight.round()
+    flight.service.close()
+    again = Service(flight.service.config, flight.clock, bounds=FAST, patience=HASTY)
+    try:
+        flight.service, again.placements.analyses = again, flight.analyst
+        flight.round()
+        assert not any(line.startswith("outcome") for line in flight.said())
+    finally:
+        again.close()
+
+
+def test_it_is_switched_off_while_a_policy_searches(
+    flight: Flight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the search, and what it finds is not carried out any more."""
+    flight.round()
+    make = flight.service.placements.make
+
+    def slowly(*asked: Any) -> Any:
+        found = make(*asked)
+        off = Thread(target=flight.service.autopilots.put, args=("c", Settings()))
+        off.start()
+        off.join(10)
+        assert not off.is_alive()
+        return found
+
+    monkeypatch.setattr(flight.service.placements, "make", slowly)
+    flight.round()
+    assert flight.said()[-1].startswith("settings: the autopilot of c is off")
+    assert flight.sites()["clean"] == "cloud"
+
+
+def test_a_fault_of_its_own_is_told_once_an_analysis(
+    flight: Flight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("window")
+
+    monkeypatch.setattr(flight.service.placements, "make", fail)
+    for _ in range(2):
+        said = flight.round()
+        assert said.startswith("trouble: cannot look at it: KeyError: 'window'")
+    assert len(flight.analyst.asked) == 2
+
+
 def test_it_goes_on_after_a_restart(flight: Flight) -> None:
     flight.round()
     flight.service.close()
@@ -238,7 +328,9 @@ def test_it_goes_on_after_a_restart(flight: Flight) -> None:
         again.close()
 
 
-def test_a_composition_that_is_gone_takes_its_autopilot_along(flight: Flight) -> None:
+@pytest.mark.parametrize("on", [True, False])
+def test_a_composition_that_is_gone_takes_its_autopilot_along(flight: Flight, on: bool) -> None:
+    flight.service.autopilots.put("c", ON if on else Settings())
     flight.service.compositions.delete("c", 20.0)
     flight.clock.later(300)
     flight.service.autopilots.look()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from speck.errors import ConflictError, EngineRefusedError, InvalidError, NotFoundError
 from speck.schema import job_from_data
 from speck.service import Service
-from speck.service.calibration import PREFIX, read
+from speck.service.calibration import PREFIX, job_name, read
 from tests.calibrating import DONE, count_units, make_job_jar
+from tests.memory_fog import memory_service, site_body
 
 
 @pytest.fixture
@@ -77,7 +79,9 @@ def test_jobs_are_not_disturbed_unless_that_is_wanted(service: Service) -> None:
     service.jobs.post(job_from_data(job), 10)
     with pytest.raises(ConflictError, match=r"the CPU of at-work, .*\(--busy\)$"):
         service.calibrations.run("cloud")
-    assert service.calibrations.run("cloud", busy=True)["detail"]["tasks"] == 8
+    assert (
+        service.calibrations.run("cloud", busy=True)["detail"]["tasks"] == 15
+    )  # the free ones of 16
     assert [shown["job_name"] for shown in service.jobs.all()] == ["at-work"]
 
 
@@ -104,15 +108,40 @@ def test_a_service_without_the_jar_says_what_to_do(service: Service) -> None:
     assert service.jobs.all() == []
 
 
-@pytest.mark.usefixtures("jar")
-def test_what_a_dead_service_left_is_removed(service: Service) -> None:
-    left = {
-        "job_name": f"{PREFIX}edge-a",
+def test_a_job_of_somebody_else_stays_whatever_its_name(service: Service, jar: str) -> None:
+    job = {
+        "job_name": f"{PREFIX}cloud",
         "site": "edge-a",
         "source_topic": "a",
         "sink_topic": "b",
         "entry_class": "package.ExampleJob",
         "job_path": "test-1.jar",
+    }
+    service.jobs.post(job_from_data(job), 10)
+    with pytest.raises(ConflictError, match="another of that name is there"):
+        service.calibrations.run("cloud", job_path=jar)
+    service.calibrations.sweep()
+    service.calibrations.close()
+    assert [shown["state"] for shown in service.jobs.all()] == ["running"]
+
+
+def test_a_site_may_have_the_longest_name(tmp_path: Path) -> None:
+    sites = [f"{letter}{'x' * 62}" for letter in "ab"]
+    assert len({job_name(site) for site in sites}) == 2
+    with memory_service(tmp_path, map(site_body, sites)) as service:
+        make_job_jar(service)
+        count_units(service, {job_name(sites[0]).removeprefix(PREFIX): 1.0})
+        assert service.calibrations.run(sites[0])["pace"] == 1.0
+
+
+def test_what_a_dead_service_left_is_removed(service: Service, jar: str) -> None:
+    left = {
+        "job_name": f"{PREFIX}edge-a",
+        "site": "edge-a",
+        "source_topic": "a",
+        "sink_topic": "b",
+        "entry_class": "io.speck.jobs.Calibrate",
+        "job_path": jar,
     }
     service.jobs.post(job_from_data(left), 10)
     service.calibrations.sweep()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -173,6 +174,46 @@ def test_a_site_that_is_slow_misses_looks_and_holds_up_nobody(collected: Collect
     assert sorted(told) == ["cloud", "cloud", "edge-b", "edge-b"]
     collected.look()
     assert "edge-a" in {row["site"] for row in collected.rows("sites")}
+
+
+def test_a_look_that_waited_for_its_turn_says_nothing_of_when_it_was_due(
+    collected: Collected,
+) -> None:
+    """Its rows would have a time at which nobody looked."""
+    collecting = collected.collecting
+    collecting._pool.shutdown()
+    collecting._pool = ThreadPoolExecutor(1)
+    begun, let_go = threading.Event(), threading.Event()
+    collecting._pool.submit(lambda: (begun.set(), let_go.wait(LIMIT_S)))
+    assert begun.wait(LIMIT_S)
+    collecting.look()
+    collected.time.passed += 11
+    let_go.set()
+    wait_until(lambda: collecting.gaps + collecting.looks == 6)
+    assert (collecting.looks, collected.rows("sites")) == (0, [])
+
+
+def test_many_sites_that_do_not_answer_hold_up_nobody(tmp_path: Path) -> None:
+    names = [f"edge-{number}" for number in range(80)]
+    begun, let_go = threading.Semaphore(0), threading.Event()
+
+    def wait(*_: str) -> None:
+        begun.release()
+        let_go.wait(LIMIT_S)
+
+    with memory_service(tmp_path, map(site_body, [*names, "zoo"])) as service:
+        for name in names:
+            engine(name).before = wait
+        collected = Collected(service, Time(), tmp_path / "metrics")
+        try:
+            collected.collecting.look()
+            for _ in names:
+                assert begun.acquire(timeout=LIMIT_S)
+            wait_until(lambda: "zoo" in {row["site"] for row in collected.rows("sites")})
+            assert collected.collecting.gaps == 0
+        finally:
+            let_go.set()
+            collected.collecting.close()
 
 
 def test_rates_are_those_between_the_last_two_looks_that_told_something(

@@ -12,7 +12,7 @@ from speck.schema import load_composition
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.analyses import Given, analysis, measured, unmeasured
-from tests.service_helpers import DONE, composition, engine, job_body
+from tests.service_helpers import DONE, composition, engine, job_body, look_anew
 
 CLEAN = job_body("clean", "cloud", source_site="edge-a", source_topic="raw", sink_topic="tidy")
 MERGE = job_body("merge", "cloud", source_topic="tidy", sink_topic="all")
@@ -123,7 +123,7 @@ def test_slots_that_others_hold_are_not_given_again(placed: Service) -> None:
     placed.compositions.apply(composition(*others, name="others"), DONE)
     found = made(placed)
     assert found["proposed"]["moves"] == []
-    assert "o0, o1, o10" in next(note for note in found["notes"] if "use of site edge-a" in note)
+    assert "o0, o1, o10" in next(note for note in found["notes"] if "take of site edge-a" in note)
 
 
 def test_calibration_decides_what_a_site_can_do(placed: Service) -> None:
@@ -145,3 +145,11 @@ def test_only_the_newest_are_kept(placed: Service) -> None:
     ids = [made(placed, "all-cloud")["id"] for _ in range(103)]
     assert [head["id"] for head in placed.placements.all("c")] == ids[:2:-1]
     assert placed.placements.all("other") == []
+
+
+def test_a_job_that_is_lost_holds_no_slot(placed: Service) -> None:
+    """Else its site seems to have more slots than it has."""
+    engine("cloud").forget_jobs()
+    look_anew(placed)
+    sites = placed.records.sites()
+    assert placed.placements._conditions("c", sites)["cloud"].held == 0
