@@ -14,12 +14,13 @@ from speck.analyzer.masters import LOCAL, check_master
 def session(master: str = LOCAL, *, memory: str = "1g", partitions: int = 0) -> SparkSession:
     """A session at `master`; `memory` is the driver's heap (it is the only JVM when local).
 
-    `partitions`: how many parts a shuffle has (0: two for each core of this machine). Stop it
+    `partitions`: how many parts a shuffle has at most (0: 16 for each core of this machine: what
+    is small is put together again, and what is large is sorted without much of the heap). Stop it
     when done.
     """
     host = "127.0.0.1" if master.startswith("local") or "127.0.0.1" in master else None
     scratch = Path(tempfile.gettempdir()) / f"speck-spark-{os.getuid()}"
-    parts = partitions or 2 * (os.cpu_count() or 2)
+    parts = partitions or 16 * (os.cpu_count() or 2)
     # Python's own standard output is the result's: what the JVM says goes to stderr only.
     options = {
         "spark.ui.enabled": "false",

@@ -1,0 +1,47 @@
+"""`speck analyze`: by the service, and of a folder without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.samples_by_hand import dataset, plan, running, site
+from tests.unit.cli.conftest import Run, Server
+
+
+def samples(root: Path) -> Path:
+    lazy = running("lazy", rate=1.0, busy=0.001)
+    return dataset(root, [*running(), *lazy], [plan()], [*site("edge-a"), *site("cloud")])
+
+
+@pytest.mark.long
+def test_the_service_analyses_and_the_tables_tell_it(server: Server, speck: Run) -> None:
+    samples(server.service.config.metrics)
+
+    done = speck("analyze", "c")
+
+    assert done.exit_code == 0, done.output
+    assert "122 samples from" in done.stdout
+    ranked = next(line for line in done.stdout.splitlines() if line.split()[:2] == ["1", "A"])
+    assert ranked.split()[2:4] == ["edge-a", "5000"]
+    assert "lazy: busy for 0.60 s, less than 1 s" in done.stdout
+
+
+@pytest.mark.long
+def test_a_folder_is_analysed_without_a_service(alone: Run, tmp_path: Path) -> None:
+    done = alone("analyze", "--dataset", str(samples(tmp_path / "metrics")), "-o", "json")
+
+    assert done.exit_code == 0, done.output
+    costs = {job["job_name"]: job["core_s_per_record"] for job in json.loads(done.stdout)["jobs"]}
+    assert costs == {"A": pytest.approx(0.002), "lazy": None}
+
+
+def test_what_it_cannot_do_is_told_at_once(alone: Run, tmp_path: Path) -> None:
+    refused = alone("analyze", "--dataset", str(tmp_path), "--follow")
+    assert refused.exit_code != 0
+    assert "cannot follow a folder" in refused.output
+    refused = alone("analyze", "--window", "soon")
+    assert refused.exit_code != 0
+    assert "write 90s, 10m, 2h or 1d" in refused.output
