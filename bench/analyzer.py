@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
@@ -163,7 +164,7 @@ def _beside(options: argparse.Namespace, root: Path, out: Path, analysis: JsonOb
         out=out,
         cores=options.cores,
         since=window["from"],
-        until=window["to"],
+        until=_after(window["to"]),
     )
     say(f"DuckDB: {seconds:.1f} s, {peak:.0f} MB")
     theirs = {row["engine_job_id"]: row for row in json.loads(out.read_text())}
@@ -190,6 +191,11 @@ def _beside(options: argparse.Namespace, root: Path, out: Path, analysis: JsonOb
         "compared": compared,
         "differences": len(apart),
     }
+
+
+def _after(moment: str) -> str:
+    """The analysis tells its window in whole ms, and the newest sample lies between two."""
+    return (datetime.fromisoformat(moment) + timedelta(milliseconds=1)).isoformat()
 
 
 def _product(one: float | None, other: float | None) -> float | None:

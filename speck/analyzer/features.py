@@ -126,7 +126,7 @@ def features(rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFra
             "lower_bound": _is_lower_bound(),
             "utilisation": F.col("busiest"),
             "contended": F.col("contended_share"),
-            "samples": F.col("rows"),
+            "samples": F.col("rows") - F.col("duplicates"),
             "state_bytes": F.col("checkpoint_bytes"),
             "checkpoint_s": F.col("checkpoint_ms") / 1000.0,
             "why": F.concat("_refused", F.array_compact(F.array(*_remarks()))),

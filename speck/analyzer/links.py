@@ -64,7 +64,8 @@ def ends(rows: DataFrame) -> DataFrame:
     frame = frame.withColumns({"_clock": clock, "_sent": sent, "_same": same})
     good = F.col("_same") & (F.col("_sent") >= 0) & (F.col("_clock") > 0)
     at = F.unix_micros("at") / 1e6
-    lag = F.col("lag").cast("double")
+    once = F.coalesce(F.col("_clock") > 0, F.lit(True))  # a row may stand in two files
+    lag = F.when(once, F.col("lag").cast("double"))
     found = frame.groupBy(*keys).agg(
         F.max_by("composition", "at").alias("composition"),
         F.max_by("job_name", "at").alias("job_name"),

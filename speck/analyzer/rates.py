@@ -154,7 +154,7 @@ def slices(pairs: DataFrame, span: Span) -> DataFrame:
         "pairs": F.count_if(good),
         "duplicates": F.count_if(F.col("kind") == "duplicate"),
         "resets": F.count_if(F.col("kind") == "reset"),
-        "nan": F.count_if("nan"),
+        "nan": F.count_if(F.col("nan") & (F.col("kind") != "duplicate")),
         "contended": F.count_if(good & F.col("contended")),
         "clock_s": F.sum("clock_s"),
         "agreed_clock_s": _clock_of("told_s"),

@@ -54,13 +54,14 @@ def looks(rows: DataFrame) -> DataFrame:
     frame = table_contract(SITES).of(rows, "look at sites")
     order = Window.partitionBy("site").orderBy("at", "cpu_ms")
     clock = (F.unix_micros("at") - F.unix_micros(F.lag("at").over(order))) / 1e6
+    once = F.coalesce(F.col("_clock") > 0, F.lit(True))  # a row may stand in two files
     cpu_s = (F.col("cpu_ms") - F.lag("cpu_ms").over(order)) / 1000.0
     frame = frame.withColumns({"_cpu": cpu_s, "_clock": clock})
     good = (F.col("_cpu") >= 0) & (F.col("_clock") > 0)
     newest = ("tier", "cores", "pace", "slots_total", "slots_free", "uplink_mbps")
     found = frame.groupBy("site").agg(
         *(_newest(name).alias(name) for name in newest),
-        F.avg("host_cpu").alias("host_cpu"),
+        F.avg(F.when(once, F.col("host_cpu"))).alias("host_cpu"),
         (F.sum(F.when(good, F.col("_cpu"))) / F.sum(F.when(good, F.col("_clock")))).alias("cpu"),
         ((F.unix_micros(F.max("at")) - F.unix_micros(F.min("at"))) / 1e6).alias("seconds"),
         F.max("at").alias("last_at"),
