@@ -6,7 +6,7 @@ A placement becomes real by the ordinary apply, on the revision that it was made
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -26,6 +26,8 @@ from speck.service.views import Views
 
 KEPT = 100
 """How many placements are kept."""
+_ASKED_AGAIN = 3
+"""A policy is asked anew until so many links or more are known not to find room."""
 
 
 _HEAD = ("id", "at", "composition", "revision", "policy", "analysis", "gain", "violations")
@@ -99,10 +101,8 @@ class Placements:
         stored = self._compositions.description(composition, revision)
         description = composition_from_data(stored)
         analysis = self._analysis(composition, analysis_id)
-        posed = self.question(description, analysis, limits)
-        placed = asked.place(posed.problem)
+        posed, placed, layout = self._placed(asked, description, analysis, limits)
         sites = self._records.sites()
-        layout = lay_out(posed, placed.sites, self._foreign(composition))
         rendered = render(description, posed.wiring, layout, sites)
         now = self._clock.now()
         made = {
@@ -124,10 +124,11 @@ class Placements:
         description: CompositionDescription,
         analysis: JsonObject,
         limits: Mapping[str, float] | None = None,
+        staying: Collection[At] = (),
     ) -> Question:
-        """What is to be placed, as things are now."""
+        """What is to be placed, as things are now; `staying`: links that are not to move."""
         sites = self._records.sites()
-        wiring = wire(description, sites, self._foreign(description.name))
+        wiring = wire(description, sites, {*self._foreign(description.name), *staying})
         wanted: dict[str, Any] = {**description.requirements, **(limits or {})}
         conditions = self._conditions(description.name, sites)
         bounds = replace(Limits(), **wanted)
@@ -151,6 +152,27 @@ class Placements:
         jars = self._compositions.jars(made["composition"], made["revision"])
         asked = replace(request, if_match=made["revision"])
         return self._compositions.apply(description, asked, jars)
+
+    def _placed(
+        self,
+        asked: Policy,
+        description: CompositionDescription,
+        analysis: JsonObject,
+        limits: Mapping[str, float] | None,
+    ) -> tuple[Question, Placement, Layout]:
+        """The question, a policy's answer, and where that puts everything. A link that cannot go
+        where the answer wants it costs more than was counted: then it is asked again, with that
+        link where it is."""
+        staying: list[At] = []
+        notes: list[str] = []
+        while True:
+            posed = self.question(description, analysis, limits, staying)
+            placed = asked.place(posed.problem)
+            layout = lay_out(posed, placed.sites, self._foreign(description.name))
+            notes += layout.notes
+            if not layout.kept_away or len(staying) >= _ASKED_AGAIN:
+                return posed, placed, replace(layout, notes=tuple(notes))
+            staying += layout.kept_away
 
     # -- parts ----------------------------------------------------------------------------
 

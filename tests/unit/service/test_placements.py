@@ -153,3 +153,31 @@ def test_a_job_that_is_lost_holds_no_slot(placed: Service) -> None:
     look_anew(placed)
     sites = placed.records.sites()
     assert placed.placements._conditions("c", sites)["cloud"].held == 0
+
+
+def test_a_link_that_finds_no_room_is_no_reason_to_move_its_jobs(service: Service) -> None:
+    """What grow sends is much; both ends of it would go to edge-a, where another link of that
+    topic is: it would have to stay at edge-b, and all would cross twice."""
+    jobs = [
+        job_body("write", "edge-a", source_topic="raw-1", sink_topic="t"),
+        job_body("read", "edge-a", source_topic="t", sink_topic="out-1"),
+        job_body("grow", "edge-b", source_site="edge-a", source_topic="raw-2", sink_topic="t"),
+        job_body("shrink", "edge-b", sink_site="edge-a", source_topic="t", sink_topic="out-2"),
+    ]
+    ends = {
+        "inputs": [{"site": "edge-a", "topic": f"raw-{n}"} for n in (1, 2)],
+        "outputs": [{"site": "edge-a", "topic": f"out-{n}"} for n in (1, 2)],
+    }
+    service.compositions.apply(composition(*jobs, **ends), DONE)
+    told = [
+        measured("write", "edge-a"),
+        measured("read", "edge-a"),
+        measured("grow", "edge-b", selectivity=4.0),
+        measured("shrink", "edge-b", 400.0, selectivity=0.25),
+    ]
+    service.placements.analyses = Given(analysis(told))
+    found = made(service)
+    assert found["today"]["wan_bytes_per_s"] == pytest.approx(20_000)
+    assert found["proposed"]["wan_bytes_per_s"] == pytest.approx(20_000)
+    assert found["proposed"]["moves"] == []
+    assert any("another link of that topic is there" in note for note in found["notes"])
