@@ -331,7 +331,9 @@ def newest(rated: DataFrame) -> DataFrame:
     of_job = Window.partitionBy("composition", "job_name")
     latest = F.max_by("site", "last_at").over(of_job)
     told = F.coalesce(F.col("busy_s") >= 1.0, F.lit(False))
-    frame = frame.withColumns({"_here": F.col("site") == latest, "_told": told}).where("_here")
+    frame = frame.withColumns({"_here": F.col("site").eqNullSafe(latest), "_told": told}).where(
+        "_here"
+    )
     seen = F.max("last_at").over(of_job)
     rank = F.row_number().over(
         of_job.orderBy(F.desc("_told"), F.desc("last_at"), F.desc("attempt"), "engine_job_id")

@@ -6,8 +6,9 @@ A placement becomes real by the ordinary apply, on the revision that it was made
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Protocol
 
 from speck.clock import Clock, rfc3339
@@ -26,6 +27,8 @@ from speck.service.views import Views
 
 KEPT = 100
 """How many placements are kept."""
+OLD_H = 1.0
+"""From this age on (hours) a placement tells how old its analysis is."""
 _ASKED_AGAIN = 3
 """A policy is asked anew until so many links or more are known not to find room."""
 
@@ -112,7 +115,7 @@ class Placements:
             "revision": revision,
             "policy": policy,
             "analysis": analysis["id"],
-            **compared(posed, placed, layout),
+            **compared(posed, placed, layout, _aged(analysis, now)),
             "description": dump_composition(rendered),
             "yaml": composition_yaml(rendered),
         }
@@ -254,8 +257,20 @@ def policy_named(name: str) -> Policy:
     return policy(name)
 
 
-def compared(posed: Question, placed: Placement, layout: Layout) -> JsonObject:
-    """Today's placement and the proposed one side by side, both predicted in the same way."""
+def _aged(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
+    """What is to be told of an analysis that was not made just now."""
+    until = analysis["window"]["to"] or analysis["ended"]
+    hours = (now - datetime.fromisoformat(until)).total_seconds() / 3600
+    if hours < OLD_H:
+        return ()
+    return (f"measured {hours:.0f} h ago: `speck place --analyze` measures anew",)
+
+
+def compared(
+    posed: Question, placed: Placement, layout: Layout, told: Sequence[str] = ()
+) -> JsonObject:
+    """Today's placement and the proposed one side by side, both predicted in the same way;
+    `told`: notes that come first."""
     before = evaluate(posed.whole, posed.today())
     after = evaluate(posed.whole, {**posed.today(), **layout.loads()})
     saved = before.wan_bytes_per_s - after.wan_bytes_per_s
@@ -264,6 +279,7 @@ def compared(posed: Question, placed: Placement, layout: Layout) -> JsonObject:
     jobs = {job.name: job.site for job in wiring.jobs}
     now = {link: link.site for link in wiring.links}
     moves = _moves(posed, placed, layout)
+    notes = (*told, *posed.notes, *after.notes, *placed.notes, *layout.notes)
     return {
         "today": {**_shown(before, jobs), "links": _links(wiring, now)},
         "proposed": {
@@ -274,7 +290,7 @@ def compared(posed: Question, placed: Placement, layout: Layout) -> JsonObject:
         "rewired": _rewired(posed.wiring, layout),
         "gain": {"wan_bytes_per_s": saved, "share": share},
         "reasons": {name: placed.reasons[name] for name in jobs if name in placed.reasons},
-        "notes": list(dict.fromkeys((*posed.notes, *after.notes, *placed.notes, *layout.notes))),
+        "notes": list(dict.fromkeys(notes)),
         "violations": list(after.violations),
         "doubts": dict(posed.doubts),
         "unmeasured": list(posed.unmeasured),

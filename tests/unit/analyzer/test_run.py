@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from speck.analyzer.reading import Span, newest
 from speck.analyzer.run import analyse
+from speck.dataset.exchange import import_file
 from speck.dataset.schema import TASKS
 from speck.model import JsonObject
 from tests.samples_by_hand import SPAN_S, dataset, plan, running, site, write
@@ -78,3 +79,26 @@ def test_a_file_that_is_damaged_inside_is_left_out_and_named(
 
     assert analysis["samples"]["damaged_files"] == [str(file.relative_to(tmp_path))]
     assert [job["job_name"] for job in analysis["jobs"]] == ["A"]
+
+
+def test_an_imported_trace_of_gauges_is_analysed(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a job of one task, whose site is not told."""
+    gauges = ("busyTimeMsPerSecond", "idleTimeMsPerSecond", "backPressureTimeMsPerSecond",
+              "numRecordsInPerSecond", "numRecordsOutPerSecond")  # fmt: skip
+    lines = [",".join(("job", "vertex", "subtask", "timestamp", *gauges))]
+    lines += [f"A,v,0,{(moment(s)).isoformat()},200,800,0,100,50" for s in range(0, 601, 10)]
+    lines += [f"B,{v},0,{(moment(s)).isoformat()},200,800,0,100,50" for s in (0, 10) for v in "xy"]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(lines))
+    import_file(tmp_path / "metrics", trace, trace.name, "csv")
+
+    found = analyse(spark, tmp_path / "metrics", SPAN)
+
+    (imported,) = [job for job in found["jobs"] if job["job_name"] == "A"]
+    assert (imported["evidence"], imported["site"]) == ("sufficient", None)
+    assert imported["core_s_per_record"] == pytest.approx(0.002)
+    assert imported["true_processing_rate"] == pytest.approx(500)
+    assert imported["selectivity"] == pytest.approx(0.5)
+    (unclear,) = [job for job in found["jobs"] if job["job_name"] == "B"]
+    assert (unclear["evidence"], unclear["in_rate"]) == ("insufficient", None)
+    assert "records in are not told" in unclear["why"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from speck.clock import rfc3339
 from speck.errors import ConflictError, NotFoundError, StaleRevisionError
 from speck.model import JsonObject
 from speck.schema import load_composition
@@ -181,3 +183,12 @@ def test_a_link_that_finds_no_room_is_no_reason_to_move_its_jobs(service: Servic
     assert found["proposed"]["wan_bytes_per_s"] == pytest.approx(20_000)
     assert found["proposed"]["moves"] == []
     assert any("another link of that topic is there" in note for note in found["notes"])
+
+
+def test_an_old_analysis_says_that_it_is_old(placed: Service) -> None:
+    for ago, told in ((timedelta(minutes=59), []), (timedelta(hours=30), ["measured 30 h ago"])):
+        until = rfc3339(placed.clock.now() - ago)
+        window = {"from": until, "to": until, "seconds": 0.0}
+        placed.placements.analyses = Given({**FILTERS, "window": window})
+        notes = [note.split(":")[0] for note in made(placed)["notes"]]
+        assert [note for note in notes if "ago" in note] == told
