@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 import threading
+import traceback
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,7 +26,20 @@ def main(arguments: list[str] | None = None) -> int:
         for problem in getattr(error, "problems", ()):
             print(f"  {problem}", file=sys.stderr)
         return 1
+    except Exception as error:
+        traceback.print_exc()
+        print(f"cannot analyse: {_cause(error)}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _cause(error: Exception) -> str:
+    """Its first line; of a Java one that of what caused it all."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":
+        return "PySpark is not installed; install it with `pip install speck[analyzer]`"
+    lines = str(error).splitlines() or [type(error).__name__]
+    caused = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return caused[-1] if caused else next((line for line in lines if line.strip()), lines[0])
 
 
 def _options() -> argparse.ArgumentParser:

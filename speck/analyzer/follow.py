@@ -38,6 +38,7 @@ def begin(
     rows = (
         spark.readStream.schema(table_contract(TASKS).ddl)
         .option("latestFirst", "true")
+        .option("ignoreCorruptFiles", "true")  # it tells that there is more; `analyse` names them
         .option("ignoreCorruptFiles", "true")  # the analysis names them
         .parquet(str(folder))
     )

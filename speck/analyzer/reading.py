@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import table_contract
-from speck.dataset.schema import TASKS, Table
+from speck.dataset.reading import read_file
+from speck.dataset.schema import TABLES, TASKS, Table
 from speck.errors import NotFoundError
 
+T = TypeVar("T")
 _MAGIC = b"PAR1"
 
 
@@ -34,15 +40,20 @@ class Span:
 
 
 def read(
-    spark: SparkSession, root: Path, table: Table, span: Span, composition: str | None = None
+    spark: SparkSession,
+    root: Path,
+    table: Table,
+    span: Span,
+    composition: str | None = None,
+    without: Collection[Path] = (),
 ) -> DataFrame:
     """The rows of `table` in the span; without any when it has no files.
 
     What a file does not have (an older version wrote it) is null. A file that was cut off is
-    left out: `damaged` names it.
+    left out: `damaged` names it; and so are the files `without`.
     """
     contract = table_contract(table)
-    places = [str(place) for place in _places(root / table.name, span, composition)]
+    places = [str(place) for place in _places(root / table.name, span, composition, without)]
     if not places:
         return spark.createDataFrame([], contract.ddl)
     frame = (
@@ -59,8 +70,13 @@ def newest(spark: SparkSession, root: Path, composition: str | None = None) -> d
     for day in sorted((root / TASKS.name).glob("day=*"), reverse=True):
         begins = datetime.strptime(day.name, "day=%Y-%m-%d").replace(tzinfo=UTC)
         of_day = Span(begins, begins + timedelta(days=1))
-        looks = read(spark, root, TASKS, of_day, composition).agg(F.max(F.unix_micros("at")))
-        latest = looks.collect()[0][0]
+
+        def last(without: Collection[Path], of_day: Span = of_day) -> int | None:
+            looks = read(spark, root, TASKS, of_day, composition, without)
+            found: int | None = looks.agg(F.max(F.unix_micros("at"))).collect()[0][0]
+            return found
+
+        latest = with_sound_files(last, root, of_day)
         if latest is not None:
             return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=latest)
     of = f" of composition {composition!r}" if composition else ""
@@ -70,6 +86,32 @@ def newest(spark: SparkSession, root: Path, composition: str | None = None) -> d
     )
 
 
+def with_sound_files(work: Callable[[Collection[Path]], T], root: Path, span: Span) -> T:
+    """What `work` gives; it is handed the files that it must leave out. At first these are none;
+    when Spark fails, those that are damaged inside, which only reading all of them tells."""
+    try:
+        return work(())
+    except (PySparkException, Py4JJavaError):
+        bad = [
+            file
+            for table in TABLES.values()
+            for folder in _folders(root / table.name, span, None)
+            for file in folder.rglob("[!._]*.parquet")
+            if not _readable(file, table)
+        ]
+        if not bad:
+            raise
+        return work(bad)
+
+
+def _readable(file: Path, table: Table) -> bool:
+    try:
+        read_file(file, table)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
+
+
 def damaged(root: Path, table: Table, span: Span, composition: str | None = None) -> list[str]:
     """Files that were cut off: they do not end as Parquet files do."""
     folders = _folders(root / table.name, span, composition)
@@ -77,12 +119,14 @@ def damaged(root: Path, table: Table, span: Span, composition: str | None = None
     return sorted(str(file.relative_to(root)) for file in files if not _whole(file))
 
 
-def _places(root: Path, span: Span, composition: str | None) -> list[Path]:
+def _places(
+    root: Path, span: Span, composition: str | None, without: Collection[Path]
+) -> list[Path]:
     """Folders to read; single files where a folder holds a damaged one."""
     places: list[Path] = []
     for folder in _folders(root, span, composition):
         files = list(folder.rglob("[!._]*.parquet"))
-        whole = [file for file in files if _whole(file)]
+        whole = [file for file in files if file not in without and _whole(file)]
         places += [folder] if files and len(whole) == len(files) else whole
     return places
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -11,13 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from speck.analyzer import bottlenecks, clean, features, links, ranking, rates, result, sites, state
-from speck.analyzer.reading import Span, damaged, read
+from speck.analyzer.reading import Span, damaged, read, with_sound_files
 from speck.dataset.reading import reading
 from speck.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS
 from speck.model import JsonObject
 
 PLANS_EVERY = timedelta(hours=2)
 """Plans are told once an hour: so much earlier than the span they are looked for."""
+
+_ROWS = (TASKS, SITES, LINKS)
 
 _FEW = {
     "spark.sql.shuffle.partitions": "1",
@@ -34,15 +36,24 @@ def analyse(
     `sites`, `ranking`, `bottlenecks`.
 
     With `composition` only its jobs and links are told (`_alone`: those of none); what sites do
-    is the work of all jobs in any case.
+    is the work of all jobs in any case. Damaged files are left out, and named.
     """
+
+    def read_all(without: Collection[Path]) -> tuple[DataFrame, ...]:
+        rows = {table.name: read(spark, root, table, span, None, without) for table in _ROWS}
+        plans = read(spark, root, PLANS, span.earlier(PLANS_EVERY), None, without)
+        left_out.update(str(file.relative_to(root)) for file in without)
+        return (
+            _kept(rates.slices(clean.pairs(rows[TASKS.name]), span)),
+            _kept(sites.looks(rows[SITES.name])),
+            _kept(links.ends(rows[LINKS.name])),
+            _kept(state.newest_plans(plans)),
+        )
+
+    left_out: set[str] = set()
     with reading(root):  # else what is compacted meanwhile would be missing without a word
-        sliced = _kept(rates.slices(clean.pairs(read(spark, root, TASKS, span)), span))
-        looked = _kept(sites.looks(read(spark, root, SITES, span)))
-        ends = _kept(links.ends(read(spark, root, LINKS, span)))
-        plans = read(spark, root, PLANS, span.earlier(PLANS_EVERY))
-        plans = _kept(state.newest_plans(plans))
-        files = [file for table in TABLES.values() for file in damaged(root, table, span)]
+        sliced, looked, ends, plans = with_sound_files(read_all, root, span.earlier(PLANS_EVERY))
+        left_out.update(file for table in TABLES.values() for file in damaged(root, table, span))
     with _for_few_rows(spark):
         of_tasks = _kept(rates.tasks(sliced))
         rated = _kept(rates.jobs(of_tasks, sliced))
@@ -62,7 +73,7 @@ def analyse(
                 "to": result.moment(span.until),
                 "seconds": span.seconds,
             },
-            "samples": _samples(of_tasks) | {"damaged_files": files},
+            "samples": _samples(of_tasks) | {"damaged_files": sorted(left_out)},
             "jobs": result.jobs(jobs),
             "links": result.links(joined),
             "sites": result.sites(places),

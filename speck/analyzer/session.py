@@ -34,6 +34,7 @@ def session(master: str = LOCAL, *, memory: str = "1g", partitions: int = 0) -> 
         "spark.sql.ansi.enabled": "false",
         "spark.sql.files.ignoreMissingFiles": "true",
         "spark.sql.parquet.filterPushdown": "true",
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "64",
         "spark.sql.autoBroadcastJoinThreshold": str(32 << 20),
     }

@@ -72,7 +72,19 @@ def tasks_of(source: Source) -> pa.Table:
     except (UnicodeDecodeError, pa.ArrowException, OSError) as error:
         raise source.unreadable(str(error).partition("\n")[0]) from error
     source.check()
-    rows = [row for key in sorted(samples) for row in _totals(key, samples[key])]
+    vertices: dict[tuple[str, ...], set[str]] = {}
+    subtasks: dict[tuple[str, ...], int] = {}
+    for *job, vertex, subtask in samples:
+        vertices.setdefault(tuple(job), set()).add(vertex)
+        whole = (*job, vertex)
+        subtasks[whole] = max(subtasks.get(whole, 0), subtask + 1)
+    rows = []
+    for key in sorted(samples):
+        *job, vertex, _ = key
+        # of several tasks, a trace does not tell which hold the ends
+        end = True if len(vertices[tuple(job)]) == 1 else None
+        told = {"subtasks": subtasks[*job, vertex], "is_source": end, "is_sink": end}
+        rows += [row | told for row in _totals(key, samples[key])]
     schema = TASKS.schema.append(pa.field("composition", pa.string(), nullable=False))
     return pa.Table.from_pylist(rows, schema)
 

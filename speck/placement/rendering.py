@@ -23,11 +23,15 @@ HEADING = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything is to be: the site of each job, and of each link as it was before."""
+    """Where everything is to be: the site of each job, and of each link as it was before.
+
+    `kept_away`: links that could not go where they were wanted, and so may cost more.
+    """
 
     jobs: Mapping[str, str]
     links: Mapping[At, str]
     notes: tuple[str, ...] = ()
+    kept_away: tuple[At, ...] = ()
 
     def loads(self) -> dict[str, str]:
         """The same, by the names of loads."""
@@ -43,7 +47,7 @@ def lay_out(question: Question, placed: Mapping[str, str], taken: Collection[At]
     links = {link: link.site for link in wiring.links if not wiring.open(link)}
     used = {*wiring.links, *taken}
     sent = _sent(question)
-    notes = []
+    notes, kept_away = [], []
     for link in wiring.links:
         if link in links:
             continue
@@ -52,12 +56,13 @@ def lay_out(question: Question, placed: Mapping[str, str], taken: Collection[At]
         free = [site for site in costs if site == link.site or At(site, link.topic) not in used]
         chosen = wanted if wanted in free else min(free, key=lambda site: (costs[site], site))
         if chosen != wanted:
+            kept_away.append(link)
             notes.append(
                 f"the topic {link} is not moved to {wanted}: another link of that topic is there"
             )
         links[link] = chosen
         used.add(At(chosen, link.topic))
-    return Layout(jobs, links, tuple(notes))
+    return Layout(jobs, links, tuple(notes), tuple(kept_away))
 
 
 def _sent(question: Question) -> dict[str, dict[str, float]]:

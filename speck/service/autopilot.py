@@ -30,6 +30,7 @@ KEPT = 200
 """How many entries of a composition's log are kept."""
 LEAST_S = 60.0
 """An analysis looks back so long at least, where `every_s` is not shorter."""
+CLOSE_S = 5.0
 NAME = "autopilot"
 """The name under which it changes compositions."""
 
@@ -68,10 +69,11 @@ class Autopilots:
         self._thread.start()
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Begin nothing more. A policy that still searches is not waited for: what it finds is
+        not carried out."""
         self._over.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(CLOSE_S)
 
     # -- use cases ------------------------------------------------------------------------
 
@@ -119,6 +121,8 @@ class Autopilots:
             made = self._proposed(composition, before)
         except Exception as error:
             trouble = _told(error)
+        if self._over.is_set():
+            return
         with self._locks[composition]:
             record = self._record(composition)
             same = all(record[name] == before[name] for name in ("settings", "analysis"))

@@ -6,8 +6,9 @@ A placement becomes real by the ordinary apply, on the revision that it was made
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Protocol
 
 from speck.clock import Clock, rfc3339
@@ -26,6 +27,10 @@ from speck.service.views import Views
 
 KEPT = 100
 """How many placements are kept."""
+OLD_H = 1.0
+"""From this age on (hours) a placement tells how old its analysis is."""
+_ASKED_AGAIN = 3
+"""A policy is asked anew until so many links or more are known not to find room."""
 
 
 _HEAD = ("id", "at", "composition", "revision", "policy", "analysis", "gain", "violations")
@@ -99,10 +104,8 @@ class Placements:
         stored = self._compositions.description(composition, revision)
         description = composition_from_data(stored)
         analysis = self._analysis(composition, analysis_id)
-        posed = self.question(description, analysis, limits)
-        placed = asked.place(posed.problem)
+        posed, placed, layout = self._placed(asked, description, analysis, limits)
         sites = self._records.sites()
-        layout = lay_out(posed, placed.sites, self._foreign(composition))
         rendered = render(description, posed.wiring, layout, sites)
         now = self._clock.now()
         made = {
@@ -112,7 +115,7 @@ class Placements:
             "revision": revision,
             "policy": policy,
             "analysis": analysis["id"],
-            **compared(posed, placed, layout),
+            **compared(posed, placed, layout, _aged(analysis, now)),
             "description": dump_composition(rendered),
             "yaml": composition_yaml(rendered),
         }
@@ -124,10 +127,11 @@ class Placements:
         description: CompositionDescription,
         analysis: JsonObject,
         limits: Mapping[str, float] | None = None,
+        staying: Collection[At] = (),
     ) -> Question:
-        """What is to be placed, as things are now."""
+        """What is to be placed, as things are now; `staying`: links that are not to move."""
         sites = self._records.sites()
-        wiring = wire(description, sites, self._foreign(description.name))
+        wiring = wire(description, sites, {*self._foreign(description.name), *staying})
         wanted: dict[str, Any] = {**description.requirements, **(limits or {})}
         conditions = self._conditions(description.name, sites)
         bounds = replace(Limits(), **wanted)
@@ -151,6 +155,27 @@ class Placements:
         jars = self._compositions.jars(made["composition"], made["revision"])
         asked = replace(request, if_match=made["revision"])
         return self._compositions.apply(description, asked, jars)
+
+    def _placed(
+        self,
+        asked: Policy,
+        description: CompositionDescription,
+        analysis: JsonObject,
+        limits: Mapping[str, float] | None,
+    ) -> tuple[Question, Placement, Layout]:
+        """The question, a policy's answer, and where that puts everything. A link that cannot go
+        where the answer wants it costs more than was counted: then it is asked again, with that
+        link where it is."""
+        staying: list[At] = []
+        notes: list[str] = []
+        while True:
+            posed = self.question(description, analysis, limits, staying)
+            placed = asked.place(posed.problem)
+            layout = lay_out(posed, placed.sites, self._foreign(description.name))
+            notes += layout.notes
+            if not layout.kept_away or len(staying) >= _ASKED_AGAIN:
+                return posed, placed, replace(layout, notes=tuple(notes))
+            staying += layout.kept_away
 
     # -- parts ----------------------------------------------------------------------------
 
@@ -232,8 +257,20 @@ def policy_named(name: str) -> Policy:
     return policy(name)
 
 
-def compared(posed: Question, placed: Placement, layout: Layout) -> JsonObject:
-    """Today's placement and the proposed one side by side, both predicted in the same way."""
+def _aged(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
+    """What is to be told of an analysis that was not made just now."""
+    until = analysis["window"]["to"] or analysis["ended"]
+    hours = (now - datetime.fromisoformat(until)).total_seconds() / 3600
+    if hours < OLD_H:
+        return ()
+    return (f"measured {hours:.0f} h ago: `speck place --analyze` measures anew",)
+
+
+def compared(
+    posed: Question, placed: Placement, layout: Layout, told: Sequence[str] = ()
+) -> JsonObject:
+    """Today's placement and the proposed one side by side, both predicted in the same way;
+    `told`: notes that come first."""
     before = evaluate(posed.whole, posed.today())
     after = evaluate(posed.whole, {**posed.today(), **layout.loads()})
     saved = before.wan_bytes_per_s - after.wan_bytes_per_s
@@ -242,6 +279,7 @@ def compared(posed: Question, placed: Placement, layout: Layout) -> JsonObject:
     jobs = {job.name: job.site for job in wiring.jobs}
     now = {link: link.site for link in wiring.links}
     moves = _moves(posed, placed, layout)
+    notes = (*told, *posed.notes, *after.notes, *placed.notes, *layout.notes)
     return {
         "today": {**_shown(before, jobs), "links": _links(wiring, now)},
         "proposed": {
@@ -252,7 +290,7 @@ def compared(posed: Question, placed: Placement, layout: Layout) -> JsonObject:
         "rewired": _rewired(posed.wiring, layout),
         "gain": {"wan_bytes_per_s": saved, "share": share},
         "reasons": {name: placed.reasons[name] for name in jobs if name in placed.reasons},
-        "notes": list(dict.fromkeys((*posed.notes, *after.notes, *placed.notes, *layout.notes))),
+        "notes": list(dict.fromkeys(notes)),
         "violations": list(after.violations),
         "doubts": dict(posed.doubts),
         "unmeasured": list(posed.unmeasured),

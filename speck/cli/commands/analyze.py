@@ -79,9 +79,10 @@ def _directly(
         argv += ["--composition", composition] if composition else []
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            said = done.stderr.strip()
+            said = "\n" + done.stderr.strip()
             at = said.rfind("\ncannot ")
-            raise PermanentError(said[at + 1 :] if at >= 0 else said.splitlines()[-1])
+            ended = f"cannot analyse: the analyzer ended with status {done.returncode}"
+            raise PermanentError(said[at + 1 :] if at >= 0 else ended)
         head = {"composition": composition, "state": "done", "master": master}
         told: JsonObject = json.loads(out.read_text())
         return head | told

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from speck.analyzer.reading import Span
+from speck.analyzer.reading import Span, newest
 from speck.analyzer.run import analyse
+from speck.dataset.exchange import import_file
+from speck.dataset.schema import TASKS
 from speck.model import JsonObject
-from tests.samples_by_hand import SPAN_S, dataset, plan, running, site
+from tests.samples_by_hand import SPAN_S, dataset, plan, running, site, write
 from tests.samples_by_hand import at as moment
 
 SPAN = Span(moment(0), moment(SPAN_S))
@@ -57,3 +59,46 @@ def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
     assert first["score"] == pytest.approx(5000 / 0.2)
     assert analysis["bottlenecks"] == []
     json.dumps(analysis, allow_nan=False)
+
+
+@pytest.mark.parametrize("part", ["pages", "footer"])
+def test_a_file_that_is_damaged_inside_is_left_out_and_named(
+    spark: SparkSession, tmp_path: Path, part: str
+) -> None:
+    dataset(tmp_path, running(), [plan()], [*site("edge-a"), *site("cloud")])
+    write(tmp_path, TASKS, running("B"), part=2)
+    (file,) = tmp_path.rglob("tasks/*/*/part-2-0.parquet")
+    content = bytearray(file.read_bytes())
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    middle = 200 if part == "pages" else footer
+    content[middle : middle + 100] = bytes(255 - byte for byte in content[middle : middle + 100])
+    file.write_bytes(content)
+
+    assert newest(spark, tmp_path) == moment(SPAN_S)
+    analysis = analyse(spark, tmp_path, SPAN)
+
+    assert analysis["samples"]["damaged_files"] == [str(file.relative_to(tmp_path))]
+    assert [job["job_name"] for job in analysis["jobs"]] == ["A"]
+
+
+def test_an_imported_trace_of_gauges_is_analysed(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a job of one task, whose site is not told."""
+    gauges = ("busyTimeMsPerSecond", "idleTimeMsPerSecond", "backPressureTimeMsPerSecond",
+              "numRecordsInPerSecond", "numRecordsOutPerSecond")  # fmt: skip
+    lines = [",".join(("job", "vertex", "subtask", "timestamp", *gauges))]
+    lines += [f"A,v,0,{(moment(s)).isoformat()},200,800,0,100,50" for s in range(0, 601, 10)]
+    lines += [f"B,{v},0,{(moment(s)).isoformat()},200,800,0,100,50" for s in (0, 10) for v in "xy"]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(lines))
+    import_file(tmp_path / "metrics", trace, trace.name, "csv")
+
+    found = analyse(spark, tmp_path / "metrics", SPAN)
+
+    (imported,) = [job for job in found["jobs"] if job["job_name"] == "A"]
+    assert (imported["evidence"], imported["site"]) == ("sufficient", None)
+    assert imported["core_s_per_record"] == pytest.approx(0.002)
+    assert imported["true_processing_rate"] == pytest.approx(500)
+    assert imported["selectivity"] == pytest.approx(0.5)
+    (unclear,) = [job for job in found["jobs"] if job["job_name"] == "B"]
+    assert (unclear["evidence"], unclear["in_rate"]) == ("insufficient", None)
+    assert "records in are not told" in unclear["why"]

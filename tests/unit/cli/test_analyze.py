@@ -11,6 +11,25 @@ from tests.samples_by_hand import dataset, plan, running, site
 from tests.unit.cli.conftest import Run, Server
 
 
+def test_a_folder_that_cannot_be_analysed_is_told_in_words(speck: Run, tmp_path: Path) -> None:
+    done = speck("analyze", "--dataset", str(tmp_path), "--master", "yarn")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: cannot analyse: 'yarn' is no master")
+
+
+@pytest.mark.parametrize("window", ["0", "ten", "5x"])
+def test_a_window_that_is_none_is_refused(speck: Run, window: str) -> None:
+    done = speck("analyze", "--window", window)
+    assert done.exit_code != 0
+    assert "write 90s, 10m, 2h or 1d" in done.stderr
+
+
+def test_a_folder_cannot_be_followed(alone: Run, tmp_path: Path) -> None:
+    refused = alone("analyze", "--dataset", str(tmp_path), "--follow")
+    assert refused.exit_code != 0
+    assert "cannot follow a folder" in refused.output
+
+
 def samples(root: Path) -> Path:
     lazy = running("lazy", rate=1.0, busy=0.001)
     return dataset(root, [*running(), *lazy], [plan()], [*site("edge-a"), *site("cloud")])
@@ -36,12 +55,3 @@ def test_a_folder_is_analysed_without_a_service(alone: Run, tmp_path: Path) -> N
     assert done.exit_code == 0, done.output
     costs = {job["job_name"]: job["core_s_per_record"] for job in json.loads(done.stdout)["jobs"]}
     assert costs == {"A": pytest.approx(0.002), "lazy": None}
-
-
-def test_what_it_cannot_do_is_told_at_once(alone: Run, tmp_path: Path) -> None:
-    refused = alone("analyze", "--dataset", str(tmp_path), "--follow")
-    assert refused.exit_code != 0
-    assert "cannot follow a folder" in refused.output
-    refused = alone("analyze", "--window", "soon")
-    assert refused.exit_code != 0
-    assert "write 90s, 10m, 2h or 1d" in refused.output

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from speck.autopilot import Settings
 from speck.clock import SystemClock, rfc3339
 from speck.errors import NotFoundError, PermanentError
 from speck.model import JsonObject
-from speck.service import Service
+from speck.service import Service, autopilot
 from speck.service.autopilot import advice_of
 from tests.analyses import analysis, measured
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
@@ -300,6 +301,31 @@ def test_it_is_switched_off_while_a_policy_searches(
     monkeypatch.setattr(flight.service.placements, "make", slowly)
     flight.round()
     assert flight.said()[-1].startswith("settings: the autopilot of c is off")
+    assert flight.sites()["clean"] == "cloud"
+
+
+def test_a_stop_of_the_service_does_not_wait_for_a_search(
+    flight: Flight, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flight.round()
+    searching, stopped = Event(), Event()
+    make = flight.service.placements.make
+
+    def search(*asked: Any) -> Any:
+        searching.set()
+        assert stopped.wait(60)
+        return make(*asked)
+
+    monkeypatch.setattr(autopilot, "CLOSE_S", 0.01)
+    monkeypatch.setattr(flight.service.placements, "make", search)
+    flight.clock.later(300)
+    flight.service.autopilots.start()
+    assert searching.wait(20)
+    flight.service.autopilots.close()
+    stopped.set()
+    (thread,) = [each for each in enumerate_threads() if each.name == "autopilot"]
+    thread.join(20)
+    assert not thread.is_alive()
     assert flight.sites()["clean"] == "cloud"
 
 

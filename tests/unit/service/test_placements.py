@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from speck.clock import rfc3339
 from speck.errors import ConflictError, NotFoundError, StaleRevisionError
 from speck.model import JsonObject
 from speck.schema import load_composition
@@ -153,3 +155,40 @@ def test_a_job_that_is_lost_holds_no_slot(placed: Service) -> None:
     look_anew(placed)
     sites = placed.records.sites()
     assert placed.placements._conditions("c", sites)["cloud"].held == 0
+
+
+def test_a_link_that_finds_no_room_is_no_reason_to_move_its_jobs(service: Service) -> None:
+    """What grow sends is much; both ends of it would go to edge-a, where another link of that
+    topic is: it would have to stay at edge-b, and all would cross twice."""
+    jobs = [
+        job_body("write", "edge-a", source_topic="raw-1", sink_topic="t"),
+        job_body("read", "edge-a", source_topic="t", sink_topic="out-1"),
+        job_body("grow", "edge-b", source_site="edge-a", source_topic="raw-2", sink_topic="t"),
+        job_body("shrink", "edge-b", sink_site="edge-a", source_topic="t", sink_topic="out-2"),
+    ]
+    ends = {
+        "inputs": [{"site": "edge-a", "topic": f"raw-{n}"} for n in (1, 2)],
+        "outputs": [{"site": "edge-a", "topic": f"out-{n}"} for n in (1, 2)],
+    }
+    service.compositions.apply(composition(*jobs, **ends), DONE)
+    told = [
+        measured("write", "edge-a"),
+        measured("read", "edge-a"),
+        measured("grow", "edge-b", selectivity=4.0),
+        measured("shrink", "edge-b", 400.0, selectivity=0.25),
+    ]
+    service.placements.analyses = Given(analysis(told))
+    found = made(service)
+    assert found["today"]["wan_bytes_per_s"] == pytest.approx(20_000)
+    assert found["proposed"]["wan_bytes_per_s"] == pytest.approx(20_000)
+    assert found["proposed"]["moves"] == []
+    assert any("another link of that topic is there" in note for note in found["notes"])
+
+
+def test_an_old_analysis_says_that_it_is_old(placed: Service) -> None:
+    for ago, told in ((timedelta(minutes=59), []), (timedelta(hours=30), ["measured 30 h ago"])):
+        until = rfc3339(placed.clock.now() - ago)
+        window = {"from": until, "to": until, "seconds": 0.0}
+        placed.placements.analyses = Given({**FILTERS, "window": window})
+        notes = [note.split(":")[0] for note in made(placed)["notes"]]
+        assert [note for note in notes if "ago" in note] == told
