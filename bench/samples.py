@@ -330,6 +330,7 @@ class _Maker:
             "busy_ms": self._some_nan(rng, told(busy), job.told_busy),
             "idle_ms": told(idle),
             "back_pressured_ms": told(held),
+            "cpu_ms": pa.nulls(rows, pa.float64()),
             "records_in": whole(taken),
             "records_out": whole(given),
             "restarts": np.repeat(run.restarts[take].astype(np.int32), repeats),

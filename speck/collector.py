@@ -109,6 +109,7 @@ def task_rows(
                 "busy_ms": task.busy_ms,
                 "idle_ms": task.idle_ms,
                 "back_pressured_ms": task.back_pressured_ms,
+                "cpu_ms": task.cpu_ms,
                 "records_in": task.records_in,
                 "records_out": task.records_out,
                 "bytes_in": task.bytes_in,

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 class TaskMeasure:
     """One subtask (`subtask` of `subtasks`, from 0) of one vertex of a job.
 
-    `busy_ms`, `idle_ms` and `back_pressured_ms` are accumulated wall time of its thread. Records
+    `busy_ms`, `idle_ms` and `back_pressured_ms` are accumulated wall time of its thread, `cpu_ms`
+    the CPU time that it has used (our connector tells it; Flink itself does not). Records
     and bytes are those that the vertex takes in and gives out: of a source or sink vertex the
     connector's own counters (bytes of the messages as their broker carries them: MQTT PUBLISH
     packets), else those of the exchange between vertices. A vertex that is source and sink at
@@ -34,6 +35,7 @@ class TaskMeasure:
     records_out: int | None = None
     bytes_in: int | None = None
     bytes_out: int | None = None
+    cpu_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,13 +56,14 @@ def running(
     selectivity: float = 0.5,
     busy: float = 0.2,
     back: float = 0.0,
+    cpu: float | None = None,
     bytes_in: float = 100.0,
     bytes_out: float = 100.0,
     looks: int = LOOKS,
     begin: float = 0.0,
     **more: Any,
 ) -> list[Row]:
-    """Rows of a job of one subtask that works evenly. `busy` and `back`: shares of its time;
+    """Rows of a job of one subtask that works evenly. `busy`, `back`, `cpu`: shares of its time;
     bytes are of a record."""
     found = []
     for look in range(looks):
@@ -75,6 +76,7 @@ def running(
                 busy_ms=1000 * s * busy,
                 back_pressured_ms=1000 * s * back,
                 idle_ms=1000 * s * (1 - busy - back),
+                cpu_ms=None if cpu is None else 1000 * s * cpu,
                 records_in=round(s * rate),
                 records_out=round(s * rate * selectivity),
                 bytes_in=round(s * rate * bytes_in),

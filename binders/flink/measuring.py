@@ -36,6 +36,7 @@ _EXCHANGE = {
 }
 _SOURCE = re.compile(r"Source__.+\.(numRecordsIn|numBytesIn)")
 _WRITER = re.compile(r".+__Writer\.(numRecordsIn|numRecordsSend|numBytesSend)")
+_CPU = re.compile(r"(?:.+\.)?taskCpuTimeMs")
 _COMMITTER = re.compile(r".+__Committer\.numBytesSend")
 _JOB = {
     "numRestarts": "restarts",
@@ -220,7 +221,7 @@ def _learn(vertex: _Vertex, listed: Iterable[str]) -> None:
         source = {m for m in metrics if _SOURCE.fullmatch(m)}
         writer = {m for m in metrics if _WRITER.fullmatch(m)}
         chosen = (metrics & {*_TIMES, *_EXCHANGE}) | source | writer
-        chosen |= {m for m in metrics if _COMMITTER.fullmatch(m)}
+        chosen |= {m for m in metrics if _COMMITTER.fullmatch(m) or _CPU.fullmatch(m)}
         vertex.source |= bool(source)
         vertex.sink |= bool(writer)
         wanted += sorted(f"{subtask}.{metric}" for metric in chosen)
@@ -255,6 +256,8 @@ def _task(vertex: _Vertex, subtask: int, told: Mapping[str, float]) -> TaskMeasu
         both = None if writer is None else writer + (committer or 0.0)
         counts["bytes_out"] = _counted(both, max(sent or 0.0, given or 0.0))
     busy, idle, back_pressured = (told.get(name) for name in _TIMES)
+    # source and sink of one chain tell of the same thread; -1 of one that has ended
+    cpu = max((v for n, v in told.items() if _CPU.fullmatch(n) and v >= 0), default=None)
     return TaskMeasure(
         vertex.id,
         vertex.name,
@@ -265,6 +268,7 @@ def _task(vertex: _Vertex, subtask: int, told: Mapping[str, float]) -> TaskMeasu
         busy,
         idle,
         back_pressured,
+        cpu_ms=cpu,
         **{to: _whole(value) for to, value in counts.items()},
     )
 

@@ -28,6 +28,8 @@ CONTENDED = 0.6
 """Above this share of the machine's cores in use, waiting for a core counts as busy."""
 
 TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
+CPU = "cpu_ms"
+"""Of the thread; no part of its elapsed time."""
 COUNTS = ("records_in", "records_out", "bytes_in", "bytes_out")
 
 _IDENTITY = (
@@ -55,6 +57,7 @@ PAIRS = Contract(
         "busy_s": "double",
         "idle_s": "double",
         "back_pressured_s": "double",
+        "cpu_s": "double",  # CPU time of its thread
         "records_in": "bigint",
         "records_out": "bigint",
         "bytes_in": "bigint",
@@ -74,18 +77,18 @@ def pairs(tasks: DataFrame) -> DataFrame:
     One shuffle: by subtask, sorted by time within it.
     """
     rows = table_contract(TASKS).of(tasks, "pair samples")
-    rows = rows.withColumns({name: F.when(~F.isnan(name), F.col(name)) for name in TIMES})
+    rows = rows.withColumns({name: F.when(~F.isnan(name), F.col(name)) for name in (*TIMES, CPU)})
     order = Window.partitionBy("engine_job_id", "vertex", "subtask").orderBy(
         "at", *TIMES, *COUNTS, "restarts"
     )
-    counters = (*TIMES, *COUNTS, "restarts")
+    counters = (*TIMES, CPU, *COUNTS, "restarts")
     before = {f"_{name}": F.lag(name).over(order) for name in ("at", *counters)}
     rows = rows.withColumns(before).withColumn("kind", _kind()).withColumns(_differences())
     return PAIRS.of(rows, "pair samples")
 
 
 def _kind() -> Column:
-    fell = [F.col(name) < F.col(f"_{name}") for name in (*TIMES, *COUNTS)]
+    fell = [F.col(name) < F.col(f"_{name}") for name in (*TIMES, CPU, *COUNTS)]
     began_anew = F.col("restarts") != F.col("_restarts")
     for fall in fell:
         began_anew = F.coalesce(began_anew, F.lit(False)) | F.coalesce(fall, F.lit(False))
@@ -105,6 +108,7 @@ def _differences() -> dict[str, Column]:
     }
     told = seconds["busy_s"] + seconds["idle_s"] + seconds["back_pressured_s"]
     found = {"clock_s": clock, "told_s": told, **seconds}
+    found["cpu_s"] = (F.col(CPU) - F.col(f"_{CPU}")) / 1000.0
     found |= {name: F.col(name) - F.col(f"_{name}") for name in COUNTS}
     return {name: F.when(good, value) for name, value in found.items()} | {
         "contended": F.coalesce(F.col("host_cpu") > CONTENDED, F.lit(False)),

@@ -103,7 +103,8 @@ def features(rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFra
     frame = frame.withColumn("_cpu_share", _cpu_share()).withColumn("ended", _has_ended())
     frame = frame.withColumn("_refused", F.array_compact(F.array(*_reasons_against())))
     told = F.size("_refused") == 0
-    cost = F.col("busy") * F.col("_cpu_share") / F.col("in_rate")
+    worked = F.coalesce("cpu", F.col("busy") * F.col("_cpu_share"))
+    cost = worked / F.col("in_rate")
     frame = frame.withColumns(
         {
             "evidence": F.when(told, "sufficient").otherwise("insufficient"),
@@ -159,13 +160,20 @@ def _ratio(over: str, under: str) -> Column:
 def _cpu_share() -> Column:
     """The share of busy wall time in which a core was had.
 
-    Where a site's tasks are busy for more than half of its cores, a quota or other programs make
-    them wait, and busy time tells the work too high; the engine's processes' own CPU time tells
-    how much they had.
+    Of a job whose CPU time is told, that; but not where it is low at a site of whole cores: such
+    a job waits for something else, as an answer from outside, and does so at full use, too.
+    Else, where a site's tasks are busy for more than half of its cores, a quota or other programs
+    make them wait, and busy time tells the work too high; the engine's processes' own CPU time
+    tells how much they had.
     """
+    told = (F.col("busy") > 0) & F.col("cpu").isNotNull()  # least() passes over what is not
+    own = F.when(told, F.least(F.lit(1.0), F.col("cpu") / F.col("busy")))
+    for_a_core = (own >= 0.5) | (F.col("cores") < F.col("subtasks"))
     crowded = (F.col("_site_busy") > 0.5 * F.col("cores")) & (F.col("_cpu") > 0)
     share = F.least(F.lit(1.0), F.col("_cpu") / F.col("_site_busy"))
-    return F.when(crowded, share).otherwise(F.lit(1.0))
+    without = F.when(crowded, share).otherwise(F.lit(1.0))
+    with_own = F.when(F.coalesce(for_a_core, F.lit(False)), own).otherwise(F.lit(1.0))
+    return F.when(own.isNotNull(), with_own).otherwise(without)
 
 
 def _reasons_against() -> list[Column]:
@@ -240,7 +248,7 @@ def _remarks() -> list[Column]:
         ),
         F.when(
             share < 0.95,
-            F.format_string("its site's tasks had a core for %.0f %% of busy time", share * 100),
+            F.format_string("it had a core for %.0f %% of its busy time", share * 100),
         ),
         F.when(
             F.col("pace").isNull(), "its site is not calibrated: taken as fast as the reference"
@@ -253,5 +261,6 @@ def _confidence() -> Column:
     steady = (F.col("spread_slices") >= 5) & (spread <= 0.1) & (contended <= 0.05)
     fair = (F.col("spread_slices") >= 3) & (spread <= 0.3) & (contended <= 0.3)
     enough = F.col("evidence") == "sufficient"
-    sure = (F.col("_cpu_share") >= 0.95) & F.col("pace").isNotNull() & (F.col("busy_s") >= 5)
+    told = F.col("cpu").isNotNull() | (F.col("_cpu_share") >= 0.95)
+    sure = told & F.col("pace").isNotNull() & (F.col("busy_s") >= 5)
     return F.when(enough & steady & sure, "high").when(enough & fair, "medium").otherwise("low")

@@ -42,6 +42,8 @@ _SUMMED = (
     "told_s",
     "busy_clock_s",  # of good pairs that tell the busy time
     "busy_s",
+    "cpu_clock_s",
+    "cpu_s",
     "idle_s",
     "back_clock_s",
     "back_pressured_s",
@@ -86,6 +88,7 @@ TASKS_RATED = Contract(
         "seconds": "double",  # covered by good pairs, of the subtask that has most
         "busy_s": "double",  # busy seconds that were seen, of all subtasks
         "busy": "double",  # busy seconds in a second, of all subtasks
+        "cpu": "double",  # CPU seconds in a second, of all subtasks
         "back_pressured": "double",  # share of time, of the subtask that has most
         "in_rate": "double",  # records in a second, of all subtasks
         "out_rate": "double",
@@ -111,6 +114,7 @@ JOBS_RATED = Contract(
         "subtasks": "int",  # of the task that has most
         "busy_s": "double",
         "busy": "double",  # busy seconds in a second, of all tasks; null when one does not tell
+        "cpu": "double",  # CPU seconds in a second, likewise
         "busiest": "double",  # busy seconds in a second that one subtask of the slowest task has
         "back_pressured": "double",
         "in_rate": "double",
@@ -157,6 +161,8 @@ def slices(pairs: DataFrame, span: Span) -> DataFrame:
         "told_s": F.sum("told_s"),
         "busy_clock_s": _clock_of("busy_s"),
         "busy_s": F.sum("busy_s"),
+        "cpu_clock_s": _clock_of("cpu_s"),
+        "cpu_s": F.sum("cpu_s"),
         "idle_s": F.sum("idle_s"),
         "back_clock_s": _clock_of("back_pressured_s"),
         "back_pressured_s": F.sum("back_pressured_s"),
@@ -216,6 +222,7 @@ def _of_tasks(of_subtask: DataFrame) -> DataFrame:
     )
     rates = {
         "busy": ("busy_s", "busy_clock_s"),
+        "cpu": ("cpu_s", "cpu_clock_s"),
         "back_pressured": ("back_pressured_s", "back_clock_s"),
         "in_rate": ("records_in", "in_clock_s"),
         "out_rate": ("records_out", "out_clock_s"),
@@ -265,6 +272,7 @@ def jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
         F.max("subtasks").alias("subtasks"),
         F.sum("busy_s").alias("busy_s"),
         _whole_sum("busy").alias("busy"),
+        _whole_sum("cpu").alias("cpu"),
         _whole_max(F.col("busy") / F.col("subtasks")).alias("busiest"),
         F.max("back_pressured").alias("back_pressured"),
         _sum_of("is_source", "in_rate").alias("in_rate"),
@@ -298,10 +306,11 @@ def _spread(sliced: DataFrame) -> DataFrame:
     """How the cost of a record varies over the window's slices, by incarnation."""
     of_slice = sliced.groupBy("engine_job_id", "slice").agg(
         F.sum("busy_s").alias("busy_s"),
+        _whole_sum("cpu_s").alias("cpu_s"),
         F.sum(F.when(F.col("is_source"), F.col("records_in"))).alias("records_in"),
     )
     enough = (F.col("busy_s") >= MIN_SLICE_BUSY_S) & (F.col("records_in") > 0)
-    cost = F.col("busy_s") / F.col("records_in")
+    cost = F.coalesce("cpu_s", "busy_s") / F.col("records_in")
     return (
         of_slice.where(enough)
         .groupBy("engine_job_id")

@@ -66,6 +66,7 @@ TASKS = _table(
         ("busy_ms", _F64, "ms, total: its thread worked (wall time)"),
         ("idle_ms", _F64, "ms, total: it waited for input"),
         ("back_pressured_ms", _F64, "ms, total: it waited for room in its output"),
+        ("cpu_ms", _F64, "ms, total: CPU time of its thread, where the connector tells it"),
         ("records_in", _I64, "records, total: taken in (of a source: messages from its link)"),
         ("records_out", _I64, "records, total: given out (of a sink: messages to its link)"),
         ("bytes_in", _I64, "bytes, total: of a source, MQTT packets of the messages taken"),

@@ -69,13 +69,16 @@ def rows_at(at: datetime, samples: Samples) -> list[dict[str, Any]]:
 
 
 def test_a_task_s_row_holds_what_was_told_and_null_what_was_not() -> None:
-    told = measures(task(records_out=5, bytes_in=700), checkpoint_id=3, checkpoint_bytes=99)
+    told = measures(
+        task(records_out=5, bytes_in=700, cpu_ms=77.5), checkpoint_id=3, checkpoint_bytes=99
+    )
     (row,) = rows_at(AT, samples_of(AT, told, {}))
     assert row == {
         "at": AT, "composition": "c", "job_name": "A", "site": "edge", "engine_job_id": "a" * 32,
         "attempt": 2, "vertex": "v", "subtask": 0, "subtasks": 1, "is_source": True,
         "is_sink": True, "busy_ms": 100.0, "idle_ms": 900.0, "back_pressured_ms": 0.0,
-        "records_in": 10, "records_out": 5, "bytes_in": 700, "bytes_out": None, "restarts": 0,
+        "cpu_ms": 77.5, "records_in": 10, "records_out": 5, "bytes_in": 700, "bytes_out": None,
+        "restarts": 0,
         "checkpoint_id": 3, "checkpoint_bytes": 99, "checkpoint_ms": None, "host_cpu": 0.25,
     }  # fmt: skip
 

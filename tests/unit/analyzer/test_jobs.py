@@ -116,6 +116,9 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
         *running("crowded", host_cpu=0.9),
         *running("slow", "edge-slow", busy=0.8),
         *running("choked", "edge-quota", busy=0.96),
+        *running("shared", cpu=0.14),
+        *running("waits", busy=0.5, cpu=0.1),
+        *running("held-back", "edge-bursts", busy=0.1, cpu=0.025),
         *running("backlog"),
         *[{**row, "composition": ALONE} for row in running("alone")],
         *running("stopped", "edge-left", busy=0.9, looks=50),
@@ -126,6 +129,7 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
         *site("edge-b"),
         *site("edge-slow", pace=0.25, cores=2.0, cpu=0.8),
         *site("edge-quota", cores=0.25, cpu=0.24),
+        *site("edge-bursts", cores=0.25, cpu=0.05),
         *site("edge-left"),
         *site("cloud", cores=64.0),
     ]
@@ -237,6 +241,22 @@ def test_waiting_for_a_quota_is_no_work(analysis: JsonObject) -> None:
     found = job(analysis, "choked")
     assert found["core_s_per_record"] == pytest.approx(0.0024)
     assert found["true_processing_rate"] == pytest.approx(0.25 / 0.0024)
+
+
+@pytest.mark.parametrize(
+    ("name", "cost", "rate"),
+    [
+        ("shared", 0.0014, 1 / 0.0014),  # others had its core for 30 % of its busy time
+        ("waits", 0.001, 1 / 0.005),  # 4 of 5 ms it waits for no core: it will wait at full use
+        ("held-back", 0.00025, 0.25 / 0.00025),  # by a quota, though its site is hardly used
+    ],
+)
+def test_the_cost_is_cpu_time_where_that_is_told(
+    analysis: JsonObject, name: str, cost: float, rate: float
+) -> None:
+    found = job(analysis, name)
+    assert found["core_s_per_record"] == pytest.approx(cost)
+    assert found["true_processing_rate"] == pytest.approx(rate)
 
 
 def test_a_source_with_a_backlog_is_no_faster_than_it_was_seen(analysis: JsonObject) -> None:

@@ -21,6 +21,8 @@ CHAIN = {
     "0.Source__mqtt.numRecordsIn": "100",
     "0.Source__mqtt.numRecordsInErrors": "1",
     "0.Source__mqtt.numBytesIn": "9000",
+    "0.Source__mqtt.taskCpuTimeMs": "4.25",
+    "0.mqtt-sink__Writer.taskCpuTimeMs": "4.5",
     "0.mqtt-sink__Writer.numRecordsSend": "50",
     "0.mqtt-sink__Writer.numBytesSend": "10",
     "0.mqtt-sink__Committer.numBytesSend": "4000",
@@ -85,6 +87,7 @@ def test_a_chained_job_is_told_by_the_counters_of_its_source_and_sink(
     (task,) = found.tasks
     assert (task.is_source, task.is_sink, task.subtask, task.subtasks) == (True, True, 0, 1)
     assert (task.busy_ms, task.idle_ms, task.back_pressured_ms) == (5.0, 5.0, 5.0)
+    assert task.cpu_ms == 4.5, "source and sink tell of one thread"
     assert (task.records_in, task.records_out) == (100, 50)
     assert (task.bytes_in, task.bytes_out) == (9000, 4010)
     assert (found.restarts, found.checkpoint_id, found.checkpoint_bytes) == (0, 7, 99)

@@ -54,6 +54,7 @@ final class MqttSinkWriter implements SpeckWriter {
         metrics.gauge("window", outlet::window);
         metrics.gauge("connected", () -> outlet.isConnected() ? 1 : 0);
         metrics.gauge("resendStateLeftOut", recent::leftOut);
+        TaskClock.register(metrics);
     }
 
     /** @param before what was published before the job was restored */

@@ -76,6 +76,7 @@ final class MqttSourceReader
         metrics.gauge("messagesTaken", () -> lastSnapshot.messages());
         metrics.gauge("messagesMissing", () -> lastSnapshot.missing());
         metrics.gauge("messagesLost", () -> lastSnapshot.lost());
+        TaskClock.register(metrics);
     }
 
     /**
