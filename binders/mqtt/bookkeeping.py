@@ -39,7 +39,7 @@ class Totals:
     """What a broker's $SYS topics tell, while they come in.
 
     Mosquitto tells what has changed, and lets it expire after a minute: what it does not tell is
-    as it was told `before`, unless the broker began anew: it does not run for as long as it would then.
+    as it was told `before`, unless the broker began anew: it runs for too short a time then.
     """
 
     topics = (*TOTALS, STORED, RETAINED)
