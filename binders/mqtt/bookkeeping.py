@@ -28,6 +28,9 @@ TOTALS = {
     f"{_BROKER}clients/connected": "clients",
     UPTIME: "uptime_s",
 }
+_SYS_S = 60.0
+"""How old what $SYS tells may be: `sys_interval` is 10 s by default."""
+
 STORED = f"{_BROKER}store/messages/count"
 RETAINED = f"{_BROKER}retained messages/count"
 
@@ -36,13 +39,15 @@ class Totals:
     """What a broker's $SYS topics tell, while they come in.
 
     Mosquitto tells what has changed, and lets it expire after a minute: what it does not tell is
-    as it was told `before`, unless the broker began anew.
+    as it was told `before`, unless the broker began anew: it runs for too short a time then.
     """
 
     topics = (*TOTALS, STORED, RETAINED)
 
-    def __init__(self, before: Mapping[str, int]) -> None:
+    def __init__(self, before: Mapping[str, int], elapsed_s: float = 0.0) -> None:
+        """`before` was told `elapsed_s` seconds ago."""
         self._before = before
+        self._elapsed_s = elapsed_s
         self._told: dict[str, int] = {}
 
     def note(self, topic: str, payload: bytes) -> None:
@@ -52,7 +57,8 @@ class Totals:
     def known(self) -> dict[str, int]:
         """By topic, what is known now."""
         uptime_s = self._told.get(UPTIME)
-        if uptime_s is None or uptime_s < self._before.get(UPTIME, 0):
+        went_on = self._before.get(UPTIME, 0) + max(0.0, self._elapsed_s - _SYS_S)
+        if uptime_s is None or uptime_s < went_on:
             return dict(self._told)
         return {**self._before, **self._told}
 

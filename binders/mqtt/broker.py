@@ -50,6 +50,7 @@ class MqttBroker:
             raise BrokerRefusedError(f"cannot use this broker: {error}") from error
         self._version = V5
         self._totals: dict[str, int] = {}
+        self._totals_at = time.monotonic()
         self.capabilities = _capabilities(V5)
 
     def reach(self) -> str:
@@ -129,7 +130,8 @@ class MqttBroker:
     def measure(self) -> BrokerMeasures:
         """The totals of $SYS, as new as the broker's `sys_interval` (10 s by default). All None
         where they may not be read."""
-        totals = bookkeeping.Totals(self._totals)
+        now = time.monotonic()
+        totals = bookkeeping.Totals(self._totals, now - self._totals_at)
         marker = bookkeeping.MARKER + secrets.token_hex(8)
         seen: list[str] = []
 
@@ -146,7 +148,7 @@ class MqttBroker:
             connection.subscribe(marker)
             connection.publish(marker, b"")
             connection.wait(lambda: bool(seen), "read its totals")
-        self._totals = totals.known()
+        self._totals, self._totals_at = totals.known(), now
         return totals.measures()
 
     def check(self) -> list[Finding]:

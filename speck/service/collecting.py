@@ -49,6 +49,9 @@ PLANS_EVERY_S = 3600.0
 TEND_EVERY_S = 600.0
 """Small files are joined, and old days dropped, that often."""
 
+TEND_AGAIN_S = 30.0
+"""... and again so soon where an analysis or an export was reading."""
+
 BEAT_S = 20.0
 """What a site's agent told of its machine counts for so long."""
 
@@ -363,6 +366,8 @@ class Collecting:
         except Exception:
             LOG.exception("cannot tend the metrics")
         else:
+            if done.busy:
+                self._tended = self._clock.monotonic() - TEND_EVERY_S + TEND_AGAIN_S
             for each in done.damaged:
                 LOG.warning("%s", each)
 

@@ -76,10 +76,10 @@ def test_a_broker_that_tells_nothing_of_itself() -> None:
     assert Retained().view() == BrokerView({}, {}, uptime_s=None, dropped=None)
 
 
-def told(before: dict[str, int], **values: int) -> bookkeeping.Totals:
+def told(before: dict[str, int], elapsed_s: float = 0.0, **values: int) -> bookkeeping.Totals:
     topics = {name: topic for topic, name in bookkeeping.TOTALS.items()}
     topics |= {"stored": bookkeeping.STORED, "retained": bookkeeping.RETAINED}
-    totals = bookkeeping.Totals(before)
+    totals = bookkeeping.Totals(before, elapsed_s)
     for name, value in values.items():
         totals.note(topics[name], f"{value} seconds".encode())
     return totals
@@ -101,3 +101,12 @@ def test_a_broker_that_began_anew_is_not_what_it_was() -> None:
 def test_a_broker_that_tells_nothing_tells_nothing() -> None:
     first = told({}, uptime_s=100, dropped=5)
     assert told(first.known()).measures() == BrokerMeasures()
+
+
+def test_a_broker_that_began_anew_long_ago_is_not_what_it_was_either() -> None:
+    """It has been up for longer by now than at the look before, but not since then."""
+    first = told({}, uptime_s=100, dropped=5)
+    again = told(first.known(), 600, uptime_s=200, messages_in=1)
+    assert again.measures().dropped is None
+    went_on = told(first.known(), 600, uptime_s=690, messages_in=1)  # as of 10 s ago
+    assert went_on.measures().dropped == 5

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from speck.clock import SystemClock
+from speck.dataset.reading import reading
 from speck.dataset.schema import TABLES
 from speck.dataset.writer import Writer
 from speck.measured import BrokerMeasures, JobMeasure, TaskMeasure
 from speck.model import JsonObject
 from speck.service import Service
-from speck.service.collecting import PLANS_EVERY_S, Collecting
+from speck.service.collecting import PLANS_EVERY_S, TEND_AGAIN_S, Collecting
 from tests.dataset_rows import FullDisk
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, job_body, wait_until
@@ -267,6 +268,25 @@ def test_a_disk_that_takes_nothing_is_told_once_and_tried_again(collected: Colle
     assert len(collected.rows("sites")) == 6
     told = [e["message"] for e in collected.service.records.events() if e["kind"] == "metrics"]
     assert told[1:] == ["metrics are written again"]
+
+
+def test_the_dataset_is_tended_soon_after_somebody_has_read_it(collected: Collected) -> None:
+    """Else analyses that follow each other would keep old days for ever."""
+    collecting = collected.collecting
+    old = collected.root / "sites" / "day=2020-01-01"
+    old.mkdir(parents=True)
+
+    def tend() -> None:
+        collecting._tend_now_and_then()
+        assert collecting._tending is not None
+        collecting._tending.result(LIMIT_S)
+
+    with reading(collected.root):
+        tend()
+    assert old.exists()
+    collected.time.passed += TEND_AGAIN_S + 1
+    tend()
+    assert not old.exists()
 
 
 def test_a_site_that_is_removed_is_forgotten(collected: Collected) -> None:
