@@ -217,6 +217,8 @@ def _duckdb(options: argparse.Namespace) -> None:
     database = duckdb.connect()
     database.execute(f"set threads = {options.cores}")
     database.execute("set timezone = 'UTC'")
+    # of two rows of one key that differ, the same is the first as in Spark
+    database.execute("set default_null_order = 'nulls_first'")
     files = f"{options.duckdb}/tasks/*/*/*.parquet"
     asked = RATES.format(files=files, since=options.since, until=options.until)
     found = database.execute(asked)
