@@ -111,6 +111,6 @@ def _differences() -> dict[str, Column]:
     found["cpu_s"] = (F.col(CPU) - F.col(f"_{CPU}")) / 1000.0
     found |= {name: F.col(name) - F.col(f"_{name}") for name in COUNTS}
     return {name: F.when(good, value) for name, value in found.items()} | {
-        "contended": F.coalesce(F.col("host_cpu") > CONTENDED, F.lit(False)),
+        "contended": F.coalesce(F.nanvl("host_cpu", F.lit(None)) > CONTENDED, F.lit(False)),
         "nan": F.col("busy_ms").isNull(),
     }

@@ -181,7 +181,10 @@ def _reasons_against() -> list[Column]:
     busy, back = F.col("busy"), F.coalesce("back_pressured", F.lit(0.0))
     records = F.col("in_rate") * F.col("seconds")
     return [
-        F.when(F.col("pairs") < MIN_PAIRS, F.format_string("%d usable pairs of samples", "pairs")),
+        F.when(
+            F.col("most_pairs") < MIN_PAIRS,
+            F.format_string("%d usable pairs of samples", "most_pairs"),
+        ),
         F.when(F.col("in_rate").isNull(), "records in are not told"),
         F.when(records < MIN_RECORDS, F.format_string("%.0f records came in", records)),
         F.when(busy.isNull() & (F.col("pairs") > 0), "busy time is not told"),
@@ -222,7 +225,7 @@ def _held_back() -> Column:
 
 
 def _true_rate() -> Column:
-    no_busy = F.col("busy").isNull() & (F.col("pairs") >= MIN_PAIRS)
+    no_busy = F.col("busy").isNull() & (F.col("most_pairs") >= MIN_PAIRS)
     return (
         F.when(F.col("_held"), F.col("_observed"))
         .when(F.col("evidence") == "sufficient", F.col("_by_busy"))

@@ -85,6 +85,7 @@ TASKS_RATED = Contract(
     | dict.fromkeys(_COUNTED, "bigint")
     | {
         "gaps": "bigint",
+        "most_pairs": "bigint",  # of one subtask
         "seconds": "double",  # covered by good pairs, of the subtask that has most
         "busy_s": "double",  # busy seconds that were seen, of all subtasks
         "busy": "double",  # busy seconds in a second, of all subtasks
@@ -110,6 +111,7 @@ JOBS_RATED = Contract(
     | dict.fromkeys(_COUNTED, "bigint")
     | {
         "gaps": "bigint",
+        "most_pairs": "bigint",  # of one subtask
         "seconds": "double",
         "subtasks": "int",  # of the task that has most
         "busy_s": "double",
@@ -243,6 +245,7 @@ def _of_tasks(of_subtask: DataFrame) -> DataFrame:
     found = frame.groupBy(*_OF_JOB, *_OF_TASK).agg(
         *aggregates,
         F.max("back_pressured").alias("back_pressured"),
+        F.max("pairs").alias("most_pairs"),
         F.max(F.col("clock_s") * F.coalesce("_told", F.lit(1.0))).alias("seconds"),
         F.sum("busy_s").alias("busy_s"),
         F.min("first_at").alias("first_at"),
@@ -270,6 +273,7 @@ def jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
         *(F.sum(name).alias(name) for name in summed),
         F.max("seconds").alias("seconds"),
         F.max("subtasks").alias("subtasks"),
+        F.max("most_pairs").alias("most_pairs"),
         F.sum("busy_s").alias("busy_s"),
         _whole_sum("busy").alias("busy"),
         _whole_sum("cpu").alias("cpu"),

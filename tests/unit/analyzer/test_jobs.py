@@ -46,15 +46,23 @@ def _stale() -> list[Row]:
     return rows
 
 
-def _parallel() -> list[Row]:
+def _parallel(name: str = "parallel", looks: int = LOOKS) -> list[Row]:
     """A source that hands on to two subtasks of a keyed sink."""
     source = running(
-        "parallel", "edge-b", busy=0.1, selectivity=1.0, vertex="v0", is_sink=False, bytes_out=0
+        name,
+        "edge-b",
+        looks=looks,
+        busy=0.1,
+        selectivity=1.0,
+        vertex="v0",
+        is_sink=False,
+        bytes_out=0,
     )
     sinks = [
         running(
-            "parallel",
+            name,
             "edge-b",
+            looks=looks,
             rate=50.0,
             busy=0.4,
             vertex="v1",
@@ -123,6 +131,7 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
         *[{**row, "composition": ALONE} for row in running("alone")],
         *running("stopped", "edge-left", busy=0.9, looks=50),
         task(0, "seen-once", busy_ms=5.0),
+        *_parallel("young", looks=3),
     ]
     sites = [
         *site("edge-a", cores=64.0),
@@ -202,6 +211,7 @@ def test_a_job_of_several_tasks_is_held_by_the_slowest_and_by_its_site(
         ("blocked", "back-pressured for 100 % of the time"),
         ("stuck", "busy for 0.00 s, less than 1 s"),
         ("seen-once", "0 usable pairs of samples"),
+        ("young", "2 usable pairs of samples"),
     ],
 )
 def test_what_the_evidence_does_not_carry_is_no_number(
