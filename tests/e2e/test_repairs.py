@@ -124,6 +124,7 @@ def test_a_job_that_is_cancelled_behind_specks_back_is_mended(speck: Speck) -> N
     assert [it["cause"] for it in changes] == ["repair", "apply"]
 
 
+@pytest.mark.long
 def test_with_drift_report_it_is_only_shown(speck: Speck) -> None:
     speck.apply(chain("shown", "edge-a", drift="report"))
     before = speck.job("shown-1")

@@ -38,6 +38,7 @@ def test_a_state_travels(sites: Field, direct: bool) -> None:
     assert ("(direct)" if direct else "(relayed)") in event["message"]
 
 
+@pytest.mark.long
 def test_a_hundred_agents_that_wait_leave_threads_for_others(tmp_path: Path) -> None:
     """Over the real server; each waits as long as it is let."""
     answers: list[int] = []

@@ -32,6 +32,7 @@ def jobs(url: str) -> list[str]:
     return [job["job_name"] for job in found]
 
 
+@pytest.mark.long
 def test_a_site_is_calibrated_and_left_as_it_was(url: str) -> None:
     answers: list[requests.Response] = []
 

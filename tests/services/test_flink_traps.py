@@ -362,7 +362,8 @@ def test_a_stop_that_finds_no_running_tasks_fails_by_its_progress(site: Site) ->
     assert progress.location is None
     assert progress.failure is not None
     assert "\n" not in progress.failure
-    assert site.engine.status(job) is RunState.STARTING
+    # Flink tries anew when slots come free elsewhere, but it does not end
+    assert site.engine.status(job) in (RunState.STARTING, RunState.RESTARTING)
 
 
 def test_a_savepoint_is_restored_after_its_folder_has_moved(site: Site, tmp_path: Path) -> None:

@@ -117,6 +117,7 @@ def test_a_killed_site_comes_back_at_its_addresses(small: Fog) -> None:
     assert small.status() == []
 
 
+@pytest.mark.long
 def test_a_site_that_cannot_start_takes_the_others_along(small: Fog) -> None:
     (edge, cloud) = small.up(edges=1, slots=2, cloud_slots=2)
     small.down(keep=True)

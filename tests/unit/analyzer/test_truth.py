@@ -107,6 +107,7 @@ def test_the_ranking_is_by_the_score_that_the_truth_has(
         assert ranked["score"] == pytest.approx(score, rel=0.05, abs=0.05 * out / cost)
 
 
+@pytest.mark.long
 def test_how_the_rows_lie_in_files_changes_nothing(
     spark: SparkSession, analysis: JsonObject, made: tuple[Path, Truth], tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def gone(pid: int) -> bool:
     return not os.path.exists(f"/proc/{pid}")
 
 
+@pytest.mark.long
 def test_an_analysis_runs_and_is_kept_over_a_restart(service: Service) -> None:
     dataset(service.config.metrics, running(), [plan()], [*site("edge-a"), *site("cloud")])
 
