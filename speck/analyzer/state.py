@@ -18,7 +18,8 @@ from speck.dataset.schema import PLANS
 
 CONNECTORS_BYTES = 1_100_000
 """What checkpoints of a job that keeps nothing itself may come to: the sink's window of messages
-that it may have to send again holds up to 1 MB."""
+that it may have to send again holds up to 1 MB. Measured after two minutes of a few messages of
+4 kB a second: 66 to 368 kB, and growing."""
 
 JOBS_WIRED = Contract(
     "wired jobs",
