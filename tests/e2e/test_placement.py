@@ -14,6 +14,8 @@ APART = composition(
     outputs=[("edge-a", "apart/kept", "apart-reader")],
 )
 """From edge-a to the cloud and back: everything crosses twice, and nothing has to."""
+ENOUGH = 6000
+"""Records, of some 250 a second: so many looks that one analysis has its evidence."""
 
 
 def analysed(speck: Speck) -> JsonObject:
@@ -34,7 +36,7 @@ def analysed(speck: Speck) -> JsonObject:
 
     def taken() -> bool:
         told = [speck.call("GET", f"/jobs/{name}/metrics") for name in ("clean", "keep")]
-        return all((each["records_in"] or 0) > 1800 for each in told)
+        return all((each["records_in"] or 0) > ENOUGH for each in told)
 
     wait_for("both jobs to have worked", taken)
     return wait_for("evidence", look, 400)  # type: ignore[return-value]
