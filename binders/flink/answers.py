@@ -166,6 +166,14 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
     )
 
 
+def any_discarded(answer: Json) -> bool:
+    """Whether `/jobs/:id/checkpoints` lists completed ones that are gone by now. The list may
+    come from a cache, but whether each is gone is told as of now."""
+    latest = answer["latest"]
+    listed = [latest.get("completed"), latest.get("savepoint"), *(answer.get("history") or [])]
+    return any(state is not None and state.get("discarded", False) for state in listed)
+
+
 def checkpointing(interval_s: float, answer: Json) -> Checkpointing:
     """From `/jobs/:id/checkpoints`: savepoints do not count, they come on request."""
     latest = answer["latest"].get("completed")

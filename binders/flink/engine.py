@@ -172,7 +172,8 @@ class FlinkEngine:
 
         Of an ended job it is exact: Flink answers from a cache, so just after the end this
         waits until the cache must have forgotten the job as it was before (3 s at most, unless
-        configured higher). Raises TransientError when that wait would exceed the time limit.
+        configured higher). Raises TransientError when that wait would exceed the time limit, and
+        of a running job when the cache lists only checkpoints that are gone by now.
         """
         with self._translated(f"look at checkpoints of job {engine_job_id}"):
             job = self._job(engine_job_id)
@@ -184,7 +185,16 @@ class FlinkEngine:
             ended_ms = answers.ended_ms(self._rest.get("/jobs/overview"), engine_job_id)
             if ended_ms is not None:
                 self._outwait_cache(answers.engine_clock_ms(job) - ended_ms)
-            return answers.newest_state(self._rest.get(f"/jobs/{engine_job_id}/checkpoints"))
+            checkpoints = self._rest.get(f"/jobs/{engine_job_id}/checkpoints")
+            try:
+                return answers.newest_state(checkpoints)
+            except EngineRefusedError as gone:
+                if ended_ms is not None or not answers.any_discarded(checkpoints):
+                    raise
+                # it runs: newer ones have taken the place of all that the engine's cache lists
+                raise TransientError(
+                    f"cannot tell the newest checkpoint of job {engine_job_id} now: {gone}"
+                ) from gone
 
     def checkpointing(self, engine_job_id: str) -> Checkpointing | None:
         """One request; one more when the job is asked about for the first time, since how often

@@ -17,7 +17,7 @@ import pytest
 from binders.flink.engine import FlinkEngine
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from speck.binding import Submission, Target
-from speck.errors import EngineRefusedError, TransientError, UnreachableError
+from speck.errors import EngineRefusedError, SpeckError, TransientError, UnreachableError
 
 JOB = "a" * 32
 SHA = "0" * 64
@@ -224,6 +224,28 @@ def test_a_cache_that_outlasts_the_time_limit_leaves_the_newest_state_open(
     with pytest.raises(TransientError, match=r"may answer from its cache for 60 s more"):
         engine.newest_state(JOB)
     assert not fake.bodies(f"/jobs/{JOB}/checkpoints")
+
+
+@pytest.mark.parametrize(
+    ("ended", "discarded", "error"),
+    [
+        (-1, True, TransientError),
+        (9_000, True, EngineRefusedError),
+        (-1, False, EngineRefusedError),
+    ],
+)
+def test_what_a_cache_lists_of_a_running_job_may_be_gone_without_its_state_being_gone(
+    fake: Fake, engine: FlinkEngine, ended: int, discarded: bool, error: type[SpeckError]
+) -> None:
+    fake.say(f"/jobs/{JOB}", {"now": 10_000})
+    fake.say("/jobs/overview", {"jobs": [{"jid": JOB, "end-time": ended}]})
+    fake.say("/jobmanager/config", [{"key": "web.refresh-interval", "value": "1 ms"}])
+    path = "file:/c/7" if discarded else "<checkpoint-not-externally-addressable>"
+    listed = {"id": 7, "status": "COMPLETED", "external_path": path, "discarded": discarded}
+    answer = {"latest": {"completed": listed}, "history": [listed], "counts": {"completed": 1}}
+    fake.say(f"/jobs/{JOB}/checkpoints", answer)
+    with pytest.raises(error, match="every checkpoint that it completed is gone"):
+        engine.newest_state(JOB)
 
 
 def test_a_wide_jobs_metrics_are_asked_for_in_several_requests(
