@@ -27,8 +27,9 @@ PERIOD_US = 100_000
 """How often the quota is given anew: Linux's own. Busy time is wall time, so it tells what a record
 costs only where its work is not held back half-way, and a short period gives so little at a time
 that it always is. Measured at speed 0.25 with records of 2 ms CPU, 60 a second (half of the quota):
-9.0 ms busy for each at a period of 5 ms, 4.5 ms at 20 ms, 2.5 ms at 100 ms. The price: an engine
-that is saturated stands still for up to 75 ms at a time."""
+9.0 ms busy for each at a period of 5 ms, 4.5 ms at 20 ms, 2.5 ms at 100 ms; the machine was busy
+with other work, so only their order counts. The price: an engine that is saturated stands still
+for up to 75 ms at a time."""
 
 LEAST = 0.01
 _LEAST_QUOTA_US = 1000  # the kernel's own
