@@ -1,0 +1,169 @@
+"""One experiment: its raw rows on disk as they come, and its result as one JSON file.
+
+Every run of an experiment is a row with a key. Rows are written to `bench/raw/<name>.jsonl`,
+synced, as soon as they are measured, so that an experiment that was cut short goes on where it
+was: a row with the same key, measured under the same settings by the same code, is not measured
+again. `bench/results/<name>.json` is made of the rows at the end; `python -m bench.results` makes
+docs/results.md of those files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.common import RESULTS, machine, say
+from speck.model import JsonObject
+
+RAW = Path(__file__).parent / "raw"
+CONFIDENCE = 0.95
+
+
+def is_quick() -> bool:
+    """QUICK=1: few and short runs, to see that an experiment works; its figures prove nothing."""
+    return os.environ.get("QUICK") == "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One claim: what was wanted, what was measured, whether it holds. `ok` None: not judged,
+    `note` says why."""
+
+    name: str
+    wanted: str
+    measured: object
+    ok: bool | None
+    note: str = ""
+
+
+class Experiment:
+    """Raw rows of one experiment, kept over its end.
+
+    `settings` is all that a row depends on: rows measured under others are not used. QUICK=1
+    keeps raw rows and result apart (`<name>-quick`), so that a trial never replaces a figure.
+    """
+
+    def __init__(self, name: str, settings: JsonObject, *, simulated: Sequence[str] = ()) -> None:
+        """`simulated`: sentences that say what was not real."""
+        self.name = f"{name}-quick" if is_quick() else name
+        self.settings = settings
+        self._simulated = list(simulated)
+        self._started = time.time()
+        text = json.dumps([settings, _code()], sort_keys=True, default=str)
+        self._version = hashlib.sha256(text.encode()).hexdigest()[:12]
+        self._path = RAW / f"{self.name}.jsonl"
+        self._rows = {row["key"]: row for row in self._read() if row["version"] == self._version}
+
+    @property
+    def rows(self) -> list[JsonObject]:
+        """All rows in the order in which they were measured: `{key, at, version, **measured}`."""
+        return list(self._rows.values())
+
+    def row(self, key: str, measure: Callable[[], JsonObject]) -> JsonObject:
+        """The row of `key`: measured now unless it is there."""
+        if key in self._rows:
+            say(f"{self.name} {key}: measured before")
+            return self._rows[key]
+        say(f"{self.name} {key}")
+        began = time.time()
+        measured = measure()
+        row = {"key": key, "at": round(began, 3), "version": self._version, **measured}
+        RAW.mkdir(exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._rows[key] = row
+        return row
+
+    def finish(self, summary: JsonObject, checks: Iterable[Check]) -> int:
+        """Write the result; the exit status: 0 only when no check fails."""
+        told = list(checks)
+        content = {
+            "experiment": self.name,
+            "command": " ".join(["python -m", _module(), *sys.argv[1:]]),
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seconds": round(time.time() - self._started, 1),
+            "quick": is_quick(),
+            "machine": machine(),
+            "code": _code(),
+            "settings": self.settings,
+            "simulated": self._simulated,
+            "summary": summary,
+            "checks": [asdict(check) for check in told],
+            "rows": self.rows,
+        }
+        RESULTS.mkdir(exist_ok=True)
+        folder = RAW if is_quick() else RESULTS
+        folder.mkdir(exist_ok=True)
+        (folder / f"{self.name}.json").write_text(json.dumps(content, indent=1) + "\n")
+        for check in told:
+            mark = {True: "ok", False: "NOT", None: "--"}[check.ok]
+            say(
+                f"{mark:4}{check.name}: wanted {check.wanted}, measured {check.measured}"
+                f" {check.note}"
+            )
+        return 1 if any(check.ok is False for check in told) else 0
+
+    def _read(self) -> list[JsonObject]:
+        """Rows that are whole; the last may have been cut off."""
+        found = []
+        if self._path.exists():
+            for line in self._path.read_text().splitlines():
+                try:
+                    found.append(json.loads(line))
+                except ValueError:
+                    continue
+        return found
+
+
+def interval(values: Sequence[float]) -> JsonObject:
+    """`{n, mean, min, max, low, high}`: the mean's 95 % confidence interval by Student's t; its
+    ends are null for fewer than two values, all but n for none."""
+    from scipy import stats
+
+    n = len(values)
+    if n == 0:
+        return {"n": 0, "mean": None, "min": None, "max": None, "low": None, "high": None}
+    mean = sum(values) / n
+    found: dict[str, Any] = {"n": n, "mean": mean, "min": min(values), "max": max(values)}
+    if n < 2:
+        return {**found, "low": None, "high": None}
+    deviation = (sum((value - mean) ** 2 for value in values) / (n - 1)) ** 0.5
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * deviation / n**0.5
+    return {**found, "low": mean - half, "high": mean + half}
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """The value below which `share` (0 to 1) of them lie, nearest rank; None of nothing."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
+
+
+def _module() -> str:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name if spec else Path(sys.argv[0]).name
+
+
+def _code() -> str:
+    """The commit, with `+` when tracked files of the product differ from it."""
+    folder = Path(__file__).parents[1]
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    product = ("speck", "binders", "edge_jobs", "compositions")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", *product)
+    commit = git("log", "-1", "--format=%h", "--", *product)
+    return (commit + "+" if changed else commit) or "unknown"
