@@ -145,7 +145,7 @@ class Flink:
             self.site.cancel(job_id, now)
         except KeyError:
             unknown = "org.apache.flink.runtime.messages.FlinkJobNotFoundException"
-            why = f"Job could not be found.\nCaused by: {unknown}: Could not find Flink job ({job_id})"
+            why = f"Job could not be found.\nCaused by: {unknown}: no job {job_id}"
             raise Refused(404, f"{package}: {why}") from None
         except ValueError as state:
             why = "Job cancellation failed because the job has already reached another terminal"
