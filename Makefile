@@ -10,7 +10,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
-	bench-deploy bench-connector bench-exactly-once bench-state bench-store bench-crash bench-moves \
+	bench-fig6 bench-connector bench-exactly-once bench-state bench-store bench-crash bench-moves \
 	bench-faults bench-placement bench-truth bench-collector bench-analyzer
 
 help: ## this list
@@ -61,8 +61,8 @@ test-long: setup check ## the tests that take long, too
 demo: setup ## the traffic application on a fog of four sites, with real data
 	@$(PY) -m speck.fog.demo
 
-bench-deploy: setup ## deploy, modify and delete chains of 1..100 jobs
-	@$(PY) -m bench.deploy
+bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs
+	@$(PY) -m bench.fig6
 
 bench-connector: setup ## messages through source, map and sink
 	@$(PY) -m bench.connector
