@@ -11,7 +11,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
 	bench-fig6 bench-connector bench-exactly-once bench-state bench-store bench-crash bench-moves \
-	bench-faults bench-placement bench-truth bench-collector bench-analyzer
+	bench-faults bench-placement bench-truth bench-collector bench-analyzer bench-scale
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -93,6 +93,9 @@ bench-truth: setup ## what is measured against what is set, on a fog with a slow
 
 bench-collector: setup ## what measuring 100 jobs on 6 sites costs
 	@$(PY) -m bench.collector
+
+bench-scale: setup ## the control plane with up to 1000 simulated sites and 10 000 jobs
+	@$(PY) -m bench.scale
 
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store
