@@ -44,9 +44,9 @@ SLOTS = 16
 CHECKPOINT_S = 10.0
 LOOKS = 30 if QUICK else 200
 """Of each kind, at the real Flink."""
-WATCH_S = 5.0
+WATCH_S = 2.0 if QUICK else 5.0
 COLLECT_S = 2.0 if QUICK else 30.0
-IDLE_S = 5.0 if QUICK else 20.0
+IDLE_S = 6.0 if QUICK else 20.0
 READS = 10 if QUICK else 100
 READ_FOR_S = 0.5 if QUICK else 4.0
 WAIT_S = 800
