@@ -11,7 +11,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
 	bench-deploy bench-connector bench-exactly-once bench-state bench-store bench-crash bench-moves \
-	bench-faults bench-placement bench-truth bench-collector bench-analyzer
+	bench-faults bench-placement bench-truth bench-collector bench-analyzer results
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -96,6 +96,9 @@ bench-collector: setup ## what measuring 100 jobs on 6 sites costs
 
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store
+
+results: $(VENV_STAMP) ## docs/results.md and its plots, made of bench/results/*.json
+	@$(PY) -m bench.results_page
 
 clean: ## delete what was built
 	rm -rf edge_jobs/target edge_jobs/*/target build .mypy_cache .ruff_cache .pytest_cache \
