@@ -10,11 +10,10 @@ JARS_STAMP := edge_jobs/target/.packaged
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
-	bench-deploy bench-connector bench-exactly-once bench-state bench-store bench-crash bench-moves \
-	bench-faults bench-placement bench-truth bench-collector bench-analyzer results
+	results $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
 		while IFS="$$(printf '\t')" read -r name what; do printf '  %-16s %s\n' "$$name" "$$what"; done
 
 setup: mosquitto $(VENV_STAMP) $(JARS_STAMP) ## install what is needed: Python packages, edge jobs, Mosquitto
@@ -61,8 +60,8 @@ test-long: setup check ## the tests that take long, too
 demo: setup ## the traffic application on a fog of four sites, with real data
 	@$(PY) -m speck.fog.demo
 
-bench-deploy: setup ## deploy, modify and delete chains of 1..100 jobs
-	@$(PY) -m bench.deploy
+bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs
+	@$(PY) -m bench.fig6
 
 bench-connector: setup ## messages through source, map and sink
 	@$(PY) -m bench.connector
