@@ -489,9 +489,7 @@ def test_one_unknown_name_empties_an_aggregated_answer(site: Site) -> None:
     assert [metric["id"] for metric in each] == [f"0.{known}"]
 
 
-def test_a_task_tells_its_busy_time_once_its_operators_are_open(
-    site: Site, tmp_path: Path
-) -> None:
+def test_a_task_tells_its_busy_time_once_its_operators_are_open(site: Site, tmp_path: Path) -> None:
     """Until then it may not have all its metrics: the binder goes on asking for their names."""
     hold = tmp_path / "hold"
     hold.touch()
