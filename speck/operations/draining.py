@@ -109,16 +109,16 @@ class Draining:
         """The reader's newest checkpoint; None unless it runs and is connected."""
         job_id = self.operation.engine_job_id
         try:
-            engine = self.context.connections.engine(self.operation.reader_site)
+            site = self.operation.reader_site
+            engine = self.context.connections.engine(site)
             if engine.status(job_id) is not RunState.RUNNING:
                 return None
             found = engine.newest_state(job_id)
             if found is None:
                 return None
-            if found.checkpoint_id != self.checkpoint:
-                for metric, value in engine.metrics(job_id).items():
-                    if metric.rpartition(".")[2] == "connected" and value == 0:
-                        return None
+            known = found.checkpoint_id == self.checkpoint
+            if not known and not self.context.takes_input(site, job_id):
+                return None
             return found.checkpoint_id
         except SpeckError:
             return None
