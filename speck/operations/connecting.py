@@ -10,7 +10,7 @@ _SOURCE = "source"
 def source_connected(figures: Mapping[str, float]) -> bool:
     """False when a source tells `connected` as 0; true also where none tells.
 
-    `figures` go by operator, as `StreamEngine.metrics` gives them (`Source__mqtt-source.connected`).
+    `figures` go by operator (`Source__mqtt-source.connected`), as `StreamEngine.metrics` tells.
     Sinks tell `connected` too, and that of a committer is 0 while it has nothing to send.
     """
     for name, value in figures.items():
