@@ -10,11 +10,10 @@ JARS_STAMP := edge_jobs/target/.packaged
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
-	bench-deploy bench-connector bench-exactly-once bench-state bench-store bench-crash bench-moves \
-	bench-faults bench-placement bench-truth bench-collector bench-analyzer
+	results $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
 		while IFS="$$(printf '\t')" read -r name what; do printf '  %-16s %s\n' "$$name" "$$what"; done
 
 setup: mosquitto $(VENV_STAMP) $(JARS_STAMP) ## install what is needed: Python packages, edge jobs, Mosquitto
@@ -61,8 +60,8 @@ test-long: setup check ## the tests that take long, too
 demo: setup ## the traffic application on a fog of four sites, with real data
 	@$(PY) -m speck.fog.demo
 
-bench-deploy: setup ## deploy, modify and delete chains of 1..100 jobs
-	@$(PY) -m bench.deploy
+bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs
+	@$(PY) -m bench.fig6
 
 bench-connector: setup ## messages through source, map and sink
 	@$(PY) -m bench.connector
@@ -96,6 +95,9 @@ bench-collector: setup ## what measuring 100 jobs on 6 sites costs
 
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store
+
+results: $(VENV_STAMP) ## docs/results.md and its plots, made of bench/results/*.json
+	@$(PY) -m bench.results_page
 
 clean: ## delete what was built
 	rm -rf edge_jobs/target edge_jobs/*/target build .mypy_cache .ruff_cache .pytest_cache \

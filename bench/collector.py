@@ -21,8 +21,8 @@ from pathlib import Path
 
 from paho.mqtt.client import CallbackAPIVersion, Client, MQTTv5
 
+from bench.chains import chain
 from bench.common import Api, machine, say, write_result
-from bench.deploy import chain
 from speck.binding import Target, open_broker, open_engine
 from speck.dataset.reading import read
 from speck.dataset.schema import TABLES
@@ -44,7 +44,7 @@ ON_S = 30.0 if QUICK else 180.0
 FED_PER_S = 5.0
 LOOKS = 5
 CHECKPOINT_S = 10.0
-"""As in bench.deploy: so that 100 jobs do not fill the two cores with checkpoints."""
+"""As in bench.chains: so that 100 jobs do not fill the two cores with checkpoints."""
 
 
 def main() -> None:

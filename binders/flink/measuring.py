@@ -59,14 +59,20 @@ _RUNNING = ("RUNNING", "FAILING", "RESTARTING")
 
 @dataclass(slots=True)
 class _Vertex:
-    """One task of an incarnation, and the metrics to ask for (`<subtask>.<name>`). They are
-    asked for anew until they were told twice alike: a task that begins has not all of them."""
+    """One task of an incarnation, and the metrics to ask for (`<subtask>.<name>`).
+
+    They are asked for anew until they are told alike by a task that had `begun`. Operators add
+    theirs while a task is initialized, and several looks may be answered from one fetch: that two
+    answers are alike does not say that nothing is to come. Flink tells a task's busy time once
+    its operators are open (StreamTask.invoke), NaN before.
+    """
 
     id: str
     name: str
     subtasks: int
     metrics: tuple[str, ...] = ()
     settled: bool = False
+    begun: bool = False
     source: bool = False
     sink: bool = False
 
@@ -185,7 +191,9 @@ class Measuring:
             answer += self.rest.get(path, {"get": ",".join(batch)})
         if len(answer) < len(vertex.metrics):
             vertex.settled = False
-        return _tasks(vertex, answer)
+        tasks = _tasks(vertex, answer)
+        vertex.begun = sum(task.busy_ms is not None for task in tasks) >= vertex.subtasks
+        return tasks
 
     # -- how ------------------------------------------------------------------------------
 
@@ -226,7 +234,7 @@ def _learn(vertex: _Vertex, listed: Iterable[str]) -> None:
         vertex.sink |= bool(writer)
         wanted += sorted(f"{subtask}.{metric}" for metric in chosen)
     names = tuple(wanted)
-    vertex.settled = bool(names) and names == vertex.metrics
+    vertex.settled = vertex.begun and names == vertex.metrics
     vertex.metrics = names
 
 

@@ -1,7 +1,9 @@
-"""What every engine's binder has to keep; run on the memory binder and on real Flink."""
+"""What every engine's binder has to keep; run on the memory binder, on real Flink, and on the
+simulated one that experiments use."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 
+from bench.simulated_flink import NONE, listen
 from binders.memory import World
 from speck.binding import (
     CheckpointInfo,
@@ -95,6 +98,43 @@ class FlinkBench:
         return f"file://{self.server.state_dir}/{uuid4().hex}"
 
 
+class SimulatedBench:
+    """The binder is the real one; what it talks to is bench/simulated_flink.py."""
+
+    slots = 8
+
+    def __init__(self, url: str, jar: Path) -> None:
+        self.url = url
+        self.jar = jar
+        jar.write_bytes(b"a jar")
+
+    def open(self) -> StreamEngine:
+        return open_engine("flink", Target(self.url))
+
+    def open_absent(self) -> StreamEngine:
+        return open_engine("flink", Target("http://127.0.0.1:1", timeout_s=2.0))
+
+    def work(self) -> None:
+        """Its checkpoints follow from the clock."""
+
+    def folder(self) -> str:
+        return f"file:///state/{uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def simulated_flink() -> Iterator[str]:
+    """The URL of a simulated Flink without any latency."""
+    loop = asyncio.new_event_loop()
+    servers = loop.run_until_complete(listen(["127.0.0.1"], 0, SimulatedBench.slots, 0.3, NONE))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{servers[0].sockets[0].getsockname()[1]}"
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    servers[0].close()
+    loop.close()
+
+
 @pytest.fixture(scope="session")
 def two_jvms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkServer]:
     with flink_cluster(tmp_path_factory.mktemp("two-jvms"), kind="cluster") as server:
@@ -117,6 +157,7 @@ def older_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     params=[
         "memory",
         "flink",
+        "simulated flink",
         pytest.param("flink in two JVMs", marks=pytest.mark.long),
         pytest.param("flink 1.20", marks=pytest.mark.long),
     ]
@@ -124,6 +165,9 @@ def older_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     if request.param == "memory":
         return MemoryBench(tmp_path / "trial.jar")
+    if request.param == "simulated flink":
+        url = request.getfixturevalue("simulated_flink")
+        return SimulatedBench(url, tmp_path / "trial.jar")
     server, jar = {
         "flink": ("flink", "trial_jar"),
         "flink in two JVMs": ("two_jvms", "trial_jar"),

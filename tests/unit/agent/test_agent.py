@@ -32,6 +32,7 @@ class Service:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else an answer's body waits 40 ms for the head's ACK
 
             def do_GET(self) -> None:
                 service.polls.put(self.path)

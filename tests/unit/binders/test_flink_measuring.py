@@ -158,6 +158,46 @@ def test_names_are_learned_until_they_stay_and_again_after_a_restart(
     assert [bool(query) for query in asked(fake, path)] == [False, True]
 
 
+@pytest.mark.parametrize("looks", [1, 2, 5])
+def test_names_are_learned_until_every_subtask_has_begun(
+    fake: Fake, engine: FlinkEngine, looks: int
+) -> None:
+    """Looks that follow each other closely are answered from one fetch of a job that starts."""
+    path = f"/jobs/{JOB}/vertices/v/metrics"
+    cluster(fake, JOB)
+    early = {**dict.fromkeys((f"0.{name}" for name in TIMES), "0"), "0.numRecordsIn": "0"}
+    job(fake, told={**early, f"0.{TIMES[0]}": "NaN"})
+    for _ in range(looks):
+        (task,) = measured(engine).tasks
+        assert (task.is_source, task.is_sink) == (False, False)
+    job(fake)
+    (task,) = measured(engine).tasks
+    assert (task.is_source, task.records_in, task.records_out) == (True, 100, 50)
+    measured(engine)
+    asked(fake, path)
+    measured(engine)
+    assert [bool(query) for query in asked(fake, path)] == [True]
+
+
+def test_names_are_learned_while_a_subtask_has_not_begun(fake: Fake, engine: FlinkEngine) -> None:
+    cluster(fake, JOB)
+    beside = {name.replace("0.", "1.", 1): value for name, value in CHAIN.items()}
+    late = {"1.accumulateBusyTimeMs": "NaN", "1.numRecordsIn": "0"}
+    job(fake, told={**CHAIN, **late})
+    fake.say(f"/jobs/{JOB}", {"vertices": [{"id": "v", "name": "mqtt", "parallelism": 2}]})
+    path = f"/jobs/{JOB}/vertices/v/metrics"
+    for _ in range(3):
+        asked(fake, path)
+        measured(engine)
+    assert "" in asked(fake, path)
+    fake.say(path, values({**CHAIN, **beside}))
+    assert [task.records_in for task in measured(engine).tasks] == [100, 100]
+    measured(engine)
+    asked(fake, path)
+    measured(engine)
+    assert "" not in asked(fake, path)
+
+
 def test_values_that_are_missing_are_looked_for_anew(fake: Fake, engine: FlinkEngine) -> None:
     path = f"/jobs/{JOB}/vertices/v/metrics"
     cluster(fake, JOB)

@@ -1,0 +1,207 @@
+"""Chains of PassThrough jobs, and what any deployer must at least do: bare REST calls of Flink.
+
+Every way ends when every job has all its tasks running, or is gone. `Bare` knows two: the floor
+(as many calls at once as speck makes, connections kept, a jar uploaded once to each site, as speck
+does) and one job after another, with an upload for each, as the prototype of 2020 posted them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from secrets import token_hex
+
+import requests
+
+from speck.executor import Bounds
+from speck.fog.paths import edge_jar
+from speck.fog.sites import Fog
+from speck.model import JsonObject
+
+AT_ONCE = Bounds().per_site
+"""Calls at a time to one engine, as speck makes."""
+CHECKPOINT_S = 10.0
+"""So that 100 idle jobs do not fill the two cores with checkpoints; the same for all ways."""
+CLASS = "io.speck.jobs.PassThrough"
+_LOOK_S = 0.05
+_OVER = ("FINISHED", "CANCELED", "FAILED")
+
+
+def chain(fog: Fog, jobs: int, changed: int = 0, note: str = "a", seed: int = 1) -> JsonObject:
+    """A composition of `jobs` in a chain, at random over the sites (by `seed`); the first
+    `changed` of them have `note` among their arguments."""
+    names = [site.name for site in fog.sites()]
+    dice = random.Random(seed)
+    at = [dice.choice(names) for _ in range(jobs + 1)]
+    return {
+        "name": "chain",
+        "jobs": [
+            {
+                "job_name": f"job-{n:03d}",
+                "site": at[n],
+                "source_topic": f"chain/{n}",
+                "sink_topic": f"chain/{n + 1}",
+                "sink_site": at[n + 1],
+                "entry_class": CLASS,
+                "job_path": "speck-jobs.jar",
+                "args": ["--note", note if n < changed else "first"],
+            }
+            for n in range(jobs)
+        ],
+    }
+
+
+class Bare:
+    """Flink's REST API and nothing else."""
+
+    def __init__(self, fog: Fog):
+        self.engines = {site.name: site.engine_address for site in fog.sites()}
+        self.brokers = {site.name: site.broker_address for site in fog.sites()}
+        self.jar = edge_jar("speck-jobs.jar")
+        self.http = requests.Session()
+        self.http.trust_env = False
+        adapter = requests.adapters.HTTPAdapter(
+            pool_connections=len(self.engines), pool_maxsize=AT_ONCE
+        )
+        self.http.mount("http://", adapter)
+        self.running: dict[str, tuple[str, JsonObject]] = {}
+        self.jars: dict[str, str] = {}
+
+    def upload(self, site: str) -> str:
+        """Upload the jar; the id that Flink gives it."""
+        with self.jar.open("rb") as stream:
+            files = {"jarfile": ("speck-jobs.jar", stream, "application/x-java-archive")}
+            answer = self.http.post(f"{self.engines[site]}/jars/upload", files=files, timeout=120)
+        answer.raise_for_status()
+        return str(answer.json()["filename"]).rsplit("/", 1)[1]
+
+    def run(self, jar_id: str, job: JsonObject, savepoint: str | None = None) -> None:
+        """Start a job of a chain, with topics of its own."""
+        site, name = job["site"], job["job_name"]
+        client = f"bench-{name}-{token_hex(4)}"
+        args = ["--job-name", name, "--source-broker", self.brokers[site]]
+        args += ["--source-topic", f"bare/{job['source_topic']}"]
+        args += ["--sink-broker", self.brokers[job["sink_site"]]]
+        args += ["--sink-topic", f"bare/{job['sink_topic']}", "--client-id", client]
+        args += ["--epoch", "1", "--delivery", "at_least_once", "--sink-readers", "none"]
+        body = {
+            "entryClass": CLASS,
+            "programArgsList": args + job["args"],
+            "jobId": token_hex(16),
+            "savepointPath": savepoint,
+        }
+        url = f"{self.engines[site]}/jars/{jar_id}/run"
+        answer = self.http.post(url, json=body, timeout=120)
+        answer.raise_for_status()
+        self.running[name] = (str(answer.json()["jobid"]), job)
+
+    def stop(self, name: str) -> str:
+        """Stop with a savepoint, and wait for it; where it lies."""
+        job_id, job = self.running[name]
+        base = f"{self.engines[job['site']]}/jobs/{job_id}"
+        answer = self.http.post(f"{base}/stop", json={"drain": False}, timeout=120)
+        answer.raise_for_status()
+        trigger = answer.json()["request-id"]
+        while True:
+            seen = self.http.get(f"{base}/savepoints/{trigger}", timeout=60).json()
+            if seen["status"]["id"] == "COMPLETED":
+                return str(seen["operation"]["location"])
+            time.sleep(_LOOK_S)
+
+    def cancel(self, name: str) -> None:
+        """Cancel without waiting for the end."""
+        job_id, job = self.running[name]
+        url = f"{self.engines[job['site']]}/jobs/{job_id}?mode=cancel"
+        self.http.patch(url, timeout=60).raise_for_status()
+
+    # -- the floor ------------------------------------------------------------------------
+
+    def deploy(self, jobs: Sequence[JsonObject]) -> None:
+        """All of them, `AT_ONCE` at a time for each site."""
+        self._everywhere(jobs, lambda jar, job: self.run(jar, job))
+        self.await_running()
+
+    def modify(self, jobs: Sequence[JsonObject]) -> None:
+        """Stop each with a savepoint and run it anew from that."""
+        self._everywhere(jobs, lambda jar, job: self.run(jar, job, self.stop(job["job_name"])))
+        self.await_running()
+
+    def delete(self) -> None:
+        """Cancel all that was started, until nothing of it runs."""
+        self._everywhere(
+            [job for _, job in self.running.values()], lambda _, job: self.cancel(job["job_name"])
+        )
+        self.await_over()
+
+    def _everywhere(
+        self, jobs: Sequence[JsonObject], act: Callable[[str, JsonObject], object]
+    ) -> None:
+        by_site: dict[str, list[JsonObject]] = {}
+        for job in jobs:
+            by_site.setdefault(job["site"], []).append(job)
+
+        def at_site(site: str) -> None:
+            if site not in self.jars:
+                self.jars[site] = self.upload(site)
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                list(pool.map(lambda job: act(self.jars[site], job), by_site[site]))
+
+        with ThreadPoolExecutor(len(self.engines)) as pool:
+            list(pool.map(at_site, by_site))
+
+    # -- one after another ----------------------------------------------------------------
+
+    def deploy_in_turn(self, jobs: Sequence[JsonObject]) -> None:
+        """An upload and a run for each job."""
+        for job in jobs:
+            self.run(self.upload(job["site"]), job)
+        self.await_running()
+
+    def modify_in_turn(self, jobs: Sequence[JsonObject]) -> None:
+        """A stop with savepoint, an upload and a run for each job."""
+        for job in jobs:
+            savepoint = self.stop(job["job_name"])
+            self.run(self.upload(job["site"]), job, savepoint)
+        self.await_running()
+
+    def delete_in_turn(self) -> None:
+        """One cancellation after another."""
+        for name in self.running:
+            self.cancel(name)
+        self.await_over()
+
+    # -- waiting --------------------------------------------------------------------------
+
+    def await_running(self) -> None:
+        """Until every job has all its tasks running."""
+        wanted = {job_id for job_id, _ in self.running.values()}
+
+        def ready(jobs: list[JsonObject]) -> bool:
+            up = {
+                job["jid"]
+                for job in jobs
+                if job["state"] == "RUNNING"
+                and job["tasks"]["total"] > 0
+                and job["tasks"]["running"] == job["tasks"]["total"]
+            }
+            return wanted <= up
+
+        self._await(ready)
+
+    def await_over(self) -> None:
+        """Until nothing runs any more."""
+        self._await(lambda jobs: all(job["state"] in _OVER for job in jobs))
+        self.running.clear()
+
+    def _await(self, ready: Callable[[list[JsonObject]], bool]) -> None:
+        with ThreadPoolExecutor(len(self.engines)) as pool:
+            while True:
+                looks = pool.map(
+                    lambda url: self.http.get(f"{url}/jobs/overview", timeout=60).json()["jobs"],
+                    self.engines.values(),
+                )
+                if ready([job for jobs in looks for job in jobs]):
+                    return
+                time.sleep(_LOOK_S)
