@@ -8,7 +8,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import requests
 from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog
+from speck.fog.wan import Wan
 from speck.model import JsonObject
 
 RESULTS = Path(__file__).parent / "results"
@@ -77,9 +78,17 @@ class Api:
 
 @contextmanager
 def fog_with_service(
-    edges: int, clouds: int, slots: int, checkpoint_interval_s: float = 1.0
+    edges: int,
+    clouds: int,
+    slots: int,
+    checkpoint_interval_s: float = 1.0,
+    *,
+    wan: Wan | None = None,
+    speeds: Mapping[str, float] | None = None,
+    more: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Fog, Api]]:
-    """A fresh local fog registered with a fresh service, both gone afterwards."""
+    """A fresh local fog registered with a fresh service, both gone afterwards; `more` are
+    variables of the service's environment."""
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
         fog = Fog(Path(folder) / "fog")
         try:
@@ -90,9 +99,11 @@ def fog_with_service(
                 slots=slots,
                 cloud_slots=slots,
                 checkpoint_interval_s=checkpoint_interval_s,
+                wan=wan,
+                speeds=speeds,
             )
             jars = edge_jar("speck-jobs.jar").parent
-            with serving(Path(folder) / "home", [jars]) as served:
+            with serving(Path(folder) / "home", [jars], more=more) as served:
                 api = Api(served.url)
                 for body in fog.site_bodies():
                     api.call("POST", "/sites", body)

@@ -190,7 +190,7 @@ def test_what_a_producer_sent_before_its_source_changed_is_drained_too(speck: Sp
     await_taken(speck, 1500, "g-1", "g/in")
     speck.apply(fed_by("g/other"))
     speck.apply({**fed_by("g/other"), "jobs": [last]}, force="true")
-    await_each_once(1500, out, timeout_s=5)
+    await_each_once(1500, out)
 
 
 def test_two_compositions_at_once_do_not_disturb_each_other(speck: Speck) -> None:
@@ -263,15 +263,12 @@ def test_a_reader_that_leaves_does_not_hold_up_the_producer(speck: Speck) -> Non
     producer = speck.job("l-1")["engine_job_id"]
     speck.delete("user")
     speck.publisher("edge-a", "l/in").count(range(1, 11))
-    await_taken(speck, 10, "l-1", "l/in", timeout_s=10)
+    await_taken(speck, 10, "l-1", "l/in")
     assert speck.job("l-1")["engine_job_id"] == producer
 
 
-def await_taken(
-    speck: Speck, count: int, job_name: str, topic: str, timeout_s: float = 60.0
-) -> None:
+def await_taken(speck: Speck, count: int, job_name: str, topic: str) -> None:
     wait_for(
         f"{job_name} to take {count} messages",
         lambda: speck.taken(job_name, "edge-a", topic) >= count,
-        timeout_s,
     )

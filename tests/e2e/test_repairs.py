@@ -25,7 +25,7 @@ from tests.e2e.harness import (
     wait_for,
 )
 
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 
 
 def events(speck: Speck, **about: str) -> list[str]:
