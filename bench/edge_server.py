@@ -152,7 +152,7 @@ class Bench:
                     self._brokers[EDGE],
                     f"in/{name}",
                     rate=limit.rate,
-                    run=f"r{repeat}",
+                    run=f"edge-server-{repeat}",  # as long as a job's: messages of one size
                     pad=max(0, limit.payload - 30),
                 )
             )
@@ -300,6 +300,8 @@ def main() -> int:
         simulated=[
             "The WAN: network namespaces on one machine, rate by tc, latency by a delay element.",
             "Records have 3000 B at 10 Mb/s, elsewhere 150 B: the machine can fill 10 Mb/s so.",
+            "The feed numbers its messages as a job's sink does, under a name as long: what crosses"
+            " has the same header in both deployments.",
         ],
     )
     runs = [
