@@ -108,11 +108,11 @@ class DetectionFeed:
         window_ms: int,
         run: str,
         seen: Mapping[str, Sequence[Detection]],
-        encode: Encoder | None = None,
+        encoder: Encoder | None = None,
     ) -> None:
         self.log = Log(window_ms, [], {s: {} for site in brokers for s in STREAMS[site]})
         self.interval_s = interval_ms / 1000
-        self._encode = encode or plain
+        self._encode = encoder or encode
         self.latest_s = 0.0
         self.cpu_s = 0.0
         self._offset = time.time() - time.monotonic()
@@ -252,7 +252,7 @@ class DetectionFeed:
             publisher.tend()
 
 
-def plain(stream: str, number: int, seen: Detection) -> bytes:
+def encode(stream: str, number: int, seen: Detection) -> bytes:
     """A detection as the application's sensors publish it, some 150 bytes."""
     return (
         f'{{"id":{number},"stream":"{stream}","time_ms":{seen.time_ms},"sensor":"{seen.sensor}",'

@@ -37,7 +37,7 @@ from bench.detections import (
     Log,
     all_streams,
     edge_of,
-    plain,
+    encode,
     templates,
 )
 from bench.experiment import Check, Experiment, is_quick, percentile
@@ -122,7 +122,7 @@ _EXTRAS = [_drawn() for _ in range(2003)]
 def camera(stream: str, number: int, seen: Detection) -> bytes:
     """A detection as a camera would send it, with what it saw it by: some 780 bytes."""
     extra = _EXTRAS[(number * 7 + sum(stream.encode())) % len(_EXTRAS)]
-    return plain(stream, number, seen)[:-1] + b"," + extra.encode()
+    return encode(stream, number, seen)[:-1] + b"," + extra.encode()
 
 
 def composition() -> JsonObject:
@@ -240,7 +240,7 @@ class Bench:
             window_ms=WINDOW_MS,
             run=secrets.token_hex(4),
             seen=self._seen,
-            encode=camera,
+            encoder=camera,
         )
 
     def _remove(self) -> None:
