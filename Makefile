@@ -62,6 +62,9 @@ test-long: setup check ## the tests that take long, too
 demo: setup ## the traffic application on a fog of four sites, with real data
 	@$(PY) -m speck.fog.demo
 
+bench: setup ## all experiments, one after another; QUICK=1: to see that they work, in a few minutes
+	@$(PY) -m bench.everything
+
 bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs
 	@$(PY) -m bench.fig6
 
