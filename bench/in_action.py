@@ -503,10 +503,10 @@ def judged(name: str, row: JsonObject) -> list[Check]:
     note = "QUICK is too short for evidence: moved as was expected of it" if unjudged else ""
     checks = [
         Check(f"jobs moved, {name}", ">= 1", moved, None if unjudged else moved >= 1, note),
-        fell(f"latency p95 of Job 4 (s), {name}", before["job4"]["p95_s"], after["job4"]["p95_s"]),
-        fell(f"latency p95 of Job 3 (s), {name}", before["job3"]["p95_s"], after["job3"]["p95_s"]),
+        fell("latency p95 of Job 4 (s)", before["job4"]["p95_s"], after["job4"]["p95_s"]),
+        fell("latency p95 of Job 3 (s)", before["job3"]["p95_s"], after["job3"]["p95_s"]),
         fell(
-            f"WAN bytes a record, {name}",
+            "WAN bytes a record",
             before["wan_bytes_per_record"],
             after["wan_bytes_per_record"],
         ),
