@@ -4,13 +4,12 @@ Writes bench/results/placement.json and the figures of docs/placement.md, and en
 when a published number does not come out, when the exact policy is not equal to brute force, or
 when what is wanted of it takes longer.
 
-    python -m bench.placement [--quick]     (--quick: sizes up to 100 jobs only, nothing written)
+`make bench-placement` writes bench/results/placement.json and the figures of docs/placement.md;
+QUICK=1 takes sizes up to 100 jobs only.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import statistics
 import sys
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.common import machine, say, timed, write_result
+from bench.common import is_quick, machine, say, timed, write_result
 from bench.placement_problems import random_dag, traffic
 from speck.model import JsonObject
 from speck.placement import ds2, rolbts, schedulercfg
@@ -309,9 +308,7 @@ def page_with(text: str, result: JsonObject) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    quick = is_quick()
     checks = Checks()
     published_ds2(checks)
     published_filter(checks)
@@ -333,10 +330,8 @@ def main() -> int:
         "versions": {"scipy": version("scipy"), "python": platform.python_version()},
         "machine": machine(),
     }
-    if quick:
-        print(json.dumps(result, indent=1))
-    else:
-        write_result("placement.json", result)
+    write_result("placement.json", result)
+    if not quick:
         PAGE.write_text(page_with(PAGE.read_text(), result))
     for note in result["notes"]:
         say(note)

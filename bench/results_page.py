@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.common import RESULTS, say
-from bench.page.section import Section, claims_of, markdown
+from bench.page.section import Section, claims_of, made_of, markdown
 from bench.page.told import Told, fingerprint, load
 from bench.page.words import table
 from speck.errors import PermanentError
@@ -93,13 +93,13 @@ def _machines(found: dict[str, Told]) -> str:
 
 
 def _measured_on(result: Told) -> str:
-    told = result.get("machine") or _settings_of_first(result).get("machine")
+    told = made_of(result).get("machine") or _settings_of_first(result).get("machine")
     if not told:
         return ""
     words = [f"{told['cores']} cores, {told['memory_gib']} GiB, {told['system']}"]
-    words += [f"Python {told['python']}"]
-    words += [f"{name} {version}" for name, version in sorted(result.get("versions", {}).items())]
-    return ", ".join(words)
+    names = {"flink": "Flink", "mosquitto": "Mosquitto", "java": "Java", "spark": "Spark"}
+    words += [f"{names[key]} {told[key]}" for key in names if key in told]
+    return ", ".join([*words, f"Python {told['python']}"])
 
 
 def _settings_of_first(result: Told) -> Told:

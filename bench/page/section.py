@@ -61,6 +61,12 @@ def claims_of(section: Section, result: Told) -> list[Claim]:
     return list(section.claims(result)) if section.claims else []
 
 
+def made_of(result: Told) -> Told:
+    """How and when it was made: see bench.common.provenance."""
+    made = result.get("made", result)
+    return made if isinstance(made, Told) else result
+
+
 def markdown(section: Section, result: Told | None) -> str:
     """The section; one without a result says that it is missing."""
     parts = [f"## {section.title}", f"*{section.question}* {section.set_up}"]
@@ -108,8 +114,9 @@ def _measured(value: object) -> object:
 def _repeat(section: Section, result: Told) -> str:
     root = " as root on Linux" if section.root else ""
     words = [f"Repeat: `make bench-{section.target}`{root}"]
-    if "seconds" in result and "at" in result:
-        words.append(f", {number(result['seconds'] / 60)} min; measured {result['at']}")
+    made = made_of(result)
+    if "at" in made:
+        words.append(f", {number(made['seconds'] / 60)} min; measured {made['at']}")
     if "code" in result:
         words.append(f", code {result['code']}")
     rows = " (`rows`: every run)" if isinstance(result.get("rows"), list) else ""

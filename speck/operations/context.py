@@ -50,17 +50,3 @@ class Context:
     def deployed(self, job_name: str) -> Deployed | None:
         """The newest incarnation of a job, as stored."""
         return self.records.deployed(self.scope, job_name)
-
-    def takes_input(self, site: str, engine_job_id: str) -> bool:
-        """Whether a job's source is connected, as far as the engine's figures tell (a job of
-        another connector tells nothing). What its sink tells is no matter: a committer connects
-        only when it has something to commit.
-
-        Raises SpeckError when the engine cannot be asked.
-        """
-        figures = self.connections.engine(site).metrics(engine_job_id).items()
-        return all(
-            value != 0
-            for name, value in figures
-            if name.startswith("Source__") and name.endswith(".connected")
-        )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from speck.errors import PermanentError, SpeckError
 from speck.inventory import Session
 from speck.observed import BrokerView, RunState
+from speck.operations.connecting import source_connected
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome, Waiting
 from speck.plan import Drain
@@ -109,15 +110,14 @@ class Draining:
         """The reader's newest checkpoint; None unless it runs and is connected."""
         job_id = self.operation.engine_job_id
         try:
-            site = self.operation.reader_site
-            engine = self.context.connections.engine(site)
+            engine = self.context.connections.engine(self.operation.reader_site)
             if engine.status(job_id) is not RunState.RUNNING:
                 return None
             found = engine.newest_state(job_id)
             if found is None:
                 return None
-            known = found.checkpoint_id == self.checkpoint
-            if not known and not self.context.takes_input(site, job_id):
+            is_new = found.checkpoint_id != self.checkpoint
+            if is_new and not source_connected(engine.metrics(job_id)):
                 return None
             return found.checkpoint_id
         except SpeckError:

@@ -10,6 +10,7 @@ from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError, 
 from speck.inventory import Deployed, Left
 from speck.observed import EngineJob, RunState
 from speck.operations.carrying import bring
+from speck.operations.connecting import source_connected
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome, Waiting
 from speck.plan import Start
@@ -143,9 +144,11 @@ def _is_connected(context: Context, operation: Start) -> bool:
     answer is no fault of the incarnation."""
     try:
         context.connections.broker(operation.job.source_site).reach()
-        return context.takes_input(operation.site, operation.engine_job_id)
+        engine = context.connections.engine(operation.site)
+        figures = engine.metrics(operation.engine_job_id)
     except SpeckError:
         return True
+    return source_connected(figures)
 
 
 def _confirmed(context: Context, deployed: Deployed) -> Done:

@@ -335,7 +335,7 @@ def _not_connected_at(site: str, monkeypatch: pytest.MonkeyPatch, service: Servi
     service.changes._patience = replace(HASTY, connect_s=0.0, start_s=0.3, stop_poll_s=0.01)
 
     def metrics(_: object, job_id: str) -> dict[str, float]:
-        return {"Source__mqtt-source.connected": 0.0 if job_id in engine(site).jobs else 1.0}
+        return {"source.connected": 0.0 if job_id in engine(site).jobs else 1.0}
 
     monkeypatch.setattr(MemoryEngine, "metrics", metrics)
 
