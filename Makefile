@@ -68,6 +68,12 @@ bench: setup ## all experiments, one after another; QUICK=1: to see that they wo
 bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs
 	@$(PY) -m bench.fig6
 
+bench-edge-server: setup ## a filter at the edge and at the server, across a WAN (root, Linux)
+	@$(PY) -m bench.edge_server
+
+bench-in-action: setup ## the traffic application moved out of the cloud while data flows (root, Linux)
+	@$(PY) -m bench.in_action
+
 bench-connector: setup ## messages through source, map and sink
 	@$(PY) -m bench.connector
 
