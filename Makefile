@@ -2,6 +2,8 @@
 
 PY := .venv/bin/python
 MVN := mvn -q -B -ntp -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
+# tests with servers mostly wait: the others run beside them (groups: tests/conftest.py)
+SIDE_BY_SIDE := -n 2 --dist loadgroup
 JAVA_SOURCES := $(shell find edge_jobs -path '*/target' -prune -o -type f \
 	\( -name pom.xml -o -path '*/src/*' \) -print)
 VENV_STAMP := .venv/.installed
@@ -10,11 +12,10 @@ JARS_STAMP := edge_jobs/target/.packaged
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
-	bench-fig6 bench-connector bench-exactly-once bench-state bench-store bench-crash bench-moves \
-	bench-faults bench-placement bench-truth bench-collector bench-analyzer bench-scale
+	results $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
 		while IFS="$$(printf '\t')" read -r name what; do printf '  %-16s %s\n' "$$name" "$$what"; done
 
 setup: mosquitto $(VENV_STAMP) $(JARS_STAMP) ## install what is needed: Python packages, edge jobs, Mosquitto
@@ -52,17 +53,26 @@ format: $(VENV_STAMP) ## put the Python code into shape
 test: setup check ## set up, check, and run the quick tests
 	@echo "testing the edge jobs" >&2
 	@$(MVN) verify
-	@$(PY) -m pytest
+	@$(PY) -m pytest $(SIDE_BY_SIDE)
 
 test-long: setup check ## the tests that take long, too
 	@$(MVN) verify -Plong
-	@$(PY) -m pytest -m "long or not long"
+	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "long or not long"
 
 demo: setup ## the traffic application on a fog of four sites, with real data
 	@$(PY) -m speck.fog.demo
 
+bench: setup ## all experiments, one after another; QUICK=1: to see that they work, in a few minutes
+	@$(PY) -m bench.everything
+
 bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs
 	@$(PY) -m bench.fig6
+
+bench-edge-server: setup ## a filter at the edge and at the server, across a WAN (root, Linux)
+	@$(PY) -m bench.edge_server
+
+bench-in-action: setup ## the traffic application moved out of the cloud while data flows (root, Linux)
+	@$(PY) -m bench.in_action
 
 bench-connector: setup ## messages through source, map and sink
 	@$(PY) -m bench.connector
@@ -99,6 +109,9 @@ bench-scale: setup ## the control plane with up to 1000 simulated sites and 10 0
 
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store
+
+results: $(VENV_STAMP) ## docs/results.md and its plots, made of bench/results/*.json
+	@$(PY) -m bench.results_page
 
 clean: ## delete what was built
 	rm -rf edge_jobs/target edge_jobs/*/target build .mypy_cache .ruff_cache .pytest_cache \

@@ -24,13 +24,14 @@ from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.common import machine, say, write_result
+from bench.common import is_quick, machine, say, write_result
 from bench.samples import Spec, generate
 from speck.model import JsonObject
 
 TOLERANCE = 1e-6
 COMPARED = ("in_rate", "out_rate", "bytes_in_rate", "bytes_out_rate", "utilisation")
 _SAMPLE_S = 0.1
+PARTS = (1.0,) if is_quick() else (0.5, 1.0, 2.0)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 RATES = """
@@ -88,8 +89,8 @@ def main() -> int:
     if options.duckdb:
         _duckdb(options)
         return 0
-    full = [_measured(options, options.hours * part) for part in (0.5, 1.0, 2.0)]
-    chosen = full[1]
+    full = [_measured(options, options.hours * part) for part in PARTS]
+    chosen = full[len(full) // 2]
     content = {
         "rows": chosen["rows"],
         "seconds": chosen["seconds"],
@@ -112,9 +113,9 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=1000)
-    parser.add_argument("--sites", type=int, default=100)
-    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--jobs", type=int, default=100 if is_quick() else 1000)
+    parser.add_argument("--sites", type=int, default=10 if is_quick() else 100)
+    parser.add_argument("--hours", type=float, default=2.0 if is_quick() else 24.0)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--memory", default="2g", help="heap of the JVM")
     parser.add_argument("--no-file", action="store_true", help="print only")

@@ -22,7 +22,7 @@ from pathlib import Path
 from paho.mqtt.client import CallbackAPIVersion, Client, MQTTv5
 
 from bench.chains import chain
-from bench.common import Api, machine, say, write_result
+from bench.common import Api, is_quick, machine, say, write_result
 from speck.binding import Target, open_broker, open_engine
 from speck.dataset.reading import read
 from speck.dataset.schema import TABLES
@@ -34,13 +34,13 @@ from speck.fog.sites import Fog
 from speck.fog.state import SiteRecord
 from speck.model import JsonObject
 
-QUICK = os.environ.get("QUICK") == "1"
-JOBS = 20 if QUICK else 100
-EDGES = 5
+QUICK = is_quick()
+JOBS = 12 if QUICK else 100
+EDGES = 2 if QUICK else 5
 EVERY_S = 5.0
-SETTLE_S = 10.0
-OFF_S = 20.0 if QUICK else 60.0
-ON_S = 30.0 if QUICK else 180.0
+SETTLE_S = 3.0 if QUICK else 10.0
+OFF_S = 4.0 if QUICK else 60.0
+ON_S = 10.0 if QUICK else 180.0
 FED_PER_S = 5.0
 LOOKS = 5
 CHECKPOINT_S = 10.0

@@ -5,21 +5,35 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import requests
 
+from speck.errors import SpeckError
+from speck.fog.flink import find_java
+from speck.fog.mosquitto import find_mosquitto
 from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog
+from speck.fog.wan import Wan
 from speck.model import JsonObject
 
 RESULTS = Path(__file__).parent / "results"
+RAW = Path(__file__).parent / "raw"
+_BEGAN = time.time()
+
+
+def is_quick() -> bool:
+    """QUICK=1: few and short runs, to see that an experiment works; its figures prove nothing."""
+    return os.environ.get("QUICK") == "1"
 
 
 def say(text: str) -> None:
@@ -27,12 +41,44 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def write_result(name: str, content: object) -> None:
-    """Write bench/results/<name> and print it on stdout."""
-    RESULTS.mkdir(exist_ok=True)
-    text = json.dumps(content, indent=1)
-    (RESULTS / name).write_text(text + "\n")
+def write_result(name: str, content: JsonObject) -> Path:
+    """Write bench/results/<name>, with how it was made (`made`), and print it on stdout; the file.
+
+    QUICK=1 writes bench/raw/<name>-quick.json instead: a trial never replaces a figure.
+    """
+    folder, file = (RAW, Path(name).stem + "-quick.json") if is_quick() else (RESULTS, name)
+    folder.mkdir(exist_ok=True)
+    text = json.dumps({**content, "made": provenance(_BEGAN)}, indent=1)
+    (folder / file).write_text(text + "\n")
     print(text)
+    return folder / file
+
+
+def provenance(began: float) -> JsonObject:
+    """How and when a result is made. `began`: when its program did, in s since 1970."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    module = spec.name if spec else Path(sys.argv[0]).name
+    return {
+        "command": " ".join(["python -m", module, *sys.argv[1:]]),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds": round(time.time() - began, 1),
+        "quick": is_quick(),
+        "machine": {**machine(), **versions()},
+    }
+
+
+def versions() -> JsonObject:
+    """Of what the fog is made of; what is not installed is left out."""
+    found: JsonObject = {}
+    for key, package in (("flink", "apache-flink-libraries"), ("spark", "pyspark")):
+        with suppress(PackageNotFoundError):
+            found[key] = version(package)
+    for key, find, option in (("mosquitto", find_mosquitto, "-h"), ("java", find_java, "-version")):
+        with suppress(SpeckError, OSError):
+            asked = subprocess.run([find(), option], capture_output=True, text=True, timeout=20)
+            if told := re.search(r"version \"?([\w.+]+)", asked.stdout + asked.stderr):
+                found[key] = told.group(1)
+    return found
 
 
 def machine() -> JsonObject:
@@ -77,9 +123,17 @@ class Api:
 
 @contextmanager
 def fog_with_service(
-    edges: int, clouds: int, slots: int, checkpoint_interval_s: float = 1.0
+    edges: int,
+    clouds: int,
+    slots: int,
+    checkpoint_interval_s: float = 1.0,
+    *,
+    wan: Wan | None = None,
+    speeds: Mapping[str, float] | None = None,
+    more: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Fog, Api]]:
-    """A fresh local fog registered with a fresh service, both gone afterwards."""
+    """A fresh local fog registered with a fresh service, both gone afterwards; `more` are
+    variables of the service's environment."""
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
         fog = Fog(Path(folder) / "fog")
         try:
@@ -90,9 +144,11 @@ def fog_with_service(
                 slots=slots,
                 cloud_slots=slots,
                 checkpoint_interval_s=checkpoint_interval_s,
+                wan=wan,
+                speeds=speeds,
             )
             jars = edge_jar("speck-jobs.jar").parent
-            with serving(Path(folder) / "home", [jars]) as served:
+            with serving(Path(folder) / "home", [jars], more=more) as served:
                 api = Api(served.url)
                 for body in fog.site_bodies():
                     api.call("POST", "/sites", body)

@@ -13,7 +13,6 @@ Latency: at half the job's own top rate, each message since it was due. Of each,
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import time
@@ -25,13 +24,13 @@ from secrets import token_hex
 
 import requests
 
-from bench.common import machine, say, write_result
+from bench.common import is_quick, machine, say, write_result
 from bench.load import JAVA_OPTIONS, Cores, JavaProgram, Measured, Order, load, pinning, relay, run
 from speck.fog import flink, mosquitto
 from speck.fog.paths import edge_jar
 from speck.model import JsonObject
 
-QUICK = os.environ.get("QUICK") == "1"
+QUICK = is_quick()
 ROUNDS = 1 if QUICK else 3
 SECONDS = 1.0 if QUICK else 4.0
 LEAD_S = 0.3 if QUICK else 0.5  # of each run, not measured
@@ -198,7 +197,7 @@ def main() -> None:
         with lab(qos, cores) as running:
             for payload, figures in measure(running).items():
                 entries.append(entry(qos, payload, figures, settings))
-    write_result("connector.json", entries)
+    write_result("connector.json", {"items": entries})
     low = [each for each in entries if each["qos"] == 1 and each["ratio"] < WANTED]
     for each in low:
         say(f"below {WANTED:.0%} of the relay: QoS 1, {each['bytes']} B: {each['ratio']:.0%}")

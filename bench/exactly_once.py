@@ -15,7 +15,6 @@ lost or repeated message is no result.
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -24,14 +23,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 
-from bench.common import machine, say, write_result
+from bench.common import is_quick, machine, say, write_result
 from bench.connector import Job, engine_settings, submitted
 from bench.load import Cores, JavaProgram, Measured, Order, load, pinning, relay, run
 from speck.fog import flink, mosquitto
 from speck.fog.mosquitto import Mosquitto
 from speck.model import JsonObject
 
-QUICK = os.environ.get("QUICK") == "1"
+QUICK = is_quick()
 ROUNDS = 1 if QUICK else 2
 SECONDS = 2.0 if QUICK else 5.0
 LEAD_S = 1.5  # of each run, not measured: more than one checkpoint interval

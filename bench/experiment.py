@@ -3,7 +3,7 @@
 Every run of an experiment is a row with a key. Rows are written to `bench/raw/<name>.jsonl`,
 synced, as soon as they are measured, so that an experiment that was cut short goes on where it
 was: a row with the same key, measured under the same settings by the same code, is not measured
-again. `bench/results/<name>.json` is made of the rows at the end; `python -m bench.results` makes
+again. `bench/results/<name>.json` is made of the rows at the end; `make results` makes
 docs/results.md of those files.
 """
 
@@ -13,23 +13,16 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.common import RESULTS, machine, say
+from bench.common import RAW, RESULTS, is_quick, provenance, say
 from speck.model import JsonObject
 
-RAW = Path(__file__).parent / "raw"
 CONFIDENCE = 0.95
-
-
-def is_quick() -> bool:
-    """QUICK=1: few and short runs, to see that an experiment works; its figures prove nothing."""
-    return os.environ.get("QUICK") == "1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +82,7 @@ class Experiment:
         told = list(checks)
         content = {
             "experiment": self.name,
-            "command": " ".join(["python -m", _module(), *sys.argv[1:]]),
-            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "seconds": round(time.time() - self._started, 1),
-            "quick": is_quick(),
-            "machine": machine(),
+            **provenance(self._started),
             "code": _code(),
             "settings": self.settings,
             "simulated": self._simulated,
@@ -148,11 +137,6 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     if not ordered:
         return None
     return ordered[min(len(ordered) - 1, max(0, round(share * len(ordered) + 0.5) - 1))]
-
-
-def _module() -> str:
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec.name if spec else Path(sys.argv[0]).name
 
 
 def _code() -> str:

@@ -5,7 +5,7 @@ A chain edge -> cloud of a job without state (PassThrough) and one with state (C
 1000 messages a second. Again and again one of them, or both, is updated in place or moved to
 another site. Once under `exactly_once`, once under `at_least_once`.
 
-`make bench-moves` writes bench/results/moves.json; `--quick` tries ten moves and writes nothing.
+`make bench-moves` writes bench/results/moves.json; QUICK=1 makes ten moves only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from bench.common import Api, fog_with_service, machine, say, write_result
+from bench.common import Api, fog_with_service, is_quick, machine, say, write_result
 from speck.fog.checker import Checker
 from speck.fog.feed import Feed
 from speck.fog.sites import Fog
@@ -169,11 +169,10 @@ def _spread(values: Sequence[float]) -> JsonObject:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moves", type=int, default=200, help="moves and updates in each mode")
-    parser.add_argument("--quick", action="store_true", help="ten moves, no file")
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--delivery", action="append", help="only this mode, no file")
     options = parser.parse_args()
-    moves = 10 if options.quick else options.moves
+    moves = 10 if is_quick() else options.moves
     modes = options.delivery or ["exactly_once", "at_least_once"]
     with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
         results = {mode: run(fog, api, mode, moves, options.seed) for mode in modes}
@@ -184,7 +183,7 @@ def main() -> None:
         "checkpoint_interval_s": CHECKPOINT_S,
         "machine": machine(),
     }
-    if options.quick or options.delivery or options.moves < 200:
+    if options.delivery or options.moves < 200:
         say(str(result))
         return
     write_result("moves.json", result)

@@ -4,13 +4,12 @@ Writes bench/results/placement.json and the figures of docs/placement.md, and en
 when a published number does not come out, when the exact policy is not equal to brute force, or
 when what is wanted of it takes longer.
 
-    python -m bench.placement [--quick]     (--quick: sizes up to 100 jobs only, nothing written)
+`make bench-placement` writes bench/results/placement.json and the figures of docs/placement.md;
+QUICK=1 takes small problems only, and few.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import statistics
 import sys
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.common import machine, say, timed, write_result
+from bench.common import is_quick, machine, say, timed, write_result
 from bench.placement_problems import random_dag, traffic
 from speck.model import JsonObject
 from speck.placement import ds2, rolbts, schedulercfg
@@ -36,7 +35,7 @@ WANTED_S = {(17, 4): 0.1, (100, 10): 2.0}
 TIME_LIMIT_S = 60.0
 STOPPED_S = 4.0
 """A limit for the largest that stops the search: what is answered then, and its gap."""
-SMALL = 100
+SMALL = 10 if is_quick() else 100
 """Random problems that are small enough to try all their placements."""
 MAKERS: dict[str, Callable[[int, int, int], Problem]] = {"traffic": traffic, "dag": random_dag}
 
@@ -249,8 +248,8 @@ def quality_of_greedy() -> JsonObject:
     gaps: list[float] = []
     failed = 0
     problems = [random_problem(seed) for seed in range(SMALL)]
-    problems += [make(17, 4, seed) for make in MAKERS.values() for seed in range(20)]
-    problems += [make(50, 8, seed) for make in MAKERS.values() for seed in range(20)]
+    problems += [make(17, 4, seed) for make in MAKERS.values() for seed in range(SMALL // 5)]
+    problems += [make(50, 8, seed) for make in MAKERS.values() for seed in range(SMALL // 5)]
     for problem in problems:
         best, found = policy("milp").place(problem), policy("greedy").place(problem)
         if not best.optimal or best.objective is None or found.objective is None:
@@ -309,9 +308,7 @@ def page_with(text: str, result: JsonObject) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    quick = is_quick()
     checks = Checks()
     published_ds2(checks)
     published_filter(checks)
@@ -319,7 +316,7 @@ def main() -> int:
     result: JsonObject = {
         "rolbts": published_rolbts(checks),
         "ours": our_balance(checks),
-        "milp": sizes(checks, [size for size in SIZES if not quick or size[0] <= 100]),
+        "milp": sizes(checks, [size for size in SIZES if not quick or size[0] <= 50]),
         "rolbts_10x10_s": ten_by_ten(checks),
         "greedy_gap": quality_of_greedy(),
         "brute_force_equal": beside_brute_force(checks),
@@ -333,10 +330,8 @@ def main() -> int:
         "versions": {"scipy": version("scipy"), "python": platform.python_version()},
         "machine": machine(),
     }
-    if quick:
-        print(json.dumps(result, indent=1))
-    else:
-        write_result("placement.json", result)
+    write_result("placement.json", result)
+    if not quick:
         PAGE.write_text(page_with(PAGE.read_text(), result))
     for note in result["notes"]:
         say(note)

@@ -1,7 +1,8 @@
 """The state on disk of a composition of 1000 jobs; the paper reports 754 KB for its own.
 
 A real store, filled by the real service; the sites are in-memory binders, since what engines do
-does not change what is stored. `make bench-state` writes bench/results/state.json.
+does not change what is stored. `make bench-state` writes bench/results/state.json;
+QUICK=1 takes 100 jobs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from bench.common import write_result
+from bench.common import is_quick, write_result
 from binders.memory import World
 from speck.config import Config
 from speck.schema import composition_from_data, site_from_data
@@ -18,7 +19,7 @@ from speck.service import Service
 from speck.service.compositions import Request
 from speck.store import Store
 
-JOBS = 1000
+JOBS = 100 if is_quick() else 1000
 SITES = 6
 
 

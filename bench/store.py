@@ -5,6 +5,8 @@ writes share a sync; it tells each write once that has returned; it is killed at
 Then the store is opened again: every write that was told must be there (else it is lost), every
 write must be there whole or not at all (else it is torn), and events must be numbered on.
 
+QUICK=1 takes ten rounds.
+
     python -m bench.store [--rounds N] [--no-file] [--seed N]
 """
 
@@ -25,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.common import machine, say, write_result
+from bench.common import is_quick, machine, say, write_result
 from speck.clock import SystemClock
 from speck.records import Batch, Records
 
@@ -165,7 +167,7 @@ def _event_faults(records: Records, number: int, written: set[str]) -> Iterator[
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--rounds", type=int, default=10 if is_quick() else ROUNDS)
     parser.add_argument("--seed", type=int, default=time.time_ns())
     parser.add_argument("--no-file", action="store_true", help="print the result only")
     options = parser.parse_args()

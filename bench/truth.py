@@ -5,13 +5,12 @@ rates that leave most of the machine idle; the service's own collector, analyzer
 at them. Then the advice is applied, and what crosses between the sites is counted by the kernel,
 not by us. At last one of the jobs is fed more than it can take.
 
-`make bench-truth` writes bench/results/truth.json; `--quick` measures for a shorter time and writes
-nothing. As root on Linux, for the quota.
+`make bench-truth` writes bench/results/truth.json; QUICK=1 measures for a shorter time, and
+judges only that nothing is lost. As root on Linux, for the quota.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import threading
@@ -22,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.common import Api, say, write_result
+from bench.common import Api, is_quick, say, write_result
 from speck.fog.checker import Checker
 from speck.fog.crossing import Crossings
 from speck.fog.feed import Feed
@@ -38,7 +37,7 @@ MOST_CPU = 0.6
 EDGE, CLOUD = "edge-a", "cloud"
 SPEEDS = {EDGE: SPEED, CLOUD: 1.0}
 """Of a core, for one subtask."""
-SETTLE_S = 20.0
+SETTLE_S = 5.0 if is_quick() else 20.0
 CHECKPOINT_S = 10.0
 """Each costs the engine CPU time, of which a quarter of a core has little."""
 LOOK_S = 0.5
@@ -378,13 +377,10 @@ def run(seconds: float) -> list[Truth]:
 
 def main() -> int:
     """Exit status 0 only when every figure is near enough."""
-    parser = argparse.ArgumentParser(prog="python -m bench.truth", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="for a minute; write no result")
-    options = parser.parse_args()
-    truths = run(60.0 if options.quick else 120.0)
-    if not options.quick:
-        write_result("truth.json", [asdict(truth) for truth in truths])
-    wrong = [truth.name for truth in truths if not truth.ok]
+    truths = run(20.0 if is_quick() else 120.0)
+    write_result("truth.json", {"items": [asdict(truth) for truth in truths]})
+    judged = [truth for truth in truths if not is_quick() or truth.name.startswith("records lost")]
+    wrong = [truth.name for truth in judged if not truth.ok]
     say(f"{len(truths) - len(wrong)} of {len(truths)} figures are as they were set")
     return 1 if wrong else 0
 

@@ -22,7 +22,7 @@ from speck.errors import TransientError
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
 
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 JOB_ID = "ab" * 16
 
 

@@ -20,7 +20,7 @@ from speck.fog.witness import Witness
 from speck.model import JsonObject
 from tests.crash_scenarios import Crash
 
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 _OVER = ("done", "failed", "cancelled")
 _T = TypeVar("_T")
 

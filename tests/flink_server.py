@@ -41,7 +41,7 @@ _QUICK = {
 T = TypeVar("T")
 
 
-def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 60.0) -> T:
+def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 240.0) -> T:
     """The first truthy answer of `look`; AssertionError when there is none in `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (found := look()):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 class Log:

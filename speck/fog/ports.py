@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import socket
 from pathlib import Path
@@ -19,14 +20,19 @@ def site_host(folder: Path, number: int) -> str:
 
 
 def pick_port(host: str, preferred: int = 0) -> int:
-    """`preferred` if it is free on `host`, else a free port."""
+    """`preferred` if it is free on `host`, else a free port.
+
+    On an address that is another network namespace's all ports are taken for free.
+    """
     for port in (preferred, 0):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
             # as the servers do it: a port in TIME_WAIT is free
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 server.bind((host, port))
-            except OSError:
+            except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL and preferred:
+                    return preferred
                 continue
             return int(server.getsockname()[1])
     raise OSError(f"cannot find a free port on {host}")

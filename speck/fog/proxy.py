@@ -186,9 +186,9 @@ class Proxy:
         finally:
             self._open.discard(connection)
 
-    def is_disturbed(self, peer: tuple[str, int]) -> bool:
-        """Whether faults meet a connection that comes from `peer`."""
-        return self._only is None or _owns(self._only, peer)
+    def is_disturbed(self, peer: tuple[str, int], here: tuple[str, int]) -> bool:
+        """Whether faults meet a connection that comes from `peer`; `here` is the proxy's end."""
+        return self._only is None or _owns(self._only, peer, here)
 
     async def admit(self, size: int) -> None:
         """Wait until a piece of `size` bytes may pass."""
@@ -234,8 +234,8 @@ class _Connection:
         self._proxy, self._reader, self._writer = proxy, reader, writer
         self._far: asyncio.StreamWriter | None = None
         self._losing: Trap | None = None
-        peer = writer.get_extra_info("peername")
-        self.disturbed = proxy.is_disturbed((peer[0], peer[1]))
+        peer, here = (writer.get_extra_info(end) for end in ("peername", "sockname"))
+        self.disturbed = proxy.is_disturbed((peer[0], peer[1]), (here[0], here[1]))
 
     async def run(self, target: tuple[str, int]) -> None:
         if self.disturbed and self._proxy.refuses():
@@ -309,21 +309,29 @@ async def _now(action: Callable[[], None]) -> None:
     action()
 
 
-def _owns(pid: int, peer: tuple[str, int]) -> bool:
-    """Whether process `pid` or a child of it has the socket whose own end is `peer`."""
-    packed = struct.unpack("<I", socket.inet_aton(peer[0]))[0]
-    wanted = f"{packed:08X}:{peer[1]:04X}"
+def _owns(pid: int, peer: tuple[str, int], here: tuple[str, int]) -> bool:
+    """Whether process `pid` or a child of it has the socket from `peer` to `here`.
+
+    Both ends are compared: the kernel gives one port to connections with several destinations.
+    """
+    wanted = [_as_listed(peer), _as_listed(here)]
     inode = next(
         (
             words[9]
             for words in map(str.split, Path("/proc/net/tcp").read_text().splitlines()[1:])
-            if words[1] == wanted
+            if words[1:3] == wanted
         ),
         None,
     )
     if inode is None:
         return False
     return any(_has_socket(member, inode) for member in _family(pid))
+
+
+def _as_listed(end: tuple[str, int]) -> str:
+    """As /proc/net/tcp has it."""
+    packed = struct.unpack("=I", socket.inet_aton(end[0]))[0]
+    return f"{packed:08X}:{end[1]:04X}"
 
 
 def _family(pid: int) -> list[int]:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from speck.errors import PermanentError
 from speck.fog import flink, flink_conf, mosquitto
-from speck.fog.cgroups import Quotas, check_speeds, into
+from speck.fog.base import WAN
+from speck.fog.cgroups import check_speeds
 from speck.fog.flink import FlinkSettings, Runtime
-from speck.fog.paths import default_folder, edge_jar
-from speck.fog.ports import pick_port, site_host
-from speck.fog.process import Command, Process, spawn, stop_all
-from speck.fog.state import FogState, ProcessRecord, SiteRecord, StateFile
+from speck.fog.links import Links, described
+from speck.fog.paths import edge_jar
+from speck.fog.ports import pick_port
+from speck.fog.process import Command, Process, stop_all
+from speck.fog.state import FogState, SiteRecord
+from speck.fog.status import ProcessStatus, SiteStatus
+from speck.fog.wan.model import Mode, Wan, WanState
 from speck.model import JsonObject
+
+__all__ = ["Fog", "ProcessStatus", "SiteStatus"]
 
 _CONNECTOR = "speck-mqtt-connector.jar"
 _RUNTIME = "speck-runtime.jar"
@@ -31,56 +34,8 @@ _START_S = 90.0  # of an engine on a whole core
 _TOKEN = "token"
 
 
-Wrap = Callable[[str, Command], Command]
-"""A site's name and what would be started there -> what is started."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessStatus:
-    """One process; `rss_mb` is its resident memory in MB."""
-
-    what: str
-    pid: int | None
-    running: bool
-    rss_mb: float
-
-
-@dataclass(frozen=True, slots=True)
-class SiteStatus:
-    """One site; slots are None while its engine does not answer. `speed`: the cores that its
-    engine may use at most, None for all."""
-
-    name: str
-    tier: str
-    engine: str
-    broker: str
-    processes: tuple[ProcessStatus, ...]
-    slots_total: int | None
-    slots_free: int | None
-    speed: float | None = None
-
-    @property
-    def up(self) -> bool:
-        """Whether all its processes run and the engine answers."""
-        return self.slots_total is not None and all(entry.running for entry in self.processes)
-
-    @property
-    def rss_mb(self) -> float:
-        return sum(entry.rss_mb for entry in self.processes)
-
-
-class Fog:
-    """The fog whose files lie in `folder`; it outlives the process that brings it up."""
-
-    def __init__(self, folder: Path | None = None, *, wrap: Wrap | None = None) -> None:
-        """`wrap` may change how a site's process is started, e.g. to put it into a namespace."""
-        self.folder = (folder or default_folder()).absolute()
-        self._file = StateFile(self.folder)
-        self._state: FogState | None = None
-        self._guard = threading.Lock()
-        self._launching = True
-        self._wrap = wrap
-        self._quotas = Quotas(self.folder)
+class Fog(Links):
+    """A fog: sites, what runs there, and the WAN between them."""
 
     def state_folder(self, site: str) -> Path:
         """Where a site's engine keeps checkpoints and savepoints; one for all when shared."""
@@ -100,13 +55,16 @@ class Fog:
         state = self._file.load()
         shared = {"state_uri": flink_conf.uri(self.folder / "state")}
         return [
-            {
-                "name": site.name,
-                "tier": site.tier,
-                "spe": {"kind": "flink", "address": site.engine_address},
-                "broker": {"kind": "mqtt", "address": site.broker_address},
-                "labels": shared if state is not None and state.shared else {},
-            }
+            described(
+                {
+                    "name": site.name,
+                    "tier": site.tier,
+                    "spe": {"kind": "flink", "address": site.engine_address},
+                    "broker": {"kind": "mqtt", "address": site.broker_address},
+                    "labels": shared if state is not None and state.shared else {},
+                },
+                state.wan.wan if state is not None and state.wan is not None else None,
+            )
             for site in self.sites()
         ]
 
@@ -123,6 +81,8 @@ class Fog:
         shared_state: bool | None = None,
         agents_for: str | None = None,
         speeds: Mapping[str, float] | None = None,
+        wan: Wan | None = None,
+        wan_mode: Mode | None = None,
         register: Callable[[JsonObject], object] | None = None,
         progress: Callable[[str], object] | None = None,
     ) -> tuple[SiteRecord, ...]:
@@ -134,6 +94,8 @@ class Fog:
         `agents_for` is the service that the sites' agents ask: each site then keeps its state
         to itself, unless `shared_state`. Without either all sites share it. `speeds`: how many
         cores a site's engine may use (0.25: a quarter of one), by a CPU quota; others may use all.
+        `wan`: how far apart the sites are, each then in a network namespace of its own
+        (`wan_mode`); a fog that runs with another such one has its links brought to it.
         Raises PermanentError; the processes that were started are then ended again.
         """
         if not 1 <= edges + clouds <= _MAX_SITES or min(edges, clouds) < 0:
@@ -147,16 +109,26 @@ class Fog:
             *((name, "edge", slots) for name in _edge_names(edges)),
             *((name, "cloud", cloud_slots) for name in _cloud_names(clouds)),
         ]
-        check_speeds(speeds or {}, [name for name, _, _ in shape])
+        names = [name for name, _, _ in shape]
+        check_speeds(speeds or {}, names)
+        self._check_wan(wan, wan_mode, names)
         with self._locked():
             if shared_state is None and agents_for is not None:
                 shared_state = False
             state = self._prepare(
-                shape, runtime, checkpoint_interval_s, credentials, shared_state, speeds or {}
+                shape,
+                runtime,
+                checkpoint_interval_s,
+                credentials,
+                shared_state,
+                speeds or {},
+                self._wanted_wan(wan, wan_mode),
             )
             if agents_for is not None and not state.shared:
                 state = self._asking(state, agents_for)
             self._save(state)
+            if wan is not None:
+                self._relink(wan)
             self._start(state.sites, progress)
         if register:
             for body in self.site_bodies():
@@ -184,6 +156,7 @@ class Fog:
                 self._write_token(site.name, token(site.name))
             state = self._asking(state, service)
             self._save(state)
+            self._join()
             for site in state.sites:
                 self._start_agent(site, state.of(site.name))
 
@@ -193,10 +166,10 @@ class Fog:
         Works after any crash: of this program, of sites, of the machine.
         """
         with self._locked():
-            ended = self._end_all()
+            ended = self._end_all() + self._network.remove()
             self._quotas.release()
             if not keep:
-                for name in ("sites", "state", "lib"):
+                for name in ("sites", "state", "lib", "wan"):
                     shutil.rmtree(self.folder / name, ignore_errors=True)
                 self._file.remove()
         return ended
@@ -231,13 +204,6 @@ class Fog:
         with self._locked():
             self._start([self._loaded().site(site)], None)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Alone at work on this fog, knowing what its file says now."""
-        with self._file.locked():
-            self._state = None
-            yield
-
     def _prepare(
         self,
         shape: list[tuple[str, str, int]],
@@ -246,6 +212,7 @@ class Fog:
         credentials: Path | None,
         shared: bool | None,
         speeds: Mapping[str, float],
+        wan: WanState | None,
     ) -> FogState:
         """The state to bring up: the one that is there if it has this shape, else a new one."""
         secret_folder = str(credentials.absolute()) if credentials else None
@@ -260,7 +227,8 @@ class Fog:
             state = state.found()
             was = [(site.name, site.tier, site.slots, site.speed) for site in state.sites]
             found = (state.runtime, state.checkpoint_interval_s, state.credentials, was)
-            if wanted == found and shared in (None, state.shared):
+            alike = _way(state.wan) == _way(wan)
+            if wanted == found and alike and shared in (None, state.shared):
                 return state
             if any(state.of(site.name) for site in state.sites):
                 raise PermanentError(
@@ -270,8 +238,8 @@ class Fog:
         self._quotas.release()  # of an earlier fog here
         self._hold_quotas(speeds)
         sites = []
-        for number, (name, tier, slots) in enumerate(shape):
-            host = site_host(self.folder, number)
+        hosts = self._hosts([name for name, _, _ in shape], wan)
+        for host, (name, tier, slots) in zip(hosts, shape, strict=True):
             broker, engine = pick_port(host, mosquitto.PORT), pick_port(host, flink.PORT)
             agent = pick_port(host, _AGENT_PORT)
             speed = speeds.get(name)
@@ -279,7 +247,12 @@ class Fog:
         for name in ("sites", "state"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         return FogState(
-            runtime, checkpoint_interval_s, secret_folder, tuple(sites), shared=shared is not False
+            runtime,
+            checkpoint_interval_s,
+            secret_folder,
+            tuple(sites),
+            shared=shared is not False,
+            wan=wan,
         )
 
     def _hold_quotas(self, speeds: Mapping[str, float]) -> None:
@@ -295,6 +268,7 @@ class Fog:
         """The state in which agents ask `service`; those of another service are ended."""
         if state.service not in (None, service):
             agents = [state.of(site.name).get("agent") for site in state.sites]
+            agents.append(state.of(WAN).get("forward"))
             stop_all([agent for agent in agents if agent is not None], 5.0)
         return replace(state, service=service)
 
@@ -305,6 +279,7 @@ class Fog:
         self._launching = True
         pool = ThreadPoolExecutor(max(2, os.cpu_count() or 2))
         try:
+            self._join()
             futures = {pool.submit(self._start_site, site, jars): site.name for site in sites}
             for future in as_completed(futures):
                 future.result()
@@ -314,6 +289,8 @@ class Fog:
             with self._guard:
                 self._launching = False
             stop_all((p for p in self._running() if p.pid not in before), 0.0)
+            if not before:
+                self._network.remove()
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -356,7 +333,7 @@ class Fog:
         folder = self.folder / "sites" / site.name / "agent"
         folder.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "speck.cli", "agent", "--site", site.name]
-        argv += ["--service", state.service, "--engine", site.engine_address]
+        argv += ["--service", self._service_seen(state), "--engine", site.engine_address]
         argv += ["--state-folder", str(self._state_folder(site.name, shared=False))]
         argv += ["--listen", f"{site.host}:{site.agent_port}"]
         token = folder / _TOKEN
@@ -373,25 +350,6 @@ class Fog:
             file.write(secret)
         fresh.replace(folder / _TOKEN)
 
-    def _launch(self, site: str, command: Command, speed: float | None = None) -> Process:
-        """Write down that it starts, start it, write down its pid."""
-        record = ProcessRecord(site, command.what, secrets.token_hex(16))
-        if self._wrap is not None:
-            command = self._wrap(site, command)
-        if speed is not None:
-            command = into(self._quotas.hold(site, speed), command)
-        with self._guard:
-            if not self._launching:
-                raise PermanentError(f"cannot start {command.what} of {site}: interrupted")
-            self._save(self._loaded().with_process(record))
-            process = spawn(command, record.token)
-            self._save(
-                self._loaded().with_process(
-                    ProcessRecord(site, command.what, record.token, process)
-                )
-            )
-        return process
-
     def _copy_jars(self) -> dict[str, Path]:
         """Copies of our jars: a build must not replace what a running JVM reads from."""
         state = self._loaded()
@@ -403,33 +361,6 @@ class Fog:
             shutil.copyfile(edge_jar(name), fresh)
             fresh.replace(lib / name)
         return {name: lib / name for name in names}
-
-    def _end_all(self) -> int:
-        state = self._file.load()
-        if state is None:
-            return 0
-        self._save(state.found())
-        running = self._running()
-        stop_all(running, 15.0)
-        return len(running)
-
-    def _running(self) -> list[Process]:
-        state = self._loaded()
-        return [process for site in state.sites for process in state.of(site.name).values()]
-
-    def _loaded(self) -> FogState:
-        if self._state is None:
-            state = self._file.load()
-            if state is None:
-                raise PermanentError(
-                    f"cannot find a fog in {self.folder}: bring one up (speck fog up)"
-                )
-            self._state = state.found()
-        return self._state
-
-    def _save(self, state: FogState) -> None:
-        self._file.save(state)
-        self._state = state
 
     def _site_status(self, state: FogState, site: SiteRecord) -> SiteStatus:
         view = flink.overview(site.host, site.engine_port) or {}
@@ -453,6 +384,11 @@ class Fog:
             view.get("slots-available"),
             site.speed,
         )
+
+
+def _way(wan: WanState | None) -> object:
+    """What cannot be changed while a fog runs; rates and latencies can."""
+    return wan and (wan.mode, wan.wan.host, wan.wan.lans)
 
 
 def _edge_names(count: int) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from speck.errors import PermanentError
 from speck.fog.flink import Runtime
 from speck.fog.process import Process, boot_id, find_by_token
+from speck.fog.wan.model import WanState, parse_wan_state
 
 _VERSION = 1
 
@@ -69,6 +70,7 @@ class FogState:
     processes: tuple[ProcessRecord, ...] = ()
     shared: bool = True
     service: str | None = None
+    wan: WanState | None = None
 
     def site(self, name: str) -> SiteRecord:
         """Raises PermanentError for an unknown name."""
@@ -174,4 +176,5 @@ def _parse(data: dict[str, Any]) -> FogState:
         ),
         shared=data.get("shared", True),
         service=data.get("service"),
+        wan=parse_wan_state(data["wan"]) if data.get("wan") else None,
     )

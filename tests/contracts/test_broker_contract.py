@@ -112,7 +112,7 @@ class MosquittoBench:
             self.address,
             Credentials(),
             session,
-            time.monotonic() + 10,
+            time.monotonic() + 60,
             on_message=lambda message: came.append(bytes(message.payload)),
         ) as connection:
             assert connection.session_present
@@ -149,7 +149,7 @@ class MosquittoBench:
             self.address,
             Credentials(),
             Session("asks"),
-            time.monotonic() + 10,
+            time.monotonic() + 60,
             on_message=lambda message: came.append(bytes(message.payload).decode()),
         ) as connection:
             connection.subscribe(f"speck/readers/{topic}", "asks/end")
@@ -162,7 +162,7 @@ class MosquittoBench:
             connection.publish(topic, json.dumps(said).encode(), retain=True)
 
     def _connect(self, session: Session) -> Connection:
-        return Connection(self.address, Credentials(), session, time.monotonic() + 10)
+        return Connection(self.address, Credentials(), session, time.monotonic() + 60)
 
 
 @contextmanager
@@ -372,7 +372,7 @@ def test_calls_may_overlap(bench: Bench) -> None:
     together = threading.Barrier(threads)
 
     def work(number: int) -> None:
-        together.wait(10)
+        together.wait(60)
         for round_ in range(10):
             broker.reserve(f"job-{number}-{round_}", f"topic/{number}")
             broker.view()

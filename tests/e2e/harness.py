@@ -23,7 +23,7 @@ from speck.fog.outputs import OutputReader
 from speck.fog.sites import Fog
 from speck.model import JsonObject, Link, source_client_id
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 NOT_RUNNING = {"FINISHED", "CANCELED", "FAILED"}
 EXPIRY_S = 3600
 
@@ -185,7 +185,7 @@ def numbers_of(*readers: OutputReader) -> list[int]:
     return [int(record["n"]) for reader in readers for record in reader.records()]
 
 
-def await_all(count: int, *readers: OutputReader, timeout_s: float = 30.0) -> list[int]:
+def await_all(count: int, *readers: OutputReader, timeout_s: float = DEADLINE_S) -> list[int]:
     """Wait until 1..count have all come, and return everything that came."""
     wanted = set(range(1, count + 1))
     try:
@@ -196,7 +196,7 @@ def await_all(count: int, *readers: OutputReader, timeout_s: float = 30.0) -> li
     return numbers_of(*readers)
 
 
-def await_each_once(count: int, *readers: OutputReader, timeout_s: float = 30.0) -> None:
+def await_each_once(count: int, *readers: OutputReader, timeout_s: float = DEADLINE_S) -> None:
     """Wait until 1..count have all come; none may have come twice."""
     got = await_all(count, *readers, timeout_s=timeout_s)
     repeated = sorted({number for number in got if got.count(number) > 1})

@@ -53,7 +53,7 @@ class Reader:
         self.service = subprocess.Popen(
             first.split(), cwd=self.folder, env=self.env, stdout=log, stderr=log
         )
-        until = time.monotonic() + 30
+        until = time.monotonic() + 240
         while not self._ready():
             assert self.service.poll() is None and time.monotonic() < until, log.name
             time.sleep(0.1)
@@ -80,7 +80,7 @@ class Reader:
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

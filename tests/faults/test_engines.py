@@ -123,7 +123,7 @@ def test_source_site_dies_in_mid_move(trial: Trial) -> None:
     with trial.flowing() as flow:
         trap = trial.proxies["cloud"]["engine"].trap("lose the answer", STOP)
         change = trial.begin(trial.chain(second_at="edge-b"))
-        assert trap.sprung.wait(60)
+        assert trap.sprung.wait(240)
         trial.fog.kill("cloud", "engine")
         trial.fog.start("cloud")
         trial.await_change(change)
@@ -138,7 +138,7 @@ def test_target_dies_after_the_start(trial: Trial) -> None:
     with trial.flowing() as flow:
         trap = trial.proxies["edge-b"]["engine"].trap("lose the answer", RUN)
         change = trial.begin(trial.chain(second_at="edge-b"))
-        assert trap.sprung.wait(60)
+        assert trap.sprung.wait(240)
         trial.fog.kill("edge-b", "engine")
         trial.fog.start("edge-b")
         trial.await_change(change)
@@ -158,7 +158,7 @@ def test_hung_site(trial: Trial, site: str) -> None:
         pattern = STOP if site == "cloud" else RUN
         trap = trial.proxies[site]["engine"].trap("drop the request", pattern)
         change = trial.begin(trial.chain(second_at="edge-b"))
-        assert trap.sprung.wait(60)
+        assert trap.sprung.wait(240)
         engine.send(signal.SIGSTOP)
         try:
             PAUSE.wait(20)  # how long the fault lasts, not a wait for something

@@ -35,7 +35,7 @@ def test_partition_in_mid_move(trial: Trial, site: str, seconds: int) -> None:
         pattern = STOP if site == "cloud" else RUN
         trap = trial.proxies[site]["engine"].trap("lose the answer", pattern)
         change = trial.begin(trial.chain(second_at="edge-b"))
-        assert trap.sprung.wait(60)
+        assert trap.sprung.wait(240)
         cut(trial, site, seconds)
         trial.await_change(change)
         flow.recovered()

@@ -39,7 +39,7 @@ PAUSE = threading.Event()
 T = TypeVar("T")
 
 
-def wait_for(what: str, look: Callable[[], T], timeout_s: float = 60.0) -> T:
+def wait_for(what: str, look: Callable[[], T], timeout_s: float = 240.0) -> T:
     """The first truthy answer of `look`; AssertionError when there is none in time."""
     deadline = time.monotonic() + timeout_s
     while not (found := look()):
@@ -253,7 +253,7 @@ class Flow:
     end: Checker
     witness: Witness
 
-    def recovered(self, timeout_s: float = 60.0) -> float:
+    def recovered(self, timeout_s: float = 240.0) -> float:
         """The fault is over now: wait until something published from now on has come through;
         how long that took, in seconds."""
         began = time.monotonic()
@@ -273,7 +273,7 @@ class Flow:
         """Wait until so many have been published."""
         wait_for(f"{number} messages", lambda: self.feed.sent >= number or self.feed.check(), 120)
 
-    def finish(self, timeout_s: float = 120.0) -> Result:
+    def finish(self, timeout_s: float = 240.0) -> Result:
         """End the feed, wait for the rest, count."""
         published = self.feed.end(timeout_s)
         count = self.end.await_all(published, timeout_s)

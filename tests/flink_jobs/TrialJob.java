@@ -24,7 +24,8 @@ import org.apache.flink.util.Collector;
  * {@code --fail-main}, {@code --fail-after} (in main, once the job is submitted), {@code --exit},
  * {@code --fail-task}, {@code --fail-close}, {@code --chained} (one task, nothing keyed).
  * With a value: {@code --job-name}, {@code --records} (then it finishes), {@code --count-uid},
- * {@code --hold-snapshot} (a file: snapshots last as long as it exists).
+ * {@code --hold-snapshot} (a file: snapshots last as long as it exists), {@code --hold-open} (a
+ * file: operators open when it is gone).
  */
 public final class TrialJob {
     private TrialJob() {}
@@ -79,16 +80,19 @@ public final class TrialJob {
         private final boolean failTask;
         private final boolean failClose;
         private final String holdSnapshot;
+        private final String holdOpen;
         private transient ValueState<Long> count;
 
         Count(List<String> args) {
             failTask = args.contains("--fail-task");
             failClose = args.contains("--fail-close");
             holdSnapshot = value(args, "--hold-snapshot", "");
+            holdOpen = value(args, "--hold-open", "");
         }
 
         @Override
-        public void open(OpenContext context) {
+        public void open(OpenContext context) throws Exception {
+            hold(holdOpen);
             count = getRuntimeContext().getState(new ValueStateDescriptor<>("count", Long.class));
         }
 
@@ -104,7 +108,11 @@ public final class TrialJob {
 
         @Override
         public void snapshotState(FunctionSnapshotContext context) throws Exception {
-            while (!holdSnapshot.isEmpty() && Files.exists(Path.of(holdSnapshot))) {
+            hold(holdSnapshot);
+        }
+
+        private static void hold(String file) throws InterruptedException {
+            while (!file.isEmpty() && Files.exists(Path.of(file))) {
                 Thread.sleep(20);
             }
         }

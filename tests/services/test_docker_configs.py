@@ -33,7 +33,7 @@ from speck.fog.paths import flink_folder
 
 DOCKER = Path(__file__).parents[2] / "docker"
 HOST = "127.0.61.4"
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
 
 
 def free_port() -> int:

@@ -489,6 +489,22 @@ def test_one_unknown_name_empties_an_aggregated_answer(site: Site) -> None:
     assert [metric["id"] for metric in each] == [f"0.{known}"]
 
 
+def test_a_task_tells_its_busy_time_once_its_operators_are_open(site: Site, tmp_path: Path) -> None:
+    """Until then it may not have all its metrics: the binder goes on asking for their names."""
+    hold = tmp_path / "hold"
+    hold.touch()
+    job = site.start("--hold-open", str(hold))
+    wait_for("a plan", lambda: site.engine.view().jobs[job].tasks_total == 2)
+
+    def busy() -> list[float | None]:
+        measures = site.engine.measure([job]).jobs.get(job)
+        return [task.busy_ms for task in measures.tasks] if measures is not None else []
+
+    wait_for("the source's task alone", lambda: [it is None for it in busy()] == [False, True])
+    hold.unlink()
+    wait_for("both tasks", lambda: len(told := busy()) == 2 and None not in told)
+
+
 def test_a_wide_job_has_more_metrics_than_one_request_takes(site: Site) -> None:
     job = site.run(width=8)
     names = ("Source__numbers.numRecordsOut", "count.numRecordsIn", "nothing__Writer.numRecordsIn")

@@ -23,7 +23,7 @@ from speck.fog.reference import Row, count_valid, read_trace
 from speck.fog.replay import Replay, StreamProgress, Summary, replay
 
 TRACE = Path(__file__).resolve().parents[2] / "compositions/traffic/trace/trace.csv.gz"
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

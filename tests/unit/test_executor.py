@@ -43,7 +43,7 @@ from speck.service.agents import Agents
 from tests.memory_fog import FAST, HASTY, site_body
 
 SITES = ("edge-a", "edge-b", "cloud")
-LIMIT_S = 20.0
+LIMIT_S = 120.0
 DONE, FAILED, SKIPPED = OperationState.DONE, OperationState.FAILED, OperationState.SKIPPED
 CANCELLED, BLOCKED = OperationState.CANCELLED, OperationState.BLOCKED
 

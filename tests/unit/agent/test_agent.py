@@ -16,7 +16,7 @@ from speck.agent.agent import Agent, Settings
 from speck.errors import PermanentError
 from tests.agents import write_state
 
-LIMIT_S = 20.0
+LIMIT_S = 120.0
 JOB = "ab" * 16
 
 

@@ -37,7 +37,7 @@ class Bench:
 
     def wait_for_operation(self, kind: str, state: str) -> None:
         """Until an operation of a change under way has that state."""
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while time.monotonic() < until:
             for running in self.service.changes.all_under_way():
                 for operation in running.change.to_json()["operations"]:
@@ -48,7 +48,7 @@ class Bench:
 
     def wait_until_blocked(self) -> None:
         """Until nothing but a site that does not answer keeps the changes under way going."""
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while {r.change.state for r in self.service.changes.all_under_way()} != {"blocked"}:
             assert time.monotonic() < until, "no change is blocked"
             time.sleep(0.002)

@@ -141,6 +141,41 @@ def test_faults_meet_only_the_process_that_is_named(proxy: Proxy) -> None:
         get(proxy, "/me")
 
 
+def test_a_connection_is_known_whose_port_others_had_before(proxy: Proxy) -> None:
+    """The kernel gives a port again for another destination, and lists the old ones for a while."""
+    address = ("127.31.7.9", 0)
+    with socket.create_server(("", 0)) as server:
+        for host in range(1, 33):
+            connection = _from(address)
+            connection.connect((f"127.31.8.{host}", server.getsockname()[1]))
+            address = connection.getsockname()
+            taken, _ = server.accept()
+            connection.close()
+            taken.close()
+    proxy.disturb_only(os.getpid())
+    proxy.set("refuse")
+    connection = _from(address)
+    connection.settimeout(5)
+    connection.connect((proxy.host, proxy.port))
+    with connection:
+        assert _is_reset(connection)
+
+
+def _is_reset(connection: socket.socket) -> bool:
+    try:
+        connection.sendall(b"GET /one HTTP/1.1\r\n\r\n")
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def _from(address: tuple[str, int]) -> socket.socket:
+    found = socket.socket()
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    found.bind(address)
+    return found
+
+
 def test_flapping_ends_when_it_is_set_again(proxy: Proxy) -> None:
     proxy.flap(0.02, 0.02)
     proxy.set()

@@ -42,7 +42,7 @@ record Batch(BrokerAddress broker, String topic, String clientId, Run run, List<
     }
 
     static final class Serializer implements SimpleVersionedSerializer<Batch> {
-        private static final int VERSION = 2; // 1 had no `before`
+        private static final int VERSION = 3; // 1 had no `before`, 2 one record a message
 
         @Override
         public int getVersion() {
@@ -71,8 +71,8 @@ record Batch(BrokerAddress broker, String topic, String clientId, Run run, List<
                     BrokerAddress.parse(in.readUTF()),
                     in.readUTF(),
                     in.readUTF(),
-                    Run.read(in),
-                    version == 1 ? List.of() : Run.readAll(in));
+                    Run.read(in, version < 3),
+                    version == 1 ? List.of() : Run.readAll(in, version < 3));
         }
     }
 }

@@ -12,16 +12,17 @@ import org.apache.flink.metrics.groups.SinkWriterMetricGroup;
  * when the checkpoint is complete. It has no connection.
  */
 final class BatchWriter implements SpeckWriter {
-    private static final int MOST_RECORDS = 1000;
+    private static final int MOST_MESSAGES = 1000;
     private static final int ENOUGH_BYTES = 256 << 10;
 
     private final LinkConfig link;
-    private final int mostBytes;
+    private final SinkSettings settings;
     private final PacketLimit limit;
     private final String window;
     private final SinkCounters counters;
     private final Counter recordsSent;
     private final Series series;
+    private final Packer packer;
     private long number;
     private List<Batch> batches = new ArrayList<>();
     private Batch filling;
@@ -35,13 +36,14 @@ final class BatchWriter implements SpeckWriter {
             LinkConfig link,
             Series series,
             long number,
-            int mostBytes,
+            SinkSettings settings,
             String window,
             SinkWriterMetricGroup metrics) {
         this.link = link;
         this.series = series;
         this.number = number;
-        this.mostBytes = mostBytes;
+        this.settings = settings;
+        this.packer = new Packer(settings.batching());
         this.window = window;
         this.limit = new PacketLimit(link);
         this.recordsSent = metrics.getNumRecordsSendCounter();
@@ -60,23 +62,36 @@ final class BatchWriter implements SpeckWriter {
 
     @Override
     public void write(byte[] payload, Context context) throws IOException {
-        if (payload.length > mostBytes) {
+        if (payload.length > settings.mostBytes()) {
             MqttSinkWriter.leaveOut(payload, link, counters);
             return;
         }
         limit.check(series, payload.length);
-        number++;
+        int most = limit.mostPayload(series) - Parcel.MOST_PROPERTY_BYTES;
+        if (!packer.hasRoom(payload.length, Math.min(settings.mostBatchBytes(), most))) {
+            close(packer);
+        }
+        packer.add(payload);
+        if (packer.isFull()) {
+            close(packer);
+        }
+        recordsSent.inc();
+    }
+
+    /** Gives the records of the next message their numbers. */
+    private void close(Packer message) {
+        Parcel parcel = message.take();
         if (filling == null) {
-            filling = Batch.to(link, series, number, List.of());
+            filling = Batch.to(link, series, number + 1, List.of());
             filledBytes = 0;
             batches.add(filling);
         }
-        filling.run().payloads().add(payload);
-        filledBytes += payload.length;
-        if (filling.run().payloads().size() == MOST_RECORDS || filledBytes >= ENOUGH_BYTES) {
+        number += parcel.count();
+        filling.run().parcels().add(parcel);
+        filledBytes += parcel.payload().length;
+        if (filling.run().parcels().size() == MOST_MESSAGES || filledBytes >= ENOUGH_BYTES) {
             filling = null;
         }
-        recordsSent.inc();
     }
 
     @Override
@@ -84,6 +99,9 @@ final class BatchWriter implements SpeckWriter {
 
     @Override
     public Collection<Batch> prepareCommit() {
+        if (!packer.isEmpty()) {
+            close(packer);
+        }
         List<Batch> complete = batches;
         batches = new ArrayList<>();
         filling = null;

@@ -154,6 +154,11 @@ final class Mqtt3Connection extends MqttConnection {
     }
 
     @Override
+    Parcel.Form formOf(Object message) {
+        return Parcel.Form.PLAIN; // there is nothing to tell it by
+    }
+
+    @Override
     boolean isAcknowledged(Object message) {
         return ((Mqtt3Publish) message).getQos() != MqttQos.AT_MOST_ONCE;
     }

@@ -28,6 +28,9 @@ import java.util.concurrent.CompletableFuture;
 /** MQTT 5, over HiveMQ's client. */
 final class Mqtt5Connection extends MqttConnection {
     private static final MqttUtf8String STAMP = MqttUtf8String.of(Stamp.PROPERTY);
+    private static final MqttUtf8String FRAMED =
+            MqttUtf8String.of(Parcel.Form.FRAMED.contentType);
+    private static final MqttUtf8String ZSTD = MqttUtf8String.of(Parcel.Form.ZSTD.contentType);
     // type, length, topic's length, packet id, properties' length, topic alias
     private static final int PUBLISH_HEADERS = 1 + 4 + 2 + 2 + 4 + 3;
 
@@ -177,9 +180,13 @@ final class Mqtt5Connection extends MqttConnection {
         int properties = aliased ? PacketSize.ALIAS : 0;
         var builder = Mqtt5Publish.builder().topic(topic).payload(record.payload).qos(qos);
         if (record.series != null) {
-            MqttUtf8String stamp = MqttUtf8String.of(record.series.prefix() + record.number);
+            MqttUtf8String stamp = MqttUtf8String.of(record.stamp());
             builder.userProperties(Mqtt5UserProperties.of(Mqtt5UserProperty.of(STAMP, stamp)));
             properties += record.series.stampBytes(record.number);
+        }
+        if (!record.parcel.isPlain()) {
+            builder.contentType(record.parcel.form() == Parcel.Form.ZSTD ? ZSTD : FRAMED);
+            properties += record.parcel.propertyBytes();
         }
         Mqtt5Publish publish = builder.build();
         record.sent = publish;
@@ -279,6 +286,17 @@ final class Mqtt5Connection extends MqttConnection {
             }
         }
         return null;
+    }
+
+    @Override
+    Parcel.Form formOf(Object message) {
+        MqttUtf8String type = ((MqttPublish) message).getRawContentType();
+        if (type == null) {
+            return Parcel.Form.PLAIN;
+        }
+        return type.equals(ZSTD)
+                ? Parcel.Form.ZSTD
+                : type.equals(FRAMED) ? Parcel.Form.FRAMED : Parcel.Form.PLAIN;
     }
 
     @Override

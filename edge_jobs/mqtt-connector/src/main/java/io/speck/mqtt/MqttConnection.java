@@ -126,6 +126,9 @@ abstract class MqttConnection {
     /** The message's stamp, or null. */
     abstract String stampOf(Object message);
 
+    /** How the message's records lie in its payload. */
+    abstract Parcel.Form formOf(Object message);
+
     /** Whether the broker waits for an acknowledgement: not if it was published at QoS 0. */
     abstract boolean isAcknowledged(Object message);
 
@@ -168,6 +171,11 @@ abstract class MqttConnection {
      */
     final boolean fits(Series series, int payloadBytes) {
         return payloadBytes <= mostPayload(series);
+    }
+
+    final boolean fits(OutRecord record) {
+        int bytes = record.payload.length + record.parcel.propertyBytes();
+        return fits(record.series, bytes);
     }
 
     final int mostPayload(Series series) {

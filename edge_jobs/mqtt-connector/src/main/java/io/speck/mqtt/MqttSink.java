@@ -18,7 +18,7 @@ import org.apache.flink.api.connector.sink2.SupportsWriterState;
 import org.apache.flink.api.connector.sink2.WriterInitContext;
 import org.apache.flink.core.io.SimpleVersionedSerializer;
 
-/** Publishes each record as one message of one topic. Runs at parallelism 1. */
+/** Publishes records as messages of one topic. Runs at parallelism 1. */
 final class MqttSink
         implements Sink<byte[]>,
                 SupportsWriterState<byte[], MqttSink.State>,
@@ -67,7 +67,7 @@ final class MqttSink
                             link,
                             Series.of(producer, before.epoch),
                             before.number,
-                            settings.mostBytes(),
+                            settings,
                             Windows.key(context, link),
                             context.metricGroup())
                     .start();
@@ -80,7 +80,7 @@ final class MqttSink
                                 link,
                                 series,
                                 0,
-                                settings.mostBytes(),
+                                settings,
                                 Windows.key(context, link),
                                 context.metricGroup())
                         .start()
@@ -89,6 +89,7 @@ final class MqttSink
                                 series,
                                 settings,
                                 context.getMailboxExecutor(),
+                                context.getProcessingTimeService(),
                                 context.metricGroup())
                         .start(recent)
                         .awaitReady();

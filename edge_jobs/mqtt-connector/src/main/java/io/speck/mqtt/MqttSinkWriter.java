@@ -4,13 +4,14 @@ import java.io.IOException;
 import java.util.Collection;
 import java.util.List;
 import org.apache.flink.api.common.operators.MailboxExecutor;
+import org.apache.flink.api.common.operators.ProcessingTimeService;
 import org.apache.flink.metrics.Counter;
 import org.apache.flink.metrics.groups.SinkWriterMetricGroup;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Publishes records as they come. When the window is full the task yields to its mailbox; at a
+ * Publishes records as they come, or as many of them together as come in a while. When the window is full the task yields to its mailbox; at a
  * checkpoint it waits until the broker has taken everything.
  */
 final class MqttSinkWriter implements SpeckWriter {
@@ -24,6 +25,8 @@ final class MqttSinkWriter implements SpeckWriter {
     private final ResendWindow recent;
     private final Outlet outlet;
     private final Series series;
+    private final Packer packer;
+    private final Linger linger;
     private long number;
 
     MqttSinkWriter(
@@ -31,11 +34,14 @@ final class MqttSinkWriter implements SpeckWriter {
             Series series,
             SinkSettings settings,
             MailboxExecutor mailbox,
+            ProcessingTimeService clock,
             SinkWriterMetricGroup metrics) {
         this.link = link;
         this.series = series;
         this.settings = settings;
         this.mailbox = mailbox;
+        this.packer = new Packer(settings.batching());
+        this.linger = new Linger(clock, settings.batching().lingerMs(), this::sendWhatIsThere);
         this.recordsSent = metrics.getNumRecordsSendCounter();
         this.counters =
                 SinkCounters.of(
@@ -86,13 +92,36 @@ final class MqttSinkWriter implements SpeckWriter {
             return;
         }
         recordsSent.inc();
-        outlet.add(new OutRecord(series, ++number, payload));
+        int most = outlet.mostPayload(series) - Parcel.MOST_PROPERTY_BYTES;
+        if (!packer.hasRoom(payload.length, Math.min(settings.mostBatchBytes(), most))) {
+            sendMessage();
+        }
+        packer.add(payload);
+        if (packer.isFull()) {
+            sendMessage();
+        } else if (packer.count() == 1) {
+            linger.begin();
+        }
+    }
+
+    private void sendMessage() {
+        linger.end();
+        Parcel parcel = packer.take();
+        outlet.add(new OutRecord(series, number + 1, parcel));
+        number += parcel.count();
+    }
+
+    private void sendWhatIsThere() {
+        if (!packer.isEmpty()) {
+            sendMessage();
+        }
+        outlet.progress();
     }
 
     /** Returns when the broker has taken everything, and that this is so. */
     @Override
     public void flush(boolean endOfInput) throws InterruptedException, IOException {
-        outlet.progress();
+        sendWhatIsThere();
         while (!outlet.announce()) {
             await(outlet.underWay());
             outlet.progress();

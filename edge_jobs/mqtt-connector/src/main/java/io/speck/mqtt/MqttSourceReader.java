@@ -36,11 +36,16 @@ final class MqttSourceReader
     private record Cut(
             long checkpoint, MqttConnection connection, long arrivals, TakenNumbers taken) {}
 
+    /** A message with several records, some of which were taken. */
+    private record Opened(
+            MqttConnection connection, boolean acknowledged, Frames records, Stamp.Many stamp) {}
+
     private final LinkConfig link;
     private final Counter recordsIn;
     private final Counter bytesIn;
     private final Counter repeats;
     private final Counter dropped;
+    private final Counter unreadable;
     private final Counter sessionsLost;
     private final Counter connections;
 
@@ -58,6 +63,8 @@ final class MqttSourceReader
     private TakenNumbers taken = new TakenNumbers();
     private long arrivals; // acknowledgeable messages taken from this connection
     private long acknowledged; // of them
+    private Opened batch; // null: none
+    private int batchAt; // how many of its records were taken
     private final ArrayList<Cut> cuts = new ArrayList<>(); // rising checkpoints
     private long announcedMessages = -1;
     private CompletableFuture<?> announcement = AVAILABLE;
@@ -68,6 +75,7 @@ final class MqttSourceReader
         this.bytesIn = metrics.getIOMetricGroup().getNumBytesInCounter();
         this.repeats = metrics.counter("repeatsDropped");
         this.dropped = metrics.counter("messagesDropped");
+        this.unreadable = metrics.counter("batchesUnreadable");
         this.sessionsLost = metrics.counter("sessionsLost");
         this.connections = metrics.counter("connections");
         metrics.gauge("unacknowledged", () -> underWay);
@@ -117,6 +125,10 @@ final class MqttSourceReader
             switchTo(connection);
         }
         for (int i = 0; i < BATCH; i++) {
+            if (batch != null) {
+                takeNext(output);
+                continue;
+            }
             Object message = connection.poll();
             if (message == null) {
                 connection.resumeIfDrained();
@@ -129,8 +141,13 @@ final class MqttSourceReader
     }
 
     private void take(MqttConnection connection, Object message, ReaderOutput<byte[]> output) {
-        recordsIn.inc();
         bytesIn.inc(connection.packetSizeOf(message));
+        Parcel.Form form = connection.formOf(message);
+        if (form != Parcel.Form.PLAIN) {
+            open(connection, message, form);
+            return;
+        }
+        recordsIn.inc();
         if (connection.isAcknowledged(message)) {
             arrivals++;
         }
@@ -138,6 +155,44 @@ final class MqttSourceReader
             output.collect(connection.payloadOf(message));
         } else {
             repeats.inc();
+        }
+    }
+
+    /** Its records follow one by one: other things may be done in between, checkpoints too. */
+    private void open(MqttConnection connection, Object message, Parcel.Form form) {
+        Stamp.Many stamp = Stamp.many(connection.stampOf(message));
+        boolean acknowledged = connection.isAcknowledged(message);
+        try {
+            Frames records =
+                    Frames.of(form, connection.payloadOf(message), stamp == null ? -1 : stamp.count());
+            batch = new Opened(connection, acknowledged, records, stamp);
+            batchAt = 0;
+        } catch (IllegalArgumentException e) {
+            if (unreadable.getCount() == 0) { // anybody may publish such things, as often as he likes
+                LOG.error("{} has a message that is left out: {}", link, e.getMessage());
+            }
+            unreadable.inc();
+            arrivals += acknowledged ? 1 : 0; // else it would come for ever
+        }
+    }
+
+    private void takeNext(ReaderOutput<byte[]> output) {
+        recordsIn.inc();
+        Stamp.Many stamp = batch.stamp;
+        byte[] record = batch.records.next();
+        boolean isNew =
+                stamp == null
+                        ? taken.take(null)
+                        : taken.take(stamp.series(), stamp.first() + batchAt);
+        batchAt++;
+        if (isNew) {
+            output.collect(record);
+        } else {
+            repeats.inc();
+        }
+        if (!batch.records.hasNext()) { // only now a checkpoint covers all of it
+            arrivals += batch.acknowledged && batch.connection == polled ? 1 : 0;
+            batch = null;
         }
     }
 
@@ -167,7 +222,7 @@ final class MqttSourceReader
 
     private boolean hasMessages() {
         MqttConnection connection = current();
-        return assigned && connection != null && connection.hasMessages();
+        return assigned && (batch != null || (connection != null && connection.hasMessages()));
     }
 
     private void wake() {

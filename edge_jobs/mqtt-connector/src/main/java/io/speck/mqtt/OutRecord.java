@@ -1,6 +1,9 @@
 package io.speck.mqtt;
 
-/** A record on its way out. */
+import java.util.ArrayList;
+import java.util.List;
+
+/** A message on its way out: one record, or several under successive numbers. */
 final class OutRecord {
     static final int UNDER_WAY = 0;
     static final int DELIVERED = 1;
@@ -18,7 +21,8 @@ final class OutRecord {
     static final int UNREAD = 5;
 
     final Series series; // null: sent without a stamp
-    final long number;
+    final long number; // of the first record
+    final Parcel parcel;
     final byte[] payload;
 
     /** What the client library was given, to tell its results apart. */
@@ -33,8 +37,33 @@ final class OutRecord {
     long acknowledgedNs; // the last time
 
     OutRecord(Series series, long number, byte[] payload) {
+        this(series, number, Parcel.of(payload));
+    }
+
+    OutRecord(Series series, long number, Parcel parcel) {
         this.series = series;
         this.number = number;
-        this.payload = payload;
+        this.parcel = parcel;
+        this.payload = parcel.payload();
+    }
+
+    /** The number of its last record. */
+    long last() {
+        return number + parcel.count() - 1;
+    }
+
+    String stamp() {
+        String first = series.prefix() + number;
+        return parcel.isPlain() ? first : Stamp.withCount(first, parcel.count());
+    }
+
+    /** The same records under the same numbers, each on its own. */
+    List<OutRecord> split() {
+        List<OutRecord> records = new ArrayList<>(parcel.count());
+        long next = number;
+        for (byte[] record : Frames.all(parcel)) {
+            records.add(new OutRecord(series, next++, record));
+        }
+        return records;
     }
 }

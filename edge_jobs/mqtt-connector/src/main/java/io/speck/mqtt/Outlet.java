@@ -17,6 +17,8 @@ import org.slf4j.LoggerFactory;
  * that the broker refuses stops the sending of new ones: when all before have an outcome, the
  * refused are tried again, the first alone, with a growing pause, and then the rest in order.
  *
+ * <p>What is under way, refused and waiting are messages, which may carry several records.
+ *
  * <p>All but the callbacks of {@link MqttConnection.Events} runs in the owner's turns, one after
  * another.
  */
@@ -46,6 +48,7 @@ final class Outlet implements MqttConnection.Events {
     private volatile int window;
     private volatile MqttConnection lastReady;
 
+    private MqttConnection apartOver; // said to take one record at a time only
     private MqttConnection connection; // the one that `sent` went to; null: none yet
     private long reaped; // of this connection
     private final ArrayDeque<OutRecord> sent = new ArrayDeque<>();
@@ -118,7 +121,7 @@ final class Outlet implements MqttConnection.Events {
         return current != null && current.isReady();
     }
 
-    /** How many records have no outcome yet. */
+    /** How many messages have no outcome yet. */
     int pending() {
         return sent.size() + refused.size() + waiting.size() + (owed ? recent.size() : 0);
     }
@@ -135,8 +138,13 @@ final class Outlet implements MqttConnection.Events {
 
     /** Whether the broker takes such a record: to be asked before it has a number. */
     boolean fits(Series series, int payloadBytes) {
+        return payloadBytes <= mostPayload(series);
+    }
+
+    /** How large a record of the series the broker takes, as far as is known. */
+    int mostPayload(Series series) {
         MqttConnection known = lastReady;
-        return known == null || known.fits(series, payloadBytes);
+        return known == null ? Integer.MAX_VALUE : known.mostPayload(series);
     }
 
     /** Counts a record that was left out for its size before it had a number. */
@@ -244,12 +252,40 @@ final class Outlet implements MqttConnection.Events {
     }
 
     private void send(OutRecord record) {
-        if (!connection.fits(record.series, record.payload.length)) { // not known at its numbering
+        boolean fits = connection.fits(record);
+        if (!record.parcel.isPlain() && !(fits && connection.isNumbered())) {
+            sendApart(record);
+            return;
+        }
+        if (!fits) { // not known at its numbering
             giveUp(record, TOO_LARGE);
             return;
         }
         sent.add(record);
         counters.bytesSent().inc(connection.send(record));
+    }
+
+    /**
+     * Several records that the broker does not take together: since it has another limit now, or
+     * speaks MQTT 3.1.1, in which readers could not tell them from one. They wait, each on its own.
+     */
+    private void sendApart(OutRecord together) {
+        if (!connection.isNumbered() && apartOver != connection) {
+            apartOver = connection;
+            LOG.warn("{} speaks MQTT 3.1.1: records go one by one, not compressed", link);
+        }
+        recent.forget(together);
+        pendingBytes -= together.payload.length;
+        List<OutRecord> records = together.split();
+        for (int i = records.size() - 1; i >= 0; i--) {
+            OutRecord record = records.get(i);
+            waiting.addFirst(record);
+            pendingBytes += record.payload.length;
+        }
+    }
+
+    private static long recordsIn(Collection<OutRecord> messages) {
+        return messages.stream().mapToLong(message -> message.parcel.count()).sum();
     }
 
     private void reap() {
@@ -295,7 +331,7 @@ final class Outlet implements MqttConnection.Events {
         if (books.readers() == Bookkeeping.Readers.NOT_KNOWN
                 && now - unreadSinceNs > patienceNs) {
             LOG.warn("nobody reads {} any more: record {} is given up", link, record.number);
-            counters.unread().inc();
+            counters.unread().inc(record.parcel.count());
             long since = unreadSinceNs;
             accepted(record, now);
             unreadSinceNs = since; // the rest need not wait for as long
@@ -316,7 +352,7 @@ final class Outlet implements MqttConnection.Events {
             LOG.warn("{} does not take record {}: {}; holding", link, record.number, record.problem);
         }
         holding = true;
-        counters.refused().inc();
+        counters.refused().inc(record.parcel.count());
         refused.add(record);
     }
 
@@ -350,12 +386,12 @@ final class Outlet implements MqttConnection.Events {
     /** A new connection knows nothing of what the old one was given, and its broker may not. */
     private void startOver(MqttConnection current) {
         if (link.delivery().acknowledged()) {
-            counters.resent().inc(sent.size());
+            counters.resent().inc(recordsIn(sent));
             while (!sent.isEmpty()) {
                 waiting.addFirst(sent.pollLast());
             }
         } else {
-            counters.failures().inc(sent.size()); // at most once: what was on the wire stays there
+            counters.failures().inc(recordsIn(sent)); // at most once: what was on the wire stays there
             sent.forEach(record -> pendingBytes -= record.payload.length);
             sent.clear();
         }
@@ -384,7 +420,7 @@ final class Outlet implements MqttConnection.Events {
         }
         owed = false;
         List<OutRecord> missing = recent.sendAgain(books.confirmed(connection));
-        counters.resent().inc(missing.size());
+        counters.resent().inc(recordsIn(missing));
         for (int i = missing.size() - 1; i >= 0; i--) {
             OutRecord record = missing.get(i);
             waiting.addFirst(record);
@@ -402,7 +438,8 @@ final class Outlet implements MqttConnection.Events {
         retryPlanned = true;
         OutRecord first = refused.peek();
         if (first != null && first.outcome == OutRecord.UNREAD) {
-            books.sayHeld(connection, first, pending());
+            long held = recordsIn(sent) + recordsIn(refused) + recordsIn(waiting);
+            books.sayHeld(connection, first, (int) held);
         }
         supervisor.later(pauseMs, () -> turn(this::retryAfterPause));
         pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2);

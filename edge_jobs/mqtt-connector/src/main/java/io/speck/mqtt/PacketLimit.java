@@ -45,6 +45,12 @@ final class PacketLimit implements MqttConnection.Events, AutoCloseable {
         }
     }
 
+    /** How large a record of the series may be, as far as is known. */
+    int mostPayload(Series series) {
+        MqttConnection by = answered;
+        return by == null ? Integer.MAX_VALUE : by.mostPayload(series);
+    }
+
     static String tooLarge(LinkConfig link, int payloadBytes, int mostBytes) {
         return ("cannot publish a record of %d bytes to %s: its broker takes at most %d bytes on"
                         + " this topic; raise its max_packet_size, or have such records left out"

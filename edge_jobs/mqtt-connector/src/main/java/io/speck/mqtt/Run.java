@@ -12,33 +12,36 @@ import java.util.List;
  *
  * @param first number
  */
-record Run(Series series, long first, List<byte[]> payloads) {
-    /** What a payload takes besides itself. */
-    static final int LENGTH_BYTES = 4;
+record Run(Series series, long first, List<Parcel> parcels) {
+    /** What a payload takes besides itself, at most. */
+    static final int LENGTH_BYTES = 4 + 1 + 4;
+
+    private static final Parcel.Form[] FORMS = Parcel.Form.values();
 
     /** In the same order. */
     static List<Run> of(Collection<OutRecord> records) {
         List<Run> runs = new ArrayList<>();
-        Run last = null;
+        OutRecord before = null;
         for (OutRecord record : records) {
-            if (last == null || !last.isFollowedBy(record)) {
-                last = new Run(record.series, record.number, new ArrayList<>());
-                runs.add(last);
+            if (before == null || !isFollowed(before, record)) {
+                runs.add(new Run(record.series, record.number, new ArrayList<>()));
             }
-            last.payloads.add(record.payload);
+            runs.get(runs.size() - 1).parcels.add(record.parcel);
+            before = record;
         }
         return runs;
     }
 
-    private boolean isFollowedBy(OutRecord record) {
-        return record.number == first + payloads.size() && record.series.equals(series);
+    private static boolean isFollowed(OutRecord before, OutRecord record) {
+        return record.number == before.last() + 1 && record.series.equals(before.series);
     }
 
     List<OutRecord> records() {
-        List<OutRecord> records = new ArrayList<>(payloads.size());
+        List<OutRecord> records = new ArrayList<>(parcels.size());
         long number = first;
-        for (byte[] payload : payloads) {
-            records.add(new OutRecord(series, number++, payload));
+        for (Parcel parcel : parcels) {
+            records.add(new OutRecord(series, number, parcel));
+            number += parcel.count();
         }
         return records;
     }
@@ -47,24 +50,31 @@ record Run(Series series, long first, List<byte[]> payloads) {
         out.writeUTF(series.producer());
         out.writeLong(series.epoch());
         out.writeLong(first);
-        out.writeInt(payloads.size());
-        for (byte[] payload : payloads) {
-            out.writeInt(payload.length);
-            out.write(payload);
+        out.writeInt(parcels.size());
+        for (Parcel parcel : parcels) {
+            out.writeInt(parcel.payload().length);
+            out.writeByte(parcel.form().ordinal());
+            if (!parcel.isPlain()) {
+                out.writeInt(parcel.count());
+            }
+            out.write(parcel.payload());
         }
     }
 
-    static Run read(DataInput in) throws IOException {
+    /** @param old from before there was more than one record to a message */
+    static Run read(DataInput in, boolean old) throws IOException {
         Series series = Series.of(in.readUTF(), in.readLong());
         long first = in.readLong();
         int count = in.readInt();
-        List<byte[]> payloads = new ArrayList<>(Math.min(count, 1 << 16));
+        List<Parcel> parcels = new ArrayList<>(Math.min(count, 1 << 16));
         for (int i = 0; i < count; i++) {
             byte[] payload = new byte[in.readInt()];
+            Parcel.Form form = old ? Parcel.Form.PLAIN : FORMS[in.readByte()];
+            int records = form == Parcel.Form.PLAIN ? 1 : in.readInt();
             in.readFully(payload);
-            payloads.add(payload);
+            parcels.add(new Parcel(form, records, payload));
         }
-        return new Run(series, first, payloads);
+        return new Run(series, first, parcels);
     }
 
     static void writeAll(List<Run> runs, DataOutput out) throws IOException {
@@ -74,11 +84,11 @@ record Run(Series series, long first, List<byte[]> payloads) {
         }
     }
 
-    static List<Run> readAll(DataInput in) throws IOException {
+    static List<Run> readAll(DataInput in, boolean old) throws IOException {
         int count = in.readInt();
         List<Run> runs = new ArrayList<>();
         for (int i = 0; i < count; i++) {
-            runs.add(read(in));
+            runs.add(read(in, old));
         }
         return runs;
     }

@@ -11,7 +11,7 @@ record SentNumber(String producer, long epoch, long number) {
                     "\"producer\":\"([^\"]*)\",\"epoch\":(\\d{1,18}),\"number\":(\\d{1,18})");
 
     static SentNumber of(OutRecord record) {
-        return new SentNumber(record.series.producer(), record.series.epoch(), record.number);
+        return new SentNumber(record.series.producer(), record.series.epoch(), record.last());
     }
 
     /** Everything before a record of the same epoch. */
@@ -33,7 +33,7 @@ record SentNumber(String producer, long epoch, long number) {
     boolean covers(OutRecord record) {
         return record.series != null
                 && epoch == record.series.epoch()
-                && number >= record.number
+                && number >= record.last()
                 && producer.equals(record.series.producer());
     }
 

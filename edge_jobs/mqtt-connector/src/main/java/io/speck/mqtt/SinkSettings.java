@@ -13,13 +13,15 @@ import java.time.Duration;
  * @param resendWindow how long acknowledged records are kept, see {@link ResendWindow}
  * @param resendBytes how much of them at most; 0: 32 MiB, less in a small JVM, which has other jobs
  * @param resendStateBytes how much of them a checkpoint holds at most; 0: nothing
+ * @param batching how many go into one message
  */
 record SinkSettings(
         boolean hasReaders,
         int mostBytes,
         Duration resendWindow,
         long resendBytes,
-        long resendStateBytes)
+        long resendStateBytes,
+        Batching batching)
         implements Serializable {
     /** Three autosave intervals of the brokers that speck sets up. */
     static final Duration RESEND_WINDOW = Duration.ofSeconds(15);
@@ -29,6 +31,11 @@ record SinkSettings(
 
     private static final long MOST_RESEND_BYTES = 32L << 20;
     private static final int SHARE_OF_MEMORY = 16;
+
+    /** How much a message with several records may carry. */
+    int mostBatchBytes() {
+        return Math.min(mostBytes, Parcel.MOST_BYTES);
+    }
 
     /** To be called where the sink runs. */
     ResendWindow newResendWindow(SinkCounters counters) {

@@ -22,6 +22,10 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  * --resend-window TIME  how long the sink keeps what the broker has acknowledged, to send it again
  *                       after a loss of the connection: three autosave intervals (15s); 0s: not
  * --resend-bytes N      how much of it at most (32 MiB, or a sixteenth of a small JVM's memory)
+ * --batch-records N     most records in one message, 1 to 10000 (1)
+ * --linger-ms N         how long a record may wait for others to go with, to 60000 (0: while there
+ *                       is more to take in)
+ * --compression none|zstd  of messages (none)
  * </pre>
  *
  * and then the job's own.
@@ -63,7 +67,8 @@ public final class SpeckJob {
                         parameters.getDuration("resend-window", SinkSettings.RESEND_WINDOW),
                         parameters.getLong("resend-bytes", 0),
                         parameters.getLong(
-                                "resend-state-bytes", SinkSettings.RESEND_STATE_BYTES));
+                                "resend-state-bytes", SinkSettings.RESEND_STATE_BYTES),
+                        Batching.of(parameters));
         this.source =
                 new LinkConfig(
                         BrokerAddress.parse(parameters.get("source-broker")),

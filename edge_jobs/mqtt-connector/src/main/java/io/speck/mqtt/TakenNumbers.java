@@ -76,6 +76,21 @@ final class TakenNumbers {
         return isNew;
     }
 
+    /**
+     * Notes one of several records that came together.
+     *
+     * @param series {@code <producer>/<epoch>/}, as {@link Stamp#many} gives it
+     * @return false when it is a repeat
+     */
+    boolean take(String series, long number) {
+        boolean known = series.equals(lastPrefix) || find(series);
+        boolean isNew = !known || lastRanges.add(number);
+        if (isNew) {
+            messages++;
+        }
+        return isNew;
+    }
+
     /** All messages taken, foreign ones included, repeats not. */
     long messages() {
         return messages;
@@ -172,16 +187,22 @@ final class TakenNumbers {
         if (slash + 1 == lastPrefix.length() && stamp.startsWith(lastPrefix)) {
             return lastRanges.add(number);
         }
-        int before = stamp.lastIndexOf('/', slash - 1);
-        long epoch = Stamp.digits(stamp, before + 1, slash);
+        return !find(stamp.substring(0, slash + 1)) || lastRanges.add(number);
+    }
+
+    /** Looks up where the numbers of a series are noted; false when it is none of ours. */
+    private boolean find(String series) {
+        int slash = series.length() - 1;
+        int before = series.lastIndexOf('/', slash - 1);
+        long epoch = Stamp.digits(series, before + 1, slash);
         if (before <= 0 || before > LONGEST_NAME || epoch < 0) {
-            return true;
+            return false;
         }
         noteHeard();
-        lastProducer = producerOf(stamp.substring(0, before));
+        lastProducer = producerOf(series.substring(0, before));
         lastRanges = rangesOf(lastProducer, epoch);
-        lastPrefix = stamp.substring(0, slash + 1);
-        return lastRanges.add(number);
+        lastPrefix = series;
+        return true;
     }
 
     /** Something new came from the last producer: it is known on this link. */

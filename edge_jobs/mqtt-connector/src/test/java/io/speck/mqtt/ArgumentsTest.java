@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
@@ -49,6 +50,35 @@ class ArgumentsTest {
                         .getMessage());
         assertThrows(IllegalArgumentException.class, () -> given.getDuration("window"));
         assertThrows(IllegalArgumentException.class, () -> Parameters.of("stray"));
+    }
+
+    @Test
+    void batchingIsOffUntilItIsAskedFor() {
+        assertEquals(Batching.OFF, Batching.of(Parameters.of(CONTRACT)));
+        assertFalse(Batching.OFF.isOn());
+        String[] asked = {"--batch-records", "10000", "--linger-ms", "60000", "--compression", "zstd"};
+        assertEquals(new Batching(10_000, 60_000, true), Batching.of(Parameters.of(asked)));
+        assertTrue(Batching.of(Parameters.of("--compression", "zstd")).isOn());
+    }
+
+    @Test
+    void batchingHasItsBounds() {
+        assertEquals(
+                "cannot use --batch-records 0: it must be 1 to 10000", refusal("batch-records", "0"));
+        assertEquals(
+                "cannot use --batch-records 10001: it must be 1 to 10000",
+                refusal("batch-records", "10001"));
+        assertEquals("cannot use --linger-ms -1: it must be 0 to 60000", refusal("linger-ms", "-1"));
+        assertEquals(
+                "cannot use --compression \"gzip\": it must be none or zstd",
+                refusal("compression", "gzip"));
+    }
+
+    private static String refusal(String name, String value) {
+        String[] args = Arrays.copyOf(CONTRACT, CONTRACT.length + 2);
+        args[CONTRACT.length] = "--" + name;
+        args[CONTRACT.length + 1] = value;
+        return assertThrows(IllegalArgumentException.class, () -> SpeckJob.from(args)).getMessage();
     }
 
     @Test
@@ -142,7 +172,7 @@ class ArgumentsTest {
     }
 
     private static SinkSettings settings() {
-        return new SinkSettings(false, 100, Duration.ZERO, 0, 0);
+        return new SinkSettings(false, 100, Duration.ZERO, 0, 0, Batching.OFF);
     }
 
     private static Set<Long> random(MqttSink sink, Random random, List<MqttSink.State> restored) {

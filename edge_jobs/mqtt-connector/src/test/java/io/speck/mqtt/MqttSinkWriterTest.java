@@ -12,6 +12,7 @@ import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.flink.api.common.operators.MailboxExecutor;
 import org.apache.flink.metrics.groups.UnregisteredMetricsGroup;
+import org.apache.flink.streaming.runtime.tasks.TestProcessingTimeService;
 import org.apache.flink.util.function.ThrowingRunnable;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -32,8 +33,9 @@ class MqttSinkWriterTest {
                 new MqttSinkWriter(
                         nowhere,
                         Series.of("p", 1),
-                        new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0, 1000),
+                        new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0, 1000, Batching.OFF),
                         new Waiting(),
+                        new TestProcessingTimeService(),
                         UnregisteredMetricsGroup.createSinkWriterMetricGroup());
         writer.start(List.of());
         byte[] record = new byte[MEBIBYTE];
@@ -59,8 +61,9 @@ class MqttSinkWriterTest {
                                     Delivery.AT_LEAST_ONCE,
                                     10),
                             Series.of("p", 1),
-                            new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0, 1000),
+                            new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0, 1000, Batching.OFF),
                             new Queueing(letters),
+                            new TestProcessingTimeService(),
                             UnregisteredMetricsGroup.createSinkWriterMetricGroup());
             writer.start(List.of()).awaitReady();
             broker.freeze();

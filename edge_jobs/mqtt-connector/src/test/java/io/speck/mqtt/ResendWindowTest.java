@@ -99,7 +99,7 @@ class ResendWindowTest {
         List<Run> runs = window.snapshot(0);
         assertEquals(1, runs.size());
         assertEquals(3, runs.get(0).first());
-        assertEquals(3, runs.get(0).payloads().size());
+        assertEquals(3, runs.get(0).parcels().size());
         assertEquals(2, window.leftOut());
     }
 
@@ -109,7 +109,7 @@ class ResendWindowTest {
         records.add(new OutRecord(Series.of("p", 8), 5, new byte[0]));
         List<Run> runs = Run.of(records);
         assertEquals(List.of(1L, 4L, 5L), runs.stream().map(Run::first).toList());
-        assertEquals(2, runs.get(0).payloads().size());
+        assertEquals(2, runs.get(0).parcels().size());
     }
 
     @Test

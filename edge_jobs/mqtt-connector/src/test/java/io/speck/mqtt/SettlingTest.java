@@ -101,6 +101,11 @@ class SettlingTest {
         }
 
         @Override
+        Parcel.Form formOf(Object message) {
+            return Parcel.Form.PLAIN;
+        }
+
+        @Override
         boolean isAcknowledged(Object message) {
             return true;
         }

@@ -5,8 +5,10 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.util.Arrays;
 import java.util.List;
 import org.junit.jupiter.api.Test;
 
@@ -15,24 +17,35 @@ class SinkStateTest {
             new LinkConfig(
                     BrokerAddress.parse("tcp://h:1"), "t", "c-out", Delivery.EXACTLY_ONCE, 10);
 
-    private static final Run EARLIER = new Run(Series.of("p", 6), 9, List.of(new byte[] {8}));
+    private static final Run EARLIER = new Run(Series.of("p", 6), 9, List.of(Parcel.of(new byte[] {8})));
 
     @Test
     void aBatchKeepsItsLinkNumbersAndBytes() throws Exception {
         Batch batch = Batch.to(LINK, Series.of("p", 7), 41, List.of(EARLIER));
-        batch.run().payloads().addAll(List.of(new byte[] {1, 2}, new byte[0], new byte[] {3}));
+        batch.run()
+                .parcels()
+                .addAll(
+                        List.of(
+                                Parcel.of(new byte[] {1, 2}),
+                                Parcel.of(new byte[0]),
+                                new Parcel(Parcel.Form.ZSTD, 7, new byte[] {3})));
         Batch.Serializer serializer = new Batch.Serializer();
         Batch read = serializer.deserialize(serializer.getVersion(), serializer.serialize(batch));
         assertTrue(read.isFor(LINK));
         assertEquals(Series.of("p", 7), read.run().series());
         assertEquals(41, read.run().first());
-        assertEquals(3, read.run().payloads().size());
+        assertEquals(3, read.run().parcels().size());
+        assertEquals(Parcel.Form.PLAIN, read.run().parcels().get(1).form());
+        assertEquals(Parcel.Form.ZSTD, read.run().parcels().get(2).form());
+        assertEquals(49, read.run().records().get(2).last());
         assertEquals(1, read.before().size());
         assertEquals(9, read.before().get(0).first());
         assertEquals(Series.of("p", 6), read.before().get(0).series());
-        assertArrayEquals(new byte[] {8}, read.before().get(0).payloads().get(0));
+        assertArrayEquals(new byte[] {8}, read.before().get(0).parcels().get(0).payload());
         for (int i = 0; i < 3; i++) {
-            assertArrayEquals(batch.run().payloads().get(i), read.run().payloads().get(i));
+            assertArrayEquals(
+                    batch.run().parcels().get(i).payload(),
+                    read.run().parcels().get(i).payload());
         }
     }
 
@@ -72,12 +85,33 @@ class SinkStateTest {
     }
 
     @Test
-    void aBatchOfTheFirstVersionHasNothingBefore() throws Exception {
-        Batch batch = Batch.to(LINK, Series.of("p", 7), 1, List.of());
-        batch.run().payloads().add(new byte[] {1});
-        Batch.Serializer serializer = new Batch.Serializer();
-        byte[] now = serializer.serialize(batch);
-        byte[] first = Arrays.copyOf(now, now.length - Integer.BYTES);
-        assertEquals(List.of(), serializer.deserialize(1, first).before());
+    void batchesOfFormerVersionsAreRead() throws Exception {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        DataOutputStream out = new DataOutputStream(bytes);
+        out.writeUTF("tcp://h:1");
+        out.writeUTF("t");
+        out.writeUTF("c-out");
+        writeRun(out, 7, 41, 2);
+        Batch first = new Batch.Serializer().deserialize(1, bytes.toByteArray());
+        assertEquals(List.of(), first.before());
+        assertEquals(42, first.run().records().get(1).last());
+        out.writeInt(1);
+        writeRun(out, 6, 9, 1);
+        Batch second = new Batch.Serializer().deserialize(2, bytes.toByteArray());
+        assertEquals(9, second.before().get(0).records().get(0).number);
+        assertTrue(second.run().parcels().get(1).isPlain());
+    }
+
+    /** As it was before a message could carry several records. */
+    private static void writeRun(DataOutputStream out, long epoch, long first, int records)
+            throws IOException {
+        out.writeUTF("p");
+        out.writeLong(epoch);
+        out.writeLong(first);
+        out.writeInt(records);
+        for (int i = 0; i < records; i++) {
+            out.writeInt(1);
+            out.writeByte(i);
+        }
     }
 }

@@ -14,12 +14,14 @@ import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /** Publishes and listens, reconnecting by itself. */
 final class TestClient implements AutoCloseable {
     private final Mqtt5AsyncClient client;
     private final ConcurrentLinkedQueue<Mqtt5Publish> received = new ConcurrentLinkedQueue<>();
 
+    private final AtomicInteger messages = new AtomicInteger();
     private volatile String last = "";
 
     TestClient(Mosquitto broker) {
@@ -38,9 +40,48 @@ final class TestClient implements AutoCloseable {
         client.connectWith().cleanStart(false).sessionExpiryInterval(600).send().join();
     }
 
+    /** Messages with several records are taken for as many, each with a stamp of its own. */
     private void take(Mqtt5Publish message) {
+        messages.incrementAndGet();
+        String type = message.getContentType().map(Object::toString).orElse("");
+        for (Parcel.Form form : Parcel.Form.values()) {
+            if (form != Parcel.Form.PLAIN && form.contentType.equals(type)) {
+                takeApart(message, form);
+                return;
+            }
+        }
         received.add(message);
         last = text(message);
+    }
+
+    private void takeApart(Mqtt5Publish message, Parcel.Form form) {
+        Stamp.Many stamp = Stamp.many(stampOf(message));
+        Frames records = Frames.of(form, message.getPayloadAsBytes(), stamp.count());
+        for (long number = stamp.first(); records.hasNext(); number++) {
+            Mqtt5Publish one =
+                    Mqtt5Publish.builder()
+                            .topic(message.getTopic())
+                            .payload(records.next())
+                            .userProperties()
+                            .add(Stamp.PROPERTY, stamp.series() + number)
+                            .applyUserProperties()
+                            .build();
+            received.add(one);
+            last = text(one);
+        }
+    }
+
+    /** How many messages brought them. */
+    int messages() {
+        return messages.get();
+    }
+
+    private static String stampOf(Mqtt5Publish message) {
+        return message.getUserProperties().asList().stream()
+                .filter(property -> property.getName().toString().equals(Stamp.PROPERTY))
+                .map(property -> property.getValue().toString())
+                .findFirst()
+                .orElseThrow(() -> new AssertionError("no stamp: " + text(message)));
     }
 
     /** The newest payload, or an empty text. */
@@ -64,6 +105,22 @@ final class TestClient implements AutoCloseable {
             builder.userProperties().add(Stamp.PROPERTY, stamp).applyUserProperties();
         }
         return client.publish(builder.build());
+    }
+
+    /** Several records as one message, by producer p in the epoch. */
+    CompletableFuture<?> publishTogether(String topic, long epoch, long first, Parcel records) {
+        return client.publish(
+                Mqtt5Publish.builder()
+                        .topic(topic)
+                        .payload(records.payload())
+                        .qos(MqttQos.AT_LEAST_ONCE)
+                        .contentType(records.form().contentType)
+                        .userProperties()
+                        .add(
+                                Stamp.PROPERTY,
+                                Stamp.withCount("p/" + epoch + "/" + first, records.count()))
+                        .applyUserProperties()
+                        .build());
     }
 
     /** Says something for good; with an empty payload, unsays it. */
@@ -113,12 +170,7 @@ final class TestClient implements AutoCloseable {
     List<String> distinct() {
         Map<String, String> byStamp = new LinkedHashMap<>();
         for (Mqtt5Publish message : received) {
-            String stamp =
-                    message.getUserProperties().asList().stream()
-                            .filter(p -> p.getName().toString().equals(Stamp.PROPERTY))
-                            .map(p -> p.getValue().toString())
-                            .findFirst()
-                            .orElseThrow(() -> new AssertionError("no stamp: " + text(message)));
+            String stamp = stampOf(message);
             String before = byStamp.putIfAbsent(stamp, text(message));
             if (before != null && !before.equals(text(message))) {
                 throw new AssertionError(stamp + " is " + before + " and " + text(message));

@@ -1,0 +1,1 @@
+"""docs/results.md: one module for each experiment, and what they share."""

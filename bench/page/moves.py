@@ -1,0 +1,80 @@
+"""bench.moves: jobs that move and change under load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bench.page import style
+from bench.page.section import Claim, Plot, Section
+from bench.page.told import Told
+from bench.page.words import number, table
+
+_KINDS = {
+    "gap_stateless_s": "stateless job moves",
+    "gap_stateful_s": "stateful job moves",
+    "gap_at_rest_s": "nothing moves",
+}
+
+
+def _modes(result: Told) -> dict[str, Told]:
+    return {result["delivery"]: result, "at_least_once": result["at_least_once"]}
+
+
+def _figures(result: Told) -> str:
+    rows = [
+        (mode, kind, told[key]["of"], told[key]["p50"], told[key]["p95"], told[key]["max"])
+        for mode, told in _modes(result).items()
+        for key, kind in _KINDS.items()
+    ]
+    said = (
+        f"{result['moves']} moves and updates in each mode, {result['rate_per_s']} records a"
+        f" second, a checkpoint every {number(result['checkpoint_interval_s'])} s. Silence at the"
+        " far end of the chain while one job of it moves; under `exactly_once` results wait for a"
+        " checkpoint also when nothing moves."
+    )
+    heads = ["delivery", "what", ">of", ">p50, s", ">p95, s", ">max, s"]
+    return f"{said}\n\n{table(heads, rows)}"
+
+
+def _claims(result: Told) -> Sequence[Claim]:
+    found = []
+    for mode, told in _modes(result).items():
+        of = f"of {told['published']:,} published"
+        for key in ("lost", "repeated", "two_copies"):
+            if key == "repeated" and mode != "exactly_once":
+                continue
+            name = f"{key.replace('_', ' ')}, {mode}"
+            found.append(Claim(name, "0", told[key], told[key] == 0, of))
+    return found
+
+
+def _draw(result: Told) -> Any:
+    made, (axes,) = style.figure(height=2.9)
+    rows = [(mode, key) for mode in _modes(result) for key in _KINDS]
+    looks = {"exactly_once": (style.BLUE, "s"), "at_least_once": (style.RED, "o")}
+    for place, (mode, key) in enumerate(reversed(rows)):
+        told = _modes(result)[mode][key]
+        color, marker = looks[mode]
+        axes.plot([told["p50"], told["max"]], [place, place], color=color, linewidth=1)
+        axes.plot([told["p50"], told["p95"]], [place, place], color=color, linewidth=5, alpha=0.4)
+        axes.plot(told["p50"], place, marker, color=color, markersize=7)
+        axes.plot(told["max"], place, "|", color=color, markersize=9)
+    axes.set_yticks(range(len(rows)), [f"{_KINDS[key]}, {mode}" for mode, key in reversed(rows)])
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(left=0)
+    axes.set_xlabel("silence at the far end, s (dot: median, bar: to p95, line: to the longest)")
+    return made
+
+
+SECTION = Section(
+    name="moves",
+    title="Moves under load",
+    question="How long is an application silent while a job of it moves, and is anything lost?",
+    set_up="A chain of jobs on three sites (real Flink and Mosquitto, plain loopback) is fed with"
+    " numbered records; jobs move and change at random.",
+    target="moves",
+    figures=_figures,
+    claims=_claims,
+    plots=[Plot("moves-gaps", "Silence at the far end while a job moves", _draw)],
+)

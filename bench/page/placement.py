@@ -1,0 +1,42 @@
+"""bench.placement: the policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.page.section import Claim, Section
+from bench.page.told import Told
+from bench.page.words import table
+
+
+def _figures(result: Told) -> str:
+    rows = [
+        (
+            it["kind"],
+            it["jobs"],
+            it["sites"],
+            it["seconds"],
+            "yes" if it["optimal"] else f"within {100 * it['gap']:.1f} %",
+        )
+        for it in result["milp"]
+    ]
+    said = "The exact policy (`milp`); the last row was stopped early."
+    said += " More: [placement.md](placement.md)."
+    return f"{said}\n\n{table(['problem', '>jobs', '>sites', '>s', '>optimal'], rows)}"
+
+
+def _claims(result: Told) -> Sequence[Claim]:
+    equal, of = result["brute_force_equal"]
+    return [Claim("optimum equal to brute force", f"{of}", equal, equal == of)]
+
+
+SECTION = Section(
+    name="placement",
+    title="Placement",
+    question="How long does the best placement take, and is it the best?",
+    set_up="Problems made up at random, of the traffic application's kind and of general graphs.",
+    target="placement",
+    figures=_figures,
+    claims=_claims,
+    simulated=["the problems (no job runs)."],
+)

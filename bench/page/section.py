@@ -1,0 +1,125 @@
+"""One experiment's part of docs/results.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.page.told import Told
+from bench.page.words import number, table
+
+MARKS = {True: "ok", False: "**NOT**", None: "not judged"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A picture: `alt` says in words what it shows; `draw` gives a matplotlib figure."""
+
+    name: str
+    alt: str
+    draw: Callable[[Told], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What was wanted and what came; `ok` None: not judged."""
+
+    name: str
+    wanted: object
+    measured: object
+    ok: bool | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """How an experiment is shown.
+
+    `name`: of its file in bench/results/, without `.json`. `target`: of the Makefile, without
+    `bench-`. `figures` gives the key figures as Markdown. `claims`: for results that keep none of
+    their own (`checks`), worked out of their figures. `headline`: what the README says of it.
+    """
+
+    name: str
+    title: str
+    question: str
+    set_up: str
+    target: str
+    figures: Callable[[Told], str]
+    plots: Sequence[Plot] = ()
+    claims: Callable[[Told], Sequence[Claim]] | None = None
+    simulated: Sequence[str] = field(default=())
+    root: bool = False
+    headline: Callable[[Told], str] | None = None
+
+
+def claims_of(section: Section, result: Told) -> list[Claim]:
+    """The result's own checks, or those worked out of it."""
+    if "checks" in result:
+        keys = ("name", "wanted", "measured", "ok", "note")
+        return [Claim(**{key: each[key] for key in keys}) for each in result["checks"]]
+    return list(section.claims(result)) if section.claims else []
+
+
+def made_of(result: Told) -> Told:
+    """How and when it was made: see bench.common.provenance."""
+    made = result.get("made", result)
+    return made if isinstance(made, Told) else result
+
+
+def markdown(section: Section, result: Told | None) -> str:
+    """The section; one without a result says that it is missing."""
+    parts = [f"## {section.title}", f"*{section.question}* {section.set_up}"]
+    if result is None:
+        parts.append(f"**Missing: not measured yet.** `make bench-{section.target}` measures it.")
+        return "\n\n".join(parts)
+    claims = claims_of(section, result)
+    if wrong := [claim for claim in claims if claim.ok is False]:
+        names = "; ".join(claim.name for claim in wrong)
+        parts.append(f"> **{len(wrong)} of {len(claims)} checks failed:** {names}.")
+    parts += [f"![{plot.alt}](plots/{plot.name}.svg)" for plot in section.plots]
+    parts.append(section.figures(result))
+    if claims:
+        parts.append(_checks(claims))
+    if simulated := [*section.simulated, *result.get("simulated", [])]:
+        parts.append("Simulated: " + " ".join(simulated))
+    parts.append(_repeat(section, result))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _checks(claims: Sequence[Claim]) -> str:
+    rows = [
+        (
+            MARKS[claim.ok],
+            claim.name,
+            _measured(claim.wanted),
+            _measured(claim.measured),
+            claim.note,
+        )
+        for claim in claims
+    ]
+    if not any(claim.note for claim in claims):
+        return table(["check", "what", "wanted", ">measured"], [row[:4] for row in rows])
+    return table(["check", "what", "wanted", ">measured", "note"], rows)
+
+
+def _measured(value: object) -> object:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_measured(each)}" for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(str(_measured(each)) for each in value)
+    return number(value) if isinstance(value, int | float) else value
+
+
+def _repeat(section: Section, result: Told) -> str:
+    root = " as root on Linux" if section.root else ""
+    words = [f"Repeat: `make bench-{section.target}`{root}"]
+    made = made_of(result)
+    if "at" in made:
+        words.append(f", {number(made['seconds'] / 60)} min; measured {made['at']}")
+    if "code" in result:
+        words.append(f", code {result['code']}")
+    rows = " (`rows`: every run)" if isinstance(result.get("rows"), list) else ""
+    where = f"[bench/results/{result.file}](../bench/results/{result.file}){rows}"
+    return "".join(words) + f". Data: {where}."

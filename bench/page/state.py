@@ -1,0 +1,28 @@
+"""bench.state: the size of the state."""
+
+from __future__ import annotations
+
+from bench.page.section import Section
+from bench.page.told import Told
+from bench.page.words import key_figures
+
+
+def _figures(result: Told) -> str:
+    return key_figures(
+        [
+            ("jobs", result["jobs"]),
+            ("bytes on disk", result["bytes"]),
+            ("bytes that the paper reports for its own", result["paper_bytes"]),
+        ]
+    )
+
+
+SECTION = Section(
+    name="state",
+    title="State on disk",
+    question="How much does the service keep of a composition of 1000 jobs?",
+    set_up="A real store, filled by the real service.",
+    target="state",
+    figures=_figures,
+    simulated=["engines and brokers (in memory)."],
+)

@@ -1,0 +1,56 @@
+"""What a result tells; a key that is not there is an error which names file and key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from speck.errors import PermanentError
+
+
+class ResultError(PermanentError):
+    """A result cannot be shown: its file is not as its section expects it."""
+
+
+class Told(dict[str, Any]):
+    """A JSON object that knows where it stands in which file."""
+
+    def __init__(self, content: dict[str, Any], file: str, path: str = "") -> None:
+        super().__init__(
+            {key: _told(each, file, _join(path, key)) for key, each in content.items()}
+        )
+        self.file, self.path = file, path
+
+    def __missing__(self, key: str) -> Any:
+        raise ResultError(
+            f"cannot show {self.file}: it has no {_join(self.path, key)!r}; measure it again with"
+            " today's code, or mend its section below bench/page/"
+        )
+
+
+def load(path: Path) -> Told:
+    """The result in a file. A list at its top is given as `{"items": [...]}`."""
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise ResultError(f"cannot read {path}: {error}; measure it again") from error
+    return Told({"items": content} if isinstance(content, list) else content, path.name)
+
+
+def fingerprint(path: Path) -> str:
+    """What a plot made of this file is marked with: a test sees when it was made of another."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _told(value: Any, file: str, path: str) -> Any:
+    if isinstance(value, dict):
+        return Told(value, file, path)
+    if isinstance(value, list):
+        return [_told(each, file, f"{path}[{n}]") for n, each in enumerate(value)]
+    return value
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

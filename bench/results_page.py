@@ -1,0 +1,197 @@
+"""docs/results.md and its plots, made of bench/results/*.json: `make results`.
+
+The same results give the same bytes. Each plot carries a mark of the result it was drawn from,
+so that a test sees one that is out of date.
+
+    python -m bench.results_page [--png FOLDER]     (--png: pictures to look at, nothing else)
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench.common import RESULTS, say
+from bench.page.section import Section, claims_of, made_of, markdown
+from bench.page.told import Told, fingerprint, load
+from bench.page.words import table
+from speck.errors import PermanentError
+
+README = Path(__file__).parents[1] / "README.md"
+DOCS = Path(__file__).parents[1] / "docs"
+NAMES = (
+    "traffic",
+    "fig8",
+    "edge_server",
+    "in_action",
+    "link_batching",
+    "fig6",
+    "scale",
+    "moves",
+    "faults",
+    "crash",
+    "exactly_once",
+    "connector",
+    "collector",
+    "analyzer",
+    "placement",
+    "truth",
+    "store",
+    "state",
+)
+"""The sections in their order; each is a module of bench/page."""
+
+SHOWN = ("traffic", "edge_server", "in_action")
+"""What the README shows: the first plot of each."""
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+LIMITS = """\
+What to bear in mind: one machine with few cores plays all parts. Engines, brokers, feeds, readers
+and the control plane share its cores, so a figure is about this code beside its floor in the same
+run, not about what a real fog of Raspberry Pis and a data centre reaches. Where a run used so much
+of the machine that its figures say nothing, it is marked and not judged. What was simulated is said
+with each experiment. Intervals are 95 % confidence intervals of the mean (Student's t) over
+repeated runs."""
+
+
+def sections() -> list[Section]:
+    """All of them, in the page's order."""
+    return [importlib.import_module(f"bench.page.{name}").SECTION for name in NAMES]
+
+
+def results(told: Sequence[Section], folder: Path = RESULTS) -> dict[str, Told]:
+    """What was measured, by name; what was not is not in it."""
+    files = {section.name: folder / f"{section.name}.json" for section in told}
+    return {name: load(file) for name, file in files.items() if file.exists()}
+
+
+def page(told: Sequence[Section], found: dict[str, Told]) -> str:
+    """The whole of docs/results.md."""
+    parts = [
+        "# Results",
+        "<!-- made by `make results` from bench/results/*.json: change those, not this -->",
+        "What speck does, measured. `make bench` repeats all of it, `make bench QUICK=1` tries all"
+        " of it in a few minutes (its figures prove nothing and are kept apart), `make results`"
+        " makes this page.",
+        _machines(found),
+        LIMITS,
+        _overview(told, found),
+        *(markdown(section, found.get(section.name)) for section in told),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def readme_with(text: str, told: Sequence[Section], found: dict[str, Told]) -> str:
+    """The README with what was measured between its marks."""
+    by_name = {section.name: section for section in told}
+    parts = [_shown(by_name[name], found.get(name)) for name in SHOWN]
+    before, rest = text.split(BEGIN)
+    body = "\n\n".join(parts)
+    return f"{before}{BEGIN}\n{body}\n{END}{rest.split(END)[1]}"
+
+
+def _shown(section: Section, result: Told | None) -> str:
+    if result is None or section.headline is None:
+        return f"{section.title}: not measured yet (`make bench-{section.target}`)."
+    plot = section.plots[0]
+    return f"{section.headline(result)}\n\n![{plot.alt}](docs/plots/{plot.name}.svg)"
+
+
+def _machines(found: dict[str, Told]) -> str:
+    """What it was measured on; results of several machines or versions are told apart."""
+    seen: dict[str, list[str]] = {}
+    for name, result in found.items():
+        seen.setdefault(_measured_on(result), []).append(name)
+    if len(seen) == 1:
+        return f"Measured on: {next(iter(seen))}."
+    lines = [f"- {what}: {', '.join(names)}" for what, names in seen.items() if what]
+    if silent := seen.get(""):
+        lines.append(f"- not kept: {', '.join(silent)}")
+    return "Measured on:\n\n" + "\n".join(lines)
+
+
+def _measured_on(result: Told) -> str:
+    told = made_of(result).get("machine") or _settings_of_first(result).get("machine")
+    if not told:
+        return ""
+    words = [f"{told['cores']} cores, {told['memory_gib']} GiB, {told['system']}"]
+    names = {"flink": "Flink", "mosquitto": "Mosquitto", "java": "Java", "spark": "Spark"}
+    words += [f"{names[key]} {told[key]}" for key in names if key in told]
+    return ", ".join([*words, f"Python {told['python']}"])
+
+
+def _settings_of_first(result: Told) -> Told:
+    items = result.get("items") or [result]
+    return Told(items[0].get("settings", {}), result.file)
+
+
+def _overview(told: Sequence[Section], found: dict[str, Told]) -> str:
+    rows: list[Sequence[object]] = []
+    for section in told:
+        link = f"[{section.title}](#{_anchor(section.title)})"
+        if section.name not in found:
+            rows.append((link, section.question, "**missing**", "", ""))
+            continue
+        claims = claims_of(section, found[section.name])
+        ok, wrong, open_ = (sum(1 for it in claims if it.ok is how) for how in (True, False, None))
+        rows.append((link, section.question, ok, f"**{wrong}**" if wrong else 0, open_))
+    return table(["experiment", "question", ">checks ok", ">failed", ">not judged"], rows)
+
+
+def _anchor(title: str) -> str:
+    """As GitHub makes it of a heading."""
+    kept = "".join(char for char in title.lower() if char.isalnum() or char in " -_")
+    return kept.replace(" ", "-")
+
+
+def draw(
+    told: Sequence[Section], found: dict[str, Told], folder: Path, kind: str
+) -> Iterator[Path]:
+    """Write every plot; the paths of what was written."""
+    from bench.page import style
+
+    for section in told:
+        if section.name not in found:
+            continue
+        mark = mark_of(found[section.name].file)
+        for plot in section.plots:
+            path = folder / f"{plot.name}.{kind}"
+            style.save(plot.draw(found[section.name]), path, mark)
+            yield path
+
+
+def mark_of(file: str, folder: Path = RESULTS) -> str:
+    """What a plot of this result carries."""
+    return f"{file} {fingerprint(folder / file)}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--png", type=Path, help="draw PNGs into this folder, and nothing else")
+    options = parser.parse_args()
+    told = sections()
+    try:
+        found = results(told)
+        if options.png:
+            for path in draw(told, found, options.png, "png"):
+                print(path)
+            return 0
+        plots = DOCS / "plots"
+        made = set(draw(told, found, plots, "svg"))
+        for old in set(plots.glob("*.svg")) - made:
+            old.unlink()
+        (DOCS / "results.md").write_text(page(told, found))
+        README.write_text(readme_with(README.read_text(), told, found))
+    except PermanentError as error:
+        say(str(error))
+        return 1
+    missing = [section.name for section in told if section.name not in found]
+    say(f"wrote {DOCS / 'results.md'}, {len(made)} plots; missing: {', '.join(missing) or 'none'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,323 @@
+"""One fog for the traffic application, its deployments, and one measured run of one of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.arrivals import Arrival, Arrivals
+from bench.common import Api, say
+from bench.detections import (
+    STREAMS,
+    TRAFFIC,
+    DetectionFeed,
+    Log,
+    all_streams,
+    edge_of,
+    templates,
+)
+from bench.experiment import percentile
+from bench.truth import Machine
+from speck.fog.paths import edge_jar
+from speck.fog.reference import (
+    Comparison,
+    compare_global,
+    compare_local,
+    compute_global,
+    compute_local,
+)
+from speck.fog.service import serving
+from speck.fog.sites import Fog
+from speck.model import JsonObject
+
+CLOUD = "cloud"
+WINDOW_MS = 500
+SENSORS = 2  # of each stream
+SLOTS = 8
+CLOUD_SLOTS = 18
+LOCAL, GLOBAL = "demo-local-", "demo-global"
+NEAR = "near-local-"
+"""Reads Job 3's result beside the cloud's broker, where the deployment has it there."""
+DRAIN_S = 60.0
+QUIET_S = 15.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def composition(file: str) -> JsonObject:
+    """A deployment as its file has it, with windows of `WINDOW_MS`; where Job 3's results lie in
+    the cloud, each has a second reader there."""
+    content: JsonObject = yaml.safe_load((TRAFFIC / file).read_text())
+    for job in content["jobs"]:
+        if "--window" in job.get("args", []):
+            job["args"][job["args"].index("--window") + 1] = f"{WINDOW_MS}ms"
+    for output in list(content["outputs"]):
+        client = output["client_id"]
+        if client.startswith(LOCAL) and output["site"] == CLOUD:
+            content["outputs"].append({**output, "client_id": client.replace(LOCAL, NEAR)})
+    return content
+
+
+class Usage:
+    """CPU time of each site's engine and broker since it was made, and of the machine."""
+
+    def __init__(self, fog: Fog) -> None:
+        self._pids = {
+            (site.name, "broker" if process.what == "broker" else "engine"): process.pid
+            for site in fog.status()
+            for process in site.processes
+            if process.pid is not None and process.what != "agent"
+        }
+        self._machine, self._before = Machine(), self._look()
+        self._at = time.monotonic()
+
+    def _look(self) -> dict[tuple[str, str], float]:
+        return {who: cpu_s(pid) for who, pid in self._pids.items()}
+
+    def told(self) -> JsonObject:
+        """`{machine: share of all cores, sites: {site: {engine, broker: cores}}}`."""
+        seconds, now = time.monotonic() - self._at, self._look()
+        sites: dict[str, dict[str, float]] = defaultdict(dict)
+        for (site, what), used in now.items():
+            sites[site][what] = round((used - self._before[site, what]) / seconds, 4)
+        return {"machine": round(self._machine.used(), 4), "sites": dict(sites)}
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process, of all its threads."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / _TICKS
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The time that counts, of time.monotonic."""
+
+    since: float
+    until: float
+
+
+class Bench:
+    """The fog with its service; one deployment at a time."""
+
+    def __init__(self, fog: Fog, api: Api) -> None:
+        self.fog, self.api = fog, api
+        self.brokers = {site.name: site.broker_address for site in fog.sites()}
+        self.seen = templates(SENSORS)
+
+    @contextmanager
+    def deployed(self, file: str) -> Iterator[Deployment]:
+        """The deployment of `compositions/traffic/<file>` with its readers."""
+        content = composition(file)
+        began = time.monotonic()
+        self.api.apply(content)
+        say(f"{file} is deployed after {time.monotonic() - began:.1f} s")
+        with ExitStack() as stack:
+            try:
+                yield Deployment(self, content, stack)
+            finally:
+                stack.close()
+                self.api.call("DELETE", f"/compositions/{content['name']}", wait=300)
+
+    def feed(self, interval_ms: float) -> DetectionFeed:
+        """Begin to publish at all sites."""
+        return DetectionFeed(
+            {site: self.brokers[edge_of(site)] for site in STREAMS},
+            interval_ms=interval_ms,
+            window_ms=WINDOW_MS,
+            run=secrets.token_hex(4),
+            seen=self.seen,
+        )
+
+
+class Deployment:
+    """A deployment that runs, and its readers: Job 3's stand at their edges, wherever the result
+    is, and Job 4's in the cloud."""
+
+    def __init__(self, bench: Bench, content: JsonObject, stack: ExitStack) -> None:
+        self.bench = bench
+        by_place: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+        for output in content["outputs"]:
+            client = output["client_id"]
+            place = f"edge-{client[-1]}" if client.startswith(LOCAL) else CLOUD
+            by_place[place].append((client, bench.brokers[output["site"]], output["topic"]))
+        self.readers = [
+            stack.enter_context(Arrivals(wanted, self._prefix(place)))
+            for place, wanted in by_place.items()
+        ]
+
+    def _prefix(self, place: str) -> Sequence[str]:
+        return ()
+
+    def run(self, interval_ms: float, lead_s: float, seconds: float) -> JsonObject:
+        """Feed, measure for `seconds` after `lead_s`, drain; what was found."""
+        first = [reader.count() for reader in self.readers]
+        with self.bench.feed(interval_ms) as feed:
+            # results of a window are due in the middle of the next one at the latest, as long as
+            # a deployment keeps up: so runs begin and end in the middle of windows
+            began = _middle(feed, time.monotonic() + lead_s)
+            _until(began)
+            usage = Usage(self.bench.fog)
+            until = _middle(feed, began + seconds)
+            _until(until)
+            used = usage.told()
+            log = feed.end()
+            sent, late_ms, feed_s = feed.sent, feed.latest_s * 1000, feed.cpu_s
+            repeated = feed.resent
+        results = Results(log, lambda: self._came(first))
+        drained_s = results.await_all()
+        measured = Measured(began, until)
+        return {
+            "interval_ms": interval_ms,
+            "seconds": round(until - began, 3),
+            "published": sent,
+            "published_again": repeated,
+            "feed_late_ms": round(late_ms, 1),
+            "feed_cpu_s": round(feed_s, 2),
+            "cpu": used,
+            "drained_s": round(drained_s, 2),
+            **results.told(measured),
+        }
+
+    def _came(self, first: Sequence[int]) -> list[Arrival]:
+        return [
+            arrival
+            for reader, start in zip(self.readers, first, strict=True)
+            for arrival in reader.since(start)
+        ]
+
+
+def _middle(feed: DetectionFeed, at: float) -> float:
+    """The first middle of a window at `at` or later."""
+    over = (feed.event_time_ms(at) - WINDOW_MS // 2) % WINDOW_MS
+    return at + (WINDOW_MS - over) % WINDOW_MS / 1000
+
+
+def _until(at: float) -> None:
+    threading.Event().wait(max(0.0, at - time.monotonic()))
+
+
+class Results:
+    """What came out of one run against what was published."""
+
+    def __init__(self, log: Log, came: Callable[[], list[Arrival]]) -> None:
+        self._log, self._came = log, came
+        self._local = compute_local(log.rows, window_ms=log.window_ms)
+        self._global = compute_global(log.rows, window_ms=log.window_ms)
+
+    def await_all(self) -> float:
+        """Wait until every result is there, or nothing has come for a while; seconds waited."""
+        began = since = time.monotonic()
+        before = -1
+        while (now := time.monotonic()) < began + DRAIN_S:
+            came = self._came()
+            if len(came) != before:
+                before, since = len(came), now
+                if self._lost(came) == 0:
+                    break
+            if now - since > QUIET_S:
+                break
+            threading.Event().wait(0.2)
+        return time.monotonic() - began
+
+    def _lost(self, came: Sequence[Arrival]) -> int:
+        return sum(each.lost for each in self._compared(came).values())
+
+    def _compared(self, came: Sequence[Arrival]) -> dict[str, Comparison]:
+        return {
+            "job3": compare_local(self._local, records(came, LOCAL)),
+            "job4": compare_global(self._global, records(came, GLOBAL)),
+        }
+
+    def told(self, measured: Measured) -> JsonObject:
+        """`{job3: {...}, job4: {...}, lost, repeated, different}`."""
+        came = self._came()
+        compared = self._compared(came)
+        found: JsonObject = {
+            "job3": self._job(came, LOCAL, measured),
+            "job4": self._job(came, GLOBAL, measured),
+            "lost": sum(each.lost for each in compared.values()),
+            "repeated": sum(each.repeated for each in compared.values()),
+            "different": sum(len(each.different) for each in compared.values()),
+        }
+        if records(came, NEAR):
+            found["job3_in_the_cloud"] = self._job(came, NEAR, measured)
+        return found
+
+    def _job(self, came: Sequence[Arrival], client: str, measured: Measured) -> JsonObject:
+        latencies = self.latencies(came, client, measured)
+        processed = sum(
+            arrival.record["count"]
+            for arrival in came
+            if arrival.client.startswith(client)
+            and arrival.record["revision"] == 0
+            and measured.since < arrival.at <= measured.until
+        )
+        return {
+            "processed": processed,
+            "offered": self._offered(measured),
+            "results": len(latencies),
+            **{f"p{share}_ms": _ms(percentile(latencies, share / 100)) for share in (50, 95, 99)},
+            "max_ms": _ms(max(latencies, default=None)),
+            "latencies_ms": [round(each * 1000, 1) for each in latencies],
+        }
+
+    def _offered(self, measured: Measured) -> int:
+        """Detections of the windows that were complete while it was measured."""
+        found = 0
+        for start, stat in self._global.items():
+            closed = self._log.closed_at(all_streams(), start + self._log.window_ms)
+            if closed is not None and measured.since < closed <= measured.until:
+                found += stat.count
+        return found
+
+    def latencies(self, came: Sequence[Arrival], client: str, measured: Measured) -> list[float]:
+        """Seconds from the message that completed a window to its first result, for windows that
+        were complete while it was measured."""
+        found = []
+        for arrival in came:
+            if not arrival.client.startswith(client) or arrival.record["revision"] != 0:
+                continue
+            streams = STREAMS[arrival.record["site"]] if "site" in arrival.record else all_streams()
+            end = arrival.record["window_start_ms"] + self._log.window_ms
+            closed = self._log.closed_at(streams, end)
+            if closed is not None and measured.since < closed <= measured.until:
+                found.append(arrival.at - closed)
+        return found
+
+
+def records(came: Sequence[Arrival], client: str) -> list[Mapping[str, Any]]:
+    """What the readers whose id begins with `client` were given."""
+    return [arrival.record for arrival in came if arrival.client.startswith(client)]
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 2)
+
+
+@contextmanager
+def prepared(speeds: Mapping[str, float]) -> Iterator[Bench]:
+    """Three edges and a cloud with a service that measures nothing."""
+    with tempfile.TemporaryDirectory(prefix="speck-traffic-") as folder, ExitStack() as stack:
+        fog = Fog(Path(folder) / "fog")
+        stack.callback(fog.down)
+        say("bringing up three edges and a cloud")
+        fog.up(edges=3, clouds=1, slots=SLOTS, cloud_slots=CLOUD_SLOTS, speeds=speeds)
+        jars = edge_jar("speck-jobs.jar").parent
+        served = stack.enter_context(
+            serving(Path(folder) / "home", [jars], more={"SPECK_METRICS_S": "0"})
+        )
+        api = Api(served.url)
+        for body in fog.site_bodies():
+            api.call("POST", "/sites", body)
+        yield Bench(fog, api)

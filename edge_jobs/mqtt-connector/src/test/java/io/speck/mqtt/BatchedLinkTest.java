@@ -1,0 +1,282 @@
+package io.speck.mqtt;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.flink.api.common.eventtime.Watermark;
+import org.apache.flink.api.connector.source.ReaderOutput;
+import org.apache.flink.api.connector.source.SourceOutput;
+import org.apache.flink.metrics.groups.UnregisteredMetricsGroup;
+import org.apache.flink.runtime.testutils.InMemoryReporter;
+import org.apache.flink.test.junit5.MiniClusterExtension;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.RegisterExtension;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+/** Messages that carry several records. */
+class BatchedLinkTest extends OnBrokers {
+    private static final InMemoryReporter METRICS = InMemoryReporter.create();
+
+    @RegisterExtension static final MiniClusterExtension CLUSTER = cluster(METRICS);
+
+    private static final AtomicBoolean FAILED = new AtomicBoolean();
+    private static final String TAKEN = "speck/taken/" + TestJob.CLIENT_ID;
+
+    @Override
+    InMemoryReporter metrics() {
+        return METRICS;
+    }
+
+    private TestJob batched(String records, String lingerMs, String compression) {
+        return job().with("batch-records", records)
+                .with("linger-ms", lingerMs)
+                .with("compression", compression);
+    }
+
+    private static Parcel together(boolean zstd, int from, int to) {
+        return PackerTest.pack(
+                zstd,
+                records(from, to).stream().map(r -> r.getBytes(StandardCharsets.UTF_8)).toList());
+    }
+
+    @ParameterizedTest
+    @CsvSource({
+        "at_most_once, none",
+        "at_least_once, none",
+        "at_least_once, zstd",
+        "exactly_once, none",
+        "exactly_once, zstd"
+    })
+    void recordsGoTogetherInOrder(String delivery, String compression) throws Exception {
+        startAndSubscribe(batched("100", "60000", compression).with("delivery", delivery));
+        client.publishNumbered("in", 1, 1, 1000);
+        awaitRecords(1000);
+        assertEquals(records(1, 1000), out.distinct());
+        assertTrue(out.messages() < 500, "messages: " + out.messages());
+        List<String> stamps = out.stamps();
+        assertEquals(1000, new HashSet<>(stamps).size(), "each has a number of its own");
+    }
+
+    @ParameterizedTest
+    @CsvSource({"0", "30"})
+    void aMessageThatDoesNotFillGoesAllTheSame(String lingerMs) throws Exception {
+        startAndSubscribe(batched("10000", lingerMs, "none").every(NEVER));
+        client.publishNumbered("in", 1, 1, 10);
+        awaitRecords(10);
+        client.publishNumbered("in", 1, 11, 20);
+        awaitRecords(20);
+        assertEquals(records(1, 20), recordsOut());
+    }
+
+    @Test
+    void aFullMessageDoesNotWait() throws Exception {
+        startAndSubscribe(batched("10", "60000", "none").every(NEVER));
+        client.publishNumbered("in", 1, 1, 25);
+        awaitRecords(20);
+        assertEquals(2, out.messages());
+        job.stop(folder.toUri().toString()); // and the rest goes with the savepoint
+        awaitRecords(25);
+        assertEquals(3, out.messages());
+    }
+
+    @ParameterizedTest
+    @CsvSource({"false", "true"})
+    void aReaderTakesRecordsOneByOneAndDropsThoseItHas(boolean zstd) throws Exception {
+        TestClient books = new TestClient(broker).listen(TAKEN);
+        startAndSubscribe(job());
+        client.publishTogether("in", 1, 1, together(zstd, 1, 100)).join();
+        client.publishTogether("in", 1, 51, together(zstd, 51, 150)).join(); // cut differently
+        client.publish("in", "r151", "p/1/151").join();
+        client.publishTogether("in", 1, 153, together(zstd, 153, 200)).join();
+        awaitRecords(199);
+        List<String> wanted = records(1, 200);
+        wanted = new ArrayList<>(wanted);
+        wanted.remove("r152");
+        assertEquals(wanted, recordsOut());
+        Wait.until("50 are dropped", () -> counter("repeatsDropped") == 50);
+        Wait.until(
+                "the hole is told",
+                () -> books.last().contains("\"missing\":{\"p\":{\"1\":1}}"),
+                books::last);
+        assertTrue(books.last().contains("\"taken\":{\"p\":{\"1\":151}}"), books.last());
+        assertTrue(books.last().contains("\"messages\":199"), books.last());
+        assertEquals(249, counter("Source: mqtt-source.*numRecordsIn$"));
+        books.close();
+    }
+
+    /** A message is acknowledged when all its records are in a complete checkpoint; not before. */
+    @Test
+    void aCheckpointAmidstAMessageKeepsItsBeginningAndAsksForTheRest() throws Exception {
+        LinkConfig link =
+                new LinkConfig(
+                        BrokerAddress.parse(broker.address()),
+                        "in",
+                        "reader",
+                        Delivery.AT_LEAST_ONCE,
+                        10);
+        Collected taken = new Collected();
+        MqttSourceReader first = reading(link, TopicSplit.fresh());
+        client.publishTogether("in", 1, 1, together(true, 1, 100)).join();
+        pollUntil(first, taken, 1);
+        assertTrue(taken.records.size() < 100, "the task looks at its mailbox in between");
+        TopicSplit amidst = completed(first, 1);
+
+        MqttSourceReader second = reading(link, amidst);
+        pollUntil(second, taken, 100);
+        assertEquals(records(1, 100), taken.records);
+        TopicSplit behind = completed(second, 1);
+
+        MqttSourceReader third = reading(link, behind);
+        client.publish("in", "next", "p/1/101").join();
+        pollUntil(third, taken, 101);
+        assertEquals("next", taken.records.get(100), "what is acknowledged does not come again");
+        third.close();
+    }
+
+    private static MqttSourceReader reading(LinkConfig link, TopicSplit split) {
+        MqttSourceReader reader =
+                new MqttSourceReader(
+                        link, UnregisteredMetricsGroup.createSourceReaderMetricGroup());
+        reader.addSplits(List.of(split));
+        reader.start();
+        return reader;
+    }
+
+    private static void pollUntil(MqttSourceReader reader, Collected taken, int count)
+            throws Exception {
+        Wait.until(
+                count + " records are taken",
+                () -> {
+                    if (taken.records.size() < count) {
+                        reader.pollNext(taken);
+                    }
+                    return taken.records.size() >= count;
+                },
+                () -> taken.records);
+    }
+
+    private static TopicSplit completed(MqttSourceReader reader, long checkpoint) {
+        TopicSplit split = reader.snapshotState(checkpoint).get(0);
+        reader.notifyCheckpointComplete(checkpoint);
+        reader.close();
+        return split;
+    }
+
+    @Test
+    void aFailureAmidstAMessageLosesNothing() throws Exception {
+        FAILED.set(false);
+        startAndSubscribe(batched("50", "20", "zstd").mapping(BatchedLinkTest::failing));
+        for (int i = 0; i < 5; i++) {
+            client.publishTogether("in", 1, 1 + 100 * i, together(true, 1 + 100 * i, 100 + 100 * i))
+                    .join();
+        }
+        Wait.until(
+                "all came",
+                () -> new HashSet<>(recordsOut()).size() == 500,
+                () -> new HashSet<>(recordsOut()).size());
+        assertTrue(FAILED.get());
+    }
+
+    private static byte[] failing(byte[] payload) {
+        boolean fatal = new String(payload, StandardCharsets.UTF_8).equals("r250");
+        if (fatal && FAILED.compareAndSet(false, true)) {
+            throw new IllegalStateException("on purpose");
+        }
+        return payload;
+    }
+
+    @Test
+    void whatOnlyLooksLikeABatchIsLeftOutAndCounted() throws Exception {
+        startAndSubscribe(job());
+        client.publishTogether("in", 1, 1, new Parcel(Parcel.Form.ZSTD, 3, new byte[] {9, 9}))
+                .join();
+        client.publishTogether("in", 1, 4, together(false, 4, 6)).join();
+        awaitRecords(3);
+        assertEquals(records(4, 6), recordsOut());
+        Wait.until("it is counted", () -> counter("batchesUnreadable") == 1);
+        client.publish("in", "r7", null).join();
+        awaitRecords(4);
+        String savepoint = job.stop(folder.toUri().toString());
+        job().from(savepoint).start();
+        client.publish("in", "r8", null).join();
+        awaitRecords(5);
+        assertEquals(records(4, 8), recordsOut());
+    }
+
+    @Test
+    void overMqtt311RecordsGoOneByOne() throws Exception {
+        try (OldBroker old = new OldBroker(broker)) {
+            batched("100", "10", "zstd").with("sink-broker", old.address());
+            startAndSubscribe(job);
+            client.publishNumbered("in", 1, 1, 300);
+            awaitRecords(300);
+            assertEquals(records(1, 300), recordsOut());
+            assertEquals(300, out.messages());
+        }
+    }
+
+    /** The limit is known when records are given their numbers; not to a broker that comes later. */
+    @ParameterizedTest
+    @CsvSource({"at_least_once", "exactly_once"})
+    void whatIsTooLargeTogetherGoesOneByOne(String delivery) throws Exception {
+        try (Mosquitto there = Mosquitto.started(folder)) {
+            reserve(there, "reader", "out");
+            job = new TestJob(broker, "in", there, "out").with("delivery", delivery);
+            job.with("batch-records", "1000").with("linger-ms", "60000");
+            startAndSubscribe(job);
+            there.freeze();
+            client.publishNumbered("in", 1, 1, 1000);
+            Wait.until(
+                    "some are taken in",
+                    () -> counter("Source: mqtt-source.*numRecordsIn$") > 500);
+            there.kill();
+            there.with("max_packet_size 400").start();
+            try (TestClient reader = new TestClient(there).listen("out")) {
+                client.publishNumbered("in", 1, 1001, 1010);
+                Wait.until(
+                        "all came",
+                        () -> new HashSet<>(reader.payloads()).containsAll(records(1, 1010)),
+                        () -> reader.payloads().size());
+            }
+            job.cancel();
+        }
+    }
+
+    /** What a reader gives to its task. */
+    private static final class Collected implements ReaderOutput<byte[]> {
+        private final List<String> records = new ArrayList<>();
+
+        @Override
+        public void collect(byte[] record) {
+            records.add(new String(record, StandardCharsets.UTF_8));
+        }
+
+        @Override
+        public void collect(byte[] record, long timestamp) {
+            collect(record);
+        }
+
+        @Override
+        public void emitWatermark(Watermark watermark) {}
+
+        @Override
+        public void markIdle() {}
+
+        @Override
+        public void markActive() {}
+
+        @Override
+        public SourceOutput<byte[]> createOutputForSplit(String splitId) {
+            return this;
+        }
+
+        @Override
+        public void releaseOutputForSplit(String splitId) {}
+    }
+}

@@ -1,0 +1,99 @@
+"""What a fog on this machine is made of: its state file, and processes that it wrote down."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from speck.errors import PermanentError
+from speck.fog.cgroups import Quotas, into
+from speck.fog.paths import default_folder
+from speck.fog.process import Command, Process, spawn, stop_all
+from speck.fog.state import FogState, ProcessRecord, StateFile
+from speck.fog.wan.namespaces import Network
+
+Wrap = Callable[[str, Command], Command]
+"""A site's name and what would be started there -> what is started."""
+
+WAN = "wan"
+"""Where the WAN's own processes are written down, as if it were a site."""
+
+
+class FogBase:
+    """The fog whose files lie in `folder`; it outlives the process that brings it up."""
+
+    def __init__(self, folder: Path | None = None, *, wrap: Wrap | None = None) -> None:
+        """`wrap` may change how a site's process is started, e.g. to watch it."""
+        self.folder = (folder or default_folder()).absolute()
+        self._file = StateFile(self.folder)
+        self._state: FogState | None = None
+        self._guard = threading.Lock()
+        self._launching = True
+        self._wrap = wrap
+        self._quotas = Quotas(self.folder)
+        self._network = Network(self.folder)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone at work on this fog, knowing what its file says now."""
+        with self._file.locked():
+            self._state = None
+            yield
+
+    def _launch(self, site: str, command: Command, speed: float | None = None) -> Process:
+        """Write down that it starts, start it, write down its pid."""
+        record = ProcessRecord(site, command.what, secrets.token_hex(16))
+        if self._wrap is not None and site != WAN:
+            command = self._wrap(site, command)
+        command = self._placed(site, command)
+        if speed is not None:
+            command = into(self._quotas.hold(site, speed), command)
+        with self._guard:
+            if not self._launching:
+                raise PermanentError(f"cannot start {command.what} of {site}: interrupted")
+            self._save(self._loaded().with_process(record))
+            process = spawn(command, record.token)
+            self._save(
+                self._loaded().with_process(
+                    ProcessRecord(site, command.what, record.token, process)
+                )
+            )
+        return process
+
+    def _placed(self, site: str, command: Command) -> Command:
+        """The same command, run in the site's namespace where it has one."""
+        wan = self._loaded().wan
+        if wan is None or site == WAN or wan.mode != "namespaces":
+            return command
+        return self._network.into(site, command)
+
+    def _end_all(self) -> int:
+        state = self._file.load()
+        if state is None:
+            return 0
+        self._save(state.found())
+        running = self._running()
+        stop_all(running, 15.0)
+        return len(running)
+
+    def _running(self) -> list[Process]:
+        state = self._loaded()
+        places = [*(site.name for site in state.sites), WAN]
+        return [process for place in places for process in state.of(place).values()]
+
+    def _loaded(self) -> FogState:
+        if self._state is None:
+            state = self._file.load()
+            if state is None:
+                raise PermanentError(
+                    f"cannot find a fog in {self.folder}: bring one up (speck fog up)"
+                )
+            self._state = state.found()
+        return self._state
+
+    def _save(self, state: FogState) -> None:
+        self._file.save(state)
+        self._state = state

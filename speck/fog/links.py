@@ -1,0 +1,185 @@
+"""The WAN of a fog: brought up with it, looked at and changed while it runs."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from speck.errors import PermanentError
+from speck.fog.base import WAN, FogBase
+from speck.fog.ports import accepts, site_host
+from speck.fog.process import Command, stop_all, wait_until
+from speck.fog.state import FogState
+from speck.fog.wan.model import LinkStatus, Mode, Uplink, Wan, WanState, check_uplink, check_wan
+from speck.fog.wan.namespaces import SECOND_BEST, refusal
+from speck.fog.wan.plan import DELAY, Layout
+from speck.model import JsonObject
+
+_READY_S = 30.0
+
+
+class Links(FogBase):
+    """What a fog does with the links between its sites."""
+
+    def links(self) -> list[LinkStatus]:
+        """Every site's uplink, with bytes so far; empty without a WAN."""
+        state = self._file.load()
+        if state is None or state.wan is None:
+            return []
+        state = state.found()
+        return self._network.links(self._layout(state), delayed="delay" in state.of(WAN))
+
+    def set_link(self, site: str, up: bool) -> None:
+        """Take a site's uplink down (packets vanish silently, both ways) or up again."""
+        with self._locked():
+            self._change(site, self._wan_state().linked(site, up))
+
+    def shape(self, site: str, uplink: Uplink) -> None:
+        """Give a site's uplink other rates and another latency, while packets flow."""
+        check_uplink(site, uplink)
+        with self._locked():
+            self._change(site, self._wan_state().shaped(site, uplink))
+
+    def enter(self, site: str) -> list[str]:
+        """What to put before a command line so that it runs at `site`: in its namespace. Nothing
+        where sites have none."""
+        state = self._file.load()
+        if state is None:
+            raise PermanentError(f"cannot find a fog in {self.folder}: bring one up (speck fog up)")
+        state.site(site)
+        return self._network.enter(site) if state.wan and state.wan.mode == "namespaces" else []
+
+    def _check_wan(self, wan: Wan | None, mode: Mode | None, sites: Sequence[str]) -> None:
+        """Raises PermanentError for a WAN that this fog cannot have."""
+        if wan is None:
+            if mode is not None:
+                raise PermanentError("cannot choose how to make a WAN without one: give --wan FILE")
+            return
+        check_wan(wan, sites)
+        if mode == "proxy":
+            raise PermanentError("cannot make a WAN of proxies yet")
+        if (why := refusal()) is not None:
+            raise PermanentError(f"cannot bring up a WAN: {why}")
+
+    def _join(self) -> None:
+        """Bring up the network, and what makes latency, unless they are there."""
+        state = self._loaded()
+        if state.wan is None:
+            return
+        layout = self._layout(state)
+        if not _sites_run(state):
+            stop_all(state.of(WAN).values(), 5.0)
+            self._network.build(layout)
+        elif not self._network.is_there(layout):
+            raise PermanentError(
+                f"cannot find the network of the fog in {self.folder}: its namespaces were"
+                " removed while it ran; end it (speck fog down), and bring it up again"
+            )
+        self._delay(layout)
+        if state.service is not None and not state.shared:
+            self._forward(state.service, layout)
+
+    def _wanted_wan(self, wan: Wan | None, mode: Mode | None) -> WanState | None:
+        return None if wan is None else WanState(wan, mode or "namespaces", self._network.pick())
+
+    def _hosts(self, sites: Sequence[str], wan: WanState | None) -> list[str]:
+        """An address for each site."""
+        if wan is None:
+            return [site_host(self.folder, number) for number in range(len(sites))]
+        layout = self._network.layout(sites, wan)
+        return [layout.address(site) for site in sites]
+
+    def _relink(self, wan: Wan) -> None:
+        """Bring all links to what `wan` says, and up; those of a fog that runs as well."""
+        self._apply(replace(self._wan_state(), wan=wan, down=()))
+
+    def _change(self, site: str, after: WanState) -> None:
+        self._loaded().site(site)
+        self._apply(after)
+
+    def _apply(self, after: WanState) -> None:
+        """Written down first: after a crash `up` brings the links to what was written."""
+        state = self._loaded()
+        before = self._layout(state)
+        self._save(replace(state, wan=after))
+        if _sites_run(state):  # else they find the links as they were written down
+            layout = self._layout(self._loaded())
+            self._network.change(before, layout)
+            self._delay(layout)
+
+    def _delay(self, layout: Layout) -> None:
+        """Have the delay element heed the table, if anything is to be delayed."""
+        if not any(layout.latencies_ms().values()):
+            return
+        running = self._loaded().of(WAN).get("delay")
+        log = self.folder / "wan" / "delay.log"
+        if running is not None:
+            running.send(signal.SIGHUP)
+        else:
+            argv = [sys.executable, "-m", "speck.fog.wan.delay", DELAY, str(self._network.table)]
+            log.parent.mkdir(parents=True, exist_ok=True)
+            command = self._network.into_router(Command("delay", argv, self.folder, log))
+            running = self._launch(WAN, command)
+        what = "the delay element of the WAN"
+        wait_until(lambda: self._network.heeded, {"delay": running}, what, [log], _READY_S)
+
+    def _forward(self, service: str, layout: Layout) -> None:
+        """Let agents reach a service that this machine alone can."""
+        if "forward" in self._loaded().of(WAN):
+            return
+        host, port = _target(service)
+        argv = [sys.executable, "-m", "speck.fog.wan.forward", layout.root, str(port)]
+        argv += [host, str(port), layout.state.network, str(self._network.router_file)]
+        log = self.folder / "wan" / "forward.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        process = self._launch(WAN, Command("forward", argv, self.folder, log))
+        what = f"the way from the sites to {service}"
+        wait_until(lambda: accepts(layout.root, port), {"it": process}, what, [log], _READY_S)
+
+    def _service_seen(self, state: FogState) -> str:
+        """The service's address as the agents of the sites see it."""
+        assert state.service is not None
+        if state.wan is None or state.wan.mode != "namespaces":
+            return state.service
+        _, port = _target(state.service)
+        return f"http://{self._layout(state).root}:{port}"
+
+    def _layout(self, state: FogState) -> Layout:
+        assert state.wan is not None
+        return self._network.layout([site.name for site in state.sites], state.wan)
+
+    def _wan_state(self) -> WanState:
+        state = self._loaded().wan
+        if state is None:
+            raise PermanentError(
+                f"cannot change a link of the fog in {self.folder}: it has no WAN; bring it up"
+                " with one (speck fog up --wan FILE)"
+            )
+        return state
+
+
+def _sites_run(state: FogState) -> bool:
+    return any(state.of(site.name) for site in state.sites)
+
+
+def described(body: JsonObject, wan: Wan | None) -> JsonObject:
+    """A site's body for the service, with what its uplink is like."""
+    if wan is None:
+        return body
+    uplink = wan.uplink(str(body["name"]))
+    rate = {} if uplink.up_mbps is None else {"uplink_mbps": uplink.up_mbps}
+    labels = {**body["labels"], "latency_ms": f"{uplink.latency_ms:g}"}
+    return {**body, **rate, "labels": labels}
+
+
+def _target(service: str) -> tuple[str, int]:
+    parts = urlsplit(service)
+    if parts.scheme != "http" or parts.hostname is None:
+        raise PermanentError(
+            f"cannot let the sites of a WAN reach {service}: give an address like"
+            f" http://127.0.0.1:8080 ({SECOND_BEST})"
+        )
+    return parts.hostname, parts.port or 80

@@ -1,0 +1,142 @@
+"""What a WAN is made of: the uplink of each site, who shares a LAN, where this machine sits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from speck.errors import PermanentError
+
+Mode = Literal["namespaces", "proxy"]
+EVERYWHERE = "everywhere"
+LEAST_MBPS = 0.01  # below, a single packet takes more than a second
+MOST_MBPS = 10_000.0
+MOST_LATENCY_MS = 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink:
+    """A site's way into the WAN: bits a second in millions (None: not limited), and the latency
+    from the site to the core of the network, one way, in milliseconds."""
+
+    up_mbps: float | None = None
+    down_mbps: float | None = None
+    latency_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wan:
+    """Two sites are `latency_ms` of one plus that of the other apart, each way; sites of one of
+    `lans` reach each other directly, without latency and without using their uplinks.
+
+    `host`: where this machine's own programs (the service, feeds, readers) sit. `everywhere`:
+    they reach each site over that site's LAN, which is not counted, so that the uplinks carry
+    exactly what crosses between sites. A site's name: at that site, behind its uplink.
+    """
+
+    uplinks: Mapping[str, Uplink] = field(default_factory=dict)
+    lans: tuple[tuple[str, ...], ...] = ()
+    host: str = EVERYWHERE
+
+    def uplink(self, site: str) -> Uplink:
+        """That of `site`; a site that is not named has one without limits."""
+        return self.uplinks.get(site, Uplink())
+
+    def peers(self, site: str) -> tuple[str, ...]:
+        """The other sites of its LAN."""
+        lan = next((lan for lan in self.lans if site in lan), ())
+        return tuple(other for other in lan if other != site)
+
+    def latency_ms(self, one: str, other: str) -> float:
+        """Between two sites, one way."""
+        if one == other or other in self.peers(one):
+            return 0.0
+        return self.uplink(one).latency_ms + self.uplink(other).latency_ms
+
+
+@dataclass(frozen=True, slots=True)
+class WanState:
+    """The WAN of a fog as it is now. `down`: the sites whose link is down; `network`: the first
+    three bytes of all addresses (namespaces only); `control`: the port where the proxy takes
+    orders, `socks` where it listens for each site (proxy only)."""
+
+    wan: Wan
+    mode: Mode = "namespaces"
+    network: str = ""
+    down: tuple[str, ...] = ()
+    control: int = 0
+    socks: Mapping[str, int] = field(default_factory=dict)
+
+    def shaped(self, site: str, uplink: Uplink) -> WanState:
+        """The same with another uplink of `site`."""
+        return replace(self, wan=replace(self.wan, uplinks={**self.wan.uplinks, site: uplink}))
+
+    def linked(self, site: str, up: bool) -> WanState:
+        """The same with the link of `site` up or down."""
+        others = tuple(other for other in self.down if other != site)
+        return replace(self, down=others if up else (*others, site))
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """A site's uplink. Bytes: whole packets as the kernel counts them, with 14 bytes of Ethernet
+    each (with the proxy: payload of TCP only, and no packets). `packets`: both ways; `dropped`:
+    those that found a queue full. `up` is false when it was set so, or when what makes its
+    latency does not run."""
+
+    site: str
+    up: bool
+    up_bytes: int
+    down_bytes: int
+    up_mbps: float | None
+    down_mbps: float | None
+    latency_ms: float
+    packets: int
+    dropped: int
+
+
+def check_uplink(site: str, uplink: Uplink) -> None:
+    """Raises PermanentError for a rate or a latency that cannot be."""
+    for name, value, most, least in (
+        ("up_mbps", uplink.up_mbps, MOST_MBPS, LEAST_MBPS),
+        ("down_mbps", uplink.down_mbps, MOST_MBPS, LEAST_MBPS),
+        ("latency_ms", uplink.latency_ms, MOST_LATENCY_MS, 0.0),
+    ):
+        if value is not None and not (math.isfinite(value) and least <= value <= most):
+            raise PermanentError(
+                f"cannot shape the uplink of {site}: {name} {value:g} must be {least:g} to {most:g}"
+            )
+
+
+def check_wan(wan: Wan, sites: Sequence[str]) -> None:
+    """Raises PermanentError for a site that is not to be, or a figure that cannot be."""
+    known = ", ".join(sites) or "no sites"
+    lans = [site for lan in wan.lans for site in lan]
+    hosts = [] if wan.host == EVERYWHERE else [wan.host]
+    for site in (*wan.uplinks, *lans, *hosts):
+        if site not in sites:
+            raise PermanentError(f"cannot give {site} a place in the WAN: this fog has {known}")
+    for site in lans:
+        if lans.count(site) > 1:
+            raise PermanentError(f"cannot put {site} into two LANs: name it once in `lans`")
+    for site, uplink in wan.uplinks.items():
+        check_uplink(site, uplink)
+
+
+def parse_wan_state(data: dict[str, Any]) -> WanState:
+    """From the form in which fog.json keeps it."""
+    wan = data["wan"]
+    return WanState(
+        Wan(
+            {site: Uplink(**uplink) for site, uplink in wan["uplinks"].items()},
+            tuple(tuple(lan) for lan in wan["lans"]),
+            wan["host"],
+        ),
+        data["mode"],
+        data["network"],
+        tuple(data["down"]),
+        data["control"],
+        data["socks"],
+    )

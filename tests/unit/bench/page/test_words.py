@@ -1,0 +1,40 @@
+"""Numbers as the page writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.page.words import mean, number, table
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.0, "0"),
+        (0.95, "0.95"),
+        (0.0123456, "0.0123"),
+        (1.0048, "1.00"),
+        (1.0, "1"),
+        (-2.5, "-2.5"),
+        (99.96, "100"),
+        (23.456, "23.5"),
+        (4123.6, "4,124"),
+        (1219772, "1,219,772"),
+        (True, "yes"),
+    ],
+)
+def test_three_figures(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_mean_with_its_interval() -> None:
+    told = {"mean": 0.25, "low": 0.2, "high": 0.3}
+    assert mean(told, "ms", 1000) == "250 ms (200 to 300)"
+    assert mean({"mean": 1.084, "low": 0.9996, "high": 1.2}) == "1.08 (1.00 to 1.20)"
+    assert mean({"mean": 2.0, "low": None, "high": None}, "s") == "2 s"
+    assert mean({"mean": None, "low": None, "high": None}, "s") == "–"
+
+
+def test_a_table_with_what_would_break_it() -> None:
+    assert table(["a", ">b"], [("x|y", None)]) == "| a | b |\n|---|--:|\n| x\\|y | – |"

@@ -1,0 +1,35 @@
+"""All experiments are run, whatever comes of one."""
+
+from __future__ import annotations
+
+from bench.everything import MISSING, NOT_RUN, Outcome, run, run_all, table
+from bench.page.section import Section
+
+
+def _section(name: str, root: bool = False) -> Section:
+    return Section(name, name, "?", "", name, figures=lambda result: "", root=root)
+
+
+def test_one_that_fails_hides_no_other() -> None:
+    ended = {"one": 0, "two": 3, "three": 0}
+    chosen = [_section(name) for name in ended]
+    outcomes = run_all(chosen, lambda name: Outcome(name, 1.0, ended[name]), root=True)
+    assert [(it.name, it.failed) for it in outcomes] == [
+        ("one", False),
+        ("two", True),
+        ("three", False),
+    ]
+    lines = table(outcomes).splitlines()
+    assert lines[1].split() == ["two", "1", "s", "failed", "(status", "3)"]
+    assert lines[-1].split() == ["all", "3", "s", "1", "of", "3", "failed"]
+
+
+def test_what_needs_root_is_said_and_no_failure() -> None:
+    outcomes = run_all([_section("one", root=True)], lambda name: Outcome(name, 1, 1), root=False)
+    assert [(it.why, it.failed) for it in outcomes] == [(NOT_RUN, False)]
+    assert NOT_RUN in table(outcomes)
+
+
+def test_an_experiment_that_is_not_there_is_a_failure() -> None:
+    outcome = run("no_such_thing")
+    assert (outcome.why, outcome.failed) == (MISSING, True)

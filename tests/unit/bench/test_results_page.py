@@ -1,0 +1,101 @@
+"""docs/results.md and its plots show what was measured last, and say what was not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.common import RESULTS
+from bench.page.section import Section
+from bench.page.told import ResultError, load
+from bench.results_page import DOCS, README, draw, mark_of, page, readme_with, results, sections
+
+SECTIONS = sections()
+
+
+def test_the_page_is_made_from_the_results() -> None:
+    assert (DOCS / "results.md").read_text() == page(SECTIONS, results(SECTIONS))
+
+
+def test_the_readme_is_made_from_the_results() -> None:
+    text = README.read_text()
+    assert text == readme_with(text, SECTIONS, results(SECTIONS))
+
+
+def test_every_plot_is_there_and_drawn_from_the_newest_result() -> None:
+    wanted = {
+        plot.name: mark_of(f"{section.name}.json")
+        for section in SECTIONS
+        if (RESULTS / f"{section.name}.json").exists()
+        for plot in section.plots
+    }
+    found = {path.stem: path.read_text() for path in (DOCS / "plots").glob("*.svg")}
+    assert set(found) == set(wanted)
+    assert [name for name, mark in wanted.items() if mark not in found[name]] == []
+
+
+def test_the_same_result_is_the_same_picture(tmp_path: Path) -> None:
+    some = [section for section in SECTIONS if section.name == "moves"]
+    found = results(some)
+    first, second = (
+        [path.read_bytes() for path in draw(some, found, tmp_path / folder, "svg")]
+        for folder in ("one", "other")
+    )
+    assert first == second and first
+
+
+def test_every_result_has_its_section() -> None:
+    shown = {section.name for section in SECTIONS}
+    assert {file.stem for file in RESULTS.glob("*.json")} <= shown
+
+
+def _section(**more: object) -> Section:
+    told: dict[str, object] = {
+        "name": "speed",
+        "title": "Speed",
+        "question": "How fast?",
+        "set_up": "One of each.",
+        "target": "speed",
+        "figures": lambda result: f"{result['summary']['rate_per_s']} a second",
+    }
+    return Section(**{**told, **more})  # type: ignore[arg-type]
+
+
+def test_what_was_not_measured_is_said_to_be_missing() -> None:
+    text = page([_section()], {})
+    assert "| [Speed](#speed) | How fast? | **missing** |" in text
+    assert "**Missing: not measured yet.** `make bench-speed` measures it." in text
+
+
+def test_a_failed_check_stands_out(tmp_path: Path) -> None:
+    checks = [
+        {"name": "rate", "wanted": "> 5", "measured": 3.0, "ok": False, "note": "slow"},
+        {"name": "lost", "wanted": "0", "measured": 0, "ok": True, "note": ""},
+        {"name": "cpu", "wanted": "< 70 %", "measured": 0.9, "ok": None, "note": "saturated"},
+    ]
+    file = tmp_path / "speed.json"
+    file.write_text(json.dumps({"summary": {"rate_per_s": 3}, "checks": checks}))
+    text = page([_section()], {"speed": load(file)})
+    assert "| [Speed](#speed) | How fast? | 1 | **1** | 1 |" in text
+    assert "> **1 of 3 checks failed:** rate." in text
+    assert "| **NOT** | rate | > 5 | 3 | slow |" in text
+    assert "| not judged | cpu | < 70 % | 0.9 | saturated |" in text
+
+
+def test_a_missing_key_is_named_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "speed.json"
+    file.write_text(json.dumps({"summary": {"rates": [{"mean": 1}]}}))
+    result = load(file)
+    with pytest.raises(ResultError, match=r"cannot show speed\.json: it has no 'summary\.rate_per"):
+        page([_section()], {"speed": result})
+    with pytest.raises(ResultError, match=r"no 'summary\.rates\[0\]\.low'"):
+        result["summary"]["rates"][0]["low"]
+
+
+def test_a_result_that_was_cut_off_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "speed.json"
+    file.write_text('{"summary": ')
+    with pytest.raises(ResultError, match=r"cannot read .*speed\.json"):
+        load(file)
