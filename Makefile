@@ -2,6 +2,8 @@
 
 PY := .venv/bin/python
 MVN := mvn -q -B -ntp -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
+# tests with servers mostly wait: the others run beside them (groups: tests/conftest.py)
+SIDE_BY_SIDE := -n 2 --dist loadgroup
 JAVA_SOURCES := $(shell find edge_jobs -path '*/target' -prune -o -type f \
 	\( -name pom.xml -o -path '*/src/*' \) -print)
 VENV_STAMP := .venv/.installed
@@ -51,11 +53,11 @@ format: $(VENV_STAMP) ## put the Python code into shape
 test: setup check ## set up, check, and run the quick tests
 	@echo "testing the edge jobs" >&2
 	@$(MVN) verify
-	@$(PY) -m pytest
+	@$(PY) -m pytest $(SIDE_BY_SIDE)
 
 test-long: setup check ## the tests that take long, too
 	@$(MVN) verify -Plong
-	@$(PY) -m pytest -m "long or not long"
+	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "long or not long"
 
 demo: setup ## the traffic application on a fog of four sites, with real data
 	@$(PY) -m speck.fog.demo
@@ -65,6 +67,12 @@ bench: setup ## all experiments, one after another; QUICK=1: to see that they wo
 
 bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs
 	@$(PY) -m bench.fig6
+
+bench-edge-server: setup ## a filter at the edge and at the server, across a WAN (root, Linux)
+	@$(PY) -m bench.edge_server
+
+bench-in-action: setup ## the traffic application moved out of the cloud while data flows (root, Linux)
+	@$(PY) -m bench.in_action
 
 bench-connector: setup ## messages through source, map and sink
 	@$(PY) -m bench.connector

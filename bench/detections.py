@@ -13,7 +13,7 @@ import select
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -88,6 +88,10 @@ class Log:
             ends[each] = at
 
 
+Encoder = Callable[[str, int, Detection], bytes]
+"""A stream's name, a detection's number and the detection -> what is published."""
+
+
 class DetectionFeed:
     """Publishes detections to the sites' brokers from one thread, at a set pace, until ended.
 
@@ -104,9 +108,11 @@ class DetectionFeed:
         window_ms: int,
         run: str,
         seen: Mapping[str, Sequence[Detection]],
+        encoder: Encoder | None = None,
     ) -> None:
         self.log = Log(window_ms, [], {s: {} for site in brokers for s in STREAMS[site]})
         self.interval_s = interval_ms / 1000
+        self._encode = encoder or encode
         self.latest_s = 0.0
         self.cpu_s = 0.0
         self._offset = time.time() - time.monotonic()
@@ -212,7 +218,7 @@ class DetectionFeed:
         )
         self.log.note(stream, seen, at)
         publisher.send(
-            Message(stream, number, "detection", seen.time_ms, encode(stream, number, seen))
+            Message(stream, number, "detection", seen.time_ms, self._encode(stream, number, seen))
         )
 
     def _send_end_marks(self) -> None:

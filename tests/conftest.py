@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from speck.fog.sites import Fog
 from tests.apart import apart_fog
@@ -15,7 +17,32 @@ from tests.mosquitto_server import mosquitto_server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+TESTS = Path(__file__).parent
+SHARED = {
+    "contracts": "flink",
+    "faults": "faults",
+    "flink": "flink",
+    "fog": "fog",
+    "spark": "spark",
+    "trial_jar": "flink",
+}
+"""Fixture, or folder of tests -> group."""
+
+# how fast the machine is says nothing of what is tested
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
+
 __all__ = ["flink", "fog", "mosquitto_server", "trial_jar"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one group run in one process, one after the other, when there are several
+    (`--dist loadgroup`): they share what is started once."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        needs = ({*getattr(item, "fixturenames", ()), folder}) & SHARED.keys()
+        if needs:
+            item.add_marker(pytest.mark.xdist_group(SHARED[min(needs)]))
 
 
 @pytest.fixture(scope="session")

@@ -182,6 +182,11 @@ class Checker:
         with self._lock:
             return self._tally.count(published)
 
+    def missing(self, published: int) -> list[int]:
+        """Which of 1..published have not come."""
+        with self._lock:
+            return self._tally.missing(published)
+
     def await_all(self, published: int, timeout_s: float = 120.0, idle_s: float = 30.0) -> Count:
         """Wait until 1..published have come, or nothing has come for `idle_s`, or `timeout_s`
         are over; then count. What is lost is in the result."""

@@ -33,7 +33,7 @@ def served(fog: Fog, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     once = Service(Config(home=home))
     installation = once.records.installation
     once.close()
-    with serving(home, [jars], more={"SPECK_METRICS_S": "5"}) as service:
+    with serving(home, [jars], more={"SPECK_METRICS_S": "2"}) as service:
         for body in fog.site_bodies():
             answer = requests.post(f"{service.url}/sites", json=body, timeout=30)
             assert answer.status_code == 201, answer.text

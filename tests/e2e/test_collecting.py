@@ -94,7 +94,8 @@ def test_records_bytes_and_busy_time_are_those_of_the_job(
         speck: Speck = collected.speck
         outputs = [("cloud", "col/out", "e2e-col")]
         speck.apply(composition("col", burn, rest, outputs=outputs))
-        wait_for("a first look", lambda: collected.rates("col-burn")["records_in"] == 0)
+        # between two looks that tell of its time: what comes then is told from its beginning
+        wait_for("two looks", lambda: collected.rates("col-burn")["seconds"])
         speck.publisher("edge-a", "col/in", plain=True).count(range(1, RECORDS + 1))
         wait_for("all to be told", lambda: collected.rates("col-rest")["records_in"] == RECORDS / 2)
         wait_for("all to be told", lambda: collected.rates("col-burn")["records_in"] == RECORDS)

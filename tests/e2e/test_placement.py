@@ -14,7 +14,7 @@ APART = composition(
     outputs=[("edge-a", "apart/kept", "apart-reader")],
 )
 """From edge-a to the cloud and back: everything crosses twice, and nothing has to."""
-ENOUGH = 6000
+ENOUGH = 3000
 """Records, of some 250 a second: so many looks that one analysis has its evidence."""
 
 

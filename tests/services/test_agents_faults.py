@@ -168,7 +168,7 @@ def test_an_agent_killed_in_mid_transfer_goes_on_when_it_is_back(
 def test_a_service_started_anew_in_mid_transfer_goes_on(tmp_path: Path, direct: bool) -> None:
     bodies = [{**site_body(name), "labels": {}} for name in ("edge-a", "edge-b")]
     agents: list[AgentProcess] = []
-    origin = write_state(tmp_path / "edge-a/savepoints/s/1", 9, {"f": large(100)})
+    origin = write_state(tmp_path / "edge-a/savepoints/s/1", 9, {"f": large(32)})
     wanted = transfer(origin)
     try:
         with memory_service(tmp_path, bodies) as service, answering(service) as url:
