@@ -93,6 +93,18 @@ def _draw(result: Told) -> Any:
     return made
 
 
+def _headline(result: Told) -> str:
+    cells = [it for it in result["summary"]["cells"] if it["binds"] and not it["saturated"]]
+    if not cells:
+        return "At no uplink of this run was the WAN the limit in both deployments."
+    best = max(cells, key=lambda it: float(it["ratio"]["mean"]))
+    return (
+        f"Filtering at the edge delivers {number(best['ratio']['mean'])} times the records of the"
+        f" same filter at the server, across an uplink of {best['limit']} (theory:"
+        f" {number(best['expected_ratio'])}), and nothing where the uplink is wide."
+    )
+
+
 SECTION = Section(
     name="edge_server",
     title="Edge or server",
@@ -111,4 +123,5 @@ SECTION = Section(
         )
     ],
     root=True,
+    headline=_headline,
 )

@@ -105,6 +105,7 @@ def in_action() -> JsonObject:
         "bins": bins,
         "before": span(700, 15),
         "after": span(1050, 0.1),
+        "lost": 0,
     }
     return {"series": {"by hand": series}}
 

@@ -21,6 +21,8 @@ def test_figures_are_written_and_plots_drawn(name: str, tmp_path: Path) -> None:
     assert f"## {section.title}" in text and "Simulated: All of it." in text
     assert "\n| " in text
     assert section.plots
+    if section.headline is not None:
+        assert section.headline(result).endswith(".")
     for plot in section.plots:
         assert f"](plots/{plot.name}.svg)" in text
         drawn = tmp_path / f"{plot.name}.svg"
