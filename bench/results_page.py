@@ -79,6 +79,7 @@ def page(told: Sequence[Section], found: dict[str, Told]) -> str:
         _machines(found),
         LIMITS,
         _overview(told, found),
+        _failed(told, found),
         *(markdown(section, found.get(section.name)) for section in told),
     ]
     return "\n\n".join(parts) + "\n"
@@ -139,6 +140,20 @@ def _overview(told: Sequence[Section], found: dict[str, Told]) -> str:
         ok, wrong, open_ = (sum(1 for it in claims if it.ok is how) for how in (True, False, None))
         rows.append((link, section.question, ok, f"**{wrong}**" if wrong else 0, open_))
     return table(["experiment", "question", ">checks ok", ">failed", ">not judged"], rows)
+
+
+def _failed(told: Sequence[Section], found: dict[str, Told]) -> str:
+    """What is not as it was wanted, all of it in one place."""
+    rows = [
+        (f"[{section.title}](#{_anchor(section.title)})", claim.name, claim.wanted, claim.measured)
+        for section in told
+        if section.name in found
+        for claim in claims_of(section, found[section.name])
+        if claim.ok is False
+    ]
+    if not rows:
+        return "No check failed."
+    return "Not as wanted:\n\n" + table(["experiment", "what", ">wanted", ">measured"], rows)
 
 
 def _anchor(title: str) -> str:
