@@ -1,18 +1,18 @@
 """What batches on a link give: records/s, bytes a record, and what they add to latency.
 
-A job that makes records (`Feed`) sends them over one link to a job that counts them (`Tally`), each
-in an engine of its own, through one Mosquitto; `chain`: with a job between them, and two links. What
-feeds the link is part of the sending job, so nothing else bounds it. Records are detections of the
-traffic application's trace, in its order, of about 100 B, or eight of them in a record of about
-1 kB; each has a number and a time of its own.
+A job that makes records (`Feed`) sends them over one link to a job that counts them (`Tally`),
+each in an engine of its own, through one Mosquitto; `chain`: with a job between them, and two
+links. What feeds the link is part of the sending job, so nothing else bounds it. Records are
+detections of the traffic application's trace, in its order, of about 100 B, or eight of them in a
+record of about 1 kB; each has a number and a time of its own.
 
 One run: as fast as it goes, then nothing, then at a moderate rate, at which latency is measured
 (a record's own time against the clock of the same machine when it is counted, whole milliseconds).
 Bytes: what the kernel says that the sending engine's connection to its broker carried, both ways,
-payload of TCP, over all records of the run; and what MQTT's own counters say of sent packets. A
-run that loses or repeats a record is no result.
+payload of TCP, over all records of the run. A run that loses or repeats a record is no result.
 
-`make bench-link-batching` writes bench/results/link_batching.json; QUICK=1 takes some variants once.
+`make bench-link-batching` writes bench/results/link_batching.json; QUICK=1 takes some variants
+once.
 """
 
 from __future__ import annotations
@@ -162,7 +162,9 @@ class Told:
     def await_end(self, limit_s: float) -> list[JsonObject]:
         """All that was told, the last word after the last record. Raises RuntimeError."""
         with self._news:
-            if not self._news.wait_for(lambda: self._found and self._found[-1]["ended"], limit_s):
+            if not self._news.wait_for(
+                lambda: self._found and self._found[-1]["marks"] > 1, limit_s
+            ):
                 last = self._found[-1] if self._found else None
                 raise RuntimeError(f"the end of {self._topic} did not come in {limit_s} s: {last}")
             return list(self._found)
@@ -256,23 +258,15 @@ class Lab:
 
 
 def rates(found: Sequence[JsonObject]) -> JsonObject:
-    """Records/s of the full part, from `LEAD_S` after its first word to its end; milliseconds of
-    the rated part's latencies. The tally tells four times a second while anything comes."""
-    pause = next(
-        (
-            n
-            for n in range(1, len(found))
-            if found[n]["at_ms"] - found[n - 1]["at_ms"] > 500 * PAUSE_S
-        ),
-        len(found) - 1,
-    )
+    """Records/s of the full part, from `LEAD_S` after its first word until all of it is counted;
+    milliseconds of the rated part's latencies. A mark ends each, and is told at once."""
+    last = next(word for word in found if word["marks"])
     began = found[0]["at_ms"]
-    full = [word for word in found[:pause] if word["at_ms"] - began >= 1000 * LEAD_S]
-    if len(full) < 3:
-        raise RuntimeError(f"cannot measure: {len(full)} words of the part at full speed")
-    first, last = full[0], full[-1]
+    first = next(word for word in found if word["at_ms"] - began >= 1000 * LEAD_S)
     seconds = (last["at_ms"] - first["at_ms"]) / 1000
-    late = _histogram(found[-1], found[pause])
+    if seconds < FULL_S / 3:
+        raise RuntimeError(f"cannot measure: {seconds:.1f} s at full speed are too short")
+    late = _histogram(found[-1], last)
     return {
         "records_per_s": round((last["records"] - first["records"]) / seconds),
         "over_s": round(seconds, 2),

@@ -22,8 +22,8 @@ import org.apache.flink.util.Collector;
  * <p>Record n is {@code {"id":n,"time_ms":<now>} and then a line of {@code --records FILE}, the
  * first again after the last; the lines begin with a comma and end the object.
  *
- * <p>As fast as its sink takes them for {@code --full TIME} (5s), nothing for {@code --pause TIME}
- * (1s), then {@code --rate N} (1000) a second for {@code --rated TIME} (5s), then an end mark,
+ * <p>As fast as its sink takes them for {@code --full TIME} (5s), then a mark, {@code
+ * {"end":false,"id":<how many>}}, and nothing for {@code --pause TIME} (1s), then {@code --rate N} (1000) a second for {@code --rated TIME} (5s), then an end mark,
  * {@code {"end":true,"id":<how many>}}, and nothing more.
  */
 public final class Feed {
@@ -66,6 +66,7 @@ public final class Feed {
         private transient long began;
         private transient long made;
         private transient long madeBefore; // at the beginning of the rated part
+        private transient boolean paused;
         private transient boolean ended;
 
         Maker(Parameters parameters, Clock nanos) {
@@ -95,6 +96,7 @@ public final class Feed {
             began = 0;
             made = 0;
             madeBefore = -1;
+            paused = false;
             ended = false;
         }
 
@@ -107,6 +109,9 @@ public final class Feed {
             long since = now - began;
             if (since < fullEnd || (since >= ratedFrom && since < ratedEnd && isDue(since))) {
                 out.collect(record());
+            } else if (!paused) {
+                paused = true;
+                out.collect(ascii("{\"end\":false,\"id\":" + made + "}"));
             } else if (since >= ratedEnd && !ended) {
                 ended = true;
                 out.collect(ascii("{\"end\":true,\"id\":" + made + "}"));

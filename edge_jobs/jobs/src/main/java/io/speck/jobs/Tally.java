@@ -11,8 +11,8 @@ import org.apache.flink.util.Collector;
 
 /**
  * Counts what {@link Feed} sends, four times a second into a record of its own: {@code {"at_ms",
- * "records", "missing", "repeated", "bytes", "ended", "late": {"<ms>": <records>, ...}}}, all from
- * the beginning. {@code late}: by how many milliseconds of this machine's clock each was late, {@value
+ * "records", "missing", "repeated", "bytes", "marks", "late": {"<ms>": <records>, ...}}}, all from
+ * the beginning; and at each of Feed's two marks. {@code late}: by how many milliseconds of this machine's clock each was late, {@value
  * #MOST_MS} standing for all that is more. Missing and repeated go by the records' own numbers. No
  * arguments of its own.
  */
@@ -44,8 +44,7 @@ public final class Tally {
         private static final long EVERY_MS = 250;
         private static final int ID_AT = "{\"id\":".length();
         private static final int TIME_AFTER = ",\"time_ms\":".length();
-        private static final byte[] END =
-                "{\"end\":true,\"id\":".getBytes(StandardCharsets.UTF_8);
+        private static final int MARKED_ID_AT = "{\"end\":true,\"id\":".length();
 
         private final Clock clock;
         private transient int[] late;
@@ -55,6 +54,7 @@ public final class Tally {
         private transient long missing;
         private transient long repeated;
         private transient long bytes;
+        private transient int marks;
         private transient int at; // in the record being read
 
         Counter(Clock clock) {
@@ -70,15 +70,19 @@ public final class Tally {
             missing = 0;
             repeated = 0;
             bytes = 0;
+            marks = 0;
         }
 
         @Override
         public void flatMap(byte[] record, Collector<byte[]> out) {
             long now = clock.getAsLong();
             if (record[2] == 'e') {
-                at = END.length;
-                missing += number(record) - highest;
-                out.collect(told(now, true));
+                at = MARKED_ID_AT + (record["{\"end\":".length()] == 'f' ? 1 : 0);
+                long sent = number(record);
+                missing += sent - highest;
+                highest = sent;
+                marks++;
+                out.collect(told(now));
                 return;
             }
             at = ID_AT;
@@ -95,7 +99,7 @@ public final class Tally {
             }
             late[(int) Math.max(0, Math.min(MOST_MS, now - time))]++;
             if (now - told >= EVERY_MS) {
-                out.collect(told(now, false));
+                out.collect(told(now));
             }
         }
 
@@ -108,14 +112,14 @@ public final class Tally {
             return value;
         }
 
-        private byte[] told(long now, boolean ended) {
+        private byte[] told(long now) {
             told = now;
             StringBuilder json = new StringBuilder("{\"at_ms\":").append(now);
             json.append(",\"records\":").append(records);
             json.append(",\"missing\":").append(missing);
             json.append(",\"repeated\":").append(repeated);
             json.append(",\"bytes\":").append(bytes);
-            json.append(",\"ended\":").append(ended).append(",\"late\":{");
+            json.append(",\"marks\":").append(marks).append(",\"late\":{");
             String comma = "";
             for (int ms = 0; ms <= MOST_MS; ms++) {
                 if (late[ms] > 0) {

@@ -50,14 +50,15 @@ class FeedTest {
         assertTrue(new String(out.get(2)).endsWith(",\"a\":1}"));
         now.set(1 + 2 * SECOND);
         ticks(maker, 5);
-        assertEquals(100, out.size());
+        assertEquals(101, out.size());
+        assertEquals("{\"end\":false,\"id\":100}", new String(out.get(100)));
         now.set(1 + 3 * SECOND + SECOND / 2);
         ticks(maker, 10);
-        assertEquals(105, out.size());
+        assertEquals(106, out.size());
         now.set(1 + 6 * SECOND);
         ticks(maker, 10);
-        assertEquals(106, out.size());
-        assertEquals("{\"end\":true,\"id\":105}", new String(out.get(105)));
+        assertEquals(107, out.size());
+        assertEquals("{\"end\":true,\"id\":105}", new String(out.get(106)));
     }
 
     @Test

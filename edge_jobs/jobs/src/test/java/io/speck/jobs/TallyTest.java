@@ -1,6 +1,7 @@
 package io.speck.jobs;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -24,13 +25,16 @@ class TallyTest {
         counter.flatMap(Records.bytes("{\"id\":6,\"time_ms\":5300}"), new ListCollector<>(out));
         assertEquals(
                 "{\"at_ms\":5250,\"records\":5,\"missing\":2,\"repeated\":1,\"bytes\":139,"
-                        + "\"ended\":false,\"late\":{\"0\":1,\"10\":4}}",
+                        + "\"marks\":0,\"late\":{\"0\":1,\"10\":4}}",
                 Records.text(out.get(0)));
+        now.set(5255);
+        counter.flatMap(Records.bytes("{\"end\":false,\"id\":7}"), new ListCollector<>(out));
+        assertTrue(Records.text(out.get(1)).contains("\"missing\":3,"), Records.text(out.get(1)));
         now.set(5260);
         counter.flatMap(Records.bytes("{\"end\":true,\"id\":8}"), new ListCollector<>(out));
         assertEquals(
                 "{\"at_ms\":5260,\"records\":5,\"missing\":4,\"repeated\":1,\"bytes\":139,"
-                        + "\"ended\":true,\"late\":{\"0\":1,\"10\":4}}",
-                Records.text(out.get(1)));
+                        + "\"marks\":2,\"late\":{\"0\":1,\"10\":4}}",
+                Records.text(out.get(2)));
     }
 }
