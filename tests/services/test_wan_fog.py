@@ -98,7 +98,7 @@ def test_nothing_is_lost_across_a_wan(fog: Fog, tmp_path: Path, host: str) -> No
                 wait_for("messages at the edge", lambda: feed.acked > now + 300)
             else:
                 threading.Event().wait(3)
-            stuck = end.highest()
+            stuck = end.highest
             fog.set_link("edge-a", True)
             end.await_past(max(stuck, feed.acked) + 100)
 
