@@ -150,7 +150,7 @@ def link_ends(site: str, view: BrokerView, given: Ends) -> list[tuple[Any, ...]]
 
 def test_both_ends_of_a_link_are_told_where_its_broker_is() -> None:
     given = ends()
-    (sink,) = given.sinks()[A.sink]
+    (sink,) = given.sinks[A.sink]
     silent = BrokerView({}, {})
     (reader,) = [
         row["client_id"] for row in link_rows(AT, "cloud", silent, given) if row["role"] == "reader"
