@@ -26,6 +26,10 @@ def around(mean: float) -> JsonObject:
 
 
 def fig6() -> JsonObject:
+    return {**_chains(), "near": _chains()}
+
+
+def _chains() -> JsonObject:
     found: JsonObject = {"noop_s": around(0.1)}
     for action, slope in (("deploy", 0.03), ("modify", 0.04), ("delete", 0.015)):
         found[action] = [
