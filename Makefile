@@ -104,6 +104,9 @@ bench-truth: setup ## what is measured against what is set, on a fog with a slow
 bench-collector: setup ## what measuring 100 jobs on 6 sites costs
 	@$(PY) -m bench.collector
 
+bench-scale: setup ## the control plane with up to 1000 simulated sites and 10 000 jobs
+	@$(PY) -m bench.scale
+
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store
 

@@ -36,9 +36,9 @@ from speck.model import JsonObject
 
 QUICK = is_quick()
 JOBS = 12 if QUICK else 100
-EDGES = 5
+EDGES = 2 if QUICK else 5
 EVERY_S = 5.0
-SETTLE_S = 10.0
+SETTLE_S = 3.0 if QUICK else 10.0
 OFF_S = 4.0 if QUICK else 60.0
 ON_S = 10.0 if QUICK else 180.0
 FED_PER_S = 5.0

@@ -20,6 +20,7 @@ from bench.page.told import Told, fingerprint, load
 from bench.page.words import table
 from speck.errors import PermanentError
 
+README = Path(__file__).parents[1] / "README.md"
 DOCS = Path(__file__).parents[1] / "docs"
 NAMES = (
     "traffic",
@@ -42,6 +43,10 @@ NAMES = (
     "state",
 )
 """The sections in their order; each is a module of bench/page."""
+
+SHOWN = ("traffic", "edge_server", "in_action")
+"""What the README shows: the first plot of each."""
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 LIMITS = """\
 What to bear in mind: one machine with few cores plays all parts. Engines, brokers, feeds, readers
@@ -74,9 +79,26 @@ def page(told: Sequence[Section], found: dict[str, Told]) -> str:
         _machines(found),
         LIMITS,
         _overview(told, found),
+        _failed(told, found),
         *(markdown(section, found.get(section.name)) for section in told),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def readme_with(text: str, told: Sequence[Section], found: dict[str, Told]) -> str:
+    """The README with what was measured between its marks."""
+    by_name = {section.name: section for section in told}
+    parts = [_shown(by_name[name], found.get(name)) for name in SHOWN]
+    before, rest = text.split(BEGIN)
+    body = "\n\n".join(parts)
+    return f"{before}{BEGIN}\n{body}\n{END}{rest.split(END)[1]}"
+
+
+def _shown(section: Section, result: Told | None) -> str:
+    if result is None or section.headline is None:
+        return f"{section.title}: not measured yet (`make bench-{section.target}`)."
+    plot = section.plots[0]
+    return f"{section.headline(result)}\n\n![{plot.alt}](docs/plots/{plot.name}.svg)"
 
 
 def _machines(found: dict[str, Told]) -> str:
@@ -118,6 +140,20 @@ def _overview(told: Sequence[Section], found: dict[str, Told]) -> str:
         ok, wrong, open_ = (sum(1 for it in claims if it.ok is how) for how in (True, False, None))
         rows.append((link, section.question, ok, f"**{wrong}**" if wrong else 0, open_))
     return table(["experiment", "question", ">checks ok", ">failed", ">not judged"], rows)
+
+
+def _failed(told: Sequence[Section], found: dict[str, Told]) -> str:
+    """What is not as it was wanted, all of it in one place."""
+    rows = [
+        (f"[{section.title}](#{_anchor(section.title)})", claim.name, claim.wanted, claim.measured)
+        for section in told
+        if section.name in found
+        for claim in claims_of(section, found[section.name])
+        if claim.ok is False
+    ]
+    if not rows:
+        return "No check failed."
+    return "Not as wanted:\n\n" + table(["experiment", "what", ">wanted", ">measured"], rows)
 
 
 def _anchor(title: str) -> str:
@@ -163,6 +199,7 @@ def main() -> int:
         for old in set(plots.glob("*.svg")) - made:
             old.unlink()
         (DOCS / "results.md").write_text(page(told, found))
+        README.write_text(readme_with(README.read_text(), told, found))
     except PermanentError as error:
         say(str(error))
         return 1

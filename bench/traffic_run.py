@@ -127,7 +127,7 @@ class Bench:
                 yield Deployment(self, content, stack)
             finally:
                 stack.close()
-                self.api.call("DELETE", f"/compositions/{content['name']}", wait=300, force=True)
+                self.api.call("DELETE", f"/compositions/{content['name']}", wait=300)
 
     def feed(self, interval_ms: float) -> DetectionFeed:
         """Begin to publish at all sites."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from typing import Any
 
 from speck.inventory import Carried, Deployed, Left, Session
 from speck.model import (
     Broker,
+    Compression,
     Delivery,
     DesiredState,
     Engine,
     Job,
     JsonObject,
     Link,
+    Sending,
     Site,
     Tier,
     Upgrade,
@@ -25,6 +27,7 @@ def job_to_json(job: Job) -> JsonObject:
     data: JsonObject = asdict(job)
     data["source"] = [job.source.broker, job.source.topic]
     data["sink"] = [job.sink.broker, job.sink.topic]
+    data["link"] = asdict(job.link) if job.link != Sending() else None
     return {key: value for key, value in data.items() if value != _JOB_DEFAULTS.get(key, _UNSET)}
 
 
@@ -40,8 +43,14 @@ def job_from_json(data: JsonObject) -> Job:
             "state": DesiredState(fields["state"]),
             "delivery": Delivery(fields["delivery"]),
             "upgrade": Upgrade(fields["upgrade"]),
+            "link": _sending_from_json(fields["link"] or {}),
         }
     )
+
+
+def _sending_from_json(data: JsonObject) -> Sending:
+    told = Sending(**data)
+    return replace(told, compression=Compression(told.compression))
 
 
 def deployed_to_json(deployed: Deployed) -> JsonObject:
@@ -126,4 +135,5 @@ _JOB_DEFAULTS: JsonObject = {
     "delivery": Delivery.AT_LEAST_ONCE,
     "upgrade": Upgrade.SAVEPOINT,
     "pinned": False,
+    "link": None,
 }

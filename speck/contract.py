@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from speck.model import Job, source_client_id
+from speck.model import Job, Sending, source_client_id
 
 FLAGS = (
     "job-name",
@@ -20,7 +20,10 @@ FLAGS = (
 )
 """The arguments that every job is given, in this order, before its own."""
 
-PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in FLAGS)
+LINK_FLAGS = ("batch-records", "linger-ms", "compression")
+"""Given too, before its own, to a job whose `link` says how its sink sends."""
+
+PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in (*FLAGS, *LINK_FLAGS))
 
 # {{name}} stands for the text {name}; braces that hold anything else (JSON, say) are left alone.
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\}")
@@ -41,7 +44,21 @@ def args_faults(args: Sequence[str]) -> dict[int, str]:
         flag = arg.partition("=")[0]
         if not rendered and flag.startswith("--") and flag[2:] in FLAGS:
             faults[index] = f"{flag} is given by speck itself; leave it out"
+        if not rendered and flag.startswith("--") and flag[2:] in LINK_FLAGS:
+            field = flag[2:].replace("-", "_")
+            faults[index] = f"{flag} is given by speck itself; write link: {{{field}: ...}}"
     return faults
+
+
+def link_fault(link: Sending, args: Sequence[str]) -> str | None:
+    """Why a job that has its own spelling of arguments would never hear of its `link`."""
+    if link == Sending() or not _hold_placeholders(args):
+        return None
+    wanted = {flag.replace("-", "_") for flag in LINK_FLAGS}
+    if wanted & {name for arg in args for name in _names(arg)}:
+        return None
+    known = ", ".join(f"{{{name}}}" for name in sorted(wanted))
+    return f"args have placeholders, but none of {known}: the job would not be told"
 
 
 def _names(arg: str) -> set[str]:
@@ -80,6 +97,9 @@ def render_args(
                 str(attempt),
                 str(job.delivery),
                 "some" if sink_has_readers else "none",
+                str(job.link.batch_records),
+                str(job.link.linger_ms),
+                str(job.link.compression),
             ),
             strict=True,
         )
@@ -87,7 +107,8 @@ def render_args(
     own = tuple(_render(arg, values) for arg in job.args)
     if _hold_placeholders(job.args):
         return own
-    standard = (text for flag in FLAGS for text in (f"--{flag}", values[flag.replace("-", "_")]))
+    flags = FLAGS if job.link == Sending() else (*FLAGS, *LINK_FLAGS)
+    standard = (text for flag in flags for text in (f"--{flag}", values[flag.replace("-", "_")]))
     return (*standard, *own)
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 from dataclasses import astuple
 
-from speck.model import Job, Link
+from speck.model import Job, Link, Sending
 
 _FIELDS = (
     "site",
@@ -31,6 +31,8 @@ def fingerprint(job: Job) -> str:
         name: astuple(value) if isinstance(value := getattr(job, name), Link) else value
         for name in _FIELDS
     }
+    if job.link != Sending():  # jobs from before there was such a thing are what they were
+        content["link"] = astuple(job.link)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -58,4 +60,6 @@ def differences(old: Job, new: Job) -> list[str]:
         found.append(f"parallelism {old.parallelism} -> {new.parallelism}")
     if old.delivery != new.delivery:
         found.append(f"delivery {old.delivery} -> {new.delivery}")
+    if old.link != new.link:
+        found.append("link changed")
     return found

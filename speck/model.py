@@ -36,6 +36,13 @@ class Delivery(StrEnum):
     EXACTLY_ONCE = "exactly_once"
 
 
+class Compression(StrEnum):
+    """Of the messages of a job's sink."""
+
+    NONE = "none"
+    ZSTD = "zstd"
+
+
 class Upgrade(StrEnum):
     SAVEPOINT = "savepoint"
     STATELESS = "stateless"
@@ -118,6 +125,25 @@ class Link:
         return f"{self.broker}/{self.topic}"
 
 
+MAX_BATCH_RECORDS = 10_000
+MAX_LINGER_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """How a job's sink sends: at most so many records in one message, how long the first of them
+    may wait for others, and whether messages are compressed. One record a message, at once."""
+
+    batch_records: int = 1
+    linger_ms: int = 0
+    compression: Compression = Compression.NONE
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether a message may be something that only speck's readers take apart."""
+        return self.batch_records > 1 or self.compression is not Compression.NONE
+
+
 @dataclass(frozen=True, slots=True)
 class JobDescription:
     """A job as its user wrote it. Exactly one of `spe_address` and `site` is given.
@@ -143,6 +169,7 @@ class JobDescription:
     upgrade: Upgrade = Upgrade.SAVEPOINT
     pinned: bool = False
     stateful: bool | None = None
+    link: Sending = Sending()
 
     @property
     def engine_address(self) -> str | None:
@@ -195,6 +222,7 @@ class Job:
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     upgrade: Upgrade = Upgrade.SAVEPOINT
     pinned: bool = False
+    link: Sending = Sending()
 
 
 @dataclass(frozen=True, slots=True)

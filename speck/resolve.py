@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from speck.contract import args_faults, tells_numbers
+from speck.contract import args_faults, link_fault, tells_numbers
 from speck.errors import InvalidError, NotFoundError, Problem
 from speck.jars import Jar, JarFinder, class_fault
 from speck.model import (
@@ -82,6 +82,7 @@ def resolve(
     graph = Graph(tuple(resolver.nodes), tuple(resolver.ends))
     resolver.problems += graph.problems()
     resolver.check_slots(jobs)
+    resolver.check_batches(jobs)
     if resolver.problems:
         raise _refused(f"composition {description.name}", resolver.problems, line_of)
     composition = Composition(
@@ -163,6 +164,7 @@ class _Resolver:
         jar = self._jar(path, job)
         self._check_args(path, job)
         self._check_delivery(path, job, source, sink)
+        self._check_link(job, sink)
         self._add_node(job, index, site, source, sink)
         if len(self.problems) > before or not (site and source and sink and jar):
             return None
@@ -183,6 +185,7 @@ class _Resolver:
             delivery=job.delivery,
             upgrade=job.upgrade,
             pinned=job.pinned,
+            link=job.link,
         )
         if not tells_numbers(resolved):
             self.warnings.append(
@@ -296,6 +299,8 @@ class _Resolver:
     def _check_args(self, path: str, job: JobDescription) -> None:
         for index, fault in args_faults(job.args).items():
             self._problem(f"{path}.args[{index}]", fault)
+        if (unheard := link_fault(job.link, job.args)) is not None:
+            self._problem(f"{path}.link", unheard)
 
     def _check_delivery(
         self, path: str, job: JobDescription, source: Site | None, sink: Site | None
@@ -313,6 +318,34 @@ class _Resolver:
             elif not speaks:
                 message = f"exactly_once needs MQTT 5, which the broker {address} does not speak"
                 self._problem(f"{path}.delivery", message)
+
+    def _check_link(self, job: JobDescription, sink: Site | None) -> None:
+        if not job.link.in_batches or sink is None:
+            return
+        if (self._known.brokers_mqtt5 or {}).get(sink.broker.address) is False:
+            self.warnings.append(
+                f"job {job.job_name} sends its records one by one: batches need MQTT 5, which"
+                f" the broker {sink.broker.address} does not speak"
+            )
+
+    def check_batches(self, jobs: Iterable[Job | None]) -> None:
+        """Whether anybody reads batches who may not know them."""
+        known = [job for job in jobs if job is not None]
+        outside = {end.link for end in self.ends if end.kind == "output"}
+        foreign = {job.source: job.job_name for job in known if not tells_numbers(job)}
+        for job in known:
+            if not job.link.in_batches:
+                continue
+            sends = f"job {job.job_name} sends batches to {job.sink.topic} at {job.sink_site}"
+            take_apart = "must take them apart (speck.batches does, see docs/guarantees.md)"
+            if job.sink in outside:
+                self.warnings.append(f"{sends}, an output: its readers {take_apart}")
+            if job.sink in foreign:
+                reader = foreign[job.sink]
+                self.warnings.append(
+                    f"{sends}, which job {reader} reads: having placeholders in its args, it"
+                    f" {take_apart} by itself"
+                )
 
     def _add_node(
         self,

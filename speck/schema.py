@@ -44,8 +44,11 @@ from speck.fields import (
     show,
 )
 from speck.model import (
+    MAX_BATCH_RECORDS,
+    MAX_LINGER_MS,
     Broker,
     CompositionDescription,
+    Compression,
     Delivery,
     DesiredState,
     Drift,
@@ -53,6 +56,7 @@ from speck.model import (
     JobDescription,
     JsonObject,
     Port,
+    Sending,
     Site,
     Tier,
     Upgrade,
@@ -106,12 +110,24 @@ class StrictSchema(Schema):
         return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
 
 
-def _parallelism() -> fields.Integer:
+def _whole(least: int, most: int) -> fields.Integer:
     return fields.Integer(
         strict=True,
-        validate=Range(1, MAX_PARALLELISM, error="must be from {min} to {max}"),
+        validate=Range(least, most, error="must be from {min} to {max}"),
         error_messages={"invalid": "must be a whole number"},
     )
+
+
+class SendingSchema(StrictSchema):
+    """`link` of a job: how its sink sends."""
+
+    batch_records = _whole(1, MAX_BATCH_RECORDS)
+    linger_ms = _whole(0, MAX_LINGER_MS)
+    compression = Choice(Compression)
+
+    @post_load
+    def _make(self, data: dict[str, Any], **kwargs: Any) -> Sending:
+        return Sending(**data)
 
 
 class _Placing(StrictSchema):
@@ -124,12 +140,13 @@ class _Placing(StrictSchema):
     sink_broker = BrokerAddress(allow_none=True)
     sink_site = Name(allow_none=True)
     args = Arguments()
-    parallelism = _parallelism()
+    parallelism = _whole(1, MAX_PARALLELISM)
     state = Choice(DesiredState)
     delivery = Choice(Delivery)
     upgrade = Choice(Upgrade)
     pinned = Flag()
     stateful = Flag(allow_none=True)
+    link = fields.Nested(SendingSchema)
 
     @validates_schema(pass_original=True, skip_on_field_errors=False)
     def _not_both(self, data: Any, original: Any, **kwargs: Any) -> None:
@@ -176,9 +193,12 @@ class JobSchema(_Placing):
 
     @post_dump
     def _brief(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        if data.get("link") == _SENDING.dump(Sending()):  # as it was before there was a link
+            del data["link"]
         return {key: data[key] for key in _JOB_KEYS if data.get(key) is not None}
 
 
+_SENDING = SendingSchema()
 _JOB_KEYS = tuple(field.name for field in dataclass_fields(JobDescription))
 
 

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parent
-WITH_SERVERS = {"contracts", "e2e", "faults", "services"}
+SHARED = {
+    "contracts": "flink",
+    "faults": "faults",
+    "flink": "flink",
+    "fog": "fog",
+    "spark": "spark",
+    "trial_jar": "flink",
+}
+"""Fixture, or folder of tests -> group."""
 
 # how fast the machine is says nothing of what is tested
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -29,12 +37,12 @@ __all__ = ["flink", "fog", "mosquitto_server", "trial_jar"]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one group run in one process, one after the other, when there are several
-    (`--dist loadgroup`): they share servers, or the Spark session."""
+    (`--dist loadgroup`): they share what is started once."""
     for item in items:
-        if item.path.relative_to(TESTS).parts[0] in WITH_SERVERS:
-            item.add_marker(pytest.mark.xdist_group("servers"))
-        elif "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        folder = item.path.relative_to(TESTS).parts[0]
+        needs = ({*getattr(item, "fixturenames", ()), folder}) & SHARED.keys()
+        if needs:
+            item.add_marker(pytest.mark.xdist_group(SHARED[min(needs)]))
 
 
 @pytest.fixture(scope="session")

@@ -1,17 +1,82 @@
-"""bench.fig6."""
+"""bench.fig6: chains are deployed, changed and deleted."""
 
 from __future__ import annotations
 
-from bench.page.section import Section
+from typing import Any
+
+from bench.page import style
+from bench.page.section import Plot, Section
+from bench.page.told import Told
+from bench.page.words import mean, table
+
+_ACTIONS = {"deploy": "deploy", "modify": "modify, of the longest", "delete": "delete"}
+_WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "one_by_one_s": ("one by one", {"color": style.RED, "marker": "^", "linestyle": ":"}),
+    "floor_s": ("floor: bare REST calls", {"color": style.BLACK, "marker": "s", "linestyle": "--"}),
+    "speck_s": ("speck", {"color": style.BLUE, "marker": "o", "linestyle": "-"}),
+}
+
+
+def _figures(result: Told) -> str:
+    summary = result["summary"]
+    rows = []
+    for action in _ACTIONS:
+        for point in (summary[action][0], summary[action][-1]):
+            cells = [mean(point[way], "s") for way in reversed(_WAYS)]
+            rows.append((action, point["jobs"], *cells, _runs(point["speck_s"])))
+    heads = ["action", ">jobs", ">speck", ">floor", ">one by one", ">speck, min to max, s"]
+    ratios = ", ".join(f"{it} {mean(summary[f'{it}_ratio'])}" for it in _ACTIONS)
+    return (
+        f"{table(heads, rows)}\n\nSpeck to its floor at {summary['deploy'][-1]['jobs']} jobs:"
+        f" {ratios}. Applying what runs already: {mean(summary['noop_s'], 's')}."
+    )
+
+
+def _runs(interval: Told) -> str:
+    if interval["mean"] is None:
+        return "–"
+    return f"{interval['min']:.2f} to {interval['max']:.2f} ({interval['n']} runs)"
+
+
+def _draw(result: Told) -> Any:
+    made, axes = style.figure(3, height=3.5, sharey=True)
+    for each, (action, title) in zip(axes, _ACTIONS.items(), strict=True):
+        points = result["summary"][action]
+        for way, (name, look) in _WAYS.items():
+            style.with_error(
+                each,
+                [it["jobs"] for it in points],
+                [it[way] for it in points],
+                band=True,
+                label=name,
+                **look,
+            )
+        each.set_title(title)
+        each.set_xlabel("jobs")
+    style.from_zero(*axes)
+    axes[0].set_ylabel("time, s")
+    handles, names = axes[0].get_legend_handles_labels()
+    style.legend_above(made, handles[::-1], names[::-1])
+    return made
+
 
 SECTION = Section(
     name="fig6",
     title="Deploying, changing and deleting chains (figure 6)",
     question="How long does it take to deploy, change and delete a chain of 1 to 100 jobs?",
-    set_up="PassThrough jobs at random over six Flink instances in three clusters, 18.6 ms apart "
-    "there and back; the control plane is in the first. The floor is the bare REST calls with "
-    "the same concurrency over the same connections; one by one is how a script without a "
-    "planner does it.",
+    set_up="PassThrough jobs at random over six Flink instances in three clusters, 18.6 ms apart"
+    " there and back; the control plane is in the first. The floor is the bare REST calls with the"
+    " same concurrency over kept connections; one by one is one call after another, as the"
+    " prototype of 2020 did it.",
     target="fig6",
-    figures=lambda result: "",
+    figures=_figures,
+    plots=[
+        Plot(
+            "fig6",
+            "Seconds to deploy, modify and delete chains over the number of jobs: speck, its floor,"
+            " and one job after another. Points are means with 95 % intervals, bands least to most",
+            _draw,
+        )
+    ],
+    root=True,
 )

@@ -1,16 +1,145 @@
-"""bench.in_action."""
+"""bench.in_action: measured, analysed, placed and moved while data flows."""
 
 from __future__ import annotations
 
-from bench.page.section import Section
+from collections.abc import Sequence
+from typing import Any
+
+from bench.page import style
+from bench.page.section import Plot, Section
+from bench.page.told import Told
+from bench.page.words import number, table
+
+
+def _figures(result: Told) -> str:
+    parts = []
+    for name, series in result["summary"]["series"].items():
+        moments, said = series["moments_s"], series["predicted"]
+        rows = [
+            (what, *(_figure(series[when], path, scale) for when in ("before", "after")), unit)
+            for what, path, scale, unit in _ROWS
+        ]
+        took = moments["applied"] - moments["apply"]
+        parts += [
+            f"**{name}**: {len(said['moves'])} jobs moved in {number(took)} s,"
+            f" {number(moments['apply'] - moments['analyse'])} s after the analysis was begun.",
+            table(["", ">before", ">after", "unit"], rows),
+        ]
+    return "\n\n".join(parts)
+
+
+_ROWS: Sequence[tuple[str, str, float, str]] = (
+    ("records at the sink", "sink_per_s", 1, "1/s"),
+    ("bytes up the uplinks", "wan_bytes_per_s", 1e-3, "kB/s"),
+    ("the same, a record", "wan_bytes_per_record", 1, "B"),
+    ("latency of Job 3, p95", "job3.p95_s", 1000, "ms"),
+    ("latency of Job 4, p50", "job4.p50_s", 1000, "ms"),
+    ("latency of Job 4, p95", "job4.p95_s", 1000, "ms"),
+    ("machine in use", "machine_cpu", 100, "%"),
+)
+
+
+def _figure(span: Told, path: str, scale: float) -> str:
+    value: Any = span
+    for key in path.split("."):
+        value = value[key]
+    return number(None if value is None else value * scale)
+
+
+def _headline(result: Told) -> str:
+    series = result["summary"]["series"]["by hand"]
+    before, after = series["before"], series["after"]
+    return (
+        f"Started all in the cloud, then measured, analysed, placed and moved while cameras go on:"
+        f" 95 % of Job 4's results come within {number(after['job4']['p95_s'])} s, before"
+        f" {number(before['job4']['p95_s'])} s; {number(after['sink_per_s'])} records/s arrive,"
+        f" before {number(before['sink_per_s'])}; {number(series['lost'])} lost."
+    )
+
+
+def _draw_of(name: str) -> Any:
+    def draw(result: Told) -> Any:
+        series = result["summary"]["series"][name]
+        made, axes = style.rows(3, height=5.6)
+        bins = series["bins"]
+        at = [it["t_s"] for it in bins]
+        axes[0].step(at, [it["sink_per_s"] for it in bins], where="pre", color=style.BLUE)
+        axes[0].set_ylabel("records/s\nat the sink")
+        late = [it for it in bins if it["latency_p50_s"] is not None]
+        axes[1].plot(
+            [it["t_s"] for it in late],
+            [it["latency_max_s"] for it in late],
+            color=style.ORANGE,
+            linewidth=1.2,
+            label="most in the second",
+        )
+        axes[1].plot(
+            [it["t_s"] for it in late],
+            [it["latency_p50_s"] for it in late],
+            color=style.RED,
+            label="median in the second",
+        )
+        axes[1].set_yscale("log")
+        style.logarithmic(axes[1].yaxis)
+        axes[1].set_ylabel("latency of\nJob 4, s")
+        axes[1].legend(
+            loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2, borderaxespad=0, fontsize=9
+        )
+        axes[2].step(
+            at, [it["wan_bytes_per_s"] / 1000 for it in bins], where="pre", color=style.GREEN
+        )
+        axes[2].set_ylabel("up the uplinks,\nkB/s")
+        axes[2].set_xlabel("seconds since the cameras began")
+        axes[0].set_ylim(bottom=0)
+        axes[2].set_ylim(bottom=0)
+        _moments(axes, series["moments_s"])
+        return made
+
+    return draw
+
+
+def _moments(axes: Sequence[Any], moments: Told) -> None:
+    """Lines at the moments; the time from apply to applied is shaded. Names stand on both sides
+    of what would lie too close together."""
+    marked = {
+        "analyse": ("analyse ", "right"),
+        "apply": (" apply … applied", "left"),
+    }
+    for each in axes:
+        each.axvspan(moments["apply"], moments["applied"], color=style.PINK, alpha=0.25, lw=0)
+        for name in ("analyse", "place", "apply", "applied"):
+            each.axvline(moments[name], color=style.BLACK, linewidth=1, linestyle=":")
+    for name, (text, side) in marked.items():
+        axes[0].annotate(
+            text,
+            (moments[name if name == "analyse" else "applied"], 1),
+            (0, 3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha=side,
+            va="bottom",
+            fontsize=9.5,
+        )
+
 
 SECTION = Section(
     name="in_action",
     title="Placement in action",
-    question="Does measuring, analysing, placing and moving while data flows help, and is anything "
-    "lost?",
-    set_up="The traffic application starts all in the cloud behind uplinks of 2 Mb/s; speck "
-    "measures, analyses, places, and applies while it runs.",
+    question="Does it help to measure, analyse, place and move while data flows, and is anything"
+    " lost?",
+    set_up="The traffic application starts all in the cloud behind uplinks of 2 Mb/s that cannot"
+    " carry what the cameras send; speck measures, analyses, places, and applies while it runs."
+    " What Forward sends is batched and compressed, which helps once it runs at the edge.",
     target="in-action",
-    figures=lambda result: "",
+    figures=_figures,
+    plots=[
+        Plot(
+            "in-action",
+            "Records a second at the sink, latency of Job 4 and bytes up the uplinks, second by"
+            " second; dotted lines: analyse, place, apply, applied",
+            _draw_of("by hand"),
+        )
+    ],
+    root=True,
+    headline=_headline,
 )

@@ -38,7 +38,7 @@ class Section:
 
     `name`: of its file in bench/results/, without `.json`. `target`: of the Makefile, without
     `bench-`. `figures` gives the key figures as Markdown. `claims`: for results that keep none of
-    their own (`checks`), worked out of their figures.
+    their own (`checks`), worked out of their figures. `headline`: what the README says of it.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Section:
     claims: Callable[[Told], Sequence[Claim]] | None = None
     simulated: Sequence[str] = field(default=())
     root: bool = False
+    headline: Callable[[Told], str] | None = None
 
 
 def claims_of(section: Section, result: Told) -> list[Claim]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ matplotlib.use("svg")
 
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
     "#0072B2",
@@ -63,6 +66,19 @@ def figure(columns: int = 1, height: float = 3.4, **more: Any) -> tuple[Figure, 
     return made, list(axes[0])
 
 
+def rows(count: int, height: float) -> tuple[Figure, list[Axes]]:
+    """Axes one above the other that share their x axis."""
+    made, _ = figure(1, height)
+    made.clear()
+    axes = made.subplots(count, 1, sharex=True)
+    return made, list(axes)
+
+
+def legend_above(made: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
+    """One legend for all axes, above them."""
+    made.legend(list(handles), list(names), loc="outside upper left", ncols=len(names))
+
+
 def save(made: Figure, path: Path, mark: str) -> None:
     """Write an SVG (or a PNG, to look at): the same figure is the same bytes."""
     kind = path.suffix.lstrip(".")
@@ -83,11 +99,25 @@ def save(made: Figure, path: Path, mark: str) -> None:
     path.write_bytes(content)
 
 
-def from_zero(axes: Axes, *, x: bool = True) -> None:
-    """Axes that begin at 0 and end a little above what is drawn."""
-    axes.set_ylim(0, axes.dataLim.y1 * 1.06)
-    if x:
-        axes.set_xlim(0, axes.dataLim.x1 * 1.04)
+def from_zero(*axes: Axes) -> None:
+    """Axes that begin at 0 and end a little above what is drawn; the same y for all of them."""
+    for each in axes:
+        each.set_ylim(0, max(it.dataLim.y1 for it in axes) * 1.06)
+        each.set_xlim(0, each.dataLim.x1 * 1.04)
+
+
+def logarithmic(axis: Axis) -> None:
+    """Ticks at 1, 2, 5 and 10, written out."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def ends(intervals: Sequence[Mapping[str, Any]], scale: float = 1) -> list[list[float]]:
+    """How far the 95 % confidence intervals reach below and above their means; 0 without one."""
+    below = [0 if it["low"] is None else (it["mean"] - it["low"]) * scale for it in intervals]
+    above = [0 if it["high"] is None else (it["high"] - it["mean"]) * scale for it in intervals]
+    return [below, above]
 
 
 def with_error(
@@ -99,10 +129,8 @@ def with_error(
     kept = [(x, it) for x, it in zip(xs, intervals, strict=True) if it["mean"] is not None]
     places = [x for x, _ in kept]
     means = [it["mean"] * scale for _, it in kept]
-    below = [0 if it["low"] is None else (it["mean"] - it["low"]) * scale for _, it in kept]
-    above = [0 if it["high"] is None else (it["high"] - it["mean"]) * scale for _, it in kept]
     if band:
         least = [it["min"] * scale for _, it in kept]
         most = [it["max"] * scale for _, it in kept]
         axes.fill_between(places, least, most, color=look["color"], alpha=0.18, linewidth=0)
-    axes.errorbar(places, means, yerr=[below, above], **look)
+    axes.errorbar(places, means, yerr=ends([it for _, it in kept], scale), **look)

@@ -22,7 +22,7 @@ def number(value: float | None) -> str:
         return "0"
     if abs(value) >= 99.95:
         return f"{round(value):,}"
-    text = f"{value:.{2 - math.floor(math.log10(abs(value)))}f}"
+    text = f"{value:.{_digits(value)}f}"
     return text.rstrip("0").rstrip(".") if float(text) == value else text
 
 
@@ -38,7 +38,13 @@ def mean(interval: dict[str, Any], unit: str = "", scale: float = 1) -> str:
         return MISSING
     if low is None or high is None:
         return f"{number(middle)}{after}"
-    return f"{number(middle)}{after} ({number(low)} to {number(high)})"
+    digits = _digits(middle)
+    return f"{middle:,.{digits}f}{after} ({low:,.{digits}f} to {high:,.{digits}f})"
+
+
+def _digits(value: float) -> int:
+    """Digits behind the point for three figures that count."""
+    return max(0, 2 - math.floor(math.log10(abs(value)))) if value else 2
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -13,7 +13,7 @@ from marshmallow.validate import Range
 
 from speck.change import Cause, ChangeState, OperationState
 from speck.fields import Amount, Choice, Flag, Name
-from speck.model import Delivery, Tier, Upgrade
+from speck.model import Compression, Delivery, Tier, Upgrade
 from speck.plan import Action
 from speck.schema import StrictSchema
 from speck.service.tokens import Role
@@ -177,6 +177,12 @@ class SiteCheckShape(Shape):
 # --- jobs ---------------------------------------------------------------------------------
 
 
+class SendingShape(Shape):
+    batch_records = _whole("most records in one message")
+    linger_ms = _whole("how long one may wait for others to go with")
+    compression = Choice(Compression, required=True)
+
+
 class JobShape(Shape):
     job_name = _text()
     source_topic = _text()
@@ -196,6 +202,9 @@ class JobShape(Shape):
     upgrade = Choice(Upgrade, required=True)
     pinned = _flag()
     stateful = fields.Boolean(metadata={"description": "as its user says, if at all"})
+    link = fields.Nested(
+        SendingShape, metadata={"description": "how its sink sends; not there: one by one"}
+    )
     composition = _maybe("null: posted alone")
     revision = _whole(allow_none=True)
     engine_job_id = _maybe()

@@ -22,7 +22,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from speck.errors import TransientError, UnreachableError
+from speck.batches import Record, records
+from speck.errors import PermanentError, TransientError, UnreachableError
 
 _EXPIRY_S = 30 * 24 * 3600
 _AT_ONCE = 10_000
@@ -263,6 +264,11 @@ class Checker:
         client.subscribe(self._topic, options=options)
 
     def _hear(self, _: Client, __: Any, message: MQTTMessage) -> None:
-        stamps = dict(getattr(message.properties, "UserProperty", []))
+        now = time.monotonic()
+        try:
+            found = records(message)
+        except PermanentError:
+            found = [Record(None, b"")]  # counted as stray
         with self._lock:
-            self._tally.hear(stamps.get("speck"), bytes(message.payload), time.monotonic())
+            for each in found:
+                self._tally.hear(each.stamp, each.payload, now)

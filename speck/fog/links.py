@@ -131,8 +131,9 @@ class Links(FogBase):
         if "forward" in self._loaded().of(WAN):
             return
         host, port = _target(service)
-        argv = [sys.executable, "-m", "speck.fog.wan.forward", layout.root, str(port)]
-        argv += [host, str(port), layout.state.network, str(self._network.router_file)]
+        argv = [sys.executable, "-m", "speck.fog.wan.forward", layout.root, host, str(port)]
+        argv += [layout.state.network, str(self._network.router_file)]
+        argv += [str(self._network.site_file(site)) for site in layout.sites]
         log = self.folder / "wan" / "forward.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         process = self._launch(WAN, Command("forward", argv, self.folder, log))
@@ -144,8 +145,7 @@ class Links(FogBase):
         assert state.service is not None
         if state.wan is None or state.wan.mode != "namespaces":
             return state.service
-        _, port = _target(state.service)
-        return f"http://{self._layout(state).root}:{port}"
+        return f"http://127.0.0.1:{_target(state.service)[1]}"
 
     def _layout(self, state: FogState) -> Layout:
         assert state.wan is not None

@@ -14,7 +14,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from speck.errors import UnreachableError
+from speck.batches import records
+from speck.errors import PermanentError, UnreachableError
 from speck.model import JsonObject
 
 _EXPIRY_S = 30 * 24 * 3600
@@ -72,9 +73,18 @@ class OutputReader:
 
     def _keep(self, _: Client, __: Any, message: MQTTMessage) -> None:
         try:
-            record = json.loads(message.payload)
-        except ValueError:
+            found = records(message)
+        except PermanentError:
             self.unreadable.append(bytes(message.payload))
+            return
+        for each in found:
+            self._keep_one(each.payload)
+
+    def _keep_one(self, payload: bytes) -> None:
+        try:
+            record = json.loads(payload)
+        except ValueError:
+            self.unreadable.append(payload)
             return
         with self._lock:
             self._records.append(record)

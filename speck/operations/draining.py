@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from speck.errors import PermanentError, SpeckError
 from speck.inventory import Session
 from speck.observed import BrokerView, RunState
+from speck.operations.connecting import source_connected
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome, Waiting
 from speck.plan import Drain
@@ -115,10 +116,9 @@ class Draining:
             found = engine.newest_state(job_id)
             if found is None:
                 return None
-            if found.checkpoint_id != self.checkpoint:
-                for metric, value in engine.metrics(job_id).items():
-                    if metric.rpartition(".")[2] == "connected" and value == 0:
-                        return None
+            is_new = found.checkpoint_id != self.checkpoint
+            if is_new and not source_connected(engine.metrics(job_id)):
+                return None
             return found.checkpoint_id
         except SpeckError:
             return None

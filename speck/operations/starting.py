@@ -10,6 +10,7 @@ from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError, 
 from speck.inventory import Deployed, Left
 from speck.observed import EngineJob, RunState
 from speck.operations.carrying import bring
+from speck.operations.connecting import source_connected
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome, Waiting
 from speck.plan import Start
@@ -144,10 +145,10 @@ def _is_connected(context: Context, operation: Start) -> bool:
     try:
         context.connections.broker(operation.job.source_site).reach()
         engine = context.connections.engine(operation.site)
-        figures = engine.metrics(operation.engine_job_id).items()
+        figures = engine.metrics(operation.engine_job_id)
     except SpeckError:
         return True
-    return all(value != 0 for name, value in figures if name.rpartition(".")[2] == "connected")
+    return source_connected(figures)
 
 
 def _confirmed(context: Context, deployed: Deployed) -> Done:

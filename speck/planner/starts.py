@@ -29,7 +29,8 @@ def try_main(draft: Draft, decision: Decision) -> int:
     job = decision.new
     assert job is not None
     links = () if tells_numbers(job) else (job.source, job.sink)
-    key = (job.site, job.jar, job.entry_class, job.args, job.parallelism, job.delivery, links)
+    how = (job.args, job.parallelism, job.delivery, job.link)
+    key = (job.site, job.jar, job.entry_class, *how, links)
     if key not in draft.tries:
         operation = TryMain(job, *next_attempt(draft, decision.job_name))
         draft.tries[key] = draft.add(operation, (upload(draft, job),), "before it stops")

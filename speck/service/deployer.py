@@ -365,7 +365,9 @@ class Deployer:
         self, description: CompositionDescription, sites: Mapping[str, Site]
     ) -> dict[str, bool | None]:
         """Which brokers carry properties; asked only when something needs them."""
-        if all(job.delivery is not Delivery.EXACTLY_ONCE for job in description.jobs):
+        if not any(
+            job.delivery is Delivery.EXACTLY_ONCE or job.link.in_batches for job in description.jobs
+        ):
             return {}
         answers: dict[str, bool | None] = {}
         for site in sites.values():

@@ -232,6 +232,7 @@ def _described(job: Job) -> JobDescription:
         delivery=job.delivery,
         upgrade=job.upgrade,
         pinned=job.pinned,
+        link=job.link,
     )
 
 

@@ -20,12 +20,14 @@ from speck.codec import (
 from speck.inventory import Carried, Deployed, Left, Session
 from speck.model import (
     Broker,
+    Compression,
     Delivery,
     DesiredState,
     Engine,
     Job,
     JsonObject,
     Link,
+    Sending,
     Site,
     Tier,
     Upgrade,
@@ -41,6 +43,7 @@ FULL = replace(
     delivery=Delivery.EXACTLY_ONCE,
     upgrade=Upgrade.STATELESS,
     pinned=True,
+    link=Sending(100, 5, Compression.ZSTD),
 )
 
 
@@ -56,8 +59,8 @@ def test_a_job_is_read_back(job: Job) -> None:
 
 
 def test_what_a_job_leaves_at_its_default_takes_no_room() -> None:
-    assert set(job_to_json(PLAIN)).isdisjoint({"args", "parallelism", "state", "pinned"})
-    assert {"args", "parallelism", "state", "pinned"} <= set(job_to_json(FULL))
+    assert set(job_to_json(PLAIN)).isdisjoint({"args", "parallelism", "state", "pinned", "link"})
+    assert {"args", "parallelism", "state", "pinned", "link"} <= set(job_to_json(FULL))
 
 
 def test_an_incarnation_is_read_back_with_what_it_continues() -> None:

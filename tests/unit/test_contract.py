@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from speck.contract import args_faults, render_args
-from speck.model import Delivery, Job, Link, source_client_id
+from speck.contract import args_faults, link_fault, render_args
+from speck.model import Compression, Delivery, Job, Link, Sending, source_client_id
 
 INSTALLATION = "0f8fad5b-d9cb-469f-a165-70867728950e"
 JOB = Job(
@@ -26,7 +26,7 @@ JOB = Job(
 CLIENT = source_client_id(INSTALLATION, "A", JOB.source)
 KNOWN = (
     "{job_name}, {source_broker}, {source_topic}, {sink_broker}, {sink_topic}, {client_id}, "
-    "{epoch}, {delivery}, {sink_readers}"
+    "{epoch}, {delivery}, {sink_readers}, {batch_records}, {linger_ms}, {compression}"
 )
 
 
@@ -47,6 +47,39 @@ def test_standard_arguments_come_before_the_jobs_own() -> None:
         *("--sink-readers", "some"),
         *("--window", "10s"),
     )
+
+
+BATCHED = Sending(500, 20, Compression.ZSTD)
+
+
+def test_how_a_sink_sends_comes_before_the_jobs_own_too() -> None:
+    told = render_args(replace(JOB, link=BATCHED), INSTALLATION, 7, True)
+    assert told[-8:] == (
+        *("--batch-records", "500"),
+        *("--linger-ms", "20"),
+        *("--compression", "zstd"),
+        *("--window", "10s"),
+    )
+    own = replace(JOB, link=BATCHED, args=("{batch_records} {linger_ms} {compression}",))
+    assert render_args(own, INSTALLATION, 7, True) == ("500 20 zstd",)
+    assert rendered("{batch_records} {linger_ms} {compression}") == ("1 0 none",)
+
+
+def test_a_job_that_would_not_be_told_of_its_link_is_a_fault() -> None:
+    args = ["{sink_topic}"]
+    assert link_fault(Sending(), args) is None
+    assert link_fault(BATCHED, ["--x"]) is None
+    assert link_fault(BATCHED, [*args, "{linger_ms}"]) is None
+    assert link_fault(BATCHED, args) == (
+        "args have placeholders, but none of {batch_records}, {compression}, {linger_ms}:"
+        " the job would not be told"
+    )
+
+
+def test_what_link_says_is_not_said_in_args() -> None:
+    assert args_faults(["--linger-ms", "5"]) == {
+        0: "--linger-ms is given by speck itself; write link: {linger_ms: ...}"
+    }
 
 
 def test_with_placeholders_only_the_jobs_own_are_passed() -> None:

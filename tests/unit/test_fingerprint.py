@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speck.fingerprint import differences, fingerprint
-from speck.model import Delivery, DesiredState, Job, Link, Upgrade
+from speck.model import Compression, Delivery, DesiredState, Job, Link, Sending, Upgrade
 
 A = Job(
     job_name="A",
@@ -36,6 +36,8 @@ COUNTS: list[tuple[dict[str, Any], str]] = [
     ({"args": ("--x",)}, "args changed"),
     ({"parallelism": 2}, "parallelism 1 -> 2"),
     ({"delivery": Delivery.AT_MOST_ONCE}, "delivery at_least_once -> at_most_once"),
+    ({"link": Sending(batch_records=100)}, "link changed"),
+    ({"link": Sending(compression=Compression.ZSTD)}, "link changed"),
 ]
 COUNTS_NOT: list[dict[str, Any]] = [
     {"state": DesiredState.STOPPED},

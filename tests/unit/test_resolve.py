@@ -16,6 +16,7 @@ from speck.jars import Jar, JarFinder
 from speck.model import (
     Broker,
     CompositionDescription,
+    Compression,
     Delivery,
     DesiredState,
     Engine,
@@ -24,6 +25,7 @@ from speck.model import (
     Link,
     Port,
     Reader,
+    Sending,
     Site,
     Tier,
     Upgrade,
@@ -270,7 +272,8 @@ def test_arguments_that_cannot_be_passed(find_jar: FindJar) -> None:
         Problem(
             "jobs[0].args[0]",
             "unknown placeholder {nope}; known are {job_name}, {source_broker}, {source_topic}, "
-            "{sink_broker}, {sink_topic}, {client_id}, {epoch}, {delivery}, {sink_readers}; "
+            "{sink_broker}, {sink_topic}, {client_id}, {epoch}, {delivery}, {sink_readers}, "
+            "{batch_records}, {linger_ms}, {compression}; "
             "write {{nope}} for the text {nope}",
         ),
         Problem("jobs[1].args[0]", "--epoch is given by speck itself; leave it out"),
@@ -339,6 +342,44 @@ def test_exactly_once_through_an_unknown_broker_is_a_warning(find_jar: FindJar) 
         "whether the broker tcp://a:1883 speaks MQTT 5 is not known; "
         "job A needs it for exactly_once"
     ]
+
+
+BATCHED = Sending(batch_records=100)
+
+
+def test_batches_for_an_old_broker_are_a_warning(find_jar: FindJar) -> None:
+    job = described(link=BATCHED, sink_site="cloud")
+    known = {"tcp://a:1883": True, "tcp://c:1883": False}
+    assert (
+        "job A sends its records one by one: batches need MQTT 5, which the broker"
+        " tcp://c:1883 does not speak"
+    ) in resolve(composed(job), SITES, find_jar, brokers_mqtt5=known).warnings
+
+
+def test_who_reads_batches_from_outside_is_warned(find_jar: FindJar) -> None:
+    sends = "job A sends batches to A-out at edge-a"
+    take_apart = "must take them apart (speck.batches does, see docs/guarantees.md)"
+    output = resolve(closed(described(link=BATCHED)), SITES, find_jar)
+    assert output.warnings == [f"{sends}, an output: its readers {take_apart}"]
+    assert output.composition.jobs[0].link == BATCHED
+    compressed = described(link=Sending(compression=Compression.ZSTD))
+    assert resolve(closed(compressed), SITES, find_jar).warnings == output.warnings
+    assert resolve(closed(described(link=Sending(linger_ms=5))), SITES, find_jar).warnings == []
+
+
+def test_a_job_with_an_own_contract_that_reads_batches_is_warned_of(find_jar: FindJar) -> None:
+    first = described(link=BATCHED)
+    second = described("B", source_topic="A-out", args=("{source_topic}",))
+    found = resolve(composed(first, second), SITES, find_jar).warnings
+    assert (
+        "job A sends batches to A-out at edge-a, which job B reads: having placeholders in its"
+        " args, it must take them apart (speck.batches does, see docs/guarantees.md) by itself"
+    ) in found
+
+
+def test_a_job_that_is_not_told_of_its_link_is_refused(find_jar: FindJar) -> None:
+    job = described(link=BATCHED, args=("{source_topic}",))
+    assert [p.path for p in problems(find_jar, job)] == ["jobs[0].link"]
 
 
 def test_topics_that_nobody_writes_or_reads_are_warnings(find_jar: FindJar) -> None:

@@ -14,12 +14,14 @@ from speck.errors import InvalidError
 from speck.model import (
     Broker,
     CompositionDescription,
+    Compression,
     Delivery,
     DesiredState,
     Drift,
     Engine,
     JobDescription,
     Port,
+    Sending,
     Site,
     Tier,
     Upgrade,
@@ -99,12 +101,20 @@ def test_a_job_with_everything() -> None:
         "upgrade": "stateless",
         "pinned": True,
         "stateful": False,
+        "link": {"batch_records": 10, "linger_ms": 60_000, "compression": "zstd"},
     }
     job = job_from_data(data)
     assert job.args == ("--window", "10s")
     assert job.state is DesiredState.STOPPED
     assert dump_job(job) == data
     assert job_from_data(dump_job(job)) == job
+
+
+def test_what_a_link_leaves_out_is_as_it_was_before_there_was_one() -> None:
+    assert job_from_data(JOB | {"link": {}}) == job_from_data(JOB)
+    assert "link" not in dump_job(job_from_data(JOB))
+    some = job_from_data(JOB | {"link": {"batch_records": 7}})
+    assert some.link == Sending(7, 0, Compression.NONE)
 
 
 def test_null_places_count_as_absent() -> None:
@@ -137,7 +147,7 @@ def test_null_places_count_as_absent() -> None:
             {"zzz": 1},
             "zzz: unknown field; known are spe_address, site, source_broker, source_site, "
             "sink_broker, sink_site, args, parallelism, state, delivery, upgrade, pinned, "
-            "stateful, job_name, source_topic, sink_topic, entry_class, job_path",
+            "stateful, link, job_name, source_topic, sink_topic, entry_class, job_path",
         ),
         ({"site": ...}, "site: missing: give site or spe_address"),
         ({"spe_address": "http://x:8081"}, "site: give site or spe_address, not both"),
@@ -158,6 +168,15 @@ def test_null_places_count_as_absent() -> None:
         ({"parallelism": "2"}, "parallelism: must be a whole number"),
         ({"parallelism": 1.5}, "parallelism: must be a whole number"),
         ({"parallelism": True}, "parallelism: must be a whole number"),
+        ({"link": {"batch_records": 0}}, "link.batch_records: must be from 1 to 10000"),
+        ({"link": {"linger_ms": 60_001}}, "link.linger_ms: must be from 0 to 60000"),
+        ({"link": {"linger_ms": 0.5}}, "link.linger_ms: must be a whole number"),
+        ({"link": {"compression": "lz4"}}, "link.compression: must be one of none, zstd"),
+        (
+            {"link": {"batch_record": 5}},
+            "link.batch_record: unknown field; did you mean batch_records?",
+        ),
+        ({"link": None}, "link: must not be null; leave the field out"),
         ({"state": "paused"}, "state: must be one of running, stopped"),
         (
             {"delivery": "once"},

@@ -213,12 +213,13 @@ def test_a_start_that_took_long_is_done_once_its_source_is_connected(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.changes._patience = replace(HASTY, connect_s=0.0)
-    connected = {"source.connected": 0.0}
+    # what the sink tells is no word about the source: a committer connects when it has to send
+    connected = {"Source__mqtt-source.connected": 0.0, "mqtt-sink__Committer.connected": 0.0}
     monkeypatch.setattr(MemoryEngine, "metrics", lambda binder, job_id: dict(connected))
     change = service.compositions.apply(composition(A), SOON).body["change"]
     wait_until(lambda: len(engine("edge-a").running()) == 1)
     assert service.changes.get(change)["state"] == "running"
-    connected["source.connected"] = 1.0
+    connected["Source__mqtt-source.connected"] = 1.0
     assert over(service, change)["state"] == "done"
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from speck.cli.commands import fog_links
+from speck.cli.commands.fog_links import folder_option
 from speck.cli.options import client, connected, formatted, output
 
 if TYPE_CHECKING:
@@ -15,12 +17,6 @@ if TYPE_CHECKING:
     from speck.client import Client
     from speck.fog.sites import Fog, SiteStatus
 
-_folder = click.option(
-    "--folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The fog's files (else $SPECK_HOME/fog, else .speck/fog).",
-)
-
 
 @click.group()
 def fog() -> None:
@@ -28,6 +24,10 @@ def fog() -> None:
 
     Each site is a real Mosquitto and a real Flink.
     """
+
+
+for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.execute):
+    fog.add_command(_command)
 
 
 @fog.command()
@@ -58,9 +58,20 @@ def fog() -> None:
     " repeated).",
 )
 @click.option(
+    "--wan",
+    "wan_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A YAML file of the sites' uplinks: bandwidths, latencies (root on Linux).",
+)
+@click.option(
+    "--wan-mode",
+    type=click.Choice(["namespaces", "proxy"]),
+    help="Network namespaces (the default), or a proxy between the sites, without root.",
+)
+@click.option(
     "--register/--no-register", default=True, help="Whether to register the sites at the service."
 )
-@_folder
+@folder_option
 @connected
 @formatted
 def up(
@@ -71,6 +82,8 @@ def up(
     runtime: Literal["single", "cluster"],
     shared_state: bool,
     speeds: tuple[str, ...],
+    wan_file: Path | None,
+    wan_mode: Literal["namespaces", "proxy"] | None,
     register: bool,
     folder: Path | None,
 ) -> None:
@@ -83,6 +96,7 @@ def up(
     from speck.cli.bars import count_bar
     from speck.cli.talk import say
     from speck.fog.sites import Fog
+    from speck.fog.wan import load_wan
 
     made = Fog(folder)
     started = time.monotonic()
@@ -101,6 +115,8 @@ def up(
             runtime,
             shared_state=shared_state,
             speeds=_speeds(speeds),
+            wan=load_wan(wan_file) if wan_file is not None else None,
+            wan_mode=wan_mode,
             progress=progress,
         )
     say(f"{edges + clouds} sites are up after {time.monotonic() - started:.1f} s")
@@ -112,7 +128,7 @@ def up(
 
 
 @fog.command()
-@_folder
+@folder_option
 @connected
 def register(folder: Path | None) -> None:
     """Register the fog's sites at the service."""
@@ -126,7 +142,7 @@ def register(folder: Path | None) -> None:
 
 
 @fog.command()
-@_folder
+@folder_option
 @formatted
 def status(folder: Path | None) -> None:
     """Show the fog's sites, their processes and memory."""
@@ -137,7 +153,7 @@ def status(folder: Path | None) -> None:
 
 @fog.command()
 @click.option("--keep", is_flag=True, help="Keep the files: queues, checkpoints, logs.")
-@_folder
+@folder_option
 def down(keep: bool, folder: Path | None) -> None:
     """End every process of the fog, also after a crash, and delete its files."""
     from speck.cli.talk import say
@@ -197,7 +213,7 @@ def _site_token(service: Client) -> Callable[[str], str] | None:
 def _show(made: Fog) -> None:
     from speck.cli.output import Grid
 
-    found = made.status()
+    found, links = made.status(), made.links()
     total = sum(site.rss_mb for site in found)
     limited = any(site.speed is not None for site in found)
     headings = (
@@ -205,9 +221,11 @@ def _show(made: Fog) -> None:
         *(["cores at most"] if limited else []),
         *("engine", "broker", "pids"),
     )
+    data = {"folder": str(made.folder), "sites": list(map(_data, found)), "rss_mb": round(total, 1)}
     output().show(
-        {"folder": str(made.folder), "sites": list(map(_data, found)), "rss_mb": round(total, 1)},
+        {**data, **({"links": fog_links.links_data(links)} if links else {})},
         Grid(headings, [_row(site, limited=limited) for site in found], None, "the fog is down"),
+        *([fog_links.links_grid(links)] if links else []),
         *([f"memory in all: {total:.0f} MB"] if found else []),
     )
 

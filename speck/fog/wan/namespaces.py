@@ -112,7 +112,11 @@ class Network:
 
     def enter(self, site: str) -> list[str]:
         """What to put before a command line so that it runs at `site`, under the same pid."""
-        return ["nsenter", f"--net={_NAMESPACES / self.names.site(site)}", "--"]
+        return ["nsenter", f"--net={self.site_file(site)}", "--"]
+
+    def site_file(self, site: str) -> Path:
+        """Names the site's namespace."""
+        return _NAMESPACES / self.names.site(site)
 
     def into(self, site: str, command: Command) -> Command:
         return replace(command, argv=[*self.enter(site), *command.argv])

@@ -10,13 +10,18 @@ import pytest
 from bench.common import RESULTS
 from bench.page.section import Section
 from bench.page.told import ResultError, load
-from bench.results_page import DOCS, draw, mark_of, page, results, sections
+from bench.results_page import DOCS, README, draw, mark_of, page, readme_with, results, sections
 
 SECTIONS = sections()
 
 
 def test_the_page_is_made_from_the_results() -> None:
     assert (DOCS / "results.md").read_text() == page(SECTIONS, results(SECTIONS))
+
+
+def test_the_readme_is_made_from_the_results() -> None:
+    text = README.read_text()
+    assert text == readme_with(text, SECTIONS, results(SECTIONS))
 
 
 def test_every_plot_is_there_and_drawn_from_the_newest_result() -> None:
@@ -74,6 +79,7 @@ def test_a_failed_check_stands_out(tmp_path: Path) -> None:
     file.write_text(json.dumps({"summary": {"rate_per_s": 3}, "checks": checks}))
     text = page([_section()], {"speed": load(file)})
     assert "| [Speed](#speed) | How fast? | 1 | **1** | 1 |" in text
+    assert "| [Speed](#speed) | rate | > 5 | 3 |" in text
     assert "> **1 of 3 checks failed:** rate." in text
     assert "| **NOT** | rate | > 5 | 3 | slow |" in text
     assert "| not judged | cpu | < 70 % | 0.9 | saturated |" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from speck.fog.publisher import ReplayOptions
 from speck.fog.replay import Summary
 from speck.fog.sites import Fog, ProcessStatus, SiteStatus
 from speck.fog.state import SiteRecord
+from speck.fog.wan import LinkStatus, Uplink, Wan
 from tests.memory_fog import site_body
 from tests.unit.cli.conftest import Run, Server
 
@@ -24,9 +26,15 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     asked: list[tuple[Any, ...]] = []
 
     def up(
-        self: Fog, *args: Any, shared_state: bool, speeds: dict[str, float], progress: Any
+        self: Fog,
+        *args: Any,
+        shared_state: bool,
+        speeds: dict[str, float],
+        progress: Any,
+        **wan: Any,
     ) -> tuple[SiteRecord, ...]:
         asked.append((*args, *(["shared"] if shared_state else []), *speeds.items()))
+        asked[-1] += tuple(given for given in wan.values() if given is not None)
         progress("edge-q")
         return (SITE,)
 
@@ -85,6 +93,61 @@ def test_sites_of_different_speed(speck: Run, calls: list[Any]) -> None:
         refused = speck("fog", "up", "--speed", wrong)
         assert refused.exit_code == 1
         assert f"cannot use --speed {wrong}: write SITE=CORES" in refused.stderr
+
+
+def test_a_wan_from_a_file(speck: Run, calls: list[Any], tmp_path: Path) -> None:
+    file = tmp_path / "wan.yaml"
+    file.write_text("uplinks: {edge-q: {up_mbps: 2}}")
+    assert speck("fog", "up", "--wan", str(file), "--wan-mode", "namespaces").exit_code == 0
+    assert calls[0][-2:] == (Wan({"edge-q": Uplink(up_mbps=2)}), "namespaces")
+    file.write_text("uplinks: {edge-q: {up_mbps: -2}}")
+    refused = speck("fog", "up", "--wan", str(file))
+    assert refused.exit_code == 1
+    assert "uplinks.edge-q.up_mbps (line 1): must be a number of Mb/s" in refused.stderr
+
+
+LINK = LinkStatus("edge-q", True, 1200, 90, 2.0, None, 9.3, 11, 1)
+
+
+def test_links(alone: Run, calls: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert alone("fog", "links").stdout == "the fog has no WAN\n"
+    assert "links" not in json.loads(alone("fog", "status", "-o", "json").stdout)
+    monkeypatch.setattr(Fog, "links", lambda _: [LINK, replace(LINK, site="b", up=False)])
+    told = alone("fog", "links").stdout.splitlines()
+    assert told[1].split() == ["edge-q", "up", "2", "any", "9.3", "1200", "90", "11", "1"]
+    assert told[2].split()[:2] == ["b", "down"]
+    data = json.loads(alone("fog", "links", "-o", "json").stdout)
+    assert data["links"][0] == asdict(LINK)
+    assert told[1] in alone("fog", "status").stdout
+    assert json.loads(alone("fog", "status", "-o", "json").stdout)["links"] == data["links"]
+
+
+def test_a_link_is_changed(alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(Fog, "links", lambda _: [LINK])
+    monkeypatch.setattr(Fog, "set_link", lambda _, *given: asked.append(given))
+    monkeypatch.setattr(Fog, "shape", lambda _, *given: asked.append(given))
+    assert alone("fog", "link", "edge-q", "down").stderr == "the link of edge-q is down\n"
+    assert alone("fog", "link", "edge-q", "up").exit_code == 0
+    done = alone("fog", "shape", "edge-q", "--down", "10", "--latency", "20")
+    assert done.stderr == "the link of edge-q: 2 Mb/s up, 10 Mb/s down, 20 ms\n"
+    assert alone("fog", "shape", "edge-q", "--up", "0").exit_code == 0
+    assert asked == [
+        ("edge-q", False),
+        ("edge-q", True),
+        ("edge-q", Uplink(2.0, 10.0, 20.0)),
+        ("edge-q", Uplink(None, None, 9.3)),
+    ]
+    assert "give --up, --down or --latency" in alone("fog", "shape", "edge-q").stderr
+    assert "cannot find an uplink of b" in alone("fog", "shape", "b", "--up", "1").stderr
+
+
+def test_a_program_at_a_site(alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(Fog, "enter", lambda _, site: ["in", site])
+    monkeypatch.setattr("os.execvp", lambda _, argv: ran.append(argv))
+    assert alone("fog", "exec", "edge-q", "--", "ip", "-s", "link").exit_code == 0
+    assert ran == [["in", "edge-q", "ip", "-s", "link"]]
 
 
 def test_agents_get_tokens_of_their_sites(speck: Run, calls: list[Any], server: Server) -> None:

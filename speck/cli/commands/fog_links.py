@@ -1,0 +1,136 @@
+"""`speck fog links|link|shape|exec`: the WAN between the sites of a fog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from speck.cli.options import formatted, output
+
+if TYPE_CHECKING:
+    from speck.cli.output import Grid
+    from speck.fog.wan import LinkStatus
+
+folder_option = click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The fog's files (else $SPECK_HOME/fog, else .speck/fog).",
+)
+
+
+@click.command()
+@folder_option
+@formatted
+def links(folder: Path | None) -> None:
+    """Show each site's uplink: its state, rates and latency, and what it has carried."""
+    from speck.fog.sites import Fog
+
+    found = Fog(folder).links()
+    output().show({"links": links_data(found)}, links_grid(found))
+
+
+@click.command()
+@click.argument("site")
+@click.argument("state", type=click.Choice(["up", "down"]))
+@folder_option
+def link(site: str, state: str, folder: Path | None) -> None:
+    """Take the uplink of SITE down, or up again.
+
+    While it is down packets vanish without a word, both ways, as on a WAN.
+    """
+    from speck.cli.talk import say
+    from speck.fog.sites import Fog
+
+    Fog(folder).set_link(site, state == "up")
+    say(f"the link of {site} is {state}")
+
+
+@click.command()
+@click.argument("site")
+@click.option("--up", "up_mbps", type=float, help="Mb/s from the site; 0: not limited.")
+@click.option("--down", "down_mbps", type=float, help="Mb/s to the site; 0: not limited.")
+@click.option("--latency", "latency_ms", type=float, help="ms to the core, one way.")
+@folder_option
+def shape(
+    site: str,
+    up_mbps: float | None,
+    down_mbps: float | None,
+    latency_ms: float | None,
+    folder: Path | None,
+) -> None:
+    """Change the uplink of SITE while it is in use; what is not given stays as it is."""
+    from speck.cli.talk import say
+    from speck.errors import NotFoundError
+    from speck.fog.sites import Fog
+    from speck.fog.wan import Uplink
+
+    if (up_mbps, down_mbps, latency_ms) == (None, None, None):
+        raise click.UsageError("cannot shape without a figure: give --up, --down or --latency")
+    made = Fog(folder)
+    now = next((found for found in made.links() if found.site == site), None)
+    if now is None:
+        raise NotFoundError(f"cannot find an uplink of {site} in {made.folder} (speck fog links)")
+    uplink = Uplink(
+        now.up_mbps if up_mbps is None else up_mbps or None,
+        now.down_mbps if down_mbps is None else down_mbps or None,
+        now.latency_ms if latency_ms is None else latency_ms,
+    )
+    made.shape(site, uplink)
+    say(f"the link of {site}: {_rates(uplink.up_mbps, uplink.down_mbps)}, {uplink.latency_ms:g} ms")
+
+
+@click.command("exec", context_settings={"ignore_unknown_options": True})
+@click.argument("site")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@folder_option
+def execute(site: str, command: tuple[str, ...], folder: Path | None) -> None:
+    """Run COMMAND at SITE, in its network namespace: `speck fog exec edge-a -- ip address`."""
+    import os
+
+    from speck.errors import PermanentError
+    from speck.fog.sites import Fog
+
+    argv = [*Fog(folder).enter(site), *command]
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        raise PermanentError(f"cannot run {argv[0]}: {error.strerror}") from error
+
+
+def links_data(found: list[LinkStatus]) -> list[dict[str, Any]]:
+    """As JSON shows them."""
+    from dataclasses import asdict
+
+    return [asdict(link) for link in found]
+
+
+def links_grid(found: list[LinkStatus]) -> Grid:
+    """As a table shows them."""
+    from speck.cli.output import Grid
+
+    headings = ("site", "link", "Mb/s up", "down", "ms", "bytes up", "down", "packets", "dropped")
+    rows = [
+        (
+            link.site,
+            "up" if link.up else "down",
+            _rate(link.up_mbps),
+            _rate(link.down_mbps),
+            f"{link.latency_ms:g}",
+            link.up_bytes,
+            link.down_bytes,
+            link.packets,
+            link.dropped,
+        )
+        for link in found
+    ]
+    return Grid(headings, rows, None, "the fog has no WAN")
+
+
+def _rate(mbps: float | None) -> str:
+    return "any" if mbps is None else f"{mbps:g}"
+
+
+def _rates(up: float | None, down: float | None) -> str:
+    return f"{_rate(up)} Mb/s up, {_rate(down)} Mb/s down"

@@ -1,0 +1,144 @@
+"""Small results, shaped as the experiments write theirs, to draw from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bench.experiment import interval
+from bench.page.told import Told, load
+from speck.model import JsonObject
+
+
+def told(name: str, summary: JsonObject, folder: Path) -> Told:
+    """A result with this summary, as it would be read."""
+    made = {"at": "2026-11-22T02:00:00Z", "seconds": 90.0, "code": "abc1234", "machine": {}}
+    content = {**made, "summary": summary, "checks": [], "rows": [], "simulated": ["All of it."]}
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps(content))
+    return load(file)
+
+
+def around(mean: float) -> JsonObject:
+    """An interval of three runs around a mean."""
+    return interval([mean * 0.95, mean, mean * 1.06])
+
+
+def fig6() -> JsonObject:
+    found: JsonObject = {"noop_s": around(0.1)}
+    for action, slope in (("deploy", 0.03), ("modify", 0.04), ("delete", 0.015)):
+        found[action] = [
+            {
+                "jobs": jobs,
+                "speck_s": around(0.15 + slope * jobs * 1.08),
+                "floor_s": around(0.1 + slope * jobs),
+                "one_by_one_s": around(0.1 + 3 * slope * jobs) if jobs != 50 else interval([]),
+            }
+            for jobs in (1, 10, 50, 100)
+        ]
+        found[f"{action}_ratio"] = around(1.08)
+    return found
+
+
+def edge_server() -> JsonObject:
+    cells = []
+    for limit, mbps, binds in (
+        ("100 Mb/s", 100, False),
+        ("10 Mb/s", 10, None),
+        ("1 Mb/s", 1, True),
+    ):
+        for share in (0.3, 0.7):
+            server = 100.0 * mbps
+            ratio = 1 / share if binds else 1.0
+            cells.append(
+                {
+                    "limit": limit,
+                    "selectivity": share,
+                    "sink_per_s": {"edge": around(server * ratio), "server": around(server)},
+                    "ratio": around(ratio * 0.98),
+                    "binds": binds,
+                    "expected_ratio": None if binds is None else ratio,
+                    "wan_bytes_saved": 1 - share,
+                    "machine_cpu": 0.4 if mbps < 100 else 0.8,
+                    "saturated": mbps == 100,
+                }
+            )
+    return {"cells": cells}
+
+
+def in_action() -> JsonObject:
+    def span(rate: float, late: float) -> JsonObject:
+        job = {"results": 30, "p50_s": late / 2, "p95_s": late, "p99_s": late}
+        return {
+            "seconds": 20,
+            "sink_per_s": rate,
+            "wan_bytes_per_s": 750e3,
+            "wan_bytes_per_record": 750e3 / rate,
+            "machine_cpu": 0.5,
+            "job3": job,
+            "job4": {**job, "p50_s": None},
+        }
+
+    bins = [
+        {
+            "t_s": float(t),
+            "sink_per_s": 700 if t < 60 else 1050,
+            "wan_bytes_per_s": 760e3 if t < 60 else 200e3,
+            "latency_p50_s": None if 58 < t < 62 else t / 4 if t < 60 else 0.05,
+            "latency_max_s": None if 58 < t < 62 else t / 3 if t < 60 else 0.2,
+            "machine_cpu": 0.5,
+        }
+        for t in range(1, 100)
+    ]
+    series = {
+        "predicted": {"moves": {"clean-a1": "edge-a"}},
+        "moments_s": {
+            "begin": 0,
+            "measure": 10,
+            "analyse": 40,
+            "place": 55,
+            "apply": 56,
+            "applied": 60,
+            "settled": 70,
+            "end": 99,
+        },
+        "bins": bins,
+        "before": span(700, 15),
+        "after": span(1050, 0.1),
+        "lost": 0,
+    }
+    return {"series": {"by hand": series}}
+
+
+def scale() -> JsonObject:
+    growth = []
+    for sites in (10, 30, 100):
+        reads = {
+            name: {"n": 10, "p50_ms": n + sites / 50, "p99_ms": 2 * n + sites / 20, "bytes": 100}
+            for n, name in enumerate(("job", "jobs", "composition", "sites", "metrics"), 1)
+        }
+        growth.append(
+            {
+                "sites": sites,
+                "jobs": sites * 10,
+                "register_s": sites / 100,
+                "plan_s": sites / 80,
+                "apply_s": sites / 4,
+                "noop_s": sites / 50,
+                "restart_ready_s": 2.0,
+                "restart_looked_s": 2 + sites / 30,
+                "watch": {"numbers_every_s": 5.01, "checkpoints_every_s": 9.0},
+                "reads": reads,
+                "rss_mb": 100.0 + sites,
+                "store_bytes": 80_000.0 * sites,
+            }
+        )
+    names = ("register_s", "plan_s", "apply_s", "noop_s", "restart_looked_s")
+    return {
+        "growth": growth,
+        "exponents": {name: [0.9, 1.02] for name in names},
+        "keeps_up_to_sites": 100,
+    }
+
+
+SUMMARIES = {each.__name__: each for each in (fig6, edge_server, in_action, scale)}

@@ -1,0 +1,30 @@
+"""Every section writes its figures and draws its plots from a small result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.page.section import markdown
+from bench.page.style import save
+from bench.results_page import sections
+from tests.unit.bench.page.small import SUMMARIES, told
+
+BY_NAME = {section.name: section for section in sections()}
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_figures_are_written_and_plots_drawn(name: str, tmp_path: Path) -> None:
+    section, result = BY_NAME[name], told(name, SUMMARIES[name](), tmp_path)
+    text = markdown(section, result)
+    assert f"## {section.title}" in text and "Simulated: All of it." in text
+    assert "\n| " in text
+    assert section.plots
+    if section.headline is not None:
+        assert section.headline(result).endswith(".")
+    for plot in section.plots:
+        assert f"](plots/{plot.name}.svg)" in text
+        drawn = tmp_path / f"{plot.name}.svg"
+        save(plot.draw(result), drawn, "small.json 0123")
+        assert "small.json 0123" in drawn.read_text()

@@ -1,0 +1,82 @@
+"""What speck's readers make of messages with many records."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speck.batches import FRAMED, MAX_BYTES, ZSTD, Record, records, unpack
+from speck.errors import PermanentError
+
+
+def number(value: int) -> bytes:
+    found = b""
+    while value > 0x7F:
+        found += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return found + bytes([value])
+
+
+def frames(*payloads: bytes) -> bytes:
+    return b"".join(number(len(payload)) + payload for payload in payloads)
+
+
+def compressed(framed: bytes) -> bytes:
+    return number(len(framed)) + bytes(pyarrow.Codec("zstd").compress(framed))
+
+
+def message(payload: bytes, stamp: str | None, content_type: str | None) -> SimpleNamespace:
+    properties = SimpleNamespace()
+    if stamp:
+        properties.UserProperty = [("other", "x"), ("speck", stamp)]
+    if content_type:
+        properties.ContentType = content_type
+    return SimpleNamespace(payload=payload, properties=properties)
+
+
+def test_a_message_without_our_content_type_is_one_record() -> None:
+    payload = frames(b"a", b"b")
+    assert records(message(payload, "p/1/7", None)) == [Record("p/1/7", payload)]
+    assert records(message(payload, None, "text/plain")) == [Record(None, payload)]
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=40), st.booleans())
+def test_a_batch_is_its_records_each_with_its_number(payloads: list[bytes], zstd: bool) -> None:
+    framed = frames(*payloads)
+    body = compressed(framed) if zstd else framed
+    found = list(unpack(f"p/12/5+{len(payloads)}", ZSTD if zstd else FRAMED, body))
+    assert found == [Record(f"p/12/{n}", payload) for n, payload in enumerate(payloads, 5)]
+
+
+def test_a_batch_that_we_did_not_stamp_has_no_numbers() -> None:
+    for stamp in (None, "p/1/7", "+3"):
+        assert list(unpack(stamp, FRAMED, frames(b"a"))) == [Record(None, b"a")]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "payload", "told"),
+    [
+        (FRAMED, b"", "it is empty"),
+        (FRAMED, frames(b"abc")[:-1], "past its end"),
+        (FRAMED, b"\xff" * 6, "within a length"),
+        (FRAMED, frames(b"a"), "has 1 records, not 2"),
+        (FRAMED, bytes(10_001), "too many"),
+        (ZSTD, b"\x05nonsense", "cannot read a batch"),
+        (ZSTD, number(MAX_BYTES + 1) + b"x", "are more than"),
+    ],
+)
+def test_what_is_damaged_is_refused(content_type: str, payload: bytes, told: str) -> None:
+    with pytest.raises(PermanentError, match=told):
+        list(unpack("p/1/1+2", content_type, payload))
+
+
+@given(st.binary(max_size=200), st.sampled_from([FRAMED, ZSTD]))
+def test_nothing_does_more_than_to_be_refused(payload: bytes, content_type: str) -> None:
+    try:
+        list(unpack("p/1/1+2", content_type, payload))
+    except PermanentError as error:
+        assert str(error).startswith("cannot read a batch")
