@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import yaml
 
 from bench.detections import STREAMS, TRAFFIC, edge_of, encode
+from bench.experiment import is_quick
 from speck.fog.reference import Detection
 from speck.model import JsonObject
 
@@ -51,25 +53,45 @@ def camera(stream: str, number: int, seen: Detection) -> bytes:
     return encode(stream, number, seen)[:-1] + b"," + extra.encode()
 
 
+def sites() -> tuple[str, ...]:
+    """The sites that take part: in QUICK=1 one of three."""
+    return ("A",) if is_quick() else tuple(STREAMS)
+
+
 def composition() -> JsonObject:
     """compositions/traffic/cloud.yaml with short windows, and what Forward sends batched."""
     content: JsonObject = yaml.safe_load((TRAFFIC / "cloud.yaml").read_text())
+    absent = {edge_of(site) for site in STREAMS if site not in sites()}
+    for name in ("jobs", "inputs", "outputs"):
+        content[name] = [each for each in content[name] if edge_of_entry(each) not in absent]
     for job in content["jobs"]:
         words = job.get("args", [])
         if "--window" in words:
             words[words.index("--window") + 1] = f"{WINDOW_MS}ms"
+        if job["job_name"] == "merge":
+            streams = [stream for site in sites() for stream in STREAMS[site]]
+            words[words.index("--streams") + 1] = ",".join(streams)
         if job["entry_class"].endswith(".Forward"):
             job["link"] = dict(LINK)
     return content
+
+
+def edge_of_entry(entry: JsonObject) -> str:
+    """The edge that a job, an input or an output belongs to; else the cloud."""
+    name = str(entry.get("job_name") or entry.get("client_id") or entry["topic"])
+    found = _SITE.search(name)
+    return edge_of(found[1]) if found else CLOUD
+
+
+_SITE = re.compile(r"(?:[-/])([abcABC])\d?$")
 
 
 def laid_out() -> JsonObject:
     """What is expected of the placement: each site's jobs at its edge, results in the cloud."""
     content = composition()
     for job in content["jobs"]:
-        site = job["job_name"].rpartition("-")[2][0]
-        if site.upper() in STREAMS and job["job_name"] != "merge":
-            job["site"] = edge_of(site)
-            clean = job["entry_class"].endswith(".Clean")
-            job["source_site"], job["sink_site"] = edge_of(site), edge_of(site) if clean else CLOUD
+        edge = edge_of_entry(job)
+        clean = job["entry_class"].endswith(".Clean")
+        job["site"] = job["source_site"] = edge
+        job["sink_site"] = edge if clean else CLOUD
     return content

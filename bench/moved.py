@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from bench.arrivals import Arrival, Arrivals
 from bench.cameras import CLOUD
-from bench.detections import STREAMS, Log, all_streams
+from bench.detections import STREAMS, Log
 from bench.experiment import percentile
 from bench.truth import Machine
 from speck.fog.reference import (
@@ -68,7 +68,7 @@ def latencies(came: Sequence[Arrival], log: Log, client: str) -> list[tuple[floa
     for arrival in came:
         if not arrival.client.startswith(client) or arrival.record["revision"] != 0:
             continue
-        streams = STREAMS[arrival.record["site"]] if "site" in arrival.record else all_streams()
+        streams = STREAMS[arrival.record["site"]] if "site" in arrival.record else tuple(log.passed)
         closed = log.closed_at(streams, arrival.record["window_start_ms"] + log.window_ms)
         if closed is not None:
             found.append((arrival.at, arrival.at - closed))

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.arrivals import Arrivals
-from bench.cameras import CLOUD, WINDOW_MS, camera, composition, laid_out
+from bench.cameras import CLOUD, WINDOW_MS, camera, composition, laid_out, sites
 from bench.common import Api, say
-from bench.detections import STREAMS, DetectionFeed, Log, edge_of, templates
+from bench.detections import DetectionFeed, Log, edge_of, templates
 from bench.experiment import is_quick
 from bench.moved import Watch, bins, drained, span
 from speck.fog.paths import edge_jar
@@ -94,7 +94,7 @@ class Bench:
 
     def _feed(self, times: Course) -> DetectionFeed:
         return DetectionFeed(
-            {site: self._brokers[edge_of(site)] for site in STREAMS},
+            {site: self._brokers[edge_of(site)] for site in sites()},
             interval_ms=times.interval_ms,
             window_ms=WINDOW_MS,
             run=secrets.token_hex(4),
@@ -244,8 +244,8 @@ def prepared(times: Course) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="speck-in-action-") as folder, ExitStack() as stack:
         fog = Fog(Path(folder) / "fog")
         stack.callback(fog.down)
-        say("bringing up three edges and a cloud across a WAN")
-        edges = [edge_of(site) for site in STREAMS]
+        say("bringing up edges and a cloud across a WAN")
+        edges = [edge_of(site) for site in sites()]
         uplink = Uplink(times.up_mbps, DOWN_MBPS, LATENCY_MS)
         wan = Wan({CLOUD: Uplink(None, None), **dict.fromkeys(edges, uplink)})
         fog.up(edges=len(edges), clouds=1, slots=6, cloud_slots=18, wan=wan, wan_mode="namespaces")
