@@ -68,6 +68,9 @@ bench: setup ## all experiments, one after another; QUICK=1: to see that they wo
 bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs
 	@$(PY) -m bench.fig6
 
+bench-traffic: setup ## figures 7, 9, 10: the traffic application in the fog and in the cloud (root, Linux)
+	@$(PY) -m bench.traffic
+
 bench-edge-server: setup ## a filter at the edge and at the server, across a WAN (root, Linux)
 	@$(PY) -m bench.edge_server
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from types import TracebackType
@@ -67,6 +67,8 @@ class Log:
     window_ms: int
     rows: list[Row]
     passed: dict[str, dict[int, float]]
+    published: dict[tuple[str, int], float] = field(default_factory=dict)
+    """When each detection was published, by stream and id."""
 
     def closed_at(self, streams: Iterable[str], end_ms: int) -> float | None:
         """When the message was published that completed the window that ends at `end_ms`; None
@@ -217,6 +219,7 @@ class DetectionFeed:
             like.type,
         )
         self.log.note(stream, seen, at)
+        self.log.published[stream, number] = at
         publisher.send(
             Message(stream, number, "detection", seen.time_ms, self._encode(stream, number, seen))
         )

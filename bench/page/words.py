@@ -18,7 +18,7 @@ def number(value: float | None) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    if value == 0:
+    if abs(value) < 1e-9:
         return "0"
     if abs(value) >= 99.95:
         return f"{round(value):,}"
@@ -38,13 +38,13 @@ def mean(interval: dict[str, Any], unit: str = "", scale: float = 1) -> str:
         return MISSING
     if low is None or high is None:
         return f"{number(middle)}{after}"
-    digits = _digits(middle)
-    return f"{middle:,.{digits}f}{after} ({low:,.{digits}f} to {high:,.{digits}f})"
+    digits = _digits(max(abs(middle), (high - low) / 2))
+    return f"{middle:z,.{digits}f}{after} ({low:z,.{digits}f} to {high:z,.{digits}f})"
 
 
 def _digits(value: float) -> int:
     """Digits behind the point for three figures that count."""
-    return max(0, 2 - math.floor(math.log10(abs(value)))) if value else 2
+    return max(0, 2 - math.floor(math.log10(abs(value)))) if abs(value) > 1e-9 else 0
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -141,4 +141,47 @@ def scale() -> JsonObject:
     }
 
 
-SUMMARIES = {each.__name__: each for each in (fig6, edge_server, in_action, scale)}
+def traffic() -> JsonObject:
+    rates, d = [], []
+    for interval_ms, up_mbps in ((20, 2), (5, 2), (10, 0.15)):
+        point = f"{interval_ms}ms/{up_mbps}Mbps"
+        for name, slow in (("fog", 1.0), ("cloud", 3.0), ("fog-direct", 0.9)):
+            behind = up_mbps < 1 and name == "cloud"
+            late = 40.0 * slow * (100 if behind else 1)
+            job = {
+                "processed_per_s": around(3000 / interval_ms * (0.6 if behind else 1)),
+                "offered_per_s": around(3000 / interval_ms),
+                **{f"p{share}_ms": around(late * share / 50) for share in (50, 95, 99)},
+                "pooled": {f"p{share}_ms": late * share / 50 for share in (50, 95, 99)},
+                "results": 90,
+                "falls_behind": behind,
+            }
+            rates.append(
+                {
+                    "point": point,
+                    "deployment": name,
+                    "interval_ms": interval_ms,
+                    "up_mbps": up_mbps,
+                    "saturated": interval_ms == 5,
+                    "falls_behind": behind,
+                    "job3": job,
+                    "job4": job,
+                    "cpu": around(0.75 if interval_ms == 5 else 0.45),
+                    "cores": {
+                        site: {"engine": around(0.1), "broker": around(0.02)}
+                        for site in ("cloud", "edge-a", "edge-b", "edge-c")
+                    },
+                    "wan_up_bytes_per_s": around(60_000 / interval_ms),
+                    "wan_down_bytes_per_s": around(9_000 / interval_ms),
+                    "lost": 0,
+                }
+            )
+        for name in ("fog", "fog-direct"):
+            gain = around(40.0) if up_mbps < 1 else interval([-0.4, 0.1, 0.3])
+            gains = {"job3_d_percent": gain, "job4_d_percent": around(1.0)}
+            d.append({"point": point, "deployment": name, "pairs": 3, **gains})
+    hop = {"hop": "feed -> clean -> edge", "n": 100, "p50_ms": 3.0, "p95_ms": 9.0}
+    return {"rates": rates, "d": d, "hops": [{"deployment": "fog", "hops": [hop]}]}
+
+
+SUMMARIES = {each.__name__: each for each in (fig6, edge_server, in_action, scale, traffic)}

@@ -32,6 +32,8 @@ def test_a_mean_with_its_interval() -> None:
     told = {"mean": 0.25, "low": 0.2, "high": 0.3}
     assert mean(told, "ms", 1000) == "250 ms (200 to 300)"
     assert mean({"mean": 1.084, "low": 0.9996, "high": 1.2}) == "1.08 (1.00 to 1.20)"
+    assert mean({"mean": -2e-17, "low": -0.8956, "high": 0.8956}) == "0.000 (-0.896 to 0.896)"
+    assert mean({"mean": 0.0, "low": 0.0, "high": 0.0}, "s") == "0 s (0 to 0)"
     assert mean({"mean": 2.0, "low": None, "high": None}, "s") == "2 s"
     assert mean({"mean": None, "low": None, "high": None}, "s") == "–"
 
