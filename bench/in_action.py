@@ -26,8 +26,8 @@ def course() -> Course:
     """A short one in QUICK=1: too short for evidence, so `laid_out` says what moves then, and
     one edge of the three."""
     if is_quick():
-        return Course(3.0, 8.0, 4.0, 6.0, 1000 / 350, 2.0)
-    return Course(10.0, 75.0, 25.0, 45.0, 1000 / 350, 2.0)
+        return Course(3.0, 6.0, 15.0, 6.0, 1000 / 350, 2.0)
+    return Course(10.0, 75.0, 60.0, 40.0, 1000 / 350, 2.0)
 
 
 def judged(name: str, row: JsonObject) -> list[Check]:

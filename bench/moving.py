@@ -17,7 +17,7 @@ from bench.cameras import CLOUD, WINDOW_MS, camera, composition, laid_out, sites
 from bench.common import Api, say
 from bench.detections import DetectionFeed, Log, edge_of, templates
 from bench.experiment import is_quick
-from bench.moved import Watch, bins, drained, span
+from bench.moved import GLOBAL, Watch, bins, drained, span
 from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog
@@ -28,12 +28,14 @@ NAME = "traffic"
 DOWN_MBPS, LATENCY_MS = 10.0, 9.3
 SENSORS = 2
 METRICS_S = 2.0
+FRESH_MS = 2000
+"""A result that is younger is of now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How long each part takes, in seconds: until it is measured, all in the cloud, until the
-    moves are over and what had piled up is gone, and after that; ms between two records of a
+    """How long each part takes, in seconds: until it is measured, all in the cloud, at most
+    until what had piled up is gone when it was moved, and after that; ms between two records of a
     site; Mb/s of each edge's uplink."""
 
     lead_s: float
@@ -86,11 +88,26 @@ class Bench:
             run = Series(feed, readers, watch, {"begin": time.monotonic()}, {})
             _wait(times.lead_s)
             mover(run, times)
+            self._caught_up(run, times.settle_s)
             run.mark("settled")
             _wait(times.after_s)
             run.mark("end")
             log = feed.end(180.0)
             return self._found(run, log)
+
+    def _caught_up(self, run: Series, most_s: float) -> None:
+        """Wait until results are of now: what had piled up is gone."""
+        until = time.monotonic() + most_s
+        while (now := time.monotonic()) < until:
+            ends = [
+                arrival.record["window_start_ms"] + WINDOW_MS
+                for arrival in run.readers.since(0)
+                if arrival.client == GLOBAL
+            ]
+            if ends and run.feed.event_time_ms(now) - max(ends) < FRESH_MS:
+                break
+            _wait(0.5)
+        _wait(FRESH_MS / 1000)
 
     def _feed(self, times: Course) -> DetectionFeed:
         return DetectionFeed(
@@ -125,7 +142,6 @@ class Bench:
         else:
             self._apply(made["id"])
         run.mark("applied")
-        _wait(times.settle_s)
 
     def _apply(self, placement: str) -> None:
         answer = self.api.call("POST", f"/placements/{placement}/apply", wait=300)
@@ -161,7 +177,6 @@ class Bench:
             run.moments[name] = _monotonic(at)
         self._await_change(acted["change"])
         run.mark("applied")
-        _wait(times.settle_s)
 
     def _entry(self, kind: str, timeout_s: float) -> JsonObject:
         """The first entry of that kind in the autopilot's log."""
