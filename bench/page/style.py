@@ -28,6 +28,9 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
 )
 """Told apart by colour-blind eyes too: M. Okabe, K. Ito, Color Universal Design, 2008."""
 
+PLAIN = FuncFormatter(lambda value, _: f"{value:,g}")
+"""Numbers written out, thousands marked."""
+
 WIDTH = 8.0
 """Inches; an SVG of 8 inches is 768 px wide, so that 10 pt are 13 px."""
 
@@ -74,9 +77,11 @@ def rows(count: int, height: float) -> tuple[Figure, list[Axes]]:
     return made, list(axes)
 
 
-def legend_above(made: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
+def legend_above(
+    made: Figure, handles: Sequence[Any], names: Sequence[str], columns: int = 5
+) -> None:
     """One legend for all axes, above them."""
-    made.legend(list(handles), list(names), loc="outside upper left", ncols=len(names))
+    made.legend(list(handles), list(names), loc="outside upper left", ncols=columns)
 
 
 def save(made: Figure, path: Path, mark: str) -> None:
@@ -109,7 +114,7 @@ def from_zero(*axes: Axes) -> None:
 def logarithmic(axis: Axis) -> None:
     """Ticks at 1, 2, 5 and 10, written out."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_major_formatter(PLAIN)
     axis.set_minor_locator(NullLocator())
 
 

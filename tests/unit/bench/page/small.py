@@ -14,6 +14,7 @@ def told(name: str, summary: JsonObject, folder: Path) -> Told:
     """A result with this summary, as it would be read."""
     made = {"at": "2026-11-22T02:00:00Z", "seconds": 90.0, "code": "abc1234", "machine": {}}
     content = {**made, "summary": summary, "checks": [], "rows": [], "simulated": ["All of it."]}
+    content["settings"] = SETTINGS
     file = folder / f"{name}.json"
     file.write_text(json.dumps(content))
     return load(file)
@@ -184,4 +185,37 @@ def traffic() -> JsonObject:
     return {"rates": rates, "d": d, "hops": [{"deployment": "fog", "hops": [hop]}]}
 
 
-SUMMARIES = {each.__name__: each for each in (fig6, edge_server, in_action, scale, traffic)}
+def link_batching() -> JsonObject:
+    ways = [(1, "none"), (100, "none"), (1000, "zstd")]
+    kinds = [(100, "at_least_once", 1), (100, "exactly_once", 1), (1000, "at_least_once", 2)]
+    return {
+        "variants": [
+            {
+                "size": size,
+                "delivery": delivery,
+                "batch_records": batch,
+                "compression": compression,
+                "links": links,
+                "records_per_s": around(20_000 * (1 if batch == 1 else 9)),
+                "link_bytes_per_record": around(size * (1.5 if batch == 1 else 0.3)),
+                "bytes_of_a_record": size + 3.0,
+                "speed_to_plain": 1.0 if batch == 1 else 9.0,
+                "bytes_to_plain": 1.0 if batch == 1 else 0.2,
+                "p50_ms": around(2),
+                "p99_ms": around(9),
+                "added_p50_ms": 0,
+                "added_p99_ms": 20.0,
+                "lost": 0,
+                "repeated": 0,
+            }
+            for size, delivery, links in kinds
+            for batch, compression in ways
+        ]
+    }
+
+
+SETTINGS = {"linger_ms": 20, "checkpoint_interval_s": 1.0, "rate_per_s": 2000}
+"""What sections tell of an experiment's settings."""
+SUMMARIES = {
+    each.__name__: each for each in (fig6, edge_server, in_action, scale, traffic, link_batching)
+}
