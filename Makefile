@@ -71,8 +71,11 @@ demo: setup ## the traffic application on a fog of four sites, with real data
 bench: setup ## all experiments, one after another; QUICK=1: to see that they work, in a few minutes
 	@$(PY) -m bench.everything
 
-bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs
+bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs (root, Linux)
 	@$(PY) -m bench.fig6
+
+bench-fig8: setup ## figure 8: local statistics at the edge and in the cloud (root, Linux)
+	@$(PY) -m bench.fig8
 
 bench-traffic: setup ## figures 7, 9, 10: the traffic application in the fog and in the cloud (root, Linux)
 	@$(PY) -m bench.traffic
