@@ -29,9 +29,13 @@ $(VENV_STAMP): setup.cfg pyproject.toml constraints.txt
 
 jars: $(JARS_STAMP) ## build the edge jobs' jars
 
+define need-java
+@tools/need.sh javac openjdk-17-jdk-headless "builds the edge jobs (Java 17 or later)" 17
+@tools/need.sh mvn maven "builds the edge jobs"
+endef
+
 $(JARS_STAMP): $(JAVA_SOURCES)
-	@tools/need.sh javac openjdk-17-jdk-headless "builds the edge jobs (Java 17 or later)" 17
-	@tools/need.sh mvn maven "builds the edge jobs"
+	$(need-java)
 	@echo "building the edge jobs with Maven (a few minutes at first)" >&2
 	@$(MVN) -DskipTests package >&2
 	@mkdir -p $(@D) && touch $@
@@ -50,9 +54,11 @@ format: $(VENV_STAMP) ## put the Python code into shape
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
-test: setup check ## set up, check, and run the quick tests
-	@echo "testing the edge jobs" >&2
+test: mosquitto check ## set up, check, and run the quick tests
+	$(need-java)
+	@echo "building and testing the edge jobs with Maven (a few minutes at first)" >&2
 	@$(MVN) verify
+	@mkdir -p $(dir $(JARS_STAMP)) && touch $(JARS_STAMP)
 	@$(PY) -m pytest $(SIDE_BY_SIDE)
 
 test-long: setup check ## the tests that take long, too
