@@ -14,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 from types import TracebackType
@@ -67,6 +67,8 @@ class Log:
     window_ms: int
     rows: list[Row]
     passed: dict[str, dict[int, float]]
+    published: dict[tuple[str, int], float] = field(default_factory=dict)
+    """When each detection was published, by stream and id."""
 
     def closed_at(self, streams: Iterable[str], end_ms: int) -> float | None:
         """When the message was published that completed the window that ends at `end_ms`; None
@@ -96,7 +98,8 @@ class DetectionFeed:
     """Publishes detections to the sites' brokers from one thread, at a set pace, until ended.
 
     `brokers`: site (A, B, C) -> `tcp://host:port`. `interval_ms`: between two messages of a site,
-    whose streams take turns; the sites beat at different moments. Nothing is sent faster to catch
+    whose streams take turns; the sites beat at different moments; `topic` may name `{stream}` and
+    `{site}`. Nothing is sent faster to catch
     up: `latest_s` tells how far behind its pace a message ever was.
     """
 
@@ -109,6 +112,7 @@ class DetectionFeed:
         run: str,
         seen: Mapping[str, Sequence[Detection]],
         encoder: Encoder | None = None,
+        topic: str = "traffic/{stream}",
     ) -> None:
         self.log = Log(window_ms, [], {s: {} for site in brokers for s in STREAMS[site]})
         self.interval_s = interval_ms / 1000
@@ -119,7 +123,9 @@ class DetectionFeed:
         self._ids = dict.fromkeys(self.log.passed, 0)
         self._seen = {stream: cycle(seen[stream]) for stream in self.log.passed}
         self._turns: dict[str, Iterator[str]] = {s: cycle(STREAMS[s]) for s in brokers}
-        options = ReplayOptions(brokers=brokers, run=run, window=WINDOW, patience_s=120.0)
+        options = ReplayOptions(
+            brokers=brokers, run=run, window=WINDOW, patience_s=120.0, topic=topic
+        )
         epoch = int(time.time())
         self._publishers = {
             site: Publisher(options, epoch, [site], lambda _, __: None) for site in brokers
@@ -217,6 +223,7 @@ class DetectionFeed:
             like.type,
         )
         self.log.note(stream, seen, at)
+        self.log.published[stream, number] = at
         publisher.send(
             Message(stream, number, "detection", seen.time_ms, self._encode(stream, number, seen))
         )

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from bench.common import RAW, is_quick, say
 from bench.page.section import Section
@@ -94,9 +95,14 @@ def run(name: str) -> Outcome:
     return Outcome(name, time.monotonic() - began, status, why)
 
 
-def _watched(command: Sequence[str], log: object, limit: float) -> int | None:
+def _watched(command: Sequence[str], log: IO[bytes], limit: float) -> int | None:
     """The status of a process; None: it was ended at the limit."""
-    with subprocess.Popen(command, stdout=log, stderr=log) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(
+        command,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,  # it is told once to end, by us
+    ) as process:
         try:
             return int(process.wait(limit))
         except subprocess.TimeoutExpired:
@@ -123,6 +129,7 @@ def main() -> int:
     names = parser.parse_args().names or list(known)
     if unknown := set(names) - set(known):
         parser.error(f"cannot run {', '.join(sorted(unknown))}: there are {', '.join(known)}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what runs is ended well
     outcomes = run_all([known[name] for name in names], run, root=os.geteuid() == 0)
     print(table(outcomes))
     if not is_quick():

@@ -5,7 +5,7 @@ A chain edge -> cloud of a job without state (PassThrough) and one with state (C
 1000 messages a second. Again and again one of them, or both, is updated in place or moved to
 another site. Once under `exactly_once`, once under `at_least_once`.
 
-`make bench-moves` writes bench/results/moves.json; QUICK=1 makes ten moves only.
+`make bench-moves` writes bench/results/moves.json; QUICK=1 makes four moves only.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--delivery", action="append", help="only this mode, no file")
     options = parser.parse_args()
-    moves = 10 if is_quick() else options.moves
+    moves = 4 if is_quick() else options.moves
     modes = options.delivery or ["exactly_once", "at_least_once"]
     with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
         results = {mode: run(fog, api, mode, moves, options.seed) for mode in modes}

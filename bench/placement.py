@@ -42,7 +42,8 @@ MAKERS: dict[str, Callable[[int, int, int], Problem]] = {"traffic": traffic, "da
 SERVERS = tuple(rolbts.Server(f"server-{n}", cores=14, overclock=4) for n in (1, 2, 3))
 ARRIVALS = (2, 1, 3, 5, 6, 4, 7)
 FSACE = (*((size, 0, 0) for size in (2, 1, 3, 5, 6)), (0, 4, 0), (0, 0, 7))
-"""Services by server: one way to the sums that the paper gives (17, 4, 7, no links)."""
+"""Services by server: one way to the sums that the paper gives (17, 4, 7, no links). Set, not
+found: shown beside RoLBTS for comparison; only the formula of the deviation is checked with it."""
 
 
 @dataclass(slots=True)
@@ -86,8 +87,7 @@ def published_rolbts(checks: Checks) -> JsonObject:
     checks.equal("RoLBTS figure 8", result["links"], [30.36, 26.79, 23.21])
     checks.equal("RoLBTS deviation of nodes", result["sd_nodes"], 1.03)
     checks.equal("RoLBTS deviation of links", result["sd_links"], 3.57)
-    wanted = {"nodes": [30.36, 7.14, 12.50], "sd_nodes": 12.16, "links": [0.0, 0.0, 0.0]}
-    checks.equal("FSACE", result["fsace"], wanted)
+    checks.equal("deviation of FSACE's sums", result["fsace"]["sd_nodes"], 12.16)
     for branches in range(1, 9):
         tried = rolbts.published(SERVERS, (branches,)).tried
         checks.equal(f"RoLBTS assignments of {branches} branches to 3", tried, 3**branches)

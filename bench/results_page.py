@@ -54,7 +54,7 @@ and the control plane share its cores, so a figure is about this code beside its
 run, not about what a real fog of Raspberry Pis and a data centre reaches. Where a run used so much
 of the machine that its figures say nothing, it is marked and not judged. What was simulated is said
 with each experiment. Intervals are 95 % confidence intervals of the mean (Student's t) over
-repeated runs."""
+repeated runs; of fewer than three runs none is given."""
 
 
 def sections() -> list[Section]:
@@ -79,6 +79,7 @@ def page(told: Sequence[Section], found: dict[str, Told]) -> str:
         _machines(found),
         LIMITS,
         _overview(told, found),
+        _failed(told, found),
         *(markdown(section, found.get(section.name)) for section in told),
     ]
     return "\n\n".join(parts) + "\n"
@@ -139,6 +140,20 @@ def _overview(told: Sequence[Section], found: dict[str, Told]) -> str:
         ok, wrong, open_ = (sum(1 for it in claims if it.ok is how) for how in (True, False, None))
         rows.append((link, section.question, ok, f"**{wrong}**" if wrong else 0, open_))
     return table(["experiment", "question", ">checks ok", ">failed", ">not judged"], rows)
+
+
+def _failed(told: Sequence[Section], found: dict[str, Told]) -> str:
+    """What is not as it was wanted, all of it in one place."""
+    rows = [
+        (f"[{section.title}](#{_anchor(section.title)})", claim.name, claim.wanted, claim.measured)
+        for section in told
+        if section.name in found
+        for claim in claims_of(section, found[section.name])
+        if claim.ok is False
+    ]
+    if not rows:
+        return "No check failed."
+    return "Not as wanted:\n\n" + table(["experiment", "what", ">wanted", ">measured"], rows)
 
 
 def _anchor(title: str) -> str:

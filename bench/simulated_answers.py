@@ -229,6 +229,8 @@ def _value(name: str, lived: float) -> str:
         return str(lived * 20)
     if name == "accumulateIdleTimeMs":
         return str(int(lived * 980))
+    if name.endswith(".connected"):
+        return "1"
     if name.endswith("taskCpuTimeMs"):
         return str(int(lived * 15))
     records = RECORDS_PER_S * lived

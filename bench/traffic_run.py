@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -17,7 +16,7 @@ from typing import Any
 import yaml
 
 from bench.arrivals import Arrival, Arrivals
-from bench.common import Api, say
+from bench.common import Api, fog_with_service, say
 from bench.detections import (
     STREAMS,
     TRAFFIC,
@@ -29,7 +28,6 @@ from bench.detections import (
 )
 from bench.experiment import percentile
 from bench.truth import Machine
-from speck.fog.paths import edge_jar
 from speck.fog.reference import (
     Comparison,
     compare_global,
@@ -37,14 +35,13 @@ from speck.fog.reference import (
     compute_global,
     compute_local,
 )
-from speck.fog.service import serving
 from speck.fog.sites import Fog
+from speck.fog.wan import Uplink, Wan
 from speck.model import JsonObject
 
 CLOUD = "cloud"
 WINDOW_MS = 500
 SENSORS = 2  # of each stream
-SLOTS = 8
 CLOUD_SLOTS = 18
 LOCAL, GLOBAL = "demo-local-", "demo-global"
 NEAR = "near-local-"
@@ -129,6 +126,15 @@ class Bench:
                 stack.close()
                 self.api.call("DELETE", f"/compositions/{content['name']}", wait=300)
 
+    def crossed(self) -> dict[str, tuple[int, int]]:
+        """Bytes up and down each site's uplink so far, whole packets, by the kernel's word."""
+        return {link.site: (link.up_bytes, link.down_bytes) for link in self.fog.links()}
+
+    def shape(self, edges: Uplink) -> None:
+        """Give the uplinks of all edges these rates and this latency."""
+        for site in STREAMS:
+            self.fog.shape(edge_of(site), edges)
+
     def feed(self, interval_ms: float) -> DetectionFeed:
         """Begin to publish at all sites."""
         return DetectionFeed(
@@ -151,13 +157,11 @@ class Deployment:
             client = output["client_id"]
             place = f"edge-{client[-1]}" if client.startswith(LOCAL) else CLOUD
             by_place[place].append((client, bench.brokers[output["site"]], output["topic"]))
+        self.content = content
         self.readers = [
-            stack.enter_context(Arrivals(wanted, self._prefix(place)))
+            stack.enter_context(Arrivals(wanted, bench.fog.enter(place)))
             for place, wanted in by_place.items()
         ]
-
-    def _prefix(self, place: str) -> Sequence[str]:
-        return ()
 
     def run(self, interval_ms: float, lead_s: float, seconds: float) -> JsonObject:
         """Feed, measure for `seconds` after `lead_s`, drain; what was found."""
@@ -167,10 +171,10 @@ class Deployment:
             # a deployment keeps up: so runs begin and end in the middle of windows
             began = _middle(feed, time.monotonic() + lead_s)
             _until(began)
-            usage = Usage(self.bench.fog)
+            usage, links = Usage(self.bench.fog), self.bench.crossed()
             until = _middle(feed, began + seconds)
             _until(until)
-            used = usage.told()
+            used, crossed = usage.told(), self.bench.crossed()
             log = feed.end()
             sent, late_ms, feed_s = feed.sent, feed.latest_s * 1000, feed.cpu_s
             repeated = feed.resent
@@ -185,6 +189,13 @@ class Deployment:
             "feed_late_ms": round(late_ms, 1),
             "feed_cpu_s": round(feed_s, 2),
             "cpu": used,
+            "wan_bytes_per_s": {
+                site: [
+                    round((now - was) / (until - began))
+                    for now, was in zip(crossed[site], links[site], strict=True)
+                ]
+                for site in crossed
+            },
             "drained_s": round(drained_s, 2),
             **results.told(measured),
         }
@@ -306,18 +317,10 @@ def _ms(seconds: float | None) -> float | None:
 
 
 @contextmanager
-def prepared(speeds: Mapping[str, float]) -> Iterator[Bench]:
-    """Three edges and a cloud with a service that measures nothing."""
-    with tempfile.TemporaryDirectory(prefix="speck-traffic-") as folder, ExitStack() as stack:
-        fog = Fog(Path(folder) / "fog")
-        stack.callback(fog.down)
-        say("bringing up three edges and a cloud")
-        fog.up(edges=3, clouds=1, slots=SLOTS, cloud_slots=CLOUD_SLOTS, speeds=speeds)
-        jars = edge_jar("speck-jobs.jar").parent
-        served = stack.enter_context(
-            serving(Path(folder) / "home", [jars], more={"SPECK_METRICS_S": "0"})
-        )
-        api = Api(served.url)
-        for body in fog.site_bodies():
-            api.call("POST", "/sites", body)
+def prepared(speeds: Mapping[str, float], edges: Uplink) -> Iterator[Bench]:
+    """Three edges behind uplinks and a cloud, with a service that measures nothing."""
+    wan = Wan({edge_of(site): edges for site in STREAMS})
+    with fog_with_service(
+        3, 1, CLOUD_SLOTS, wan=wan, speeds=speeds, more={"SPECK_METRICS_S": "0"}
+    ) as (fog, api):
         yield Bench(fog, api)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from speck.dataset.schema import ALONE
@@ -27,6 +28,9 @@ from speck.model import JsonObject, Link, Site, sink_client_id, source_client_id
 from speck.observed import BrokerView
 
 Row = dict[str, Any]
+MOMENT_MS = 50.0
+"""What a task tells of itself within so long is of one moment: no rate comes out of it."""
+
 TaskKey = tuple[str, str, int]
 """(engine job id, vertex, subtask)"""
 
@@ -59,7 +63,7 @@ def samples_of(at: datetime, measures: EngineMeasures, before: Samples) -> Sampl
         for task in job.tasks:
             key = (job.engine_job_id, task.vertex, task.subtask)
             old = before.get(key)
-            if old is not None and _is_stale(old[1].task, task):
+            if old is not None and _is_stale(old[1], job, task):
                 found[key] = old
             elif old is not None:
                 found[key] = (old[1], Sample(at, job, task))
@@ -68,10 +72,19 @@ def samples_of(at: datetime, measures: EngineMeasures, before: Samples) -> Sampl
     return found
 
 
-def _is_stale(before: TaskMeasure, now: TaskMeasure) -> bool:
-    """A task that tells no times may well have had nothing to do."""
+def _is_stale(before: Sample, job: JobMeasure, now: TaskMeasure) -> bool:
+    """Whether this is told once more, or of the same moment: an engine may fetch twice in a row,
+    out of order even. What came meanwhile is told at the next look.
+
+    A task that tells no times may well have had nothing to do.
+    """
     times = (now.busy_ms, now.idle_ms, now.back_pressured_ms)
-    return any(time is not None for time in times) and _counts(before) == _counts(now)
+    if any(time is not None for time in times) and _counts(before.task) == _counts(now):
+        return True
+    old, new = before.task.lived_ms, now.lived_ms
+    if old is None or new is None or before.job.restarts != job.restarts:
+        return False
+    return abs(new - old) < MOMENT_MS
 
 
 def _counts(task: TaskMeasure) -> tuple[float | None, ...]:
@@ -219,16 +232,18 @@ def broker_row(at: datetime, site: str, measures: BrokerMeasures) -> Row:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ends:
     """Who sends to links and who reads them: all incarnations, by (scope, job), the readers
-    outside speck, and the installation that client ids are made of."""
+    outside speck, and the installation that client ids are made of. Made once for a look at all
+    sites: what follows from all jobs is worked out once."""
 
     installation: str
     deployed: Mapping[tuple[str, str], Deployed]
     sessions: Sequence[tuple[str, Session]] = ()
 
-    def sinks(self) -> dict[Link, list[str]]:
+    @cached_property
+    def sinks(self) -> Mapping[Link, list[str]]:
         """Link -> client ids of the sinks that feed it now or have fed it."""
         found: dict[Link, list[str]] = {}
         for each in self.deployed.values():
@@ -236,16 +251,33 @@ class Ends:
             found.setdefault(each.job.sink, []).extend((own, *each.former_sinks))
         return found
 
+    @cached_property
+    def by_site(self) -> Mapping[str, list[tuple[str, Deployed]]]:
+        """Site of a broker -> (scope, incarnation) of those that send or read there."""
+        found: dict[str, list[tuple[str, Deployed]]] = {}
+        for (scope, _), each in self.deployed.items():
+            if not each.ended:
+                for site in {each.job.sink_site, each.job.source_site}:
+                    found.setdefault(site, []).append((scope, each))
+        return found
+
+    @cached_property
+    def outside(self) -> Mapping[str, list[tuple[str, Session]]]:
+        """Site of a broker -> (scope, session) of readers there that are outside speck."""
+        found: dict[str, list[tuple[str, Session]]] = {}
+        for scope, session in self.sessions:
+            if session.job_name is None:
+                found.setdefault(session.site, []).append((scope, session))
+        return found
+
 
 def link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> list[Row]:
     """Rows of all ends of the links of one site's broker. The lag is null where a producer
     tells no numbers, or none is known."""
-    sinks = ends.sinks()
+    sinks = ends.sinks
     rows = []
-    for (scope, name), each in ends.deployed.items():
-        job = each.job
-        if each.ended:
-            continue
+    for scope, each in ends.by_site.get(site, ()):
+        job, name = each.job, each.job.job_name
         if job.sink_site == site:
             client_id = sink_client_id(ends.installation, name, job.source)
             sent = view.sent.get(client_id)
@@ -261,11 +293,9 @@ def link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> list[Row
             client_id = source_client_id(ends.installation, name, job.source)
             row = _end(at, scope, site, job.source.topic, "reader", client_id, name, job.site)
             rows.append({**row, **_reading(view, client_id, sinks.get(job.source, []))})
-    for scope, session in ends.sessions:
-        if session.job_name is None and session.site == site:
-            topic = session.link.topic
-            row = _end(at, scope, site, topic, "reader", session.client_id, None, None)
-            rows.append({**row, **_reading(view, session.client_id, sinks.get(session.link, []))})
+    for scope, session in ends.outside.get(site, ()):
+        row = _end(at, scope, site, session.link.topic, "reader", session.client_id, None, None)
+        rows.append({**row, **_reading(view, session.client_id, sinks.get(session.link, []))})
     return rows
 
 

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from speck.change import Change, OperationRecord
 from speck.clock import Clock, new_installation, rfc3339
@@ -72,8 +74,13 @@ class Records:
         self._committing = threading.Lock()
         self._retention = Retention(store, clock)
         self._marks = itertools.count()
-        self._sessions = {key: session_from_json(r) for key, r in store.scan("ses/")}
-        self._sites = {key: site_from_json(record) for key, record in store.scan("site/")}
+        # what every look needs of all jobs is kept as it is used, beside the store
+        self._sessions: defaultdict[str, dict[str, Session]] = defaultdict(dict)
+        self._deployed: defaultdict[str, dict[str, Deployed]] = defaultdict(dict)
+        self._sites: dict[str, Site] = {}
+        for prefix in ("ses/", "inv/", "site/"):
+            for key, record in store.scan(prefix):
+                self._note(key, record)
 
     @classmethod
     def at(cls, path: Path, clock: Clock) -> Records:
@@ -133,21 +140,27 @@ class Records:
         self.store.write({**joined, **self._retention.superfluous(joined)})
         self._next_event = number
         for key, record in joined.items():
-            if key.startswith("ses/"):
-                if record is None:
-                    self._sessions.pop(key, None)
-                else:
-                    self._sessions[key] = session_from_json(record)
-            elif key.startswith("site/"):
-                if record is None:
-                    self._sites.pop(key, None)
-                else:
-                    self._sites[key] = site_from_json(record)
+            self._note(key, record)
+
+    def _note(self, key: str, record: JsonObject | None) -> None:
+        """Keep what is stored now at a key, if it is of those that are kept."""
+        noun, _, rest = key.partition("/")
+        if noun == "site":
+            sites = self._sites.copy()
+            _keep(sites, rest, site_from_json(record) if record else None)
+            self._sites = dict(sorted(sites.items()))
+        elif noun == "ses":
+            scope = self._sessions[rest.partition("/")[0]]
+            _keep(scope, key, session_from_json(record) if record else None)
+        elif noun == "inv":
+            name, _, job_name = rest.partition("/")
+            _keep(self._deployed[name], job_name, deployed_from_json(record) if record else None)
 
     # -- sites ----------------------------------------------------------------------------
 
-    def sites(self) -> dict[str, Site]:
-        return {site.name: site for _, site in sorted(self._sites.copy().items())}
+    def sites(self) -> Mapping[str, Site]:
+        """By name, in that order; not to be altered: it is asked for at each call to a site."""
+        return self._sites
 
     def put_site(self, site: Site) -> Batch:
         return {f"site/{site.name}": site_to_json(site)}
@@ -158,13 +171,8 @@ class Records:
     # -- inventory ------------------------------------------------------------------------
 
     def inventory(self, scope: str) -> Inventory:
-        jobs = {
-            key.rsplit("/", 1)[1]: deployed_from_json(record)
-            for key, record in self.store.scan(f"inv/{scope}/")
-        }
-        sessions = tuple(
-            session_from_json(record) for _, record in self.store.scan(f"ses/{scope}/")
-        )
+        jobs = dict(sorted(_copy(self._deployed, scope).items()))
+        sessions = tuple(held for _, held in sorted(_copy(self._sessions, scope).items()))
         attempts = {
             key.rsplit("/", 1)[1]: int(record["n"])
             for key, record in self.store.scan(f"att/{scope}/")
@@ -177,16 +185,16 @@ class Records:
         return int(record["n"]) if record else 0
 
     def deployed(self, scope: str, job_name: str) -> Deployed | None:
-        record = self.store.get(f"inv/{scope}/{job_name}")
-        return deployed_from_json(record) if record else None
+        jobs = self._deployed.get(scope)
+        return jobs.get(job_name) if jobs else None
 
     def all_deployed(self) -> dict[tuple[str, str], Deployed]:
         """(scope, job name) -> incarnation, over all scopes."""
-        found = {}
-        for key, record in self.store.scan("inv/"):
-            _, scope, job_name = key.split("/")
-            found[scope, job_name] = deployed_from_json(record)
-        return found
+        return {
+            (scope, job_name): deployed
+            for scope, jobs in sorted(self._deployed.copy().items())
+            for job_name, deployed in sorted(jobs.copy().items())
+        }
 
     def links_read_outside(self, scopes: Collection[str]) -> frozenset[Link]:
         """Links on which a session is held by a scope that is none of `scopes`."""
@@ -200,8 +208,12 @@ class Records:
         }
 
     def _sessions_outside(self, scopes: Collection[str]) -> list[tuple[str, Session]]:
-        held = [(key.split("/")[1], session) for key, session in list(self._sessions.items())]
-        return [(scope, session) for scope, session in held if scope not in scopes]
+        return [
+            (scope, session)
+            for scope, held in self._sessions.copy().items()
+            if scope not in scopes
+            for session in held.copy().values()
+        ]
 
     def put_deployed(self, scope: str, deployed: Deployed) -> Batch:
         """An adopted one may have a lower attempt than others of its name had in this scope."""
@@ -219,8 +231,8 @@ class Records:
         return {f"inv/{scope}/{job_name}": None}
 
     def session(self, scope: str, client_id: str, site: str) -> Session | None:
-        record = self.store.get(f"ses/{scope}/{client_id}/{site}")
-        return session_from_json(record) if record else None
+        held = self._sessions.get(scope)
+        return held.get(f"ses/{scope}/{client_id}/{site}") if held else None
 
     def all_sessions(self) -> list[tuple[str, Session]]:
         """(scope, session), over all scopes."""
@@ -270,3 +282,19 @@ class Records:
     def events(self, after: int = 0) -> Iterator[JsonObject]:
         """Events with a number above `after`, oldest first."""
         return (record for _, record in self.store.scan("event/", after=f"event/{after:012d}"))
+
+
+_T = TypeVar("_T")
+
+
+def _keep(held: dict[str, _T], key: str, value: _T | None) -> None:
+    if value is None:
+        held.pop(key, None)
+    else:
+        held[key] = value
+
+
+def _copy(held: Mapping[str, dict[str, _T]], scope: str) -> dict[str, _T]:
+    """Of one scope, as it is now: others write meanwhile."""
+    found = held.get(scope)
+    return found.copy() if found else {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
 import socket
 import sys
@@ -14,12 +12,10 @@ from pathlib import Path
 import pytest
 
 from speck.fog.process import Command, Process, spawn, wait_until
+from speck.fog.wan.forward import inside
 from speck.fog.wan.model import LinkStatus, Uplink, Wan, WanState
 from speck.fog.wan.namespaces import Network, refusal
 from speck.fog.wan.plan import DELAY
-
-_CLONE_NEWNET = 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def needs_namespaces() -> None:
@@ -73,16 +69,8 @@ class Trial:
         if not site:
             yield self.layout.root
             return
-        file = f"/run/netns/{self.network.names.site(site)}"
-        home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-        there = os.open(file, os.O_RDONLY)
-        try:
-            _enter(there)
+        with inside(self.network.site_file(site)):
             yield self.layout.address(site)
-        finally:
-            _enter(home)
-            os.close(there)
-            os.close(home)
 
     def udp(self, site: str, port: int = 7000) -> socket.socket:
         with self.at(site) as address:
@@ -100,11 +88,6 @@ class Trial:
             far, _ = server.accept()
             far.settimeout(20.0)
         return near, far
-
-
-def _enter(namespace: int) -> None:
-    if _libc.setns(namespace, _CLONE_NEWNET) != 0:
-        raise OSError(ctypes.get_errno(), "setns")
 
 
 def left_behind(network: Network) -> list[str]:

@@ -32,7 +32,7 @@ routes = Routes("jobs", "Single jobs, alone or of a composition")
 )
 def list_jobs(query: Query) -> Response:
     """All jobs by name, those of compositions too."""
-    found = service().jobs.all(site=query["site"], state=query["state"])
+    found = service().jobs.behind(query["after"] or "", query["site"], query["state"])
     return listing("jobs", found, "job_name", query)
 
 

@@ -95,6 +95,12 @@ class _State(Collector):
         mended = CounterMetricFamily("speck_jobs_mended", "Jobs that were started again")
         mended.add_metric([], watch.mended)
         yield mended
+        looks = CounterMetricFamily(
+            "speck_looks", "Looks of the watch at single sites that have ended", labels=["at"]
+        )
+        for subject, count in watch.looks.items():
+            looks.add_metric([subject], count)
+        yield looks
         told = watch.sessions.memory
         for name, about, by_site in (
             ("speck_messages_dropped", "Messages that brokers dropped", told.dropped),

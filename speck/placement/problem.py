@@ -144,6 +144,7 @@ class _Measured:
             job["job_name"]: job for job in analysis["jobs"] if job["composition"] == composition
         }
         self._outside = _fed_from_outside(composition, analysis)
+        self._queues = _queues(analysis)
         self.rates: dict[At, float] = {}
         self._fed: dict[At, float] = {}
         self._given: dict[str, float | None] = {}
@@ -256,7 +257,7 @@ class _Measured:
         writers = [w for w in self._wiring.writers.get(link, ()) if not w.stopped]
         sent = [rate for w in writers if (rate := self._given.get(w.name)) is not None]
         taken = [
-            rate
+            rate + self._queues.get((link, reader.name), 0.0)
             for reader in self._wiring.readers.get(link, ())
             if (rate := self._of(reader, "in_rate")) is not None
         ]
@@ -299,6 +300,8 @@ class _Measured:
 
 _CONTENDED = 0.5
 """A job of whose samples more than this share is from a busy machine is not trusted."""
+_QUEUE_FIT = 0.5
+"""A queue grows when a line through its length over the window fits so well (r squared)."""
 _NOISE = 0.05
 """Readers of a link take so much more than its writers send before somebody else feeds it."""
 
@@ -321,6 +324,19 @@ def _fed_from_outside(composition: str, analysis: JsonObject) -> dict[At, float]
             at = At(link["broker_site"], link["topic"])
             rate = sum(float(p["records_per_s"]) for p in outside)
             found[at] = max(rate, found.get(at, 0.0))
+    return found
+
+
+def _queues(analysis: JsonObject) -> dict[tuple[At, str], float]:
+    """By link and reading job, by how many records a second its queue grows: what comes is what it
+    takes and this."""
+    found: dict[tuple[At, str], float] = {}
+    for link in analysis["links"]:
+        at = At(link["broker_site"], link["topic"])
+        for reader in link["readers"]:
+            growth, fit = reader.get("lag_per_s") or 0.0, reader.get("lag_fit") or 0.0
+            if reader["job_name"] is not None and growth > 0 and fit >= _QUEUE_FIT:
+                found[at, reader["job_name"]] = float(growth)
     return found
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -200,8 +201,13 @@ class Collecting:
         with self._lock:
             for name in self._sites.keys() - sites.keys():
                 del self._sites[name]
+        at_site: dict[str, dict[tuple[str, str], Deployed]] = {}
+        for key, each in deployed.items():
+            if not each.ended:
+                at_site.setdefault(each.job.site, {})[key] = each
         for site in sites.values():
-            self._begin("engine", site, lambda s: self._look_at_engine(s, at, begun, deployed))
+            here = at_site.get(site.name, {})
+            self._begin("engine", site, partial(self._look_at_engine, at, begun, here))
             self._begin("broker", site, lambda s: self._look_at_broker(s, at, begun, ends))
 
     def _begin(self, part: str, site: Site, take: Callable[[Site], None]) -> None:
@@ -243,17 +249,8 @@ class Collecting:
             state.broker, state.links = None, []
 
     def _look_at_engine(
-        self,
-        site: Site,
-        at: datetime,
-        begun: float,
-        deployed: Mapping[tuple[str, str], Deployed],
+        self, at: datetime, begun: float, here: Mapping[tuple[str, str], Deployed], site: Site
     ) -> None:
-        here = {
-            key: each
-            for key, each in deployed.items()
-            if each.job.site == site.name and not each.ended
-        }
         engine = self._connections.engine(site.name)
         measures = engine.measure([each.engine_job_id for each in here.values()])
         self._refuse_late(begun)

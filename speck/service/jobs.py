@@ -6,7 +6,7 @@ Each is a scope of its own and goes through the same planner and executor as a c
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import NamedTuple
@@ -32,6 +32,9 @@ from speck.service.changes import Running
 from speck.service.deployer import Deployer
 from speck.service.locks import NamedLocks
 from speck.service.views import Views
+
+AT_ONCE = 256
+"""Jobs of a list that are looked at together."""
 
 
 class Answer(NamedTuple):
@@ -62,6 +65,7 @@ class Jobs:
         self._clock = clock
         self._measured = measured
         self._locks = NamedLocks()
+        self._read: dict[str, tuple[int, Mapping[str, JobDescription]]] = {}
         self.owning = threading.RLock()
         """Held while a name is checked to be free and taken, by a job or a composition."""
 
@@ -69,49 +73,79 @@ class Jobs:
 
     def all(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
         """Every job by name; filtered."""
-        found: list[JsonObject] = []
-        for key, record in self._records.store.scan("job/"):
+        return list(self.behind("", site, state, at_once=1_000_000))
+
+    def behind(
+        self,
+        after: str,
+        site: str | None = None,
+        state: str | None = None,
+        at_once: int = AT_ONCE,
+    ) -> Iterator[JsonObject]:
+        """Those whose names follow `after`; filtered. They are looked at `at_once`: who wants few
+        of many does not wait for the others."""
+        names = sorted((name, scope) for name, scope in self._named() if name > after)
+        for first in range(0, len(names), at_once):
+            scopes: dict[str, list[str]] = {}
+            for name, scope in names[first : first + at_once]:
+                scopes.setdefault(scope, []).append(name)
+            found = [job for scope, some in scopes.items() for job in self._some(scope, some)]
+            for job in sorted(found, key=lambda job: str(job["job_name"])):
+                if site in (None, job["site"]) and state in (None, job["state"]):
+                    yield job
+
+    def _named(self) -> Iterator[tuple[str, str]]:
+        """(name, scope) of every job, those of compositions that are still being removed too."""
+        for key, _ in self._records.store.scan("job/"):
             name = key.split("/")[1]
-            description = job_from_data(record["description"])
-            found += self._shown(name, description, record)
+            yield name, scope_of(None, name)
         for _, head in self._records.store.scan("head/"):
             if not head.get("deleted"):
-                found += self.of_composition(head)
-        return sorted(
-            (
-                job
-                for job in found
-                if (site is None or job["site"] == site)
-                and (state is None or job["state"] == state)
-            ),
-            key=lambda job: str(job["job_name"]),
-        )
+                left = self._records.inventory(head["name"]).jobs.keys()
+                for name in self._descriptions(head).keys() | left:
+                    yield name, head["name"]
 
-    def of_composition(self, head: JsonObject) -> list[JsonObject]:
-        """The jobs of a composition's newest revision."""
-        revision = self._records.store.get(f"rev/{head['name']}/{head['revision']:08d}")
-        assert revision is not None
-        jobs = [job_from_data(data) for data in revision["description"]["jobs"]]
+    def _some(self, scope: str, names: Collection[str]) -> list[JsonObject]:
+        """The Job shape of some jobs of one scope; of those that are gone by now, none."""
+        if scope.startswith("~"):
+            record = self._records.store.get(f"job/{scope[1:]}")
+            return (
+                self._shown(scope[1:], job_from_data(record["description"]), record)
+                if record
+                else []
+            )
+        head = self._records.store.get(f"head/{scope}")
+        return self.of_composition(head, names) if head and not head.get("deleted") else []
+
+    def of_composition(
+        self, head: JsonObject, only: Collection[str] | None = None
+    ) -> list[JsonObject]:
+        """The jobs of a composition's newest revision, or `only` some of them."""
         return self._views.jobs(
-            {job.job_name: job for job in jobs},
+            self._descriptions(head),
             head["name"],
             head["revision"],
             last_change=head.get("last_change"),
+            only=only,
         )
+
+    def _descriptions(self, head: JsonObject) -> Mapping[str, JobDescription]:
+        """Of the newest revision, by name; a revision never changes, and is read once."""
+        name, number = head["name"], head["revision"]
+        known = self._read.get(name)
+        if known is None or known[0] != number:
+            revision = self._records.store.get(f"rev/{name}/{number:08d}")
+            assert revision is not None
+            jobs = [job_from_data(data) for data in revision["description"]["jobs"]]
+            known = self._read[name] = number, {job.job_name: job for job in jobs}
+        return known[1]
 
     def get(self, name: str) -> JsonObject:
         """The Job shape. Raises NotFoundError."""
-        record = self._records.store.get(f"job/{name}")
-        if record is not None:
-            for job in self._shown(name, job_from_data(record["description"]), record):
-                return job
         owner = self.owner(name)
-        if owner is not None:
-            head = self._records.store.get(f"head/{owner}")
-            assert head is not None
-            for job in self.of_composition(head):
-                if job["job_name"] == name:
-                    return job
+        for scope in (scope_of(None, name), owner):
+            for job in self._some(scope, [name]) if scope is not None else ():
+                return job
         raise NotFoundError(f"cannot find job {name!r}")
 
     def owner(self, name: str) -> str | None:

@@ -62,6 +62,8 @@ class Looks(Generic[T]):
         self._lock = threading.Lock()
         self._subjects: dict[str, _Subject[T]] = {}
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=f"look-{name}")
+        self.ended = 0
+        """How many looks have ended, answered or not."""
 
     def at(self, sites: Iterable[str]) -> dict[str, Look[T]]:
         """The looks at `sites`; one that never had an answer in time is missing."""
@@ -125,6 +127,7 @@ class Looks(Generic[T]):
                 subject.last, subject.error, subject.known = found, failure, True
                 subject.begun, subject.ended = begun, self._clock.monotonic()
                 subject.under_way = None
+                self.ended += 1
             subject.over.set()
 
     def _await(self, site: str, since: float) -> None:

@@ -25,7 +25,7 @@ LOG = logging.getLogger(__name__)
 LIMIT_LABEL = "max_queued_messages"
 """A site's label: how many messages its broker keeps for one reader."""
 
-_SUSPECT = ("seen", "back", "restarted", "unread")
+_SUSPECT = frozenset({"seen", "back", "restarted", "unread"})
 _AGAIN_S = 30.0
 
 
@@ -61,7 +61,8 @@ class Sessions:
         sites = self._records.sites()
         limits = {name: _limit(site.labels.get(LIMIT_LABEL)) for name, site in sites.items()}
         views = {site: look.found for site, look in looks.items()}
-        self.memory, news = judge(now, views, self._readers(), self.memory, limits)
+        readers = self._readers()
+        self.memory, news = judge(now, views, readers, self.memory, limits)
         events: Batch = {}
         for item in news:
             message = self._message(item, looks, limits)
@@ -76,25 +77,30 @@ class Sessions:
                 )
         if events:
             self._records.write(events)
-        for site in sorted({item.site for item in news if item.kind in _SUSPECT}):
-            told = {item.kind for item in news if item.site == site}
+        kinds: dict[str, set[str]] = {}
+        for item in news:
+            kinds.setdefault(item.site, set()).add(item.kind)
+        suspect = sorted(site for site, told in kinds.items() if told & _SUSPECT)
+        held = self._held() if suspect else {}
+        for site in suspect:
+            told = kinds[site]
             if told == {"unread"}:  # that is told at each look
                 if now - self._unread_at.get(site, float("-inf")) < _AGAIN_S:
                     continue
                 self._unread_at[site] = now
-            self._undone.setdefault(site, set()).update(self._held_at(site))
+            self._undone.setdefault(site, set()).update(held.get(site, ()))
         for site in sorted(self._undone):
             view = views.get(site)
             if view is not None:
-                self._have_mended(site, view)
+                self._have_mended(site, view, readers.get(site, []))
 
-    def _held_at(self, site: str) -> set[tuple[str, str]]:
-        """(scope, client id) of the sessions that were reserved at a site's broker."""
-        return {
-            (scope, session.client_id)
-            for scope, session in self._records.all_sessions()
-            if session.site == site and session.reserved
-        }
+    def _held(self) -> dict[str, set[tuple[str, str]]]:
+        """Site of a broker -> (scope, client id) of the sessions that were reserved there."""
+        found: dict[str, set[tuple[str, str]]] = {}
+        for scope, session in self._records.all_sessions():
+            if session.reserved:
+                found.setdefault(session.site, set()).add((scope, session.client_id))
+        return found
 
     def _readers(self) -> dict[str, list[ReaderOf]]:
         """All readers with a session, by the site of their broker."""
@@ -138,17 +144,23 @@ class Sessions:
 
     # -- having sessions back -------------------------------------------------------------
 
-    def _have_mended(self, site: str, view: BrokerView) -> None:
+    def _have_mended(self, site: str, view: BrokerView, readers: list[ReaderOf]) -> None:
         """What cannot be done now is done at a later look: nothing tells of it once more."""
         under_way = self._under_way.get(site)
         if under_way is None or under_way.done():
             some = frozenset(self._undone.pop(site))
-            self._under_way[site] = self._pool.submit(self._mend, site, view, some)
+            self._under_way[site] = self._pool.submit(self._mend, site, view, readers, some)
 
-    def _mend(self, site: str, view: BrokerView, some: frozenset[tuple[str, str]]) -> None:
+    def _mend(
+        self,
+        site: str,
+        view: BrokerView,
+        readers: list[ReaderOf],
+        some: frozenset[tuple[str, str]],
+    ) -> None:
         unread = {
             reader.client_id
-            for reader in self._readers().get(site, [])
+            for reader in readers
             if any(view.sent[sink].unread for sink in reader.sinks if sink in view.sent)
         }
         left = set(some)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
-from speck.change import OperationState
+from speck.change import ChangeState, OperationState
 from speck.clock import Clock
 from speck.connections import Connections
 from speck.inventory import Deployed
@@ -46,6 +47,12 @@ _ENGINE_WORDS = {
 }
 
 
+_CHANGES_KEPT = 1000
+"""Changes of which the errors are remembered."""
+
+_dumped = lru_cache(20_000)(dump_job)
+
+
 class Views:
     """Renders jobs and sites. Each engine and broker is asked at most once a second, whoever
     looks; see `speck.service.looks`."""
@@ -60,6 +67,7 @@ class Views:
         """What the watch has to say of an incarnation."""
         self.lost_at: Callable[[str], int] = lambda _site: 0
         """How many messages the watch knows to be lost at a site's broker."""
+        self._failed: dict[str, list[JsonObject]] = {}
         self._brokers: Looks[str] = Looks(
             lambda site: connections.broker(site).reach(), clock, lambda: float("-inf"), "broker"
         )
@@ -87,35 +95,40 @@ class Views:
         revision: int | None,
         *,
         last_change: str | None = None,
+        only: Collection[str] | None = None,
     ) -> list[JsonObject]:
-        """The Job shape of each description of one scope, and of what is still being removed."""
+        """The Job shape of each description of one scope, and of what is still being removed;
+        `only` of some names."""
         if not descriptions and composition is None:
             return []
         scope = scope_of(composition, next(iter(descriptions), None))
-        inventory = self._records.inventory(scope)
+        inventory = self._records.inventory(scope).jobs
+        if only is not None:
+            descriptions = {name: descriptions[name] for name in only if name in descriptions}
+            inventory = {name: inventory[name] for name in only if name in inventory}
         running = self._changes.under_way(scope)
         errors = self._errors(running, last_change)
         changing = _states_under_change(running) if running else {}
         known_sites = self._records.sites()
-        sites = {deployed.job.site for deployed in inventory.jobs.values()}
+        sites = {deployed.job.site for deployed in inventory.values()}
         looks = self.engines.at(sites & known_sites.keys())
         engine_sites = {s.spe.address: s.name for s in known_sites.values()}
         removed = _removed_by(running)
         left = {
             name: _described(deployed.job)
-            for name, deployed in inventory.jobs.items()
+            for name, deployed in inventory.items()
             if name not in descriptions
         }
         shown = []
         for name, description in {**descriptions, **left}.items():
-            deployed = inventory.jobs.get(name)
+            deployed = inventory.get(name)
             if deployed is None and name in removed:
                 continue
             told = self.told(scope, deployed) if deployed and not running else None
             site = description.site or engine_sites.get(description.engine_address or "")
             shown.append(
                 {
-                    **dump_job(description),
+                    **_dumped(description),
                     "composition": composition,
                     "revision": revision,
                     "site": deployed.job.site if deployed else site,
@@ -152,10 +165,8 @@ class Views:
         """Job name -> the error of the newest change that concerns it."""
         if running is not None:
             operations = [o.to_json() for o in running.change.operations if o.error]
-        elif last_change is not None:
-            operations = [o for o in self._records.operations(last_change) if o["error"]]
         else:
-            operations = []
+            operations = self._errors_of(last_change) if last_change is not None else []
         silent = {o["id"]: o["error"] for o in operations if o["state"] == "blocked"}
         found: dict[str, str] = {}
         for state in ("skipped", "failed", "blocked"):  # the later the nearer to the cause
@@ -169,6 +180,19 @@ class Views:
                 waits_for = [silent[step] for step in o.step.after if step in silent]
                 if waits_for and o.step.operation.job_name:
                     found.setdefault(o.step.operation.job_name, str(waits_for[0]))
+        return found
+
+    def _errors_of(self, change_id: str) -> list[JsonObject]:
+        """Operations of a change with an error; of one that is over they are read once."""
+        known = self._failed.get(change_id)
+        if known is not None:
+            return known
+        head = self._records.store.get(f"change/{change_id}")
+        found = [o for o in self._records.operations(change_id) if o["error"]]
+        if head is not None and ChangeState(head["state"]).over:
+            if len(self._failed) >= _CHANGES_KEPT:
+                self._failed.clear()
+            self._failed[change_id] = found
         return found
 
 

@@ -117,6 +117,15 @@ class Watch:
         """How many jobs are stalled."""
         return sum(job.health is Health.STALLED for job in self._memory.jobs.values())
 
+    @property
+    def looks(self) -> dict[str, int]:
+        """How many looks at single sites have ended since the start, by what was looked at."""
+        return {
+            "engine": self._views.engines.ended,
+            "checkpoints": self._checkpoints.ended,
+            "numbers": self._brokers.ended,
+        }
+
     # -- one look -------------------------------------------------------------------------
 
     def look(self) -> float | None:

@@ -1,22 +1,28 @@
-"""What every broker's binder has to keep; run on the memory binder and on real Mosquitto."""
+"""What every broker's binder has to keep; run on the memory binder, on real Mosquitto, and on one
+that many sites share in experiments (bench/mount.py).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Protocol
 
 import pytest
 
+from bench import mount
 from binders.memory import Message, World
 from binders.mqtt.connection import Connection, Session
 from binders.mqtt.credentials import Credentials
 from speck.binding import BrokerCapability, MessageBroker, Target, open_broker
 from speck.errors import UnreachableError
+from speck.fog.mosquitto import Mosquitto
 from speck.measured import BrokerMeasures
 from speck.observed import Sent, Taken
 from tests.flink_server import wait_for
@@ -159,7 +165,25 @@ class MosquittoBench:
         return Connection(self.address, Credentials(), session, time.monotonic() + 60)
 
 
-@pytest.fixture(params=["memory", "mosquitto"])
+@contextmanager
+def mounted(server: Mosquitto) -> Iterator[list[str]]:
+    """Addresses of two sites that share `server`."""
+    loop = asyncio.new_event_loop()
+    hosts = ["127.0.0.1", "127.0.0.1"]
+    servers = loop.run_until_complete(mount.listen(hosts, 0, (server.host, server.port)))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield [f"tcp://127.0.0.1:{each.sockets[0].getsockname()[1]}" for each in servers]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        for each in servers:
+            each.close()
+        loop.close()
+
+
+@pytest.fixture(params=["memory", "mosquitto", "mosquitto of many sites"])
 def bench(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
@@ -167,7 +191,31 @@ def bench(
         yield MemoryBench()
         return
     with mosquitto(tmp_path_factory.mktemp("contract")) as server:
-        yield MosquittoBench(server.address)
+        if request.param == "mosquitto":
+            yield MosquittoBench(server.address)
+            return
+        with mounted(server) as addresses:
+            yield MosquittoBench(addresses[0])
+
+
+def test_sites_that_share_a_broker_do_not_see_each_other(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with (
+        mosquitto(tmp_path_factory.mktemp("shared"), sys_interval="1") as server,
+        mounted(server) as addresses,
+    ):
+        one, other = (MosquittoBench(address) for address in addresses)
+        one.tell_sent("sink", SENT)
+        other.tell_taken("reader", TAKEN)
+        one.open().reserve("a reader", "t")
+        other.publish("t", [b"not for the reader"])
+        one.publish("t", [b"for the reader"])
+        seen, beside = one.open().view(), other.open().view()
+        assert (seen.sent, seen.taken, seen.readers) == ({"sink": SENT}, {}, {"t": True})
+        assert (beside.sent, beside.taken, beside.readers) == ({}, {"reader": TAKEN}, {})
+        assert one.drain("a reader") == [b"for the reader"]
+        wait_for("the broker's own totals", lambda: one.open().measure().uptime_s is not None)
 
 
 def test_reach_says_what_answered(bench: Bench) -> None:

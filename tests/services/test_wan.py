@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from speck.errors import PermanentError
-from speck.fog.ports import pick_port
 from speck.fog.process import Command, spawn, wait_until
 from speck.fog.wan.model import Uplink, Wan
 from tests.namespaces import Trial, left_behind, needs_namespaces
@@ -168,11 +167,12 @@ def test_a_network_that_cannot_be_made_is_not_made_by_half(tmp_path: Path) -> No
 def test_sites_reach_a_service_on_loopback(trial: Trial, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
         port = service.getsockname()[1]
-        listen = pick_port(trial.layout.root)
-        argv = [sys.executable, "-m", "speck.fog.wan.forward", trial.layout.root, str(listen)]
+        argv = [sys.executable, "-m", "speck.fog.wan.forward", trial.layout.root]
         argv += ["127.0.0.1", str(port), trial.layout.state.network]
+        argv += [str(trial.network.router_file)]
+        argv += [str(trial.network.site_file(site)) for site in SITES]
         log = tmp_path / "forward.log"
-        command = Command("forward", [*argv, str(trial.network.router_file)], tmp_path, log)
+        command = Command("forward", argv, tmp_path, log)
         process = spawn(command)
         sockets: list[socket.socket] = []
 
@@ -181,7 +181,7 @@ def test_sites_reach_a_service_on_loopback(trial: Trial, tmp_path: Path) -> None
                 near = socket.socket()
                 near.settimeout(5.0)
                 try:
-                    near.connect((trial.layout.root, listen))
+                    near.connect(("127.0.0.1", port))
                 except ConnectionRefusedError:
                     return False
                 sockets.append(near)

@@ -323,3 +323,21 @@ def test_sites_are_known_without_reading_them_each_time(
     again = reopened(records, path)
     assert again.sites() == {"edge-a": a}
     again.store.close()
+
+
+def test_what_runs_is_read_once_and_known_as_it_is_written(records: Records, path: Path) -> None:
+    """All looks at 1000 sites ask for it."""
+    begun = Deployed(JOB, 1, "1" * 32)
+    records.write(records.put_deployed("demo", begun), records.put_deployed("~A", begun))
+    known = records.all_deployed()
+    assert known == {("demo", "A"): begun, ("~A", "A"): begun}
+    assert records.deployed("demo", "A") is known["demo", "A"]
+    assert records.inventory("demo").jobs["A"] is known["demo", "A"]
+
+    records.write(records.drop_deployed("~A", "A"))
+    again = reopened(records, path)
+
+    assert again.all_deployed() == {("demo", "A"): begun}
+    assert again.deployed("~A", "A") is None
+    assert again.inventory("nobody").jobs == {}
+    again.store.close()

@@ -59,7 +59,7 @@ def test_there_are_the_17_jobs_of_the_paper(content: dict[str, Any]) -> None:
     assert all(is_name(name) for name in by_name(content))
 
 
-@pytest.mark.parametrize("name", ["fog.yaml", "cloud.yaml", "fog-changed.yaml"])
+@pytest.mark.parametrize("name", ["fog.yaml", "cloud.yaml", "fog-changed.yaml", "fog-direct.yaml"])
 def test_it_loads_and_nothing_is_to_be_said_about_its_graph(name: str) -> None:
     description = load_composition((TRAFFIC / name).read_bytes(), "application/yaml")
     assert description.name == "traffic"
@@ -134,3 +134,18 @@ def test_the_trace_is_large_enough_and_in_time_order() -> None:
 def test_the_trace_keeps_no_time_stamp_so_that_it_can_be_made_again() -> None:
     head = (TRAFFIC / "trace" / "trace.csv.gz").read_bytes()[:10]
     assert head[4:8] == b"\0\0\0\0"
+
+
+def test_the_direct_fog_has_a_hop_less_to_the_merge_and_no_slow_engine_on_it() -> None:
+    fog, direct = load("fog.yaml"), load("fog-direct.yaml")
+    assert direct["inputs"] == fog["inputs"]
+    assert direct["outputs"] == fog["outputs"]
+    jobs, same = by_name(direct), by_name(fog)
+    shared = [name for name in same if not name.startswith("forward-")]
+    assert [jobs.pop(name) for name in shared] == [same[name] for name in shared]
+    assert len(jobs) == len(STREAMS)
+    for job in jobs.values():
+        assert (job["site"], sink(job)) == ("cloud", ("cloud", "traffic/detections"))
+    assert {source(job) for job in jobs.values()} == links(direct["inputs"])
+    written = {sink(job) for job in direct["jobs"]} | links(direct["inputs"])
+    assert written == {source(job) for job in direct["jobs"]} | links(direct["outputs"])

@@ -8,6 +8,7 @@ from speck.cli.options import client, connected, formatted, names_of, output
 from speck.model import JsonObject
 
 _COMPOSITION = click.argument("composition", shell_complete=names_of("compositions"))
+_SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "looks")
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
@@ -23,32 +24,32 @@ def autopilot() -> None:
 
 @autopilot.command("on")
 @_COMPOSITION
-@click.option("--every", type=_POSITIVE, default=300, help="Seconds between analyses (300).")
+@click.option("--every", type=_POSITIVE, help="Seconds between analyses (at first 300).")
 @click.option(
     "--min-gain",
     type=click.FloatRange(0, 1, min_open=True),
-    default=0.2,
-    help="Share of the bytes between sites that a move must save (0.2).",
+    help="Share of the bytes between sites that a move must save (at first 0.2).",
 )
-@click.option("--policy", default="milp", help="How sites are chosen (milp).")
-@click.option(
-    "--settle", type=_POSITIVE, default=600, help="Seconds of quiet after any change (600)."
-)
+@click.option("--policy", help="How sites are chosen (at first milp).")
+@click.option("--settle", type=_POSITIVE, help="Seconds of quiet after any change (at first 600).")
 @click.option(
     "--looks",
     type=click.IntRange(1, 100),
-    default=2,
-    help="How many analyses in a row must say the same (2).",
+    help="How many analyses in a row must say the same (at first 2).",
 )
 @connected
 @formatted
 def switch_on(
-    composition: str, every: float, min_gain: float, policy: str, settle: float, looks: int
+    composition: str,
+    every: float | None,
+    min_gain: float | None,
+    policy: str | None,
+    settle: float | None,
+    looks: int | None,
 ) -> None:
-    """Switch it on for COMPOSITION."""
-    settings = {"on": True, "every_s": every, "min_gain": min_gain, "policy": policy}
-    settings |= {"settle_s": settle, "looks": looks}
-    _show(client().set_autopilot(composition, settings))
+    """Switch it on for COMPOSITION; what is not given stays as it was set before."""
+    given = dict(zip(_SETTINGS, (every, min_gain, policy, settle, looks), strict=True))
+    _set(composition, on=True, **{name: it for name, it in given.items() if it is not None})
 
 
 @autopilot.command("off")
@@ -56,8 +57,8 @@ def switch_on(
 @connected
 @formatted
 def switch_off(composition: str) -> None:
-    """Switch it off for COMPOSITION; what runs stays as it is."""
-    _show(client().set_autopilot(composition, {"on": False}))
+    """Switch it off for COMPOSITION; what runs, and its settings, stay as they are."""
+    _set(composition, on=False)
 
 
 @autopilot.command()
@@ -95,6 +96,13 @@ def log(composition: str) -> None:
             empty="nothing yet",
         ),
     )
+
+
+def _set(composition: str, **given: object) -> None:
+    """PUT takes all settings: those that are not `given` are asked for."""
+    before = client().autopilot(composition)
+    settings = {name: before[name] for name in _SETTINGS} | given
+    _show(client().set_autopilot(composition, settings))
 
 
 def _show(found: JsonObject) -> None:

@@ -1,19 +1,60 @@
 """Lets a fog's agents reach a service that listens on this machine's loopback only.
 
-It listens at the address that this machine has in the fog's network, takes connections from that
-network alone, and joins each to the service. A program of its own; it ends by itself when the
-fog's router is gone, since it is the one process of a fog that is in none of its namespaces.
+At each site it listens on the port that the service has, on the site's own loopback: the service
+refuses other host names. From there it connects, as a program of the site, to the address that
+this machine has in the fog's network, so that what is said crosses the WAN if this machine is
+behind it; there it takes connections from that network alone, and joins each to the service.
+
+A socket stays in the namespace where it was made: this one program holds sockets of all of them. It
+ends by itself when the fog's router is gone, since it is the one process of a fog that is in none
+of its namespaces.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
+import socket
 import sys
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+_CLONE_NEWNET = 0x40000000
 _CHUNK = 65536
 _LOOK_S = 1.0
+_LOOPBACK = "127.0.0.1"
+
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+@contextmanager
+def inside(namespace: Path) -> Iterator[None]:
+    """Sockets that this thread makes in the block belong to that network namespace.
+
+    Raises OSError when it is gone, or this process may not.
+    """
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        there = os.open(namespace, os.O_RDONLY)
+        try:
+            _enter(there)
+            try:
+                yield
+            finally:
+                _enter(home)
+        finally:
+            os.close(there)
+    finally:
+        os.close(home)
+
+
+def _enter(namespace: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, _CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -25,31 +66,57 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write_eof()
 
 
-async def serve(listen: str, port: int, host: str, to: int, network: str, alive: Path) -> None:
-    """Forward until `alive` is gone."""
-
+async def _listen(server: socket.socket, network: str, connect: Connect) -> None:
     async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = writer.get_extra_info("peername")
         try:
+            peer = writer.get_extra_info("peername")
             if peer is None or not str(peer[0]).startswith(f"{network}."):
                 return
-            inner, outer = await asyncio.open_connection(host, to)
+            far_reader, far_writer = await connect()
             try:
-                await asyncio.gather(_pump(reader, outer), _pump(inner, writer))
+                await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
             finally:
-                outer.close()
+                far_writer.close()
         except OSError:
             return  # the service is down: the agent sees a connection that ends, and asks again
         finally:
             writer.close()
 
-    async with await asyncio.start_server(join, listen, port):
-        while alive.exists():
-            await asyncio.sleep(_LOOK_S)
+    await asyncio.start_server(join, sock=server)
 
 
-def main(listen: str, port: str, host: str, to: str, network: str, alive: str) -> None:
-    asyncio.run(serve(listen, int(port), host, int(to), network, Path(alive)))
+async def serve(
+    root: str, host: str, port: int, network: str, alive: Path, sites: list[Path]
+) -> None:
+    """Forward to `host:port` by way of `root:port`, until `alive` is gone. `network`: the first
+    three bytes of the fog's addresses; `sites`: the files of their namespaces."""
+    # the sites first: who reaches the root finds all of them
+    for site in sites:
+        with inside(site):
+            server = socket.create_server((_LOOPBACK, port))
+        await _listen(server, "127.0.0", lambda site=site: _across(site, root, port))  # type: ignore[misc]
+    server = socket.create_server((root, port))
+    await _listen(server, network, lambda: asyncio.open_connection(host, port))
+    while alive.exists():
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _across(
+    site: Path, root: str, port: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    with inside(site):
+        near = socket.socket()
+    try:
+        near.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(near, (root, port))
+        return await asyncio.open_connection(sock=near)
+    except BaseException:
+        near.close()
+        raise
+
+
+def main(root: str, host: str, port: str, network: str, alive: str, *sites: str) -> None:
+    asyncio.run(serve(root, host, int(port), network, Path(alive), list(map(Path, sites))))
 
 
 if __name__ == "__main__":

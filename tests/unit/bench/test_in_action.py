@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench.in_action import CLOUD, camera, composition, judged, laid_out
+from bench.cameras import CLOUD, camera, composition, laid_out
+from bench.in_action import judged
 from speck.fog.reference import Detection
 
 SEEN = Detection(1_000, "A1-01", "v1", 13.5, 4.5, "car")

@@ -79,6 +79,7 @@ def test_a_failed_check_stands_out(tmp_path: Path) -> None:
     file.write_text(json.dumps({"summary": {"rate_per_s": 3}, "checks": checks}))
     text = page([_section()], {"speed": load(file)})
     assert "| [Speed](#speed) | How fast? | 1 | **1** | 1 |" in text
+    assert "| [Speed](#speed) | rate | > 5 | 3 |" in text
     assert "> **1 of 3 checks failed:** rate." in text
     assert "| **NOT** | rate | > 5 | 3 | slow |" in text
     assert "| not judged | cpu | < 70 % | 0.9 | saturated |" in text

@@ -98,5 +98,8 @@ def test_the_autopilot_is_switched_on_and_off_and_tells_why(placed: Run, server:
     log = placed("autopilot", "log", "chain").stdout
     assert "the autopilot of chain is on: by policy milp" in log
     assert placed("autopilot", "off", "chain").exit_code == 0
-    assert server.service.autopilots.get("chain")["on"] is False
+    told = server.service.autopilots.get("chain")
+    assert (told["on"], told["every_s"], told["looks"]) == (False, 60, 3), "settings are kept"
+    told = json.loads(placed("autopilot", "on", "chain", "--looks", "4", "-o", "json").stdout)
+    assert (told["on"], told["every_s"], told["looks"]) == (True, 60, 4)
     assert placed("autopilot", "on", "nothing").exit_code == 1

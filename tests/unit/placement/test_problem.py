@@ -97,6 +97,27 @@ def test_producers_outside_that_tell_their_numbers_say_what_is_offered() -> None
     assert posed(told, CLEAN, inputs=FEED).rates[At("edge-a", "raw")] == 300.0
 
 
+@pytest.mark.parametrize(
+    ("growth", "fit", "offered"),
+    [(60.0, 0.9, 100.0), (60.0, 0.2, 40.0), (-3.0, 0.9, 40.0), (None, None, 40.0)],
+)
+def test_what_waits_before_the_first_job_is_offered_too(
+    growth: float | None, fit: float | None, offered: float
+) -> None:
+    """It takes 40 a second, and by how much its queue grows besides."""
+    reader = {"client_id": "reader", "job_name": "clean", "site": "cloud", "records_per_s": 40.0}
+    reader |= {"bytes_per_s": 4000.0, "lag": 9000, "lag_per_s": growth, "lag_fit": fit}
+    link = {"composition": "c", "broker_site": "edge-a", "topic": "raw", "wan_bytes_per_s": None}
+    told = analysis(
+        [measured("clean", "cloud", 40.0), measured("merge", "cloud", 40.0)],
+        links=[{**link, "producers": [], "readers": [reader]}],
+    )
+    found = posed(told, CLEAN, MERGE, inputs=FEED)
+    assert found.rates == dict.fromkeys((At("edge-a", "raw"), At("cloud", "tidy")), offered) | {
+        At("cloud", "all"): offered
+    }
+
+
 def test_a_topic_that_jobs_and_others_feed_carries_both() -> None:
     told = analysis([measured("clean", "cloud"), measured("merge", "cloud", 130.0)])
     both = [*FEED, {"site": "cloud", "topic": "tidy"}]

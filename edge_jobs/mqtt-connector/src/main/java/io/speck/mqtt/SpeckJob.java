@@ -2,6 +2,7 @@ package io.speck.mqtt;
 
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.configuration.CheckpointingOptions;
+import org.apache.flink.configuration.ExecutionOptions;
 import org.apache.flink.configuration.ReadableConfig;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
@@ -41,6 +42,9 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  */
 public final class SpeckJob {
     private static final long CHECKPOINT_INTERVAL_MS = 1000;
+    /** Records wait so long at most in a buffer between two tasks; Flink's 100 ms is more than links. */
+    private static final long BUFFER_TIMEOUT_MS = 5;
+
     private static final int RECEIVE_MAXIMUM = 10_000;
     private static final int SINK_WINDOW = 2000;
     private static final int MOST_BYTES = 1_048_576;
@@ -139,6 +143,9 @@ public final class SpeckJob {
         if (given.getOptional(CheckpointingOptions.TOLERABLE_FAILURE_NUMBER).isEmpty()) {
             // a broker that is away holds checkpoints up: no reason to fail, all waits in sessions
             environment.getCheckpointConfig().setTolerableCheckpointFailureNumber(Integer.MAX_VALUE);
+        }
+        if (given.getOptional(ExecutionOptions.BUFFER_TIMEOUT).isEmpty()) {
+            environment.setBufferTimeout(BUFFER_TIMEOUT_MS);
         }
         environment.getConfig().enableObjectReuse();
     }

@@ -14,6 +14,8 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Random;
 import java.util.Set;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.configuration.ExecutionOptions;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -50,6 +52,16 @@ class ArgumentsTest {
                         .getMessage());
         assertThrows(IllegalArgumentException.class, () -> given.getDuration("window"));
         assertThrows(IllegalArgumentException.class, () -> Parameters.of("stray"));
+    }
+
+    @Test
+    void recordsDoNotWaitBetweenTasksUnlessTheEngineIsToldSo() {
+        assertEquals(5, SpeckJob.from(CONTRACT).environment().getBufferTimeout());
+        Configuration told = new Configuration();
+        told.set(ExecutionOptions.BUFFER_TIMEOUT, Duration.ofMillis(70));
+        StreamExecutionEnvironment environment =
+                StreamExecutionEnvironment.getExecutionEnvironment(told);
+        assertEquals(70, SpeckJob.from(CONTRACT, environment).environment().getBufferTimeout());
     }
 
     @Test

@@ -1,0 +1,504 @@
+"""The control plane against 10 to 1000 simulated sites of ten jobs each.
+
+The service is the real one in a process of its own, and so is the one Mosquitto for all sites (a
+listener for each, by a forwarder); engines are simulated (`bench.simulated_flink`), with the
+latencies of a real Flink that is measured first. A composition holds up to 1000 jobs, as pipelines
+of ten: seven jobs at one site, three at the next. At the end one composition of all jobs is
+planned and applied again.
+
+`make bench-scale` writes bench/results/scale.json; QUICK=1 takes 10 and 30 sites.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import requests
+
+from bench.common import say
+from bench.experiment import Check, Experiment, is_quick, percentile
+from bench.flink_latencies import measure as measure_latencies
+from bench.simulated_flink import addresses
+from speck.fog import mosquitto
+from speck.fog.paths import edge_jar
+from speck.fog.service import Served, serving
+from speck.model import JsonObject
+
+QUICK = is_quick()
+SIZES = (10, 30) if QUICK else (10, 30, 100, 300, 1000)
+JOBS_A_SITE = 10
+JOBS_A_COMPOSITION = 1000
+SLOTS = 16
+CHECKPOINT_S = 10.0
+LOOKS = 30 if QUICK else 200
+"""Of each kind, at the real Flink."""
+WATCH_S = 2.0 if QUICK else 5.0
+COLLECT_S = 2.0 if QUICK else 30.0
+IDLE_S = 6.0 if QUICK else 20.0
+READS = 10 if QUICK else 100
+READ_FOR_S = 0.5 if QUICK else 4.0
+WAIT_S = 800
+SLOWEST_START_S = 6.0
+"""Past that the machine was busy while the real Flink was measured; and of a start that takes 8 s
+speck asks whether its source is connected."""
+BASE = f"127.{16 + os.getpid() % 200}.64.0"
+"""Loopback addresses that no other run has."""
+ENGINE_PORT, BROKER_PORT = 8081, 1883
+STEEPEST = 1.3
+"""An operation that grows with more than this power of the number of sites does not scale."""
+BUSY = 0.9
+"""Of a core: a simulator that uses more may be what is slow."""
+
+
+def main() -> None:
+    experiment = Experiment(
+        "scale",
+        {
+            "sizes": list(SIZES),
+            "jobs_a_site": JOBS_A_SITE,
+            "jobs_a_composition": JOBS_A_COMPOSITION,
+            "slots": SLOTS,
+            "checkpoint_interval_s": CHECKPOINT_S,
+            "watch_s": WATCH_S,
+            "collect_s": COLLECT_S,
+            "reads": READS,
+        },
+        simulated=[
+            "All engines: one process speaks Flink's REST API for every site. Their latencies are"
+            " drawn, each by itself, from those of one real Flink with ten jobs on this machine"
+            " (row `latencies`): they do not grow with load. No job runs and no record flows.",
+            "All sites share one real Mosquitto; a forwarder (bench.mount) gives each an address"
+            " of its own and keeps their topics apart. Nothing is published but what speck"
+            " publishes: no reader or sink tells numbers.",
+            "Service, simulator, Mosquitto and the client share this machine's cores.",
+        ],
+    )
+    latencies = experiment.row(
+        "latencies", lambda: {"seconds": measure_latencies(LOOKS, CHECKPOINT_S)}
+    )["seconds"]
+    for sites in SIZES:
+        experiment.row(f"{sites} sites", lambda n=sites: measured(n, latencies))
+    rows = [row for row in experiment.rows if "sites" in row]
+    sys.exit(experiment.finish(summary(rows, latencies), checks(rows, latencies)))
+
+
+# -- one size -----------------------------------------------------------------------------
+
+
+def measured(sites: int, latencies: JsonObject) -> JsonObject:
+    """Everything at one number of sites, from an empty store on."""
+    with (
+        tempfile.TemporaryDirectory(prefix="speck-bench-") as folder,
+        fog_of(sites, Path(folder), latencies) as others,
+    ):
+        return Size(sites, Path(folder) / "home", others).measured()
+
+
+@contextmanager
+def fog_of(sites: int, folder: Path, latencies: JsonObject) -> Iterator[dict[str, int]]:
+    """Simulated engines and one broker that they share; process ids by name."""
+    (folder / "latencies.json").write_text(json.dumps(latencies))
+    many = ["--base", BASE, "--sites", str(sites)]
+    engines = ["--port", str(ENGINE_PORT), "--slots", str(SLOTS), "--interval", str(CHECKPOINT_S)]
+    engines += ["--latencies", str(folder / "latencies.json")]
+    with ExitStack() as stack:
+        broker = stack.enter_context(mosquitto.start(folder / "broker"))
+        to = ["--port", str(BROKER_PORT), "--to", f"{broker.host}:{broker.port}"]
+        yield {
+            "engines": stack.enter_context(program("bench.simulated_flink", *many, *engines)).pid,
+            "mount": stack.enter_context(program("bench.mount", *many, *to)).pid,
+            "broker": broker.pid,
+        }
+
+
+@contextmanager
+def program(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A module as a process that says a line when it is ready; ended with the block."""
+    command = [sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            expect("answer" in process.stdout.readline(), f"{module} does not start; see above")
+            yield process
+        finally:
+            process.terminate()
+
+
+class Size:
+    """The measurements at one number of sites."""
+
+    def __init__(self, sites: int, home: Path, others: dict[str, int]):
+        self.sites = sites
+        self.home = home
+        self.others = others
+        self.hosts = addresses(BASE, sites)
+        self.found: JsonObject = {
+            "sites": sites,
+            "jobs": sites * JOBS_A_SITE,
+            "compositions": math.ceil(sites * JOBS_A_SITE / JOBS_A_COMPOSITION),
+        }
+        self._api: Api | None = None
+
+    def measured(self) -> JsonObject:
+        began = time.monotonic()
+        with self.service(collect_s=0) as served:
+            self.cpu_of("register", self.register)
+            self.cpu_of("plan", lambda: self.plans("many"))
+            self.cpu_of("apply", self.apply)
+            self.note("rss_mb", rss_mb(served.process.pid))
+            self.cpu_of("noop", self.apply_again)
+            self.found["reads"] = self.reads()
+            self.found["watch"] = self.watched(served)
+            self.note("store_bytes", size_of(self.home / "store"))
+            self.note("rss_after_mb", rss_mb(served.process.pid))
+        self.restart()
+        with self.service(collect_s=COLLECT_S) as served:
+            self.found["collector"] = self.collected(served)
+        self.note("took_s", time.monotonic() - began)
+        return self.found
+
+    @contextmanager
+    def service(self, collect_s: float) -> Iterator[Served]:
+        more = {"SPECK_METRICS_S": str(collect_s), "SPECK_WATCH_S": str(WATCH_S)}
+        jars = [edge_jar("speck-jobs.jar").parent]
+        with serving(self.home, jars, timeout_s=120, more=more) as served:
+            self._api = Api(served.url)
+            self.pids = {"service": served.process.pid, **self.others}
+            yield served
+
+    @property
+    def api(self) -> Api:
+        assert self._api is not None
+        return self._api
+
+    def note(self, name: str, value: float) -> None:
+        self.found[name] = round(value, 4)
+        say(f"  {self.sites} sites: {name} {self.found[name]}")
+
+    def cpu_of(self, name: str, action: Callable[[], None]) -> None:
+        """Seconds of `action`, and what each process had of a core meanwhile."""
+        before = {who: cpu_s(pid) for who, pid in self.pids.items()}
+        began = time.perf_counter()
+        action()
+        took = time.perf_counter() - began
+        self.note(f"{name}_s", took)
+        used = {who: round((cpu_s(pid) - before[who]) / took, 3) for who, pid in self.pids.items()}
+        self.found.setdefault("cores", {})[name] = used
+
+    # -- steps ----------------------------------------------------------------------------
+
+    def register(self) -> None:
+        """From eight clients: each answer waits for a first look at the site."""
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(self.register_one, range(1, self.sites + 1)))
+        states = {site["state"] for site in self.all_sites()}
+        expect(states == {"up"}, f"sites are {states}")
+
+    def register_one(self, n: int) -> None:
+        host = self.hosts[n - 1]
+        body = {
+            "name": f"site-{n:04d}",
+            "tier": "cloud" if n == 1 else "edge",
+            "spe": {"kind": "flink", "address": f"http://{host}:{ENGINE_PORT}"},
+            "broker": {"kind": "mqtt", "address": f"tcp://{host}:{BROKER_PORT}"},
+        }
+        Api(self.api.url).call("POST", "/sites", body)
+
+    def all_sites(self) -> list[JsonObject]:
+        """As soon as none is unknown."""
+        until = time.monotonic() + 60
+        while True:
+            sites: list[JsonObject] = self.api.call("GET", "/sites")["sites"]
+            if all(site["state"] != "unknown" for site in sites) or time.monotonic() > until:
+                return sites
+
+    def plans(self, kind: str) -> None:
+        for composition in self.compositions(kind):
+            planned = self.api.call("POST", "/compositions", composition, dry_run="true")
+            starts = sum(step["kind"] == "start" for step in planned["plan"]["operations"])
+            expect(starts == len(composition["jobs"]), f"{starts} starts are planned")
+
+    def apply(self) -> None:
+        for composition in self.compositions("many"):
+            answer = self.api.call("POST", "/compositions", composition, wait=WAIT_S)
+            if answer.get("state") != "done":
+                change = self.api.call("GET", f"/changes/{answer['change']}")
+                raise RuntimeError(f"cannot deploy: {change['state']}, {change['error']}")
+            self.change = answer["change"]
+
+    def apply_again(self) -> None:
+        for composition in self.compositions("many"):
+            answer = self.api.call("POST", "/compositions", composition, wait=WAIT_S)
+            expect(answer["plan"]["operations"] == [], "applying again plans something")
+            expect(answer.get("state") == "done", f"the change is {answer.get('state')}")
+
+    def reads(self) -> JsonObject:
+        job = f"c0-{self.sites * JOBS_A_SITE // 2 % JOBS_A_COMPOSITION:04d}"
+        paths = {
+            "livez": "/livez",
+            "job": f"/jobs/{job}",
+            "jobs": "/jobs?limit=100",
+            "composition": "/compositions/c0",
+            "drift": "/compositions/c0/drift",
+            "sites": "/sites",
+            "change": f"/changes/{self.change}",
+            "metrics": "/metrics",
+        }
+        return {name: self.read(name, path) for name, path in paths.items()}
+
+    def read(self, name: str, path: str) -> JsonObject:
+        """Times of one GET, one after another."""
+        seconds: list[float] = []
+        used, began = cpu_s(self.pids["service"]), time.monotonic()
+        while len(seconds) < READS and (time.monotonic() - began < READ_FOR_S or len(seconds) < 3):
+            at = time.perf_counter()
+            size = self.api.get(path)
+            seconds.append(time.perf_counter() - at)
+        p50, p99 = (round(1000 * (percentile(seconds, share) or 0), 2) for share in (0.5, 0.99))
+        cpu_ms = round(1000 * (cpu_s(self.pids["service"]) - used) / len(seconds), 2)
+        say(f"  {self.sites} sites: GET {name} p50 {p50} p99 {p99} CPU {cpu_ms} ms, {size} bytes")
+        found = {"n": len(seconds), "p50_ms": p50, "p99_ms": p99, "cpu_ms": cpu_ms, "bytes": size}
+        return found
+
+    def watched(self, served: Served) -> JsonObject:
+        """How often each site is really looked at while nothing else happens, and its CPU."""
+        kinds = ("numbers", "checkpoints")
+        before, used, began = self.looks(), self.cpu(), time.monotonic()
+        time.sleep(IDLE_S)
+        took, cores = time.monotonic() - began, self.cpu()
+        after = self.looks()
+        found: JsonObject = {
+            f"{kind}_every_s": round(took * self.sites / max(1, after[kind] - before[kind]), 2)
+            for kind in kinds
+        }
+        found["cores"] = {who: round((cores[who] - used[who]) / took, 3) for who in cores}
+        say(f"  {self.sites} sites: watch {found}")
+        return found
+
+    def collected(self, served: Served) -> JsonObject:
+        """How many looks of the collector are answered in time over two rounds of it, and the
+        CPU."""
+        time.sleep(COLLECT_S)  # names of metrics are learnt in the first round
+        used, began = self.cpu(), time.monotonic()
+        before = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
+        time.sleep(2 * COLLECT_S)
+        took, cores = time.monotonic() - began, self.cpu()
+        after = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
+        looks, gaps = (b - a for a, b in zip(before, after, strict=True))
+        found = {
+            "every_s": COLLECT_S,
+            "answered": looks,
+            "gaps": gaps,
+            "site_every_s": round(took * 2 * self.sites / max(1.0, looks), 2),
+            "cores": {who: round((cores[who] - used[who]) / took, 3) for who in cores},
+            "rss_mb": rss_mb(served.process.pid),
+        }
+        say(f"  {self.sites} sites: collector {found}")
+        return found
+
+    def restart(self) -> None:
+        """Until it is ready, and until each site was looked at once."""
+        began = time.perf_counter()
+        with self.service(collect_s=0):
+            self.note("restart_ready_s", time.perf_counter() - began)
+            while min(v for k, v in self.looks().items() if k != "checkpoints") < self.sites:
+                expect(time.perf_counter() - began < 300, "not every site is looked at")
+                time.sleep(0.2)
+            self.note("restart_looked_s", time.perf_counter() - began)
+            heads = self.api.call("GET", "/changes", limit=1000)["changes"]
+            repairs = [head for head in heads if head["cause"] == "repair"]
+            expect(not repairs, f"{len(repairs)} repairs though nothing broke")
+
+    # -- how ------------------------------------------------------------------------------
+
+    def compositions(self, kind: str) -> Iterator[JsonObject]:
+        """Of a thousand jobs each (`many`), or all jobs in one (`one`)."""
+        jobs = self.sites * JOBS_A_SITE
+        size = JOBS_A_COMPOSITION if kind == "many" else jobs
+        for first in range(0, jobs, size):
+            name = f"c{first // size}" if kind == "many" else "all"
+            numbers = range(first, min(first + size, jobs))
+            yield {"name": name, "jobs": [self.job(name, n, n - first) for n in numbers]}
+
+    def job(self, composition: str, n: int, number: int) -> JsonObject:
+        """The n-th job: seven of a pipeline at one site, three at the next."""
+        pipeline, place = divmod(n, JOBS_A_SITE)
+        at = [(pipeline + (each >= 7)) % self.sites + 1 for each in (place, place + 1)]
+        topic = f"{composition}/{pipeline}"
+        return {
+            "job_name": f"{composition}-{number:04d}",
+            "site": f"site-{at[0]:04d}",
+            "source_topic": f"{topic}/{place}",
+            "sink_topic": f"{topic}/{place + 1}",
+            "sink_site": f"site-{at[1]:04d}",
+            "entry_class": "io.speck.jobs.PassThrough",
+            "job_path": "speck-jobs.jar",
+        }
+
+    def cpu(self) -> dict[str, float]:
+        return {who: cpu_s(pid) for who, pid in self.pids.items()}
+
+    def looks(self) -> dict[str, float]:
+        text = self.api.text("/metrics")
+        found = re.findall(r'^speck_looks_total\{at="(\w+)"\} (\S+)$', text, re.M)
+        return {kind: float(count) for kind, count in found}
+
+    def counts(self, *names: str) -> list[float]:
+        text = self.api.text("/metrics")
+        return [float(re.findall(rf"^{name} (\S+)$", text, re.M)[0]) for name in names]
+
+
+class Api:
+    """The service over HTTP; refuses any answer that is no success."""
+
+    def __init__(self, url: str):
+        self.url = url
+        self._session = requests.Session()
+        self._session.trust_env = False
+
+    def call(self, method: str, path: str, body: object = None, **query: object) -> JsonObject:
+        answer = self._session.request(
+            method, self.url + path, json=body, params=query, timeout=WAIT_S + 60
+        )
+        if not answer.ok:
+            raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text[:2000]}")
+        return answer.json() if answer.content else {}
+
+    def text(self, path: str) -> str:
+        answer = self._session.get(self.url + path, timeout=WAIT_S)
+        answer.raise_for_status()
+        return answer.text
+
+    def get(self, path: str) -> int:
+        """Bytes of the answer."""
+        answer = self._session.get(self.url + path, timeout=WAIT_S)
+        answer.raise_for_status()
+        return len(answer.content)
+
+
+def expect(holds: bool, otherwise: str) -> None:
+    """Raise when what is measured is not what it should be."""
+    if not holds:
+        raise RuntimeError(f"cannot go on: {otherwise}")
+
+
+def processes(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(each for child in children for each in processes(int(child)))]
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process and its children that live."""
+    total = 0.0
+    for each in processes(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def rss_mb(pid: int) -> float:
+    """Of the largest of a process and its children: the worker."""
+    found = []
+    for each in processes(pid):
+        text = Path(f"/proc/{each}/status").read_text()
+        found.append(int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) / 1024)
+    return round(max(found), 1)
+
+
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+# -- what it says -------------------------------------------------------------------------
+
+OPERATIONS = ("register_s", "plan_s", "apply_s", "noop_s", "restart_ready_s", "restart_looked_s")
+
+
+def summary(rows: list[JsonObject], latencies: JsonObject) -> JsonObject:
+    return {
+        "growth": [{k: v for k, v in row.items() if k not in ("key", "version")} for row in rows],
+        "exponents": exponents(rows),
+        "latencies_ms": {
+            kind: {
+                "n": len(seconds),
+                "p50": round(1000 * (percentile(seconds, 0.5) or 0), 2),
+                "p99": round(1000 * (percentile(seconds, 0.99) or 0), 2),
+            }
+            for kind, seconds in latencies.items()
+        },
+        "keeps_up_to_sites": keeps_up(rows),
+    }
+
+
+def exponents(rows: list[JsonObject]) -> JsonObject:
+    """Operation -> by which power of the number of sites it grows from each size to the next."""
+
+    def values(row: JsonObject) -> dict[str, float]:
+        reads = {f"GET {name}": told["p50_ms"] for name, told in row["reads"].items()}
+        sizes = {name: row[name] for name in (*OPERATIONS, "rss_mb", "store_bytes")}
+        return {**sizes, **reads}
+
+    found: dict[str, list[float]] = {}
+    for low, high in itertools.pairwise(rows):
+        steps = math.log(high["sites"] / low["sites"])
+        for name, value in values(high).items():
+            grown = math.log(max(value, 1e-6) / max(values(low)[name], 1e-6)) / steps
+            found.setdefault(name, []).append(round(grown, 2))
+    return found
+
+
+def keeps_up(rows: list[JsonObject]) -> int | None:
+    """The most sites of which each is looked at as often as it is to be, within a tenth."""
+    fine = [row["sites"] for row in rows if row["watch"]["numbers_every_s"] <= 1.1 * WATCH_S]
+    return max(fine, default=None)
+
+
+def checks(rows: list[JsonObject], latencies: JsonObject) -> list[Check]:
+    found = []
+    starting = percentile(latencies["starting"], 0.5) or 0.0
+    found.append(
+        Check(
+            "the real Flink was measured on a quiet machine",
+            f"half of ten starts at once within {SLOWEST_START_S} s",
+            round(starting, 2),
+            starting <= SLOWEST_START_S,
+        )
+    )
+    for name in OPERATIONS:
+        last = exponents(rows)[name][-1]
+        found.append(
+            Check(
+                f"{name} grows with the number of sites",
+                f"exponent at most {STEEPEST} at the largest size",
+                last,
+                last <= STEEPEST,
+            )
+        )
+    busiest = max(
+        used[who] for row in rows for used in row["cores"].values() for who in ("engines", "mount")
+    )
+    found.append(
+        Check(
+            "the simulator is not what is slow",
+            f"less than {BUSY} of a core in every phase",
+            busiest,
+            busiest < BUSY,
+        )
+    )
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""What the runs of the traffic application come to, and what is claimed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bench.experiment import Check, interval, percentile
+from speck.model import JsonObject
+
+MOST_CPU = 0.7
+"""Of the machine: above it a run tells of the machine, and is not judged."""
+BEHIND = 0.95
+"""A deployment falls behind when fewer than so many of the offered came out in time."""
+LATE_MS = 200.0
+"""A feed that was ever later than this was not at its pace."""
+JOBS = ("job3", "job4")
+
+
+def summary(rows: Sequence[JsonObject], hops: Sequence[JsonObject]) -> JsonObject:
+    """`{rates: [...], d: [...], hops: [...]}`.
+
+    A rate is one deployment at one point: intervals over its runs (latency percentiles in ms,
+    cores, bytes a second), latency percentiles over all results of all its runs. A d compares
+    fog and cloud at one point, in per cent, over pairs of runs of the same round.
+    """
+    points = list(dict.fromkeys(row["point"] for row in rows))
+    names = list(dict.fromkeys(row["deployment"] for row in rows))
+    cells = dict.fromkeys((row["point"], row["deployment"]) for row in rows)
+    return {
+        "rates": [
+            _rate([row for row in rows if (row["point"], row["deployment"]) == cell])
+            for cell in cells
+        ],
+        "d": [
+            {"point": point, "deployment": name, **_d(rows, point, name)}
+            for point in points
+            for name in names
+            if name != "cloud"
+        ],
+        "hops": [{"deployment": row["deployment"], "hops": row["hops"]} for row in hops],
+    }
+
+
+def _rate(rows: Sequence[JsonObject]) -> JsonObject:
+    first = rows[0]
+    cpu = interval([row["cpu"]["machine"] for row in rows])
+    sites = sorted(first["cpu"]["sites"])
+    found: JsonObject = {
+        **{key: first[key] for key in ("point", "deployment", "interval_ms", "up_mbps")},
+        "saturated": any(row["cpu"]["machine"] > MOST_CPU for row in rows),
+        "falls_behind": any(_behind(rows, job) for job in JOBS),
+        **{job: _job(rows, job) for job in JOBS},
+        "cpu": cpu,
+        "cores": {
+            site: {
+                what: interval([row["cpu"]["sites"][site][what] for row in rows])
+                for what in first["cpu"]["sites"][site]
+            }
+            for site in sites
+        },
+        "wan_up_bytes_per_s": _crossed(rows, 0),
+        "wan_down_bytes_per_s": _crossed(rows, 1),
+        "lost": sum(row["lost"] for row in rows),
+    }
+    near = [row for row in rows if "job3_in_the_cloud" in row]
+    if near:
+        found["job3_in_the_cloud"] = _job(near, "job3_in_the_cloud")
+    return found
+
+
+def _crossed(rows: Sequence[JsonObject], way: int) -> JsonObject:
+    """Bytes a second of all edges together."""
+    return interval(
+        [
+            sum(both[way] for site, both in row["wan_bytes_per_s"].items() if site != "cloud")
+            for row in rows
+        ]
+    )
+
+
+def _job(rows: Sequence[JsonObject], job: str) -> JsonObject:
+    pooled = [each for row in rows for each in row[job]["latencies_ms"]]
+    shares = ("p50_ms", "p95_ms", "p99_ms")
+    return {
+        "processed_per_s": interval([row[job]["processed"] / row["seconds"] for row in rows]),
+        "offered_per_s": interval([row[job]["offered"] / row["seconds"] for row in rows]),
+        **{
+            share: interval([row[job][share] for row in rows if row[job][share] is not None])
+            for share in shares
+        },
+        "pooled": {share: percentile(pooled, int(share[1:3]) / 100) for share in shares},
+        "results": len(pooled),
+        "falls_behind": _behind(rows, job),
+    }
+
+
+def _behind(rows: Sequence[JsonObject], job: str) -> bool:
+    offered = sum(row[job]["offered"] for row in rows)
+    return sum(row[job]["processed"] for row in rows) < BEHIND * offered
+
+
+def _d(rows: Sequence[JsonObject], point: str, name: str) -> JsonObject:
+    """D of both jobs against the cloud; the saturated are left out of no mean, but told."""
+    pairs = list(_pairs(rows, point, name))
+    return {
+        "pairs": len(pairs),
+        **{
+            f"{job}_d_percent": interval(
+                [
+                    100 / fog[job]["processed"] * (fog[job]["processed"] - cloud[job]["processed"])
+                    for fog, cloud in pairs
+                    if fog[job]["processed"]
+                ]
+            )
+            for job in JOBS
+        },
+    }
+
+
+def _pairs(
+    rows: Sequence[JsonObject], point: str, name: str
+) -> Iterator[tuple[JsonObject, JsonObject]]:
+    by_key = {row["key"]: row for row in rows}
+    for row in rows:
+        if (row["point"], row["deployment"]) == (point, name):
+            other = by_key.get("cloud" + row["key"].removeprefix(name))
+            if other is not None:
+                yield row, other
+
+
+def checks(rows: Sequence[JsonObject], found: JsonObject, *, enough: bool) -> list[Check]:
+    """Every claim; those about points at which the machine was saturated are not judged.
+    `enough`: whether there are to be points of each kind."""
+    rates = {(rate["point"], rate["deployment"]): rate for rate in found["rates"]}
+    points = list(dict.fromkeys(point for point, _ in rates))
+    judged: list[Check] = []
+    kinds: list[str] = []
+    for point in points:
+        fog, cloud, direct = (rates.get((point, n)) for n in ("fog", "cloud", "fog-direct"))
+        if fog is None or cloud is None:
+            continue
+        saturated = fog["saturated"] or cloud["saturated"]
+        behind = fog["falls_behind"] or cloud["falls_behind"]
+        kinds += [] if saturated else ["behind" if behind else "both keep up"]
+        about = _where_behind(found, point) if behind else _where_both(fog, cloud, direct)
+        judged += [_unjudged(each) if saturated else each for each in about]
+    return [*judged, *(_enough(kinds) if enough else []), *_sound(rows)]
+
+
+def _unjudged(check: Check) -> Check:
+    return Check(
+        check.name, check.wanted, check.measured, None, "not judged: the machine was saturated"
+    )
+
+
+def _where_behind(found: JsonObject, point: str) -> list[Check]:
+    d = next(e for e in found["d"] if (e["point"], e["deployment"]) == (point, "fog"))
+    three, four = d["job3_d_percent"], d["job4_d_percent"]
+    low = three["low"] if three["low"] is not None else three["mean"]
+    high = four["high"] if four["high"] is not None else four["mean"]
+    return [
+        Check(f"D of Job 3, {point}", "> 0", _shown(three), low is not None and low > 0),
+        Check(
+            f"D of Job 4, {point}",
+            ">= 0 within its interval",
+            _shown(four),
+            high is not None and high >= 0,
+        ),
+    ]
+
+
+def _where_both(fog: JsonObject, cloud: JsonObject, direct: JsonObject | None) -> list[Check]:
+    point = fog["point"]
+
+    def less(job: str, share: str, one: JsonObject, other: JsonObject, names: str) -> Check:
+        mine, yours = one[job][share]["mean"], other[job][share]["mean"]
+        return Check(
+            f"{share.removesuffix('_ms')} of Job {job[3:]}, {names}, {point}",
+            "lower",
+            f"{mine} against {yours} ms",
+            mine is not None and yours is not None and mine < yours,
+        )
+
+    fog_p50, cloud_p50 = fog["job4"]["p50_ms"]["mean"], cloud["job4"]["p50_ms"]["mean"]
+    return [
+        less("job3", "p95_ms", fog, cloud, "fog against cloud"),
+        Check(
+            f"p50 of Job 4, fog against cloud, {point}",
+            "reported, with the cost of each hop",
+            f"{fog_p50} against {cloud_p50} ms",
+            None,
+        ),
+        *([less("job4", "p50_ms", direct, fog, "fog-direct against fog")] if direct else []),
+    ]
+
+
+def _shown(found: JsonObject) -> str:
+    if found["mean"] is None:
+        return "nothing"
+    low, high = found["low"], found["high"]
+    return f"{found['mean']:.1f} %" + ("" if low is None else f" ({low:.1f} to {high:.1f})")
+
+
+def _enough(kinds: Sequence[str]) -> list[Check]:
+    behind, both = kinds.count("behind"), kinds.count("both keep up")
+    return [
+        Check("points where one falls behind, machine below 70 %", ">= 1", behind, behind >= 1),
+        Check("points where both keep up, machine below 70 %", ">= 2", both, both >= 2),
+    ]
+
+
+def _sound(rows: Sequence[JsonObject]) -> list[Check]:
+    """Of all runs, saturated or not."""
+    lost = sum(row["lost"] for row in rows)
+    wrong = sum(row["different"] + row["repeated"] for row in rows)
+    late = max((row["feed_late_ms"] for row in rows), default=0.0)
+    published = sum(row["published"] for row in rows)
+    return [
+        Check("detections lost in all runs", "0", f"{lost} of {published}", lost == 0, always=True),
+        Check("results that differ from the reference, or count twice", "0", wrong, wrong == 0),
+        Check(
+            "the feed was never later than its pace by", f"<= {LATE_MS:g} ms", late, late <= LATE_MS
+        ),
+    ]

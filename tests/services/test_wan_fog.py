@@ -1,0 +1,126 @@
+"""A fog whose sites have a WAN between them: jobs, agents and moves across it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from speck.fog.checker import Checker
+from speck.fog.feed import Feed
+from speck.fog.paths import edge_jar
+from speck.fog.service import Served, serving
+from speck.fog.sites import Fog
+from speck.fog.wan import Uplink, Wan
+from speck.model import JsonObject
+from tests.e2e.harness import wait_for
+from tests.namespaces import left_behind, needs_namespaces
+
+WAN = Wan({"edge-a": Uplink(2, 10, 9.3), "cloud": Uplink(latency_ms=1)})
+
+
+@pytest.fixture
+def fog(tmp_path: Path) -> Iterator[Fog]:
+    made = Fog(tmp_path / "fog")
+    yield made
+    made.down()
+    assert left_behind(made._network) == []
+
+
+def call(served: Served, method: str, path: str, **more: object) -> JsonObject:
+    answer = requests.request(method, served.url + path, timeout=300, **more)  # type: ignore[arg-type]
+    assert answer.ok, answer.text
+    return dict(answer.json())
+
+
+def chain(count_at: str) -> JsonObject:
+    """edge-a -> cloud -> cloud; the second job keeps state, and may run at either site."""
+
+    def job(name: str, entry: str, at: str, source: tuple[str, str], sink: str) -> JsonObject:
+        return {
+            "job_name": name,
+            "site": at,
+            "source_site": source[0],
+            "source_topic": source[1],
+            "sink_site": "cloud",
+            "sink_topic": sink,
+            "entry_class": f"io.speck.jobs.{entry}",
+            "job_path": "speck-jobs.jar",
+        }
+
+    return {
+        "name": "wan",
+        "jobs": [
+            job("pass", "PassThrough", "edge-a", ("edge-a", "wan/in"), "wan/mid"),
+            job("count", "Counting", count_at, ("cloud", "wan/mid"), "wan/out"),
+        ],
+        "inputs": [{"site": "edge-a", "topic": "wan/in"}],
+        "outputs": [{"site": "cloud", "topic": "wan/out", "client_id": "wan-end"}],
+    }
+
+
+def apply(served: Served, composition: JsonObject) -> None:
+    answer = call(served, "POST", "/compositions", json=composition, params={"wait": 250})
+    assert answer["state"] == "done", call(served, "GET", f"/changes/{answer['change']}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("mode", "host", "element"),
+    [
+        ("namespaces", "everywhere", "delay"),
+        ("namespaces", "cloud", "delay"),
+        ("proxy", "everywhere", "relay"),
+    ],
+)
+def test_nothing_is_lost_across_a_wan(
+    fog: Fog, tmp_path: Path, mode: str, host: str, element: str
+) -> None:
+    if mode == "namespaces":
+        needs_namespaces()
+    wan = Wan(WAN.uplinks, host=host)
+    shape = {"edges": 1, "slots": 4, "cloud_slots": 4, "shared_state": False}
+    shape |= {"wan": wan, "wan_mode": mode}
+    fog.up(**shape)  # type: ignore[arg-type]
+    brokers = {site.name: site.broker_address for site in fog.sites()}
+    with serving(tmp_path / "home", [edge_jar("speck-jobs.jar").parent]) as served:
+        for body in fog.site_bodies():
+            call(served, "POST", "/sites", json=body)
+        fog.start_agents(served.url)
+        agents = lambda: all(  # noqa: E731
+            it.get("last_seen") for it in call(served, "GET", "/sites")["sites"]
+        )
+        wait_for("an agent at each site", agents)
+        apply(served, chain("cloud"))
+        with (
+            Checker(brokers["cloud"], "wan/out", "wan-end") as end,
+            Feed(brokers["edge-a"], "wan/in", rate=100, run="wan") as feed,
+        ):
+            end.await_past(300)
+            edge, _ = fog.links()
+            assert edge.up_bytes > 300 * len('{"n": 1, "k": "k1"}')
+
+            fog.set_link("edge-a", False)
+            if host == "everywhere":  # the feed is at the edge: its broker takes more meanwhile
+                now = feed.acked
+                wait_for("messages at the edge", lambda: feed.acked > now + 300)
+            else:
+                threading.Event().wait(3)
+            stuck = end.highest
+            fog.set_link("edge-a", True)
+            end.await_past(max(stuck, feed.acked) + 100)
+
+            fog._loaded().found().of("wan")[element].kill()
+            assert [link.up for link in fog.links()] == [False, False]
+            fog.up(**shape)  # type: ignore[arg-type]
+            assert [link.up for link in fog.links()] == [True, True]
+            end.await_past(feed.sent + 100)
+
+            apply(served, chain("edge-a"))  # its state crosses the WAN
+            end.await_past(feed.sent + 100)
+            published = feed.end()
+            count = end.await_all(published)
+    assert (count.lost, count.repeated, count.miscounted) == (0, 0, 0)

@@ -1,0 +1,73 @@
+"""An experiment's rows and result on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import common, experiment
+from bench.experiment import Check, Experiment
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (common, experiment):
+        monkeypatch.setattr(module, "RAW", tmp_path / "raw")
+        monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    monkeypatch.delenv("QUICK", raising=False)
+
+
+def slow(ok: bool = False) -> Check:
+    return Check("seconds", "<= 1", 2.0, ok, "slow")
+
+
+def test_it_goes_on_where_it_was_cut_short() -> None:
+    measured: list[str] = []
+
+    def measure(key: str) -> dict[str, object]:
+        measured.append(key)
+        return {"value": key}
+
+    first = Experiment("speed", {"size": 1})
+    first.row("a", lambda: measure("a"))
+    again = Experiment("speed", {"size": 1})
+    assert [again.row(key, lambda key=key: measure(key))["value"] for key in "ab"] == ["a", "b"]
+    other = Experiment("speed", {"size": 2})
+    other.row("a", lambda: measure("other"))
+    assert measured == ["a", "b", "other"]
+
+
+def test_a_failed_check_is_an_exit_status_and_is_kept(tmp_path: Path) -> None:
+    assert Experiment("speed", {}, simulated=["Time."]).finish({"s": 2}, [slow()]) == 1
+    result = json.loads((tmp_path / "results" / "speed.json").read_text())
+    assert result["checks"][0]["ok"] is False
+    assert (result["summary"], result["simulated"], result["quick"]) == ({"s": 2}, ["Time."], False)
+    assert {"cores", "system", "python", "flink", "java", "mosquitto"} <= set(result["machine"])
+    assert Experiment("speed", {}).finish({}, [slow(ok=True)]) == 0
+
+
+def test_a_trial_judges_only_what_always_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUICK", "1")
+    assert Experiment("speed", {}).finish({}, [slow(), Check("lost", "0", 0, True)]) == 0
+    result = json.loads((tmp_path / "raw" / "speed-quick.json").read_text())
+    assert [(it["ok"], it["note"]) for it in result["checks"]] == [
+        (None, "a trial: not judged. slow"),
+        (True, ""),
+    ]
+    lost = Check("lost", "0", 3, False, always=True)
+    assert Experiment("speed", {}).finish({}, [slow(), lost]) == 1
+    assert not (tmp_path / "results" / "speed.json").exists()
+
+
+def test_a_trial_of_an_older_experiment_never_replaces_a_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = common.write_result("speed.json", {"rate": 5})
+    assert file == tmp_path / "results" / "speed.json"
+    monkeypatch.setenv("QUICK", "1")
+    assert common.write_result("speed.json", {"rate": 1}) == tmp_path / "raw" / "speed-quick.json"
+    assert json.loads(file.read_text())["rate"] == 5

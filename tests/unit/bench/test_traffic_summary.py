@@ -1,0 +1,94 @@
+"""What is claimed of runs of the traffic application, on rows made up for it."""
+
+from __future__ import annotations
+
+from bench.experiment import Check
+from bench.traffic_summary import checks, summary
+from speck.model import JsonObject
+
+
+def run(
+    deployment: str,
+    number: int,
+    *,
+    job3: int = 1000,
+    job4: int = 1000,
+    p95: float = 10.0,
+    cpu: float = 0.5,
+    lost: int = 0,
+) -> JsonObject:
+    def job(processed: int) -> JsonObject:
+        return {
+            "processed": processed,
+            "offered": 1000,
+            "results": 2,
+            "p50_ms": p95 / 2,
+            "p95_ms": p95,
+            "p99_ms": p95,
+            "latencies_ms": [p95 / 2, p95],
+        }
+
+    return {
+        "key": f"{deployment} here #{number}",
+        "point": "here",
+        "deployment": deployment,
+        "interval_ms": 10.0,
+        "up_mbps": 2.0,
+        "seconds": 10.0,
+        "published": 1000,
+        "feed_late_ms": 1.0,
+        "cpu": {"machine": cpu, "sites": {"edge-a": {"engine": 0.1, "broker": 0.01}}},
+        "wan_bytes_per_s": {"edge-a": [10, 1], "edge-b": [20, 2], "cloud": [3, 30]},
+        "job3": job(job3),
+        "job4": job(job4),
+        "lost": lost,
+        "repeated": 0,
+        "different": 0,
+    }
+
+
+def judged(rows: list[JsonObject]) -> dict[str, Check]:
+    found = checks(rows, summary(rows, []), enough=False)
+    return {check.name.partition(",")[0]: check for check in found}
+
+
+def rows(*, cloud: int, cpu: float = 0.5, lost: int = 0) -> list[JsonObject]:
+    """Three rounds in which the cloud's Job 3 gives `cloud` of 1000, give or take ten."""
+    found = []
+    for number, more in enumerate((-10, 0, 10)):
+        found.append(run("fog", number, lost=lost))
+        found.append(run("cloud", number, job3=cloud + more, p95=20.0, cpu=cpu))
+    return found
+
+
+def test_d_is_the_share_that_the_cloud_is_short_of_what_the_fog_gives() -> None:
+    found = summary(rows(cloud=800), [])
+    (told,) = found["d"]
+    assert told["job3_d_percent"]["mean"] == 20.0
+    assert told["job4_d_percent"]["mean"] == 0.0
+    assert judged(rows(cloud=800))["D of Job 3"].ok is True
+
+
+def test_where_the_cloud_gives_more_the_claim_fails() -> None:
+    fog_behind = [{**row, "job3": {**row["job3"], "processed": 700}} for row in rows(cloud=1000)]
+    fog_behind = [row if row["deployment"] == "fog" else run("cloud", 0) for row in fog_behind]
+    assert judged(fog_behind)["D of Job 3"].ok is False
+
+
+def test_where_both_keep_up_latency_is_compared() -> None:
+    found = judged(rows(cloud=1000))
+    assert found["p95 of Job 3"].ok is True
+    assert "D of Job 3" not in found
+
+
+def test_a_machine_that_is_saturated_is_not_judged() -> None:
+    assert judged(rows(cloud=800, cpu=0.71))["D of Job 3"].ok is None
+
+
+def test_a_detection_that_is_lost_fails_whatever_the_machine() -> None:
+    assert judged(rows(cloud=1000, cpu=0.9, lost=1))["detections lost in all runs"].ok is False
+
+
+def test_the_uplinks_of_all_edges_are_added_up() -> None:
+    (fog, _) = summary(rows(cloud=1000), [])["rates"]
+    assert (fog["wan_up_bytes_per_s"]["mean"], fog["wan_down_bytes_per_s"]["mean"]) == (30, 3)
