@@ -17,6 +17,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from bench.page.words import FEW
+
 BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
     "#0072B2",
     "#E69F00",
@@ -119,9 +121,11 @@ def logarithmic(axis: Axis) -> None:
 
 
 def ends(intervals: Sequence[Mapping[str, Any]], scale: float = 1) -> list[list[float]]:
-    """How far the 95 % confidence intervals reach below and above their means; 0 without one."""
-    below = [0 if it["low"] is None else (it["mean"] - it["low"]) * scale for it in intervals]
-    above = [0 if it["high"] is None else (it["high"] - it["mean"]) * scale for it in intervals]
+    """How far the 95 % confidence intervals reach below and above their means; 0 without one, and
+    of fewer than `FEW` runs."""
+    some = [it if it["n"] >= FEW else {**it, "low": None, "high": None} for it in intervals]
+    below = [0 if it["low"] is None else (it["mean"] - it["low"]) * scale for it in some]
+    above = [0 if it["high"] is None else (it["high"] - it["mean"]) * scale for it in some]
     return [below, above]
 
 
