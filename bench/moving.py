@@ -162,9 +162,11 @@ class Bench:
     # -- by itself ------------------------------------------------------------------------
 
     def by_itself(self, run: Series, times: Course) -> None:
-        """Switch the autopilot on and wait until it has acted."""
+        """Switch the autopilot on when there is enough to look back on, and wait until it acted."""
         run.mark("measure")
-        settings = {"on": True, "every_s": 20.0, "settle_s": 20.0, "looks": 1, "min_gain": 0.1}
+        _wait(times.before_s)
+        every_s = max(60.0, times.before_s)  # it looks back as long
+        settings = {"on": True, "every_s": every_s, "settle_s": 20.0, "looks": 1, "min_gain": 0.1}
         self.api.call("PUT", f"/compositions/{NAME}/autopilot", settings)
         acted = self._entry("act", 240.0)
         run.mark("apply")
