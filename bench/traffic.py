@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from bench.common import say
 from bench.experiment import Experiment, is_quick
 from bench.traffic_hops import hops
-from bench.traffic_run import CLOUD, WINDOW_MS, Bench, prepared
+from bench.traffic_run import CHECKPOINT_S, CLOUD, WINDOW_MS, Bench, prepared
 from bench.traffic_summary import MOST_CPU, checks, summary
 from speck.fog.wan import Uplink
 from speck.model import JsonObject
@@ -163,6 +163,7 @@ def main() -> int:
         "speeds": SPEEDS,
         "latency_ms": LATENCY_MS,
         "window_ms": WINDOW_MS,
+        "checkpoint_s": CHECKPOINT_S,
         "lead_s": plan.lead_s,
         "seconds": plan.seconds,
     }
