@@ -28,6 +28,9 @@ from speck.model import JsonObject, Link, Site, sink_client_id, source_client_id
 from speck.observed import BrokerView
 
 Row = dict[str, Any]
+MOMENT_MS = 50.0
+"""What a task tells of itself within so long is of one moment: no rate comes out of it."""
+
 TaskKey = tuple[str, str, int]
 """(engine job id, vertex, subtask)"""
 
@@ -60,7 +63,7 @@ def samples_of(at: datetime, measures: EngineMeasures, before: Samples) -> Sampl
         for task in job.tasks:
             key = (job.engine_job_id, task.vertex, task.subtask)
             old = before.get(key)
-            if old is not None and _is_stale(old[1].task, task):
+            if old is not None and _is_stale(old[1], job, task):
                 found[key] = old
             elif old is not None:
                 found[key] = (old[1], Sample(at, job, task))
@@ -69,10 +72,19 @@ def samples_of(at: datetime, measures: EngineMeasures, before: Samples) -> Sampl
     return found
 
 
-def _is_stale(before: TaskMeasure, now: TaskMeasure) -> bool:
-    """A task that tells no times may well have had nothing to do."""
+def _is_stale(before: Sample, job: JobMeasure, now: TaskMeasure) -> bool:
+    """Whether this is told once more, or of the same moment: an engine may fetch twice in a row,
+    out of order even. What came meanwhile is told at the next look.
+
+    A task that tells no times may well have had nothing to do.
+    """
     times = (now.busy_ms, now.idle_ms, now.back_pressured_ms)
-    return any(time is not None for time in times) and _counts(before) == _counts(now)
+    if any(time is not None for time in times) and _counts(before.task) == _counts(now):
+        return True
+    old, new = before.task.lived_ms, now.lived_ms
+    if old is None or new is None or before.job.restarts != job.restarts:
+        return False
+    return abs(new - old) < MOMENT_MS
 
 
 def _counts(task: TaskMeasure) -> tuple[float | None, ...]:

@@ -37,6 +37,13 @@ class TaskMeasure:
     bytes_out: int | None = None
     cpu_ms: float | None = None
 
+    @property
+    def lived_ms(self) -> float | None:
+        """For how long it has run, by its own clock: None when it does not tell all its time."""
+        if self.busy_ms is None or self.idle_ms is None or self.back_pressured_ms is None:
+            return None
+        return self.busy_ms + self.idle_ms + self.back_pressured_ms
+
 
 @dataclass(frozen=True, slots=True)
 class JobMeasure:

@@ -80,19 +80,13 @@ def _elapsed_s(older: Sample | None, newer: Sample) -> float | None:
     after a restart: its counters began anew."""
     if older is None:
         return None
-    before, after = _lived_ms(older.task), _lived_ms(newer.task)
+    before, after = older.task.lived_ms, newer.task.lived_ms
     if before is not None and after is not None:
         return (after - before) / 1000 if after > before else None
     beginning = (before is None) != (after is None)  # a task that begins is not told as busy
     if beginning or older.job.restarts != newer.job.restarts:
         return None
     return (newer.at - older.at).total_seconds()
-
-
-def _lived_ms(task: TaskMeasure) -> float | None:
-    if task.busy_ms is None or task.idle_ms is None or task.back_pressured_ms is None:
-        return None
-    return task.busy_ms + task.idle_ms + task.back_pressured_ms
 
 
 def _rate(

@@ -1,15 +1,269 @@
-"""bench.traffic."""
+"""bench.traffic: the traffic application in the fog and in the cloud."""
 
 from __future__ import annotations
 
-from bench.page.section import Section
+from collections.abc import Sequence
+from typing import Any
+
+from bench.page import style
+from bench.page.section import Plot, Section
+from bench.page.told import Told
+from bench.page.words import mean, number, table
+
+_LOOKS: dict[str, dict[str, Any]] = {
+    "cloud": {"color": style.RED, "marker": "s"},
+    "fog": {"color": style.BLUE, "marker": "o"},
+    "fog-direct": {"color": style.GREEN, "marker": "^"},
+}
+_JOBS = {"job3": "Job 3 (local)", "job4": "Job 4 (global)"}
+
+
+def _name(rate: Told) -> str:
+    """A point in words: messages a second and site, uplink of an edge."""
+    up_mbps = rate["up_mbps"]
+    up = f"{up_mbps:g} Mb/s" if up_mbps >= 1 else f"{1000 * up_mbps:g} kb/s"
+    return f"{1000 / rate['interval_ms']:g}/s, {up}"
+
+
+def _names(rates: Sequence[Told]) -> dict[str, str]:
+    """The points in their order, in words."""
+    return {rate["point"]: _name(rate) for rate in rates}
+
+
+def _figures(result: Told) -> str:
+    summary = result["summary"]
+    rates = summary["rates"]
+    names = _names(rates)
+    parts = [
+        "A point is the messages a second at each site, and the rate of each edge's uplink. Latency"
+        " goes from the publication of the message that completes a window to its result at its"
+        " reader: Job 3's at its edge wherever the job runs, Job 4's in the cloud.",
+        "D = (100/F)(F - C), F and C the detections in the results of fog and cloud that came in"
+        " the time of a run:",
+        table(
+            ["point", "against the cloud", ">D of Job 3, %", ">D of Job 4, %", ">pairs of runs"],
+            [
+                (
+                    names[it["point"]],
+                    it["deployment"],
+                    mean(it["job3_d_percent"]),
+                    mean(it["job4_d_percent"]),
+                    it["pairs"],
+                )
+                for it in summary["d"]
+            ],
+        ),
+        "Percentiles over all results of all runs of a point:",
+        table(_HEADS, [_row(rate) for rate in rates]),
+        "What each hop takes, at the first point:",
+        table(
+            ["deployment", "hop", ">p50, ms", ">p95, ms", ">messages"],
+            [
+                (told["deployment"], hop["hop"], hop["p50_ms"], hop["p95_ms"], hop["n"])
+                for told in summary["hops"]
+                for hop in told["hops"]
+            ],
+        ),
+    ]
+    return "\n\n".join(parts)
+
+
+_HEADS = [
+    "point",
+    "deployment",
+    *(
+        f">{job}: {what}"
+        for job in _JOBS.values()
+        for what in ("of offered", "p50 / p95 / p99, ms")
+    ),
+    ">up the uplinks, kB/s",
+    ">down, kB/s",
+    ">edge engines, cores",
+    ">machine",
+    ">lost",
+]
+
+
+def _row(rate: Told) -> Sequence[object]:
+    marks = [
+        word for key, word in (("saturated", "saturated"), ("falls_behind", "behind")) if rate[key]
+    ]
+    jobs: list[str] = []
+    for job in _JOBS:
+        told = rate[job]
+        offered = told["offered_per_s"]["mean"]
+        share = told["processed_per_s"]["mean"] / offered if offered else None
+        pooled = (number(told["pooled"][key]) for key in ("p50_ms", "p95_ms", "p99_ms"))
+        jobs += ["–" if share is None else f"{100 * share:.0f} %", " / ".join(pooled)]
+    edges = sum(told["engine"]["mean"] for site, told in rate["cores"].items() if site != "cloud")
+    return [
+        _name(rate),
+        ", ".join([rate["deployment"], *marks]),
+        *jobs,
+        number(rate["wan_up_bytes_per_s"]["mean"] / 1000),
+        number(rate["wan_down_bytes_per_s"]["mean"] / 1000),
+        number(edges),
+        f"{100 * rate['cpu']['mean']:.0f} %",
+        rate["lost"],
+    ]
+
+
+def _headline(result: Told) -> str:
+    summary = result["summary"]
+    fog, cloud = (
+        {it["point"]: it for it in summary["rates"] if it["deployment"] == name}
+        for name in ("fog", "cloud")
+    )
+    said = []
+    for it in summary["d"]:
+        point = it["point"]
+        pair = (fog[point], cloud[point])
+        if it["deployment"] != "fog" or any(rate["saturated"] for rate in pair):
+            continue
+        if any(rate["falls_behind"] for rate in pair):
+            said.append(
+                f"at {_name(fog[point])} the fog's local statistics take"
+                f" {number(it['job3_d_percent']['mean'])} % more (D of Job 3) than the cloud's"
+            )
+        else:
+            mine, yours = (number(rate["job3"]["p95_ms"]["mean"]) for rate in pair)
+            said.append(f"at {_name(fog[point])} 95 % of them come in {mine} ms, not {yours} ms")
+    if not said:
+        return "The machine was saturated at every point of this run: nothing is judged."
+    return "The 17 jobs in the fog against all of them in the cloud: " + "; ".join(said) + "."
+
+
+def _places(rates: Sequence[Told]) -> dict[str, int]:
+    return {point: place for place, point in enumerate(_names(rates))}
+
+
+def _points(axes: Any, rates: Sequence[Told]) -> None:
+    names = [name.replace(", ", "\n") for name in _names(rates).values()]
+    axes.set_xticks(range(len(names)), names)
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.grid(visible=False, axis="x")
+
+
+def _saturated(rates: Sequence[Told]) -> set[tuple[str, str]]:
+    return {(it["point"], it["deployment"]) for it in rates if it["saturated"]}
+
+
+def _one(axes: Any, x: float, interval: Told, hollow: bool, look: dict[str, Any]) -> None:
+    if interval["mean"] is None:
+        return
+    axes.errorbar(
+        x,
+        interval["mean"],
+        yerr=style.ends([interval]),
+        linestyle="",
+        markerfacecolor="white" if hollow else look["color"],
+        markersize=7,
+        **look,
+    )
+
+
+def _draw(result: Told) -> Any:
+    made, (left, right) = style.figure(2, height=3.6)
+    summary = result["summary"]
+    rates = summary["rates"]
+    places, saturated = _places(rates), _saturated(rates)
+    looks: dict[str, dict[str, Any]] = {
+        "job3": {"color": style.BLUE, "marker": "o"},
+        "job4": {"color": style.ORANGE, "marker": "D"},
+    }
+    for it in summary["d"]:
+        if it["deployment"] != "fog":
+            continue
+        hollow = any((it["point"], name) in saturated for name in ("fog", "cloud"))
+        for shift, job in ((-0.12, "job3"), (0.12, "job4")):
+            x = places[it["point"]] + shift
+            _one(left, x, it[f"{job}_d_percent"], hollow, looks[job])
+    left.axhline(0, color=style.BLACK, linewidth=1)
+    for job, look in looks.items():
+        left.plot([], [], linestyle="", label=_JOBS[job], **look)
+    left.set_ylabel("D, % (above 0: the fog processed more)")
+    for rate in rates:
+        order = list(_LOOKS).index(rate["deployment"])
+        x = places[rate["point"]] + (order - 1) * 0.18
+        hollow = (rate["point"], rate["deployment"]) in saturated
+        _one(right, x, rate["job3"]["p95_ms"], hollow, _LOOKS[rate["deployment"]])
+    _label_deployments(right, rates)
+    right.set_ylabel("Job 3: latency p95, ms")
+    right.set_yscale("log")
+    style.logarithmic(right.yaxis)
+    for axes in (left, right):
+        _points(axes, rates)
+        axes.set_xlabel("messages of a site, uplink of an edge" + _hollow(saturated))
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, columnspacing=1.2)
+    return made
+
+
+def _hollow(saturated: set[tuple[str, str]]) -> str:
+    return "\n(hollow: machine saturated)" if saturated else ""
+
+
+def _label_deployments(axes: Any, rates: Sequence[Told]) -> None:
+    for name in _LOOKS:
+        if any(rate["deployment"] == name for rate in rates):
+            axes.plot([], [], linestyle="", label=name, **_LOOKS[name])
+
+
+def _draw_cost(result: Told) -> Any:
+    made, (late, wan, cpu) = style.figure(3, height=3.7)
+    rates = result["summary"]["rates"]
+    places, saturated = _places(rates), _saturated(rates)
+    for rate in rates:
+        name = rate["deployment"]
+        look = _LOOKS[name]
+        x = places[rate["point"]] + (list(_LOOKS).index(name) - 1) * 0.24
+        hollow = (rate["point"], name) in saturated
+        _one(late, x, rate["job4"]["p50_ms"], hollow, look)
+        bars = {"color": look["color"], "width": 0.22, "alpha": 0.45 if hollow else 1}
+        for axes, told, scale in (
+            (wan, rate["wan_up_bytes_per_s"], 1e-3),
+            (cpu, rate["cpu"], 100.0),
+        ):
+            errors = style.ends([told], scale)
+            axes.bar(x, told["mean"] * scale, yerr=errors, ecolor=style.BLACK, **bars)
+    late.set_ylabel("Job 4: latency p50, ms")
+    late.set_yscale("log")
+    style.logarithmic(late.yaxis)
+    wan.set_ylabel("up the edges' uplinks, kB/s")
+    cpu.set_ylabel("machine in use, %")
+    cpu.axhline(70, color=style.BLACK, linewidth=1, linestyle="--")
+    cpu.set_ylim(0, 100)
+    _label_deployments(late, rates)
+    for axes in (late, wan, cpu):
+        _points(axes, rates)
+        axes.tick_params(axis="x", labelsize=9, rotation=40)
+    handles, names = late.get_legend_handles_labels()
+    style.legend_above(made, handles, names)
+    return made
+
 
 SECTION = Section(
     name="traffic",
     title="Fog or cloud (figures 7, 9 and 10)",
     question="What does the fog give over running everything in the cloud?",
-    set_up="The 17 jobs of the traffic application, as fog and as cloud, fed with the same "
-    "detections; edges have a share of a core and a shaped uplink each.",
+    set_up="The 17 jobs of the traffic application, as fog and as cloud, and with a hop less on the"
+    " way to the merge (fog-direct), fed with the same detections; three edges with a quarter of a"
+    " core each behind shaped uplinks, and a cloud with a core.",
     target="traffic",
-    figures=lambda result: "",
+    figures=_figures,
+    plots=[
+        Plot(
+            "traffic",
+            "Left: D of Job 3 and Job 4 for each rate and uplink. Right: p95 latency of Job 3 in"
+            " fog and cloud. With 95 % intervals",
+            _draw,
+        ),
+        Plot(
+            "traffic-cost",
+            "Median latency of Job 4, bytes up the uplinks and use of the machine for each"
+            " deployment, rate and uplink",
+            _draw_cost,
+        ),
+    ],
+    root=True,
+    headline=_headline,
 )

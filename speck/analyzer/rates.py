@@ -105,6 +105,9 @@ TASKS_RATED = Contract(
     },
 )
 
+SEEN_S = 60.0
+"""A new incarnation is seen for so long before nothing older may speak for the job."""
+
 JOBS_RATED = Contract(
     "job rates",
     _OF_JOB
@@ -329,12 +332,16 @@ def newest(rated: DataFrame) -> DataFrame:
     """JOBS_RATED -> JOBS_RATED: for each job the incarnation that speaks for it.
 
     It is the newest; while that has been seen for too short a time to tell its cost, the newest
-    one at the same site that tells it. `last_at` is the job's, of whatever incarnation.
+    one at the same site that tells it. One that had `SEEN_S` for it speaks for itself, however
+    little it did: what was before may have been another program. `last_at` is the job's, of
+    whatever incarnation.
     """
     frame = JOBS_RATED.of(rated, "choose incarnations")
     of_job = Window.partitionBy("composition", "job_name")
     latest = F.max_by("site", "last_at").over(of_job)
-    told = F.coalesce(F.col("busy_s") >= 1.0, F.lit(False))
+    told = F.coalesce(F.col("busy_s") >= 1.0, F.lit(False)) | F.coalesce(
+        F.col("seconds") >= SEEN_S, F.lit(False)
+    )
     frame = frame.withColumns({"_here": F.col("site").eqNullSafe(latest), "_told": told}).where(
         "_here"
     )

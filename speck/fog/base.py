@@ -13,6 +13,7 @@ from speck.fog.cgroups import Quotas, into
 from speck.fog.paths import default_folder
 from speck.fog.process import Command, Process, spawn, stop_all
 from speck.fog.state import FogState, ProcessRecord, StateFile
+from speck.fog.wan import proxied
 from speck.fog.wan.namespaces import Network
 
 Wrap = Callable[[str, Command], Command]
@@ -64,11 +65,13 @@ class FogBase:
         return process
 
     def _placed(self, site: str, command: Command) -> Command:
-        """The same command, run in the site's namespace where it has one."""
-        wan = self._loaded().wan
-        if wan is None or site == WAN or wan.mode != "namespaces":
+        """The same command, in the site's namespace, or told of the site's relays."""
+        state = self._loaded()
+        if state.wan is None or site == WAN:
             return command
-        return self._network.into(site, command)
+        if state.wan.mode == "namespaces":
+            return self._network.into(site, command)
+        return proxied.told(state.site(site), state.wan, state.sites, command)
 
     def _end_all(self) -> int:
         state = self._file.load()

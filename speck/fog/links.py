@@ -13,8 +13,9 @@ from speck.fog.base import WAN, FogBase
 from speck.fog.ports import accepts, site_host
 from speck.fog.process import Command, stop_all, wait_until
 from speck.fog.state import FogState
+from speck.fog.wan import proxied
 from speck.fog.wan.model import LinkStatus, Mode, Uplink, Wan, WanState, check_uplink, check_wan
-from speck.fog.wan.namespaces import SECOND_BEST, refusal
+from speck.fog.wan.namespaces import SECOND_BEST, refusal, write_table
 from speck.fog.wan.plan import DELAY, Layout
 from speck.model import JsonObject
 
@@ -30,6 +31,10 @@ class Links(FogBase):
         if state is None or state.wan is None:
             return []
         state = state.found()
+        assert state.wan is not None
+        if state.wan.mode == "proxy":
+            counts = self._network.table.with_suffix(".counts")
+            return proxied.links(state.wan, state.sites, counts, runs="relay" in state.of(WAN))
         return self._network.links(self._layout(state), delayed="delay" in state.of(WAN))
 
     def set_link(self, site: str, up: bool) -> None:
@@ -60,8 +65,8 @@ class Links(FogBase):
             return
         check_wan(wan, sites)
         if mode == "proxy":
-            raise PermanentError("cannot make a WAN of proxies yet")
-        if (why := refusal()) is not None:
+            proxied.check_proxied(wan, sites)
+        elif (why := refusal()) is not None:
             raise PermanentError(f"cannot bring up a WAN: {why}")
 
     def _join(self) -> None:
@@ -69,9 +74,13 @@ class Links(FogBase):
         state = self._loaded()
         if state.wan is None:
             return
-        layout = self._layout(state)
         if not _sites_run(state):
             stop_all(state.of(WAN).values(), 5.0)
+        if state.wan.mode == "proxy":
+            self._relay()
+            return
+        layout = self._layout(state)
+        if not _sites_run(state):
             self._network.build(layout)
         elif not self._network.is_there(layout):
             raise PermanentError(
@@ -82,15 +91,19 @@ class Links(FogBase):
         if state.service is not None and not state.shared:
             self._forward(state.service, layout)
 
-    def _wanted_wan(self, wan: Wan | None, mode: Mode | None) -> WanState | None:
-        return None if wan is None else WanState(wan, mode or "namespaces", self._network.pick())
-
-    def _hosts(self, sites: Sequence[str], wan: WanState | None) -> list[str]:
-        """An address for each site."""
+    def _planned(
+        self, wan: Wan | None, mode: Mode | None, sites: Sequence[str]
+    ) -> tuple[list[str], WanState | None]:
+        """An address for each site, and the WAN that is to be."""
+        hosts = [site_host(self.folder, number) for number in range(len(sites))]
         if wan is None:
-            return [site_host(self.folder, number) for number in range(len(sites))]
-        layout = self._network.layout(sites, wan)
-        return [layout.address(site) for site in sites]
+            return hosts, None
+        if mode == "proxy":
+            relays = proxied.pick_relays(wan, dict(zip(sites, hosts, strict=True)))
+            return hosts, WanState(wan, "proxy", relays=relays)
+        state = WanState(wan, "namespaces", self._network.pick())
+        layout = self._network.layout(sites, state)
+        return [layout.address(site) for site in sites], state
 
     def _relink(self, wan: Wan) -> None:
         """Bring all links to what `wan` says, and up; those of a fog that runs as well."""
@@ -105,26 +118,41 @@ class Links(FogBase):
         state = self._loaded()
         before = self._layout(state)
         self._save(replace(state, wan=after))
-        if _sites_run(state):  # else they find the links as they were written down
+        if not _sites_run(state):
+            return  # they will find the links as they were written down
+        if after.mode == "proxy":
+            self._relay()
+        else:
             layout = self._layout(self._loaded())
             self._network.change(before, layout)
             self._delay(layout)
+
+    def _relay(self) -> None:
+        """Have the relay heed what the links are to be like."""
+        state = self._loaded()
+        assert state.wan is not None
+        write_table(self._network.table, proxied.table(state.wan, state.sites))
+        argv = [sys.executable, "-m", "speck.fog.wan.relay", str(self._network.table)]
+        log = self.folder / "wan" / "relay.log"
+        self._heed(Command("relay", argv, self.folder, log), "the relay of the WAN")
+
+    def _heed(self, command: Command, what: str) -> None:
+        """Have a program read its table, begun if it does not run; returns when it has."""
+        running = self._loaded().of(WAN).get(command.what)
+        if running is not None:
+            running.send(signal.SIGHUP)
+        else:
+            running = self._launch(WAN, command)
+        processes = {command.what: running}
+        wait_until(lambda: self._network.heeded, processes, what, [command.log], _READY_S)
 
     def _delay(self, layout: Layout) -> None:
         """Have the delay element heed the table, if anything is to be delayed."""
         if not any(layout.latencies_ms().values()):
             return
-        running = self._loaded().of(WAN).get("delay")
-        log = self.folder / "wan" / "delay.log"
-        if running is not None:
-            running.send(signal.SIGHUP)
-        else:
-            argv = [sys.executable, "-m", "speck.fog.wan.delay", DELAY, str(self._network.table)]
-            log.parent.mkdir(parents=True, exist_ok=True)
-            command = self._network.into_router(Command("delay", argv, self.folder, log))
-            running = self._launch(WAN, command)
-        what = "the delay element of the WAN"
-        wait_until(lambda: self._network.heeded, {"delay": running}, what, [log], _READY_S)
+        argv = [sys.executable, "-m", "speck.fog.wan.delay", DELAY, str(self._network.table)]
+        command = Command("delay", argv, self.folder, self.folder / "wan" / "delay.log")
+        self._heed(self._network.into_router(command), "the delay element of the WAN")
 
     def _forward(self, service: str, layout: Layout) -> None:
         """Let agents reach a service that this machine alone can."""
@@ -135,7 +163,6 @@ class Links(FogBase):
         argv += [layout.state.network, str(self._network.router_file)]
         argv += [str(self._network.site_file(site)) for site in layout.sites]
         log = self.folder / "wan" / "forward.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
         process = self._launch(WAN, Command("forward", argv, self.folder, log))
         what = f"the way from the sites to {service}"
         wait_until(lambda: accepts(layout.root, port), {"it": process}, what, [log], _READY_S)

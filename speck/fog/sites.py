@@ -122,7 +122,8 @@ class Fog(Links):
                 credentials,
                 shared_state,
                 speeds or {},
-                self._wanted_wan(wan, wan_mode),
+                wan,
+                wan_mode,
             )
             if agents_for is not None and not state.shared:
                 state = self._asking(state, agents_for)
@@ -212,7 +213,8 @@ class Fog(Links):
         credentials: Path | None,
         shared: bool | None,
         speeds: Mapping[str, float],
-        wan: WanState | None,
+        wan: Wan | None,
+        wan_mode: Mode | None,
     ) -> FogState:
         """The state to bring up: the one that is there if it has this shape, else a new one."""
         secret_folder = str(credentials.absolute()) if credentials else None
@@ -227,7 +229,7 @@ class Fog(Links):
             state = state.found()
             was = [(site.name, site.tier, site.slots, site.speed) for site in state.sites]
             found = (state.runtime, state.checkpoint_interval_s, state.credentials, was)
-            alike = _way(state.wan) == _way(wan)
+            alike = _way(state.wan) == (wan and (wan_mode or "namespaces", wan.host, wan.lans))
             if wanted == found and alike and shared in (None, state.shared):
                 return state
             if any(state.of(site.name) for site in state.sites):
@@ -238,7 +240,7 @@ class Fog(Links):
         self._quotas.release()  # of an earlier fog here
         self._hold_quotas(speeds)
         sites = []
-        hosts = self._hosts([name for name, _, _ in shape], wan)
+        hosts, wan_state = self._planned(wan, wan_mode, [name for name, _, _ in shape])
         for host, (name, tier, slots) in zip(hosts, shape, strict=True):
             broker, engine = pick_port(host, mosquitto.PORT), pick_port(host, flink.PORT)
             agent = pick_port(host, _AGENT_PORT)
@@ -252,7 +254,7 @@ class Fog(Links):
             secret_folder,
             tuple(sites),
             shared=shared is not False,
-            wan=wan,
+            wan=wan_state,
         )
 
     def _hold_quotas(self, speeds: Mapping[str, float]) -> None:

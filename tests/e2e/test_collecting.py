@@ -103,9 +103,15 @@ def test_records_bytes_and_busy_time_are_those_of_the_job(
         # between two looks that tell of its time: what comes then is told from its beginning
         wait_for("two looks", lambda: collected.rates("col-burn")["seconds"])
         speck.publisher("edge-a", "col/in", plain=True).count(range(1, RECORDS + 1))
-        wait_for("all to be told", lambda: collected.rates("col-rest")["records_in"] == RECORDS / 2)
-        wait_for("all to be told", lambda: collected.rates("col-burn")["records_in"] == RECORDS)
-        assert collected.rates("col-burn")["records_out"] == RECORDS // 2
+        for name, end, records in (
+            ("col-rest", "records_in", RECORDS // 2),
+            ("col-burn", "records_in", RECORDS),
+            ("col-burn", "records_out", RECORDS // 2),
+        ):
+            wait_for(
+                f"all {end} of {name}",
+                lambda: collected.rates(name)[end] == records,  # noqa: B023
+            )
         wait_for(
             "the links' numbers",
             lambda: (

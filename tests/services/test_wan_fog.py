@@ -24,7 +24,6 @@ WAN = Wan({"edge-a": Uplink(2, 10, 9.3), "cloud": Uplink(latency_ms=1)})
 
 @pytest.fixture
 def fog(tmp_path: Path) -> Iterator[Fog]:
-    needs_namespaces()
     made = Fog(tmp_path / "fog")
     yield made
     made.down()
@@ -69,10 +68,22 @@ def apply(served: Served, composition: JsonObject) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("host", ["everywhere", "cloud"])
-def test_nothing_is_lost_across_a_wan(fog: Fog, tmp_path: Path, host: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "host", "element"),
+    [
+        ("namespaces", "everywhere", "delay"),
+        ("namespaces", "cloud", "delay"),
+        ("proxy", "everywhere", "relay"),
+    ],
+)
+def test_nothing_is_lost_across_a_wan(
+    fog: Fog, tmp_path: Path, mode: str, host: str, element: str
+) -> None:
+    if mode == "namespaces":
+        needs_namespaces()
     wan = Wan(WAN.uplinks, host=host)
-    shape = {"edges": 1, "slots": 4, "cloud_slots": 4, "shared_state": False, "wan": wan}
+    shape = {"edges": 1, "slots": 4, "cloud_slots": 4, "shared_state": False}
+    shape |= {"wan": wan, "wan_mode": mode}
     fog.up(**shape)  # type: ignore[arg-type]
     brokers = {site.name: site.broker_address for site in fog.sites()}
     with serving(tmp_path / "home", [edge_jar("speck-jobs.jar").parent]) as served:
@@ -98,12 +109,11 @@ def test_nothing_is_lost_across_a_wan(fog: Fog, tmp_path: Path, host: str) -> No
                 wait_for("messages at the edge", lambda: feed.acked > now + 300)
             else:
                 threading.Event().wait(3)
-            stuck = end.highest()
+            stuck = end.highest
             fog.set_link("edge-a", True)
             end.await_past(max(stuck, feed.acked) + 100)
 
-            delay = fog._loaded().found().of("wan")["delay"]
-            delay.kill()
+            fog._loaded().found().of("wan")[element].kill()
             assert [link.up for link in fog.links()] == [False, False]
             fog.up(**shape)  # type: ignore[arg-type]
             assert [link.up for link in fog.links()] == [True, True]

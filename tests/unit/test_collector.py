@@ -100,6 +100,17 @@ def test_an_answer_from_the_engine_s_cache_makes_no_row() -> None:
     assert (older.at, newer.at) == (AT, LATER)
 
 
+@pytest.mark.parametrize("more_ms", [-3.0, 0.0, 6.0])
+def test_what_is_told_twice_of_one_moment_makes_no_row(more_ms: float) -> None:
+    """Between the two, rates would be anything; what came meanwhile is in the next look's."""
+    first = samples_of(AT, measures(task()), {})
+    again = measures(task(busy_ms=100.0 + more_ms, records_in=11))
+    assert samples_of(LATER, again, first) == first
+    restarted = JobMeasure("a" * 32, again.jobs["a" * 32].tasks, restarts=1)
+    new = samples_of(LATER, EngineMeasures({"a" * 32: restarted}, 8, 7), first)
+    assert [row["records_in"] for row in rows_at(LATER, new)] == [11]
+
+
 def test_a_task_that_tells_no_times_and_takes_nothing_is_idle_not_stale() -> None:
     told = measures(task(busy_ms=None, idle_ms=None, back_pressured_ms=None))
     samples = samples_of(LATER, told, samples_of(AT, told, {}))

@@ -43,7 +43,6 @@ class Delays:
         self._table = table
         self._sites: dict[bytes, float] = {}
         self._pairs: dict[bytes, float] = {}
-        self.load()
 
     def load(self) -> None:
         """Read the table: {"version": n, "latency_ms": {address: one way to the core}}."""
@@ -113,6 +112,7 @@ def main(device: str, table: str) -> None:
     tun = open_tun(device)
     delays = Delays(Path(table))
     signal.signal(signal.SIGHUP, lambda *_: delays.load())
+    delays.load()  # now that an order to read it again would not end us
     _hurry()
     run(tun, delays)
 

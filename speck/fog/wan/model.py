@@ -59,15 +59,14 @@ class Wan:
 @dataclass(frozen=True, slots=True)
 class WanState:
     """The WAN of a fog as it is now. `down`: the sites whose link is down; `network`: the first
-    three bytes of all addresses (namespaces only); `control`: the port where the proxy takes
-    orders, `socks` where it listens for each site (proxy only)."""
+    three bytes of all addresses (namespaces only); `relays`: the ports at which engines of a site
+    reach the broker of another, from -> to -> port (proxy only)."""
 
     wan: Wan
     mode: Mode = "namespaces"
     network: str = ""
     down: tuple[str, ...] = ()
-    control: int = 0
-    socks: Mapping[str, int] = field(default_factory=dict)
+    relays: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def shaped(self, site: str, uplink: Uplink) -> WanState:
         """The same with another uplink of `site`."""
@@ -137,6 +136,5 @@ def parse_wan_state(data: dict[str, Any]) -> WanState:
         data["mode"],
         data["network"],
         tuple(data["down"]),
-        data["control"],
-        data["socks"],
+        data.get("relays", {}),
     )

@@ -16,8 +16,9 @@ from typing import Any
 
 from speck.errors import PermanentError
 from speck.fog.process import Command
-from speck.fog.wan.model import LinkStatus, Uplink, WanState
+from speck.fog.wan.model import LinkStatus, WanState
 from speck.fog.wan.plan import Batch, Layout, Names, network
+from speck.model import JsonObject
 
 _NAMESPACES = Path("/run/netns")
 _TUN = Path("/dev/net/tun")
@@ -93,13 +94,9 @@ class Network:
         if lines:
             _carry_out(Batch("ip", self.names.router, tuple(lines)))
 
-    def tell(self, layout: Layout) -> int:
-        """Write the delay element's table; returns its version."""
-        version = time.monotonic_ns()
-        fresh = self.table.with_suffix(".fresh")
-        fresh.write_text(json.dumps({"version": version, "latency_ms": layout.latencies_ms()}))
-        fresh.replace(self.table)
-        return version
+    def tell(self, layout: Layout) -> None:
+        """Write the delay element's table."""
+        write_table(self.table, {"latency_ms": layout.latencies_ms()})
 
     @property
     def heeded(self) -> bool:
@@ -139,7 +136,7 @@ class Network:
             _run(["ip", "link", "delete", device.name], refused=False)
         for name in namespaces:
             _run(["ip", "netns", "delete", name])
-        for suffix in (".json", ".seen", ".new", ".fresh"):
+        for suffix in (".json", ".seen", ".counts", ".new", ".fresh"):
             self.table.with_suffix(suffix).unlink(missing_ok=True)
         return ended
 
@@ -172,6 +169,13 @@ class Network:
                 )
             )
         return found
+
+
+def write_table(path: Path, content: JsonObject) -> None:
+    """What a program of the WAN goes by, under a version of its own."""
+    fresh = path.with_suffix(".fresh")
+    fresh.write_text(json.dumps({"version": time.monotonic_ns(), **content}))
+    fresh.replace(path)
 
 
 def _carry_out(batch: Batch) -> None:
@@ -232,6 +236,3 @@ def _pids(namespace: str) -> list[int]:
 def _signal(pid: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-__all__ = ["Network", "Uplink", "refusal"]

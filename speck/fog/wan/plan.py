@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from speck.fog.wan.model import EVERYWHERE, Uplink, Wan, WanState
+from speck.fog.wan.model import EVERYWHERE, Wan, WanState
 
 ROOT = 253
 ROUTER = 254
@@ -278,6 +278,3 @@ def _up(device: str) -> Iterator[str]:
     # each packet by itself, as on a wire: a rate cannot be kept with 64 kB at once
     yield f"link set {device} gso_max_segs 1 mtu 1500"
     yield f"link set {device} up"
-
-
-__all__ = ["Batch", "Layout", "Names", "Uplink", "network", "queue"]

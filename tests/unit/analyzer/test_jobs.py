@@ -121,6 +121,8 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
         *running("moved", "edge-a", begin=310.0, looks=30, attempt=2),
         *running("fresh", looks=58),
         *running("fresh", begin=580.0, looks=3, attempt=2, busy=0.01),
+        *running("rebuilt", looks=31, busy=0.4),
+        *running("rebuilt", begin=310.0, looks=30, attempt=2, rate=1.0, busy=0.001),
         *running("crowded", host_cpu=0.9),
         *running("slow", "edge-slow", busy=0.8),
         *running("choked", "edge-quota", busy=0.96),
@@ -208,6 +210,7 @@ def test_a_job_of_several_tasks_is_held_by_the_slowest_and_by_its_site(
     [
         ("unheard", "busy time is not told"),
         ("lazy", "busy for 0.60 s, less than 1 s"),
+        ("rebuilt", "busy for 0.29 s, less than 1 s"),  # whatever it was like before
         ("blocked", "back-pressured for 100 % of the time"),
         ("stuck", "busy for 0.00 s, less than 1 s"),
         ("seen-once", "0 usable pairs of samples"),

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from speck.errors import PermanentError
+from speck.fog.process import Command
 from speck.fog.sites import Fog
 from speck.fog.state import FogState, SiteRecord, StateFile
-from speck.fog.wan import Uplink, Wan, WanState
+from speck.fog.wan import Uplink, Wan, WanState, proxied
 
 SITES = (
     SiteRecord("edge-a", "edge", "198.18.7.1", 1883, 8081, 8, 8090),
@@ -74,3 +75,38 @@ def test_a_wan_of_other_sites_is_refused_before_anything_starts(tmp_path: Path) 
     with pytest.raises(PermanentError, match="cannot give edge-b a place in the WAN"):
         Fog(tmp_path).up(edges=1, wan=Wan({"edge-b": Uplink()}))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_proxies_have_limits(tmp_path: Path) -> None:
+    with pytest.raises(PermanentError, match="cannot put this machine at cloud by proxies"):
+        Fog(tmp_path).up(edges=1, wan=Wan(host="cloud"), wan_mode="proxy")
+    with pytest.raises(PermanentError, match="proxies for 31 sites: 30 at most"):
+        Fog(tmp_path).up(edges=30, wan=Wan(), wan_mode="proxy")
+
+
+def test_engines_are_told_of_relays(tmp_path: Path) -> None:
+    relays = {"edge-a": {"cloud": 9001}, "cloud": {"edge-a": 9002}}
+    state = WanState(Wan(), "proxy", relays=relays, down=("cloud",))
+    command = Command("engine", ["java"], tmp_path, tmp_path / "log", {"A": "1"})
+    assert proxied.told(SITES[0], state, SITES, command).env == {
+        "A": "1",
+        "SPECK_MQTT_VIA": "198.18.7.2:1883=198.18.7.1:9001",
+    }
+    table = proxied.table(state, SITES)
+    assert [link["passes"] for link in table["links"].values()] == [True, False]
+    assert table["pairs"][1] == {
+        "site": "cloud",
+        "to": "edge-a",
+        "listen": ["198.18.7.2", 9002],
+        "target": ["198.18.7.1", 1883],
+    }
+
+
+def test_sites_of_one_lan_need_no_relay() -> None:
+    hosts = {"a": "127.0.0.1", "b": "127.0.0.2", "c": "127.0.0.3"}
+    relays = proxied.pick_relays(Wan(lans=(("a", "b"),)), hosts)
+    assert {site: list(to) for site, to in relays.items()} == {
+        "a": ["c"],
+        "b": ["c"],
+        "c": ["a", "b"],
+    }

@@ -20,10 +20,11 @@ final class ClientSettings {
     private ClientSettings() {}
 
     static MqttClientBuilder common(LinkConfig link, EventLoops loops) {
+        BrokerAddress reached = Via.configured().to(link.broker());
         MqttClientTransportConfigBuilder transport =
                 MqttClientTransportConfig.builder()
-                        .serverHost(link.broker().host())
-                        .serverPort(link.broker().port())
+                        .serverHost(reached.host())
+                        .serverPort(reached.port())
                         .socketConnectTimeout(CONNECT_TIMEOUT_S, TimeUnit.SECONDS)
                         .mqttConnectTimeout(CONNECT_TIMEOUT_S, TimeUnit.SECONDS);
         Credentials credentials = Credentials.forBroker(link.broker());

@@ -1,0 +1,105 @@
+"""A WAN of relayed connections, for who is not root: what engines are told, and what passed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from speck.errors import PermanentError
+from speck.fog.ports import pick_port
+from speck.fog.process import Command
+from speck.fog.state import SiteRecord
+from speck.fog.wan.model import EVERYWHERE, LinkStatus, Wan, WanState
+from speck.model import JsonObject
+
+MOST_SITES = 30  # each pair takes a port
+VIA = "SPECK_MQTT_VIA"
+
+
+def check_proxied(wan: Wan, sites: Sequence[str]) -> None:
+    """Raises PermanentError for what takes namespaces."""
+    if wan.host != EVERYWHERE:
+        raise PermanentError(
+            f"cannot put this machine at {wan.host} by proxies: leave `host` away, or use"
+            " --wan-mode namespaces"
+        )
+    if len(sites) > MOST_SITES:
+        raise PermanentError(
+            f"cannot make a WAN of proxies for {len(sites)} sites: {MOST_SITES} at most, or use"
+            " --wan-mode namespaces"
+        )
+
+
+def pick_relays(wan: Wan, hosts: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """A free port at each site (site -> address) for each other one that is no LAN away."""
+    return {
+        site: {to: pick_port(host) for to in hosts if to != site and to not in wan.peers(site)}
+        for site, host in hosts.items()
+    }
+
+
+def table(state: WanState, sites: Sequence[SiteRecord]) -> JsonObject:
+    """What the relay goes by."""
+    by_name = {site.name: site for site in sites}
+    return {
+        "links": {
+            site.name: {
+                "up_mbps": state.wan.uplink(site.name).up_mbps,
+                "down_mbps": state.wan.uplink(site.name).down_mbps,
+                "latency_ms": state.wan.uplink(site.name).latency_ms,
+                "passes": site.name not in state.down,
+            }
+            for site in sites
+        },
+        "pairs": [
+            {
+                "site": site,
+                "to": to,
+                "listen": [by_name[site].host, port],
+                "target": [by_name[to].host, by_name[to].broker_port],
+            }
+            for site, ports in state.relays.items()
+            for to, port in ports.items()
+        ],
+    }
+
+
+def told(site: SiteRecord, state: WanState, sites: Sequence[SiteRecord], to: Command) -> Command:
+    """The same program, told where to reach the brokers of other sites."""
+    ports = state.relays.get(site.name, {})
+    ways = [
+        f"{other.host}:{other.broker_port}={site.host}:{ports[other.name]}"
+        for other in sites
+        if other.name in ports
+    ]
+    return replace(to, env={**to.env, VIA: ",".join(ways)})
+
+
+def links(
+    state: WanState, sites: Sequence[SiteRecord], counts: Path, *, runs: bool
+) -> list[LinkStatus]:
+    """Every site's uplink; `runs`: whether the relay does."""
+    try:
+        passed = json.loads(counts.read_text())
+    except (OSError, ValueError):
+        passed = {}
+    found = []
+    for site in sites:
+        uplink = state.wan.uplink(site.name)
+        up, down = passed.get(site.name, (0, 0))
+        found.append(
+            LinkStatus(
+                site.name,
+                runs and site.name not in state.down,
+                up,
+                down,
+                uplink.up_mbps,
+                uplink.down_mbps,
+                uplink.latency_ms,
+                0,
+                0,
+            )
+        )
+    return found

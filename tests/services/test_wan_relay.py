@@ -1,0 +1,151 @@
+"""The WAN without root: a relay between engines and other sites' brokers."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from speck.fog.ports import pick_port
+from speck.fog.process import Command, Process, spawn, wait_until
+from speck.fog.state import SiteRecord
+from speck.fog.wan import LinkStatus, Uplink, Wan, WanState, proxied
+from speck.fog.wan.namespaces import Network, write_table
+
+HOST = "127.0.0.1"
+
+
+class Relayed:
+    """A relay between the sites `a` and `b`, and a listener in place of b's broker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.server = socket.create_server((HOST, 0))
+        self.sites = (
+            SiteRecord("a", "edge", HOST, 1, 1, 1),
+            SiteRecord("b", "cloud", HOST, self.server.getsockname()[1], 1, 1),
+        )
+        self.network = Network(folder)
+        self.log = folder / "relay.log"
+        relays = {"a": {"b": pick_port(HOST)}}
+        self.state = WanState(Wan({"a": Uplink(1, 1, 10)}), "proxy", relays=relays)
+        write_table(self.network.table, proxied.table(self.state, self.sites))
+        argv = [sys.executable, "-m", "speck.fog.wan.relay", str(self.network.table)]
+        self.process: Process = spawn(Command("relay", argv, folder, self.log))
+        self._await()
+
+    def _await(self) -> None:
+        processes = {"relay": self.process}
+        wait_until(lambda: self.network.heeded, processes, "the relay", [self.log], 30.0)
+
+    def change(self, state: WanState) -> None:
+        self.state = state
+        write_table(self.network.table, proxied.table(state, self.sites))
+        self.process.send(signal.SIGHUP)
+        self._await()
+
+    def join(self) -> tuple[socket.socket, socket.socket]:
+        near = socket.create_connection((HOST, self.state.relays["a"]["b"]), 20.0)
+        far, _ = self.server.accept()
+        far.settimeout(20.0)
+        return near, far
+
+    def links(self) -> list[LinkStatus]:
+        counts = self.network.table.with_suffix(".counts")
+        return proxied.links(self.state, self.sites, counts, runs=self.process.running)
+
+
+@pytest.fixture
+def relayed(tmp_path: Path) -> Iterator[Relayed]:
+    made = Relayed(tmp_path)
+    yield made
+    made.process.kill()
+    made.server.close()
+
+
+def test_latency_and_bytes(relayed: Relayed) -> None:
+    near, far = relayed.join()
+    began = time.monotonic()
+    near.sendall(b"question")
+    assert far.recv(99) == b"question"
+    far.sendall(b"answer")
+    assert near.recv(99) == b"answer"
+    assert time.monotonic() - began >= 0.020
+    until = time.monotonic() + 20.0
+    while relayed.links()[0].down_bytes == 0:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    a, b = relayed.links()
+    assert (a.up_bytes, a.down_bytes) == (8, 6) == (b.down_bytes, b.up_bytes)
+    near.close()
+    assert far.recv(9) == b""
+
+
+@pytest.mark.parametrize("upwards", [True, False])
+def test_a_transfer_goes_at_the_rate_that_was_set(relayed: Relayed, upwards: bool) -> None:
+    near, far = relayed.join()
+    source, end = (near, far) if upwards else (far, near)
+    size = 250_000
+    sender = threading.Thread(target=source.sendall, args=(bytes(size),))
+    sender.start()
+    came = len(end.recv(4096))
+    began = time.monotonic()
+    while came < size:
+        came += len(end.recv(65536))
+    rate_mbps = size * 8e-6 / (time.monotonic() - began)
+    sender.join()
+    assert rate_mbps == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_link_that_is_down_holds_everything_and_breaks_nothing(relayed: Relayed) -> None:
+    near, far = relayed.join()
+    relayed.change(relayed.state.linked("b", False))
+    assert [link.up for link in relayed.links()] == [True, False]
+    near.sendall(b"while")
+    with closing(socket.create_connection((HOST, relayed.state.relays["a"]["b"]), 20.0)) as new:
+        new.sendall(b"new")
+        far.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            far.recv(99)
+        relayed.change(relayed.state.linked("b", True))
+        far.settimeout(20.0)
+        assert far.recv(99) == b"while"
+        other, _ = relayed.server.accept()
+        with closing(other):
+            other.settimeout(20.0)
+            assert other.recv(99) == b"new"
+
+
+def test_rates_change_while_it_runs(relayed: Relayed) -> None:
+    relayed.change(replace(relayed.state, wan=Wan({"a": Uplink(latency_ms=60)})))
+    near, far = relayed.join()
+    began = time.monotonic()
+    near.sendall(b"?")
+    assert far.recv(9) == b"?"
+    assert time.monotonic() - began >= 0.060
+
+
+def test_it_ends_with_its_table(relayed: Relayed) -> None:
+    relayed.network.table.unlink()
+    until = time.monotonic() + 20.0
+    while relayed.process.running:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert [link.up for link in relayed.links()] == [False, False]
+
+
+def test_a_peer_that_is_gone_is_told(relayed: Relayed) -> None:
+    near, far = relayed.join()
+    far.close()
+    assert near.recv(9) == b""
+    near.close()
+    relayed.server.close()  # nobody listens any more
+    with closing(socket.create_connection((HOST, relayed.state.relays["a"]["b"]), 20.0)) as new:
+        assert new.recv(9) == b""
