@@ -61,6 +61,7 @@ def composition() -> JsonObject:
         if "--window" in words:
             words[words.index("--window") + 1] = f"{WINDOW_MS}ms"
         if job["job_name"] == "merge":
+            job["pinned"] = True  # the application's Job 4 is the cloud's, whatever it would save
             streams = [stream for site in sites() for stream in STREAMS[site]]
             words[words.index("--streams") + 1] = ",".join(streams)
         if job["entry_class"].endswith(".Forward"):

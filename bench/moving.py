@@ -232,6 +232,8 @@ def predicted(made: JsonObject, analysis: JsonObject) -> JsonObject:
         "records_per_s": taken,
         "today_bytes_per_s": made["today"]["wan_bytes_per_s"],
         "proposed_bytes_per_s": made["proposed"]["wan_bytes_per_s"],
+        "today_latency_ms": made["today"]["latency_ms"],
+        "proposed_latency_ms": made["proposed"]["latency_ms"],
         "today_max_rate": made["today"]["max_rate"],
         "proposed_max_rate": made["proposed"]["max_rate"],
         "today_violations": made["today"]["violations"],
@@ -271,6 +273,8 @@ def prepared(times: Course) -> Iterator[Bench]:
         served = stack.enter_context(serving(Path(folder) / "home", [jars], more=more))
         api = Api(served.url)
         for body in fog.site_bodies():
-            at_edge = {"uplink_mbps": times.up_mbps} if body["name"] in edges else {}
-            api.call("POST", "/sites", {**body, **at_edge})
+            if body["name"] in edges:
+                body["uplink_mbps"] = times.up_mbps
+                body["labels"] = {**body["labels"], "latency_ms": str(LATENCY_MS)}
+            api.call("POST", "/sites", body)
         yield Bench(fog, api)
