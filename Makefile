@@ -29,9 +29,13 @@ $(VENV_STAMP): setup.cfg pyproject.toml constraints.txt
 
 jars: $(JARS_STAMP) ## build the edge jobs' jars
 
+define need-java
+@tools/need.sh javac openjdk-17-jdk-headless "builds the edge jobs (Java 17 or later)" 17
+@tools/need.sh mvn maven "builds the edge jobs"
+endef
+
 $(JARS_STAMP): $(JAVA_SOURCES)
-	@tools/need.sh javac openjdk-17-jdk-headless "builds the edge jobs (Java 17 or later)" 17
-	@tools/need.sh mvn maven "builds the edge jobs"
+	$(need-java)
 	@echo "building the edge jobs with Maven (a few minutes at first)" >&2
 	@$(MVN) -DskipTests package >&2
 	@mkdir -p $(@D) && touch $@
@@ -50,9 +54,11 @@ format: $(VENV_STAMP) ## put the Python code into shape
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
-test: setup check ## set up, check, and run the quick tests
-	@echo "testing the edge jobs" >&2
+test: mosquitto check ## set up, check, and run the quick tests
+	$(need-java)
+	@echo "building and testing the edge jobs with Maven (a few minutes at first)" >&2
 	@$(MVN) verify
+	@mkdir -p $(dir $(JARS_STAMP)) && touch $(JARS_STAMP)
 	@$(PY) -m pytest $(SIDE_BY_SIDE)
 
 test-long: setup check ## the tests that take long, too
@@ -65,8 +71,14 @@ demo: setup ## the traffic application on a fog of four sites, with real data
 bench: setup ## all experiments, one after another; QUICK=1: to see that they work, in a few minutes
 	@$(PY) -m bench.everything
 
-bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs
+bench-link-batching: setup ## records/s, bytes and latency of a link, one by one and in batches
+	@$(PY) -m bench.link_batching
+
+bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs (root, Linux)
 	@$(PY) -m bench.fig6
+
+bench-fig8: setup ## figure 8: local statistics at the edge and in the cloud (root, Linux)
+	@$(PY) -m bench.fig8
 
 bench-traffic: setup ## figures 7, 9, 10: the traffic application in the fog and in the cloud (root, Linux)
 	@$(PY) -m bench.traffic

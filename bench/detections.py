@@ -98,7 +98,8 @@ class DetectionFeed:
     """Publishes detections to the sites' brokers from one thread, at a set pace, until ended.
 
     `brokers`: site (A, B, C) -> `tcp://host:port`. `interval_ms`: between two messages of a site,
-    whose streams take turns; the sites beat at different moments. Nothing is sent faster to catch
+    whose streams take turns; the sites beat at different moments; `topic` may name `{stream}` and
+    `{site}`. Nothing is sent faster to catch
     up: `latest_s` tells how far behind its pace a message ever was.
     """
 
@@ -111,6 +112,7 @@ class DetectionFeed:
         run: str,
         seen: Mapping[str, Sequence[Detection]],
         encoder: Encoder | None = None,
+        topic: str = "traffic/{stream}",
     ) -> None:
         self.log = Log(window_ms, [], {s: {} for site in brokers for s in STREAMS[site]})
         self.interval_s = interval_ms / 1000
@@ -121,7 +123,9 @@ class DetectionFeed:
         self._ids = dict.fromkeys(self.log.passed, 0)
         self._seen = {stream: cycle(seen[stream]) for stream in self.log.passed}
         self._turns: dict[str, Iterator[str]] = {s: cycle(STREAMS[s]) for s in brokers}
-        options = ReplayOptions(brokers=brokers, run=run, window=WINDOW, patience_s=120.0)
+        options = ReplayOptions(
+            brokers=brokers, run=run, window=WINDOW, patience_s=120.0, topic=topic
+        )
         epoch = int(time.time())
         self._publishers = {
             site: Publisher(options, epoch, [site], lambda _, __: None) for site in brokers

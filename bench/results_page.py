@@ -54,7 +54,7 @@ and the control plane share its cores, so a figure is about this code beside its
 run, not about what a real fog of Raspberry Pis and a data centre reaches. Where a run used so much
 of the machine that its figures say nothing, it is marked and not judged. What was simulated is said
 with each experiment. Intervals are 95 % confidence intervals of the mean (Student's t) over
-repeated runs."""
+repeated runs; of fewer than three runs none is given."""
 
 
 def sections() -> list[Section]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, astuple, fields, replace
 from typing import Any
 
 from speck.inventory import Carried, Deployed, Left, Session
@@ -24,7 +24,8 @@ from speck.model import (
 
 def job_to_json(job: Job) -> JsonObject:
     """A resolved job; fields that hold their default are left out."""
-    data: JsonObject = asdict(job)
+    # not asdict(): that copies deeply, and each step of a start writes its job
+    data: JsonObject = {name: getattr(job, name) for name in _JOB_FIELDS}
     data["source"] = [job.source.broker, job.source.topic]
     data["sink"] = [job.sink.broker, job.sink.topic]
     data["link"] = asdict(job.link) if job.link != Sending() else None
@@ -33,17 +34,17 @@ def job_to_json(job: Job) -> JsonObject:
 
 def job_from_json(data: JsonObject) -> Job:
     """The inverse of `job_to_json`."""
-    fields: dict[str, Any] = {**_JOB_DEFAULTS, **data}
+    given: dict[str, Any] = {**_JOB_DEFAULTS, **data}
     return Job(
         **{
-            **fields,
-            "source": Link(*fields["source"]),
-            "sink": Link(*fields["sink"]),
-            "args": tuple(fields["args"]),
-            "state": DesiredState(fields["state"]),
-            "delivery": Delivery(fields["delivery"]),
-            "upgrade": Upgrade(fields["upgrade"]),
-            "link": _sending_from_json(fields["link"] or {}),
+            **given,
+            "source": Link(*given["source"]),
+            "sink": Link(*given["sink"]),
+            "args": tuple(given["args"]),
+            "state": DesiredState(given["state"]),
+            "delivery": Delivery(given["delivery"]),
+            "upgrade": Upgrade(given["upgrade"]),
+            "link": _sending_from_json(given["link"] or {}),
         }
     )
 
@@ -128,6 +129,7 @@ def site_from_json(data: JsonObject) -> Site:
 
 
 _UNSET = object()
+_JOB_FIELDS = tuple(each.name for each in fields(Job))
 _JOB_DEFAULTS: JsonObject = {
     "args": (),
     "parallelism": 1,

@@ -58,6 +58,7 @@ class _Look:
     site: str
     jobs: Mapping[str, EngineJob] | None
     error: BaseException | None
+    took_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +254,14 @@ class Execution:
             self._looking.add(site)
 
             def work(site: str = site) -> None:
+                jobs: Mapping[str, EngineJob] | None = None
+                failure: BaseException | None = None
+                began = self.clock.monotonic()
                 try:
-                    self._inbox.put(_Look(site, self.connections.engine(site).jobs(), None))
+                    jobs = self.connections.engine(site).jobs()
                 except BaseException as error:  # the loop decides by type
-                    self._inbox.put(_Look(site, None, error))
+                    failure = error
+                self._inbox.put(_Look(site, jobs, failure, self.clock.monotonic() - began))
 
             pool.submit(work)
 
@@ -289,6 +294,7 @@ class Execution:
         self._looking.discard(look.site)
         now = self._looked[look.site] = self.clock.monotonic()
         waiting = [(i, w) for i, w in self._waits.items() if w.waiting.site == look.site]
+        found = False
         for step_id, wait in waiting:
             if look.jobs is None:
                 if isinstance(look.error, SpeckError):  # no word about the job: go on waiting
@@ -302,9 +308,12 @@ class Execution:
                 wait.until = now + wait.waiting.limit_s
             if wait.waiting.ready(look.jobs):
                 self._end_wait(step_id, wait)
-        # looks cost a small site's engine as much as work does: ask less and less often
+                found = True
+        # looks cost a small site's engine as much as work does: ask less and less often, but
+        # soon again where something has just come to its end, as much else may at that moment
         longer = 1.5 * self._patience.get(look.site, self.bounds.poll_s)
-        self._patience[look.site] = min(longer, self.bounds.poll_most_s)
+        soon = max(self.bounds.poll_s, _PAUSE_LOOKS * look.took_s)
+        self._patience[look.site] = min(soon if found else longer, self.bounds.poll_most_s)
 
     def _end_wait(self, step_id: int, wait: _Wait) -> None:
         del self._waits[step_id]
@@ -542,3 +551,8 @@ def _overdue(waiting: Waiting) -> str:
         return waiting.overdue()
     except SpeckError as error:
         return str(error)
+
+
+_PAUSE_LOOKS = 4
+"""How many times as long as a look the pause after it is at least: an engine that is busy, or far
+away, is asked less often."""

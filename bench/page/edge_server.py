@@ -70,7 +70,8 @@ def _draw(result: Told) -> Any:
         if it["expected_ratio"] is not None:
             ends = [place - width * 0.46, place + width * 0.46]
             axes.plot(ends, [it["expected_ratio"]] * 2, color=style.BLACK, linewidth=2)
-        over = max(ratio["mean"], ratio["high"] or 0, it["expected_ratio"] or 0)
+        reach = ratio["mean"] + style.ends([ratio])[1][0]
+        over = max(reach, it["expected_ratio"] or 0)
         axes.annotate(
             number(ratio["mean"]),
             (place, over),

@@ -19,6 +19,13 @@ _WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def _figures(result: Told) -> str:
     summary = result["summary"]
+    return (
+        f"Over the WAN:\n\n{_table(summary)}\n\nAll sites side by side, no WAN between them:\n\n"
+        f"{_table(summary['near'])}"
+    )
+
+
+def _table(summary: Told) -> str:
     rows = []
     for action in _ACTIONS:
         for point in (summary[action][0], summary[action][-1]):
@@ -39,9 +46,17 @@ def _runs(interval: Told) -> str:
 
 
 def _draw(result: Told) -> Any:
+    return _drawn(result["summary"])
+
+
+def _draw_near(result: Told) -> Any:
+    return _drawn(result["summary"]["near"])
+
+
+def _drawn(summary: Told) -> Any:
     made, axes = style.figure(3, height=3.5, sharey=True)
     for each, (action, title) in zip(axes, _ACTIONS.items(), strict=True):
-        points = result["summary"][action]
+        points = summary[action]
         for way, (name, look) in _WAYS.items():
             style.with_error(
                 each,
@@ -76,7 +91,8 @@ SECTION = Section(
             "Seconds to deploy, modify and delete chains over the number of jobs: speck, its floor,"
             " and one job after another. Points are means with 95 % intervals, bands least to most",
             _draw,
-        )
+        ),
+        Plot("fig6-near", "The same with all sites side by side, without a WAN", _draw_near),
     ],
     root=True,
 )

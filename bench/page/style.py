@@ -17,6 +17,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from bench.page.words import FEW
+
 BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
     "#0072B2",
     "#E69F00",
@@ -27,6 +29,9 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK = (
     "#333333",
 )
 """Told apart by colour-blind eyes too: M. Okabe, K. Ito, Color Universal Design, 2008."""
+
+PLAIN = FuncFormatter(lambda value, _: f"{value:,g}")
+"""Numbers written out, thousands marked."""
 
 WIDTH = 8.0
 """Inches; an SVG of 8 inches is 768 px wide, so that 10 pt are 13 px."""
@@ -74,9 +79,11 @@ def rows(count: int, height: float) -> tuple[Figure, list[Axes]]:
     return made, list(axes)
 
 
-def legend_above(made: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
+def legend_above(
+    made: Figure, handles: Sequence[Any], names: Sequence[str], columns: int = 5
+) -> None:
     """One legend for all axes, above them."""
-    made.legend(list(handles), list(names), loc="outside upper left", ncols=len(names))
+    made.legend(list(handles), list(names), loc="outside upper left", ncols=columns)
 
 
 def save(made: Figure, path: Path, mark: str) -> None:
@@ -109,14 +116,16 @@ def from_zero(*axes: Axes) -> None:
 def logarithmic(axis: Axis) -> None:
     """Ticks at 1, 2, 5 and 10, written out."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_major_formatter(PLAIN)
     axis.set_minor_locator(NullLocator())
 
 
 def ends(intervals: Sequence[Mapping[str, Any]], scale: float = 1) -> list[list[float]]:
-    """How far the 95 % confidence intervals reach below and above their means; 0 without one."""
-    below = [0 if it["low"] is None else (it["mean"] - it["low"]) * scale for it in intervals]
-    above = [0 if it["high"] is None else (it["high"] - it["mean"]) * scale for it in intervals]
+    """How far the 95 % confidence intervals reach below and above their means; 0 without one, and
+    of fewer than `FEW` runs."""
+    some = [it if it["n"] >= FEW else {**it, "low": None, "high": None} for it in intervals]
+    below = [0 if it["low"] is None else (it["mean"] - it["low"]) * scale for it in some]
+    above = [0 if it["high"] is None else (it["high"] - it["mean"]) * scale for it in some]
     return [below, above]
 
 

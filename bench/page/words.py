@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 MISSING = "–"
+FEW = 3
+"""Of fewer runs an interval is not shown: of two it is 18 times as wide as they lie apart."""
 
 
 def number(value: float | None) -> str:
@@ -28,7 +30,7 @@ def number(value: float | None) -> str:
 
 def mean(interval: dict[str, Any], unit: str = "", scale: float = 1) -> str:
     """`mean (low to high)`: the mean and its 95 % confidence interval, as bench.experiment.interval
-    gives them; the mean alone where there is no interval."""
+    gives them; the mean alone of fewer than `FEW` runs, whose interval says nothing."""
     middle, low, high = (
         None if value is None else value * scale
         for value in (interval["mean"], interval["low"], interval["high"])
@@ -36,7 +38,7 @@ def mean(interval: dict[str, Any], unit: str = "", scale: float = 1) -> str:
     after = f" {unit}" if unit else ""
     if middle is None:
         return MISSING
-    if low is None or high is None:
+    if low is None or high is None or interval["n"] < FEW:
         return f"{number(middle)}{after}"
     digits = _digits(max(abs(middle), (high - low) / 2))
     return f"{middle:z,.{digits}f}{after} ({low:z,.{digits}f} to {high:z,.{digits}f})"

@@ -14,6 +14,7 @@ def told(name: str, summary: JsonObject, folder: Path) -> Told:
     """A result with this summary, as it would be read."""
     made = {"at": "2026-11-22T02:00:00Z", "seconds": 90.0, "code": "abc1234", "machine": {}}
     content = {**made, "summary": summary, "checks": [], "rows": [], "simulated": ["All of it."]}
+    content["settings"] = SETTINGS
     file = folder / f"{name}.json"
     file.write_text(json.dumps(content))
     return load(file)
@@ -25,6 +26,10 @@ def around(mean: float) -> JsonObject:
 
 
 def fig6() -> JsonObject:
+    return {**_chains(), "near": _chains()}
+
+
+def _chains() -> JsonObject:
     found: JsonObject = {"noop_s": around(0.1)}
     for action, slope in (("deploy", 0.03), ("modify", 0.04), ("delete", 0.015)):
         found[action] = [
@@ -184,4 +189,68 @@ def traffic() -> JsonObject:
     return {"rates": rates, "d": d, "hops": [{"deployment": "fog", "hops": [hop]}]}
 
 
-SUMMARIES = {each.__name__: each for each in (fig6, edge_server, in_action, scale, traffic)}
+def link_batching() -> JsonObject:
+    ways = [(1, "none"), (100, "none"), (1000, "zstd")]
+    kinds = [(100, "at_least_once", 1), (100, "exactly_once", 1), (1000, "at_least_once", 2)]
+    return {
+        "variants": [
+            {
+                "size": size,
+                "delivery": delivery,
+                "batch_records": batch,
+                "compression": compression,
+                "links": links,
+                "records_per_s": around(20_000 * (1 if batch == 1 else 9)),
+                "link_bytes_per_record": around(size * (1.5 if batch == 1 else 0.3)),
+                "bytes_of_a_record": size + 3.0,
+                "speed_to_plain": 1.0 if batch == 1 else 9.0,
+                "bytes_to_plain": 1.0 if batch == 1 else 0.2,
+                "p50_ms": around(2),
+                "p99_ms": around(9),
+                "added_p50_ms": 0,
+                "added_p99_ms": 20.0,
+                "lost": 0,
+                "repeated": 0,
+            }
+            for size, delivery, links in kinds
+            for batch, compression in ways
+        ]
+    }
+
+
+def fig8() -> JsonObject:
+    runs: list[JsonObject] = []
+    for ms in (2.0, 1.0):
+        for way, late in (("local", 20.0), ("remote", 60.0)):
+            ticks = [step * 0.5 for step in range(14)]
+            over_time = {
+                "at_s": ticks,
+                "published": [min(6, tick) * 1000 / ms for tick in ticks],
+                "processed": [max(0, min(6, tick - late / 40)) * 1000 / ms for tick in ticks],
+            }
+            runs.append(
+                {
+                    "way": way,
+                    "interval_ms": ms,
+                    "offered_per_s": 1000 / ms,
+                    "highest": ms == 1,
+                    "processed_per_s": around(1000 / ms),
+                    **{f"p{share}_ms": late * share / 50 for share in (50, 95, 99)},
+                    "p95_of_runs_ms": around(late * 1.9),
+                    "cpu": around(0.4),
+                    "wan_bytes_per_s": around(90_000 if way == "remote" else 400),
+                    "lost": 0,
+                    "saturated": ["the machine was 80 % in use"] if ms == 1 else [],
+                    "over_time": over_time,
+                }
+            )
+    step = {"way": "local", "interval_ms": 0.5, "saturated": "the feed was 300 ms late"}
+    return {"runs": runs, "highest_per_s": 1000.0, "steps": [step]}
+
+
+SETTINGS = {"linger_ms": 20, "checkpoint_interval_s": 1.0, "rate_per_s": 2000}
+"""What sections tell of an experiment's settings."""
+SUMMARIES = {
+    each.__name__: each
+    for each in (fig6, fig8, edge_server, in_action, scale, traffic, link_batching)
+}

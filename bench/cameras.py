@@ -1,0 +1,90 @@
+"""What the traffic application is fed and made of when it is moved: cameras' records, all jobs in
+the cloud, and where they should be."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+import yaml
+
+from bench.detections import STREAMS, TRAFFIC, edge_of, encode
+from bench.experiment import is_quick
+from speck.fog.reference import Detection
+from speck.model import JsonObject
+
+CLOUD = "cloud"
+LINK = {"batch_records": 100, "linger_ms": 50, "compression": "zstd"}
+"""Of each Forward's sink: what Merge reads."""
+WINDOW_MS = 500
+
+
+def _drawn() -> str:
+    """What a camera saw a vehicle by. Drawn by chance: it compresses no better than figures do."""
+    record = {
+        "lane": _DRAW.randint(1, 4),
+        "heading_deg": round(_DRAW.uniform(0, 360), 1),
+        "confidence": round(_DRAW.uniform(0.5, 1), 4),
+        "plate": f"{_DRAW.getrandbits(64):016x}",
+        "colour": _DRAW.choice(["white", "black", "grey", "silver", "blue", "red", "green"]),
+        "exposure_us": _DRAW.randint(200, 20_000),
+        "model": "detector-7b",
+    }
+    return json.dumps(record, separators=(",", ":"))[1:]
+
+
+_DRAW = random.Random(5)
+_EXTRAS = [_drawn() for _ in range(2003)]
+"""Many more than a batch holds."""
+
+
+def camera(stream: str, number: int, seen: Detection) -> bytes:
+    """A detection as a camera would send it, with what it saw it by: some 265 bytes."""
+    extra = _EXTRAS[(number * 7 + sum(stream.encode())) % len(_EXTRAS)]
+    return encode(stream, number, seen)[:-1] + b"," + extra.encode()
+
+
+def sites() -> tuple[str, ...]:
+    """The sites that take part: in QUICK=1 one of three."""
+    return ("A",) if is_quick() else tuple(STREAMS)
+
+
+def composition() -> JsonObject:
+    """compositions/traffic/cloud.yaml with short windows, and what Forward sends batched."""
+    content: JsonObject = yaml.safe_load((TRAFFIC / "cloud.yaml").read_text())
+    absent = {edge_of(site) for site in STREAMS if site not in sites()}
+    for name in ("jobs", "inputs", "outputs"):
+        content[name] = [each for each in content[name] if edge_of_entry(each) not in absent]
+    for job in content["jobs"]:
+        words = job.get("args", [])
+        if "--window" in words:
+            words[words.index("--window") + 1] = f"{WINDOW_MS}ms"
+        if job["job_name"] == "merge":
+            job["pinned"] = True  # the application's Job 4 is the cloud's, whatever it would save
+            streams = [stream for site in sites() for stream in STREAMS[site]]
+            words[words.index("--streams") + 1] = ",".join(streams)
+        if job["entry_class"].endswith(".Forward"):
+            job["link"] = dict(LINK)
+    return content
+
+
+def edge_of_entry(entry: JsonObject) -> str:
+    """The edge that a job, an input or an output belongs to; else the cloud."""
+    name = str(entry.get("job_name") or entry.get("client_id") or entry["topic"])
+    found = _SITE.search(name)
+    return edge_of(found[1]) if found else CLOUD
+
+
+_SITE = re.compile(r"(?:[-/])([abcABC])\d?$")
+
+
+def laid_out() -> JsonObject:
+    """What is expected of the placement: each site's jobs at its edge, results in the cloud."""
+    content = composition()
+    for job in content["jobs"]:
+        edge = edge_of_entry(job)
+        clean = job["entry_class"].endswith(".Clean")
+        job["site"] = job["source_site"] = edge
+        job["sink_site"] = edge if clean else CLOUD
+    return content

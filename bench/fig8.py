@@ -1,0 +1,327 @@
+"""Figure 8: Job 3 (local statistics) at the edge beside its broker, and remote in the cloud.
+
+One edge and a cloud, 9.3 ms one way apart; the edge's three streams feed the job's source topic,
+and its result is read at the edge, where it is wanted: the remote job's comes back over the WAN.
+At a message per 2 ms, per 1 ms, and at the highest rate at which both keep up on a machine that is
+at most 70 % in use, found by stepping up.
+
+`make bench-fig8` writes bench/results/fig8.json; QUICK=1 takes one short run of each.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from bench.arrivals import Arrival, Arrivals
+from bench.common import Api, fog_with_service, say
+from bench.detections import STREAMS, DetectionFeed, Log, templates
+from bench.experiment import Check, Experiment, interval, is_quick, percentile
+from bench.truth import Machine
+from speck.fog.reference import compare_local, compute_local
+from speck.fog.sites import Fog
+from speck.fog.wan.model import Uplink, Wan
+from speck.model import JsonObject
+
+EDGE, CLOUD, SITE = "edge-a", "cloud", "A"
+PLACES = {"local": EDGE, "remote": CLOUD}
+TOPIC = "traffic/{site}/clean"
+LATENCY_MS = 9.3
+WINDOW_MS = 500
+SENSORS = 2
+INTERVALS_MS = (2.0, 1.0)
+STEPS_PER_S = (2000,) if is_quick() else (1500, 2000, 3000, 4000, 5000, 6000, 8000, 10000)
+REPEATS = 1 if is_quick() else 5
+LEAD_S = 1.5
+SECONDS = 2.0 if is_quick() else 6.0
+DRAIN_S = 20.0
+MOST_CPU = 0.7
+LEAST_PROCESSED = 0.98
+"""Of what was offered; less says that the job fell behind. Windows come whole: one may be due
+just at the end."""
+MOST_LATE_MS = 100.0
+"""The feed's own: beyond, it did not offer what it should have."""
+
+
+class Bench:
+    """The fog with its service; one job at a time."""
+
+    def __init__(self, fog: Fog, api: Api) -> None:
+        self._fog, self._api = fog, api
+        self._brokers = {site.name: site.broker_address for site in fog.sites()}
+        self._seen = templates(SENSORS)
+
+    def run(self, way: str, interval_ms: float, seconds: float = SECONDS) -> JsonObject:
+        """Deploy the job, feed it, measure for `seconds` after a lead, wait for what is to come."""
+        with self._deployed(PLACES[way]) as reader:
+            feed = DetectionFeed(
+                {SITE: self._brokers[EDGE]},
+                interval_ms=interval_ms,
+                window_ms=WINDOW_MS,
+                run=secrets.token_hex(4),
+                seen=self._seen,
+                topic=TOPIC,
+            )
+            with feed:
+                began = _middle(feed, time.monotonic() + LEAD_S)
+                _until(began)
+                machine, crossed = Machine(), self._crossed()
+                until = _middle(feed, began + seconds)
+                _until(until)
+                used, now = machine.used(), self._crossed()
+                log = feed.end()
+            drained_s = _await_all(log, reader)
+            came = reader.since(0)
+        return {
+            "way": way,
+            "interval_ms": interval_ms,
+            "seconds": round(until - began, 3),
+            "cpu": round(used, 4),
+            "wan_bytes_per_s": round((now - crossed) / (until - began)),
+            "published": len(log.rows),
+            "feed_late_ms": round(feed.latest_s * 1000, 1),
+            "drained_s": round(drained_s, 2),
+            **_told(log, came, began, until),
+        }
+
+    @contextmanager
+    def _deployed(self, place: str) -> Iterator[Arrivals]:
+        """Job 3 at a site, and a reader of its result at the edge."""
+        client = f"fig8-{secrets.token_hex(4)}"
+        output = {"site": place, "topic": "traffic/A/local", "client_id": client}
+        self._api.apply(
+            {
+                "name": "fig8",
+                "jobs": [
+                    {
+                        "job_name": "local-stats-a",
+                        "site": place,
+                        "source_site": EDGE,
+                        "source_topic": TOPIC.format(site=SITE),
+                        "sink_topic": output["topic"],
+                        "entry_class": "io.speck.jobs.LocalStats",
+                        "job_path": "speck-jobs.jar",
+                        "args": [
+                            *("--site", SITE, "--streams", ",".join(STREAMS[SITE])),
+                            *("--window", f"{WINDOW_MS}ms", "--idle-limit", "60s"),
+                        ],
+                    }
+                ],
+                "inputs": [{"site": EDGE, "topic": TOPIC.format(site=SITE)}],
+                "outputs": [output],
+            }
+        )
+        wanted = [(client, self._brokers[place], output["topic"])]
+        try:
+            with Arrivals(wanted, self._fog.enter(EDGE)) as reader:
+                yield reader
+        finally:
+            self._api.call("DELETE", "/compositions/fig8", drain="false", wait=120)
+
+    def _crossed(self) -> int:
+        """Bytes that crossed the edge's uplink so far, both ways, whole packets."""
+        link = next(link for link in self._fog.links() if link.site == EDGE)
+        return link.up_bytes + link.down_bytes
+
+
+def _middle(feed: DetectionFeed, at: float) -> float:
+    """The first middle of a window at `at` or later: results of a window are due by the middle
+    of the next."""
+    over = (feed.event_time_ms(at) - WINDOW_MS // 2) % WINDOW_MS
+    return at + (WINDOW_MS - over) % WINDOW_MS / 1000
+
+
+def _until(at: float) -> None:
+    threading.Event().wait(max(0.0, at - time.monotonic()))
+
+
+def _lost(log: Log, came: Sequence[Arrival]) -> int:
+    expected = compute_local(log.rows, window_ms=WINDOW_MS)
+    return compare_local(expected, [arrival.record for arrival in came]).lost
+
+
+def _await_all(log: Log, reader: Arrivals) -> float:
+    """Wait until every detection is in a result; seconds waited."""
+    began = time.monotonic()
+    while _lost(log, reader.since(0)) and time.monotonic() < began + DRAIN_S:
+        threading.Event().wait(0.2)
+    return time.monotonic() - began
+
+
+def _told(log: Log, came: Sequence[Arrival], began: float, until: float) -> JsonObject:
+    """What was offered and processed while it was measured, and how late results were."""
+    latencies, offered, counts = [], 0, []
+    for arrival in came:
+        record: Mapping[str, int] = arrival.record
+        if record["revision"] != 0:
+            continue
+        counts.append((arrival.at, record["count"]))
+        closed = log.closed_at(STREAMS[SITE], record["window_start_ms"] + WINDOW_MS)
+        if closed is not None and began < closed <= until:
+            offered += record["count"]
+            latencies.append(arrival.at - closed)
+    published = [(row.detection.time_ms) for row in log.rows if row.detection]
+    return {
+        "offered": offered,
+        "processed": sum(count for at, count in counts if began < at <= until),
+        "lost": _lost(log, came),
+        "results": len(latencies),
+        "latencies_ms": [round(each * 1000, 2) for each in latencies],
+        "over_time": _over_time(published, counts),
+    }
+
+
+def _over_time(published_ms: Sequence[int], counts: Sequence[tuple[float, int]]) -> JsonObject:
+    """Sums at each half second of the run: detections published, detections in results."""
+    offset = time.time() - time.monotonic()
+    begin = published_ms[0] / 1000
+    last = max([at + offset for at, _ in counts], default=begin)
+    ticks = [step * 0.5 for step in range(int((last - begin) / 0.5) + 2)]
+    return {
+        "at_s": ticks,
+        "published": [sum(ms / 1000 - begin <= tick for ms in published_ms) for tick in ticks],
+        "processed": [
+            sum(count for at, count in counts if at + offset - begin <= tick) for tick in ticks
+        ],
+    }
+
+
+def why_saturated(row: JsonObject) -> str:
+    """Why a run says nothing about a job that keeps up; empty when it does."""
+    if row["cpu"] > MOST_CPU:
+        return f"the machine was {row['cpu']:.0%} in use"
+    if row["feed_late_ms"] > MOST_LATE_MS:
+        return f"the feed was {row['feed_late_ms']:.0f} ms late"
+    if row["processed"] < LEAST_PROCESSED * row["offered"]:
+        return f"{row['processed']} of {row['offered']} were processed in time"
+    return ""
+
+
+def highest(experiment: Experiment, bench: Bench) -> float | None:
+    """ms between messages at the highest rate that both ways keep up with; None: at no step."""
+    found = None
+    for per_s in STEPS_PER_S:
+        steps = [
+            experiment.row(
+                f"step/{per_s}/{way}",
+                lambda w=way, r=per_s: {"kind": "step", **bench.run(w, 1000 / r, SECONDS / 2)},
+            )
+            for way in PLACES
+        ]
+        if any(why_saturated(step) for step in steps):
+            break
+        found = 1000 / per_s
+    return found
+
+
+def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
+    """By rate and way, over the repeats."""
+    runs = [row for row in rows if row["kind"] == "run"]
+    found = []
+    for ms in sorted({row["interval_ms"] for row in runs}, reverse=True):
+        for way in PLACES:
+            of = [row for row in runs if (row["way"], row["interval_ms"]) == (way, ms)]
+            late = [each for row in of for each in row["latencies_ms"]]
+            found.append(
+                {
+                    "way": way,
+                    "interval_ms": ms,
+                    "offered_per_s": 1000 / ms,
+                    "highest": ms == highest_ms,
+                    "processed_per_s": interval([r["processed"] / r["seconds"] for r in of]),
+                    **{f"p{p}_ms": percentile(late, p / 100) for p in (50, 95, 99)},
+                    "p95_of_runs_ms": interval(
+                        [v for r in of if (v := percentile(r["latencies_ms"], 0.95)) is not None]
+                    ),
+                    "latencies": len(late),
+                    "cpu": interval([row["cpu"] for row in of]),
+                    "wan_bytes_per_s": interval([row["wan_bytes_per_s"] for row in of]),
+                    "lost": sum(row["lost"] for row in of),
+                    "saturated": [why for row in of if (why := why_saturated(row))],
+                    "over_time": of[0]["over_time"],
+                }
+            )
+    return {
+        "runs": found,
+        "highest_per_s": None if highest_ms is None else 1000 / highest_ms,
+        "steps": [
+            {k: row[k] for k in ("way", "interval_ms", "cpu", "feed_late_ms", "processed")}
+            | {"saturated": why_saturated(row)}
+            for row in rows
+            if row["kind"] == "step"
+        ],
+    }
+
+
+def checks(found: JsonObject) -> list[Check]:
+    """Nothing is lost; where both keep up the local job's results come sooner."""
+    runs = found["runs"]
+    lost = sum(run["lost"] for run in runs)
+    told = [Check("detections lost in any run", "0", lost, lost == 0, always=True)]
+    for local in (run for run in runs if run["way"] == "local"):
+        remote = next(
+            r for r in runs if r["way"] == "remote" and r["interval_ms"] == local["interval_ms"]
+        )
+        saturated = [*local["saturated"], *remote["saturated"]]
+        told.append(
+            Check(
+                f"p95 latency at {local['offered_per_s']:.0f}/s: local below remote, ms",
+                "local < remote",
+                [local["p95_ms"], remote["p95_ms"]],
+                None if saturated else local["p95_ms"] < remote["p95_ms"],
+                f"not judged: {saturated[0]}" if saturated else "",
+            )
+        )
+    return told
+
+
+def main() -> int:
+    settings: JsonObject = {
+        "intervals_ms": INTERVALS_MS,
+        "steps_per_s": STEPS_PER_S,
+        "latency_one_way_ms": LATENCY_MS,
+        "window_ms": WINDOW_MS,
+        "results_a_window": SENSORS * len(STREAMS[SITE]),
+        "lead_s": LEAD_S,
+        "seconds": SECONDS,
+        "repeats": REPEATS,
+        "most_cpu": MOST_CPU,
+    }
+    experiment = Experiment(
+        "fig8",
+        settings,
+        simulated=(
+            "The WAN: edge and cloud are network namespaces of one machine, 9.3 ms one way apart"
+            " by a delay element; the rate is not limited.",
+            "Edge, cloud, feed and reader share the cores of one machine.",
+        ),
+    )
+    wan = Wan({EDGE: Uplink(latency_ms=LATENCY_MS)})
+    with fog_with_service(1, 1, 4, wan=wan, more={"SPECK_METRICS_S": "0"}) as (fog, api):
+        bench = Bench(fog, api)
+        say("warming up")
+        for way in PLACES:
+            bench.run(way, INTERVALS_MS[-1])
+        highest_ms = highest(experiment, bench)
+        rates = sorted({*INTERVALS_MS, *([highest_ms] if highest_ms else [])}, reverse=True)
+        for repeat in range(1, REPEATS + 1):
+            for ms in rates:
+                for way in list(PLACES) if repeat % 2 else list(PLACES)[::-1]:
+                    experiment.row(
+                        f"{1000 / ms:.0f}/{repeat}/{way}",
+                        lambda w=way, m=ms, r=repeat: {
+                            "kind": "run",
+                            "repeat": r,
+                            **bench.run(w, m),
+                        },
+                    )
+    found = summary(experiment.rows, highest_ms)
+    return experiment.finish(found, checks(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

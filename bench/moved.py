@@ -1,0 +1,147 @@
+"""What was seen of a run while it went on: arrivals, latencies, bytes on the uplinks, losses."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from bench.arrivals import Arrival, Arrivals
+from bench.cameras import CLOUD
+from bench.detections import STREAMS, Log
+from bench.experiment import percentile
+from bench.truth import Machine
+from speck.fog.reference import (
+    Comparison,
+    compare_global,
+    compare_local,
+    compute_global,
+    compute_local,
+)
+from speck.fog.sites import Fog
+from speck.model import JsonObject
+
+LOCAL, GLOBAL = "demo-local-", "demo-global"
+DRAIN_S, QUIET_S = 90.0, 30.0
+
+
+class Watch:
+    """Each second: bytes that each uplink has carried up, and the machine's CPU."""
+
+    def __init__(self, fog: Fog) -> None:
+        self._fog, self._over = fog, threading.Event()
+        self.looks: list[tuple[float, dict[str, int], float]] = []
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        machine, due = Machine(), time.monotonic()
+        while not self._over.wait(max(0.0, due - time.monotonic())):
+            up = {link.site: link.up_bytes for link in self._fog.links()}
+            self.looks.append((time.monotonic(), up, machine.used()))
+            machine, due = Machine(), due + 1.0
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def up_per_s(self, since: float, until: float) -> float:
+        """Bytes a second out of all edges between two moments of time.monotonic."""
+        within = [look for look in self.looks if since <= look[0] <= until]
+        (first, before, _), (last, after, _) = within[0], within[-1]
+        return (_edges(after) - _edges(before)) / (last - first)
+
+    def cpu(self, since: float, until: float) -> float:
+        """Share of the machine in use between two moments."""
+        within = [cpu for at, _, cpu in self.looks if since <= at <= until]
+        return sum(within) / len(within)
+
+
+def _edges(up: dict[str, int]) -> int:
+    return sum(count for site, count in up.items() if site != CLOUD)
+
+
+def latencies(came: Sequence[Arrival], log: Log, client: str) -> list[tuple[float, float]]:
+    """(arrival, seconds since the message that completed the window) of each first result."""
+    found = []
+    for arrival in came:
+        if not arrival.client.startswith(client) or arrival.record["revision"] != 0:
+            continue
+        streams = STREAMS[arrival.record["site"]] if "site" in arrival.record else tuple(log.passed)
+        closed = log.closed_at(streams, arrival.record["window_start_ms"] + log.window_ms)
+        if closed is not None:
+            found.append((arrival.at, arrival.at - closed))
+    return found
+
+
+def counted(came: Sequence[Arrival]) -> list[tuple[float, int]]:
+    """(arrival, detections) of each result of Job 4."""
+    return [
+        (arrival.at, arrival.record["count"])
+        for arrival in came
+        if arrival.client == GLOBAL and arrival.record["revision"] == 0
+    ]
+
+
+def span(watch: Watch, came: Sequence[Arrival], log: Log, since: float, until: float) -> JsonObject:
+    """What arrived between two moments of time.monotonic."""
+    seconds = until - since
+    rate = sum(count for at, count in counted(came) if since < at <= until) / seconds
+    up = watch.up_per_s(since, until)
+    found: JsonObject = {
+        "seconds": round(seconds, 2),
+        "sink_per_s": rate,
+        "wan_bytes_per_s": up,
+        "wan_bytes_per_record": up / rate if rate else None,
+        "machine_cpu": watch.cpu(since, until),
+    }
+    for name, client in (("job3", LOCAL), ("job4", GLOBAL)):
+        late = [took for at, took in latencies(came, log, client) if since < at <= until]
+        shares = {f"p{share}_s": percentile(late, share / 100) for share in (50, 95, 99)}
+        found[name] = {"results": len(late), **shares}
+    return found
+
+
+def bins(watch: Watch, begin: float, came: Sequence[Arrival], log: Log) -> list[JsonObject]:
+    """Second by second since `begin`, a time.monotonic; latency of Job 4: null where none came."""
+    records: dict[int, int] = defaultdict(int)
+    late: dict[int, list[float]] = defaultdict(list)
+    for at, count in counted(came):
+        records[int(at - begin)] += count
+    for at, took in latencies(came, log, GLOBAL):
+        late[int(at - begin)].append(took)
+    found = []
+    for (_, before, _), (at, after, cpu) in zip(watch.looks, watch.looks[1:], strict=False):
+        second = int(at - begin)
+        found.append(
+            {
+                "t_s": round(at - begin, 2),
+                "sink_per_s": records[second],
+                "wan_bytes_per_s": _edges(after) - _edges(before),
+                "latency_p50_s": percentile(late[second], 0.5),
+                "latency_max_s": max(late[second], default=None),
+                "machine_cpu": round(cpu, 3),
+            }
+        )
+    return found
+
+
+def drained(readers: Arrivals, log: Log) -> list[Comparison]:
+    """Wait until every result is right, or none has come for a while."""
+    local = compute_local(log.rows, window_ms=log.window_ms)
+    whole = compute_global(log.rows, window_ms=log.window_ms)
+    began = since = time.monotonic()
+    before = -1
+    while True:
+        came = readers.since(0)
+        if len(came) != before:
+            before, since = len(came), time.monotonic()
+        compared = [
+            compare_local(local, [a.record for a in came if a.client.startswith(LOCAL)]),
+            compare_global(whole, [a.record for a in came if a.client == GLOBAL]),
+        ]
+        now = time.monotonic()
+        if all(each.equal for each in compared) or now - since > QUIET_S or now - began > DRAIN_S:
+            return compared
+        threading.Event().wait(0.5)

@@ -1,0 +1,280 @@
+"""One run of the traffic application that is moved while data flows: what it does, what is seen."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.arrivals import Arrivals
+from bench.cameras import CLOUD, WINDOW_MS, camera, composition, laid_out, sites
+from bench.common import Api, say
+from bench.detections import DetectionFeed, Log, edge_of, templates
+from bench.experiment import is_quick
+from bench.moved import GLOBAL, Watch, bins, drained, span
+from speck.fog.paths import edge_jar
+from speck.fog.service import serving
+from speck.fog.sites import Fog
+from speck.fog.wan import Uplink, Wan
+from speck.model import JsonObject
+
+NAME = "traffic"
+DOWN_MBPS, LATENCY_MS = 10.0, 9.3
+SENSORS = 2
+METRICS_S = 2.0
+FRESH_MS = 2000
+"""A result that is younger is of now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How long each part takes, in seconds: until it is measured, all in the cloud, at most
+    until what had piled up is gone when it was moved, and after that; ms between two records of a
+    site; Mb/s of each edge's uplink."""
+
+    lead_s: float
+    before_s: float
+    settle_s: float
+    after_s: float
+    interval_ms: float
+    up_mbps: float
+
+
+@dataclass(slots=True)
+class Series:
+    """One run while it goes on: `moments` are of time.monotonic, `told` what was measured."""
+
+    feed: DetectionFeed
+    readers: Arrivals
+    watch: Watch
+    moments: dict[str, float]
+    told: JsonObject
+
+    def mark(self, name: str) -> float:
+        """Write down that this happens now."""
+        self.moments[name] = time.monotonic()
+        say(f"  {self.moments[name] - self.moments['begin']:6.1f} s {name}")
+        return self.moments[name]
+
+
+class Bench:
+    """Three edges and a cloud across a WAN, with a service that measures."""
+
+    def __init__(self, fog: Fog, api: Api) -> None:
+        self.fog, self.api = fog, api
+        self._brokers = {site.name: site.broker_address for site in fog.sites()}
+        self._seen = templates(SENSORS)
+
+    def series(self, mover: Callable[[Series, Course], None], times: Course) -> JsonObject:
+        """Deploy all in the cloud, feed, have `mover` move it, and drain at last."""
+        content = composition()
+        self.api.apply(content)
+        wanted = [
+            (output["client_id"], self._brokers[output["site"]], output["topic"])
+            for output in content["outputs"]
+        ]
+        with ExitStack() as stack:
+            stack.callback(self._remove)
+            readers = stack.enter_context(Arrivals(wanted))
+            watch = Watch(self.fog)
+            stack.callback(watch.close)
+            feed = stack.enter_context(self._feed(times))
+            run = Series(feed, readers, watch, {"begin": time.monotonic()}, {})
+            _wait(times.lead_s)
+            mover(run, times)
+            self._caught_up(run, times.settle_s)
+            run.mark("settled")
+            _wait(times.after_s)
+            run.mark("end")
+            log = feed.end(180.0)
+            return self._found(run, log)
+
+    def _caught_up(self, run: Series, most_s: float) -> None:
+        """Wait until results are of now: what had piled up is gone."""
+        until = time.monotonic() + most_s
+        while (now := time.monotonic()) < until:
+            ends = [
+                arrival.record["window_start_ms"] + WINDOW_MS
+                for arrival in run.readers.since(0)
+                if arrival.client == GLOBAL
+            ]
+            if ends and run.feed.event_time_ms(now) - max(ends) < FRESH_MS:
+                break
+            _wait(0.5)
+        _wait(FRESH_MS / 1000)
+
+    def _feed(self, times: Course) -> DetectionFeed:
+        return DetectionFeed(
+            {site: self._brokers[edge_of(site)] for site in sites()},
+            interval_ms=times.interval_ms,
+            window_ms=WINDOW_MS,
+            run=secrets.token_hex(4),
+            seen=self._seen,
+            encoder=camera,
+        )
+
+    def _remove(self) -> None:
+        self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drain="false")
+
+    # -- by hand --------------------------------------------------------------------------
+
+    def by_hand(self, run: Series, times: Course) -> None:
+        """Analyse, place, apply."""
+        since = run.mark("measure")
+        _wait(times.before_s)
+        until = run.mark("analyse")
+        analysis = self._analysis(since, until)
+        run.mark("place")
+        asked = {"composition": NAME, "policy": "milp", "analysis": analysis["id"]}
+        made = self.api.call("POST", "/placements", asked)
+        run.told["predicted"] = predicted(made, analysis)
+        for move in made["proposed"]["moves"]:
+            say(f"    {move['job_name']}: {move['from']} -> {move['to']}")
+        run.mark("apply")
+        if is_quick() and not made["proposed"]["moves"]:
+            self.api.apply(laid_out())
+        else:
+            self._apply(made["id"])
+        run.mark("applied")
+
+    def _apply(self, placement: str) -> None:
+        answer = self.api.call("POST", f"/placements/{placement}/apply", wait=300)
+        if answer["state"] != "done":
+            change = self.api.call("GET", f"/changes/{answer['change']}")
+            raise RuntimeError(f"the placement was not applied: {change}")
+
+    def _analysis(self, since: float, until: float) -> JsonObject:
+        asked = {"composition": NAME, "since": _moment(since), "until": _moment(until)}
+        made = self.api.call("POST", "/analyses", asked)
+        over = ("done", "failed", "cancelled")
+        while (found := self.api.call("GET", f"/analyses/{made['id']}"))["state"] not in over:
+            _wait(0.3)
+        if found["state"] != "done":
+            raise RuntimeError(f"the analysis is {found['state']}: {found['error']}")
+        return found
+
+    # -- by itself ------------------------------------------------------------------------
+
+    def by_itself(self, run: Series, times: Course) -> None:
+        """Switch the autopilot on when there is enough to look back on, and wait until it acted."""
+        run.mark("measure")
+        _wait(times.before_s)
+        every_s = max(60.0, times.before_s)  # it looks back as long
+        settings = {"on": True, "every_s": every_s, "settle_s": 20.0, "looks": 1, "min_gain": 0.1}
+        self.api.call("PUT", f"/compositions/{NAME}/autopilot", settings)
+        acted = self._entry("act", 240.0)
+        run.mark("apply")
+        run.told["autopilot"] = [acted["message"]]
+        made = self.api.call("GET", f"/placements/{acted['placement']}")
+        analysis = self.api.call("GET", f"/analyses/{made['analysis']}")
+        run.told["predicted"] = predicted(made, analysis)
+        for name in ("analyse", "place"):
+            at = analysis["started" if name == "analyse" else "ended"]
+            run.moments[name] = _monotonic(at)
+        self._await_change(acted["change"])
+        run.mark("applied")
+
+    def _entry(self, kind: str, timeout_s: float) -> JsonObject:
+        """The first entry of that kind in the autopilot's log."""
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            log: list[JsonObject] = self.api.call("GET", f"/compositions/{NAME}/autopilot")["log"]
+            found = [entry for entry in log if entry["kind"] == kind]
+            if found:
+                return found[0]
+            _wait(0.3)
+        raise RuntimeError(f"the autopilot did not {kind} in {timeout_s:g} s: {log}")
+
+    def _await_change(self, change: str) -> None:
+        until = time.monotonic() + 300.0
+        while (found := self.api.call("GET", f"/changes/{change}"))["state"] != "done":
+            if time.monotonic() > until or found["state"] == "failed":
+                raise RuntimeError(f"the autopilot's change is {found['state']}: {found}")
+            _wait(0.2)
+
+    # -- what was found -------------------------------------------------------------------
+
+    def _found(self, run: Series, log: Log) -> JsonObject:
+        compared = drained(run.readers, log)
+        came = run.readers.since(0)
+        begin, moments = run.moments["begin"], run.moments
+        spans = {
+            "before": (moments["measure"], moments["analyse"]),
+            "after": (moments["settled"], moments["end"]),
+        }
+        return {
+            **run.told,
+            "moments_s": {name: round(at - begin, 2) for name, at in moments.items()},
+            "bins": bins(run.watch, begin, came, log),
+            **{name: span(run.watch, came, log, *ends) for name, ends in spans.items()},
+            "published": run.feed.sent,
+            "published_again": run.feed.resent,
+            "feed_late_s": round(run.feed.latest_s, 3),
+            "lost": sum(each.lost for each in compared),
+            "repeated": sum(each.repeated for each in compared),
+            "different": sum(len(each.different) for each in compared),
+        }
+
+
+def predicted(made: JsonObject, analysis: JsonObject) -> JsonObject:
+    """What the placement says of bytes between sites, and how many records that is for."""
+    taken = sum(
+        job["in_rate"] or 0.0 for job in analysis["jobs"] if job["job_name"].startswith("clean-")
+    )
+    return {
+        "moves": {move["job_name"]: move["to"] for move in made["proposed"]["moves"]},
+        "records_per_s": taken,
+        "today_bytes_per_s": made["today"]["wan_bytes_per_s"],
+        "proposed_bytes_per_s": made["proposed"]["wan_bytes_per_s"],
+        "today_latency_ms": made["today"]["latency_ms"],
+        "proposed_latency_ms": made["proposed"]["latency_ms"],
+        "today_max_rate": made["today"]["max_rate"],
+        "proposed_max_rate": made["proposed"]["max_rate"],
+        "today_violations": made["today"]["violations"],
+        "violations": made["violations"],
+        "notes": made["notes"],
+        "unmeasured": made["unmeasured"],
+    }
+
+
+def _wait(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def _moment(at: float) -> str:
+    """A moment of time.monotonic as the API wants it."""
+    text = datetime.fromtimestamp(at - time.monotonic() + time.time(), UTC)
+    return text.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _monotonic(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp() - time.time() + time.monotonic()
+
+
+@contextmanager
+def prepared(times: Course) -> Iterator[Bench]:
+    """The fog across its WAN, its sites registered with their uplinks."""
+    with tempfile.TemporaryDirectory(prefix="speck-in-action-") as folder, ExitStack() as stack:
+        fog = Fog(Path(folder) / "fog")
+        stack.callback(fog.down)
+        say("bringing up edges and a cloud across a WAN")
+        edges = [edge_of(site) for site in sites()]
+        uplink = Uplink(times.up_mbps, DOWN_MBPS, LATENCY_MS)
+        wan = Wan({CLOUD: Uplink(None, None), **dict.fromkeys(edges, uplink)})
+        fog.up(edges=len(edges), clouds=1, slots=6, cloud_slots=18, wan=wan, wan_mode="namespaces")
+        jars = edge_jar("speck-jobs.jar").parent
+        more = {"SPECK_METRICS_S": f"{METRICS_S:g}"}
+        served = stack.enter_context(serving(Path(folder) / "home", [jars], more=more))
+        api = Api(served.url)
+        for body in fog.site_bodies():
+            if body["name"] in edges:
+                body["uplink_mbps"] = times.up_mbps
+                body["labels"] = {**body["labels"], "latency_ms": str(LATENCY_MS)}
+            api.call("POST", "/sites", body)
+        yield Bench(fog, api)
