@@ -26,8 +26,9 @@ def course() -> Course:
     """A short one in QUICK=1: too short for evidence, so `laid_out` says what moves then, and
     one edge of the three."""
     if is_quick():
-        return Course(3.0, 6.0, 15.0, 6.0, 1000 / 350, 2.0)
-    return Course(10.0, 75.0, 60.0, 40.0, 1000 / 350, 2.0)
+        return Course(3.0, 6.0, 15.0, 6.0, 1000 / 820, 2.0)
+    # a Clean of four at a site must be busy for more than a second while it is measured: evidence
+    return Course(15.0, 130.0, 60.0, 40.0, 1000 / 820, 2.0)
 
 
 def judged(name: str, row: JsonObject) -> list[Check]:
@@ -40,7 +41,8 @@ def judged(name: str, row: JsonObject) -> list[Check]:
         return Check(f"{what}, {name}", "falls", shown, ok)
 
     def per_record(which: str) -> float:
-        return float(said[f"{which}_bytes_per_s"] / said["records_per_s"])
+        told, records = said[f"{which}_bytes_per_s"], said["records_per_s"]
+        return float(told / records) if records else 0.0
 
     moved = len(said["moves"])
     unjudged = is_quick() and not moved
@@ -68,7 +70,7 @@ def judged(name: str, row: JsonObject) -> list[Check]:
                 f"WAN bytes a record, {which}, {name}",
                 f"{told:.1f} +- {WITHIN:.0%} as predicted",
                 round(found, 1),
-                abs(found / told - 1) <= WITHIN,
+                abs(found - told) <= WITHIN * told and told > 0,
                 "predicted: MQTT packets; measured: whole packets of the uplink's interface",
             )
         )
@@ -95,7 +97,7 @@ def main() -> int:
         settings,
         simulated=[
             "The WAN: network namespaces on one machine, rate by tc, latency by a delay element.",
-            "Cameras: a simulated trace's vehicles with fields drawn by chance, some 780 B each.",
+            "Cameras: a simulated trace's vehicles with fields drawn by chance, some 265 B each.",
         ],
     )
     movers = ["by hand"] if is_quick() else ["by hand", "autopilot"]

@@ -162,9 +162,11 @@ class Bench:
     # -- by itself ------------------------------------------------------------------------
 
     def by_itself(self, run: Series, times: Course) -> None:
-        """Switch the autopilot on and wait until it has acted."""
+        """Switch the autopilot on when there is enough to look back on, and wait until it acted."""
         run.mark("measure")
-        settings = {"on": True, "every_s": 20.0, "settle_s": 20.0, "looks": 1, "min_gain": 0.1}
+        _wait(times.before_s)
+        every_s = max(60.0, times.before_s)  # it looks back as long
+        settings = {"on": True, "every_s": every_s, "settle_s": 20.0, "looks": 1, "min_gain": 0.1}
         self.api.call("PUT", f"/compositions/{NAME}/autopilot", settings)
         acted = self._entry("act", 240.0)
         run.mark("apply")
@@ -230,6 +232,8 @@ def predicted(made: JsonObject, analysis: JsonObject) -> JsonObject:
         "records_per_s": taken,
         "today_bytes_per_s": made["today"]["wan_bytes_per_s"],
         "proposed_bytes_per_s": made["proposed"]["wan_bytes_per_s"],
+        "today_latency_ms": made["today"]["latency_ms"],
+        "proposed_latency_ms": made["proposed"]["latency_ms"],
         "today_max_rate": made["today"]["max_rate"],
         "proposed_max_rate": made["proposed"]["max_rate"],
         "today_violations": made["today"]["violations"],
@@ -269,6 +273,8 @@ def prepared(times: Course) -> Iterator[Bench]:
         served = stack.enter_context(serving(Path(folder) / "home", [jars], more=more))
         api = Api(served.url)
         for body in fog.site_bodies():
-            at_edge = {"uplink_mbps": times.up_mbps} if body["name"] in edges else {}
-            api.call("POST", "/sites", {**body, **at_edge})
+            if body["name"] in edges:
+                body["uplink_mbps"] = times.up_mbps
+                body["labels"] = {**body["labels"], "latency_ms": str(LATENCY_MS)}
+            api.call("POST", "/sites", body)
         yield Bench(fog, api)

@@ -14,6 +14,7 @@ BEHIND = 0.95
 LATE_MS = 200.0
 """A feed that was ever later than this was not at its pace."""
 JOBS = ("job3", "job4")
+_WHOLE = "counted in whole windows: a run is right to one of them"
 
 
 def summary(rows: Sequence[JsonObject], hops: Sequence[JsonObject]) -> JsonObject:
@@ -60,6 +61,13 @@ def _rate(rows: Sequence[JsonObject]) -> JsonObject:
         },
         "wan_up_bytes_per_s": _crossed(rows, 0),
         "wan_down_bytes_per_s": _crossed(rows, 1),
+        "wan_up_bytes_per_detection": interval(
+            [
+                _of_edges(row, 0) * row["seconds"] / row["job4"]["processed"]
+                for row in rows
+                if row["job4"]["processed"]
+            ]
+        ),
         "lost": sum(row["lost"] for row in rows),
     }
     near = [row for row in rows if "job3_in_the_cloud" in row]
@@ -70,12 +78,11 @@ def _rate(rows: Sequence[JsonObject]) -> JsonObject:
 
 def _crossed(rows: Sequence[JsonObject], way: int) -> JsonObject:
     """Bytes a second of all edges together."""
-    return interval(
-        [
-            sum(both[way] for site, both in row["wan_bytes_per_s"].items() if site != "cloud")
-            for row in rows
-        ]
-    )
+    return interval([_of_edges(row, way) for row in rows])
+
+
+def _of_edges(row: JsonObject, way: int) -> int:
+    return sum(both[way] for site, both in row["wan_bytes_per_s"].items() if site != "cloud")
 
 
 def _job(rows: Sequence[JsonObject], job: str) -> JsonObject:
@@ -159,12 +166,13 @@ def _where_behind(found: JsonObject, point: str) -> list[Check]:
     low = three["low"] if three["low"] is not None else three["mean"]
     high = four["high"] if four["high"] is not None else four["mean"]
     return [
-        Check(f"D of Job 3, {point}", "> 0", _shown(three), low is not None and low > 0),
+        Check(f"D of Job 3, {point}", "> 0", _shown(three), low is not None and low > 0, _WHOLE),
         Check(
             f"D of Job 4, {point}",
             ">= 0 within its interval",
             _shown(four),
             high is not None and high >= 0,
+            _WHOLE,
         ),
     ]
 

@@ -84,7 +84,10 @@ class MortalDisk(Disk):
         if self.left == 0:
             if self.half:
                 halfway()
-            raise DiedError
+            raise self._failure()
+
+    def _failure(self) -> Exception:
+        return DiedError()
 
     def write(self, path: Path, rows: pa.Table, metadata: Mapping[str, str]) -> None:
         self._step(lambda: path.write_bytes(b"PAR1 and then"))
@@ -101,3 +104,10 @@ class MortalDisk(Disk):
     def remove_folder(self, path: Path) -> None:
         self._step(lambda: [one.unlink() for one in list(path.rglob("*.parquet"))[:1]])
         super().remove_folder(path)
+
+
+class ErringDisk(MortalDisk):
+    """A disk that fails once, and is well afterwards."""
+
+    def _failure(self) -> Exception:
+        return OSError(errno.EIO, "Input/output error")

@@ -78,7 +78,7 @@ class Grave:
                     behind = feed.sent + 50
                     wait_for("numbers of after it", lambda: end.count(behind).lost == 0)
                 published = feed.sent if scenario.then is None else feed.end()
-            count = end.await_all(published, LIMIT_S, idle_s=20)
+            count = end.await_all(published, LIMIT_S, idle_s=60)
             running = self._running(name.removesuffix("c"))
         with serving(self.home, [self.jars]) as service:
             if scenario.then is not None:

@@ -19,6 +19,7 @@ from speck.dataset.files import (
     PART,
     Disk,
     Partition,
+    UnfinishedError,
     check_composition,
     day_of,
     file_name,
@@ -258,6 +259,11 @@ def _put(
         files.append((partition.folder(root, table), name, rows))
     try:
         put_all(root, files, disk or Disk())
+    except UnfinishedError as error:
+        raise TransientError(
+            f"cannot put what was imported in its place below {root}: {error.strerror or error};"
+            " it is all there once the service has been started again: do not import it again"
+        ) from error
     except OSError as error:
         raise TransientError(
             f"cannot write what is imported below {root}: {error.strerror or error};"

@@ -125,8 +125,13 @@ def put(folder: Path, name: str, rows: pa.Table, disk: Disk, **metadata: str) ->
     return folder / name
 
 
+class UnfinishedError(OSError):
+    """All files are written for good, but not all have their names: `sweep` gives them those."""
+
+
 def put_all(root: Path, files: Sequence[tuple[Path, str, pa.Table]], disk: Disk) -> None:
-    """Write all `files` (folder, name, rows), or none: also over a kill. Raises OSError.
+    """Write all `files` (folder, name, rows), or none: also over a kill. Raises OSError when it
+    is none, UnfinishedError when it is all, of which some have not got their names yet.
 
     They are written hidden; once a journal that names them is there, they are as good as renamed:
     `sweep` goes on with it.
@@ -144,10 +149,13 @@ def put_all(root: Path, files: Sequence[tuple[Path, str, pa.Table]], disk: Disk)
         disk.write_text(unfinished, json.dumps(names))
         disk.rename(unfinished, journal.name)
     except OSError:
-        for path in written:
+        for path in (journal, *written):  # the journal first: without it the rest is nothing
             path.unlink(missing_ok=True)
         raise
-    _finish(root, journal, disk)
+    try:
+        _finish(root, journal, disk)
+    except OSError as error:
+        raise UnfinishedError(*error.args) from error
 
 
 def _finish(root: Path, journal: Path, disk: Disk) -> None:

@@ -57,7 +57,7 @@ class Killable:
         """kill -9 of master and worker at once."""
         assert self.server is not None
         os.killpg(self.server.process.pid, signal.SIGKILL)
-        self.server.process.wait(60)
+        self.server.process.wait(240)
 
     def pids(self) -> list[int]:
         assert self.server is not None

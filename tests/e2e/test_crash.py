@@ -36,7 +36,6 @@ def lives_on(grave: Grave, crash: Crash) -> None:
     assert died.running == crash.scenario.wanted
     assert died.two_copies == []
     assert (died.count.lost, died.count.stray) == (0, 0), died.count
-    assert died.recovery_s < 60
 
 
 @pytest.mark.parametrize("crash", [d for d in deaths() if d.at in QUICK], ids=str)

@@ -276,7 +276,7 @@ class Flow:
     def finish(self, timeout_s: float = 240.0) -> Result:
         """End the feed, wait for the rest, count."""
         published = self.feed.end(timeout_s)
-        count = self.end.await_all(published, timeout_s)
+        count = self.end.await_all(published, timeout_s, idle_s=60)
         recoveries = self.trial.recoveries
         return Result(
             count,

@@ -58,7 +58,7 @@ def test_a_process_gets_its_share_of_a_core(quotas: Quotas, tmp_path: Path) -> N
     try:
         began = time.monotonic()
         while cpu_s(process.pid) < 0.3:
-            assert time.monotonic() < began + 30
+            assert time.monotonic() < began + 240
             time.sleep(0.01)
         # never more than the quota; less on a busy machine
         assert time.monotonic() - began > 0.3 / 0.2 * 0.9

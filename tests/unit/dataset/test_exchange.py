@@ -19,7 +19,16 @@ from speck.dataset.reading import paths, read
 from speck.dataset.schema import PLANS, SITES, TASKS, Table
 from speck.dataset.writer import Writer
 from speck.errors import InvalidError, TransientError
-from tests.dataset_rows import NOON, DiedError, FullDisk, HandClock, MortalDisk, site, task
+from tests.dataset_rows import (
+    NOON,
+    DiedError,
+    ErringDisk,
+    FullDisk,
+    HandClock,
+    MortalDisk,
+    site,
+    task,
+)
 
 FORMATS = ["parquet", "csv", "jsonl"]
 PLAN = {"at": NOON, "composition": "c", "engine_job_id": "a1", "vertex": "v"}
@@ -207,6 +216,22 @@ def test_a_kill_during_an_import_leaves_all_or_nothing(
     assert told(into, TASKS) in ([], told(root, TASKS))
     import_file(into, path, "x", "parquet")
     assert told(into, TASKS) == told(root, TASKS)
+    assert not [file for file in into.rglob(".*") if file.name != ".lock"]
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("step", range(1, 9))
+def test_an_error_during_an_import_says_whether_anything_was_imported(
+    root: Path, tmp_path: Path, step: int, half: bool
+) -> None:
+    path = exported(root, TASKS, "parquet", tmp_path / "x.parquet")
+    into = tmp_path / "in"
+    with pytest.raises(TransientError, match="cannot") as found:
+        import_file(into, path, "x", "parquet", disk=ErringDisk(step, half=half))
+    sweep(into)
+    none = "nothing was imported" in str(found.value)
+    assert none != ("do not import it again" in str(found.value))
+    assert told(into, TASKS) == ([] if none else told(root, TASKS))
     assert not [file for file in into.rglob(".*") if file.name != ".lock"]
 
 
