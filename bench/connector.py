@@ -205,12 +205,13 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that passes everything on. `more`: further arguments by name."""
+    """A job that passes everything on, unless it is another. `more`: further arguments by name."""
 
     source: str
     sink: str
     delivery: str
     more: Mapping[str, str]
+    entry_class: str = CLASS
 
     def words(self, broker: mosquitto.Mosquitto) -> list[str]:
         """The arguments of its `main`."""
@@ -252,7 +253,7 @@ def submitted(engine: flink.Flink, broker: mosquitto.Mosquitto, job: Job) -> Ite
             answer = http.post(f"{engine.url}/jars/upload", files=files, timeout=60)
         answer.raise_for_status()
         jar_id = str(answer.json()["filename"]).rsplit("/", 1)[1]
-        body = {"entryClass": CLASS, "programArgsList": job.words(broker)}
+        body = {"entryClass": job.entry_class, "programArgsList": job.words(broker)}
         answer = http.post(f"{engine.url}/jars/{jar_id}/run", json=body, timeout=60)
         answer.raise_for_status()
         url = f"{engine.url}/jobs/{answer.json()['jobid']}"
