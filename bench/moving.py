@@ -14,9 +14,8 @@ from pathlib import Path
 
 from bench.arrivals import Arrivals
 from bench.cameras import CLOUD, WINDOW_MS, camera, composition, laid_out, sites
-from bench.common import Api, say
+from bench.common import Api, is_quick, say
 from bench.detections import DetectionFeed, Log, edge_of, templates
-from bench.experiment import is_quick
 from bench.moved import GLOBAL, Watch, bins, drained, span
 from speck.fog.paths import edge_jar
 from speck.fog.service import serving
