@@ -71,6 +71,9 @@ demo: setup ## the traffic application on a fog of four sites, with real data
 bench: setup ## all experiments, one after another; QUICK=1: to see that they work, in a few minutes
 	@$(PY) -m bench.everything
 
+bench-link-batching: setup ## records/s, bytes and latency of a link, one by one and in batches
+	@$(PY) -m bench.link_batching
+
 bench-fig6: setup ## figure 6: deploy, modify and delete chains of 1..100 jobs (root, Linux)
 	@$(PY) -m bench.fig6
 

@@ -43,6 +43,8 @@ CLOUD = "cloud"
 WINDOW_MS = 500
 SENSORS = 2  # of each stream
 CLOUD_SLOTS = 18
+CHECKPOINT_S = 5.0
+"""Each costs an engine CPU time, for every job of it, of which a quarter of a core has little."""
 LOCAL, GLOBAL = "demo-local-", "demo-global"
 NEAR = "near-local-"
 """Reads Job 3's result beside the cloud's broker, where the deployment has it there."""
@@ -321,6 +323,6 @@ def prepared(speeds: Mapping[str, float], edges: Uplink) -> Iterator[Bench]:
     """Three edges behind uplinks and a cloud, with a service that measures nothing."""
     wan = Wan({edge_of(site): edges for site in STREAMS})
     with fog_with_service(
-        3, 1, CLOUD_SLOTS, wan=wan, speeds=speeds, more={"SPECK_METRICS_S": "0"}
+        3, 1, CLOUD_SLOTS, CHECKPOINT_S, wan=wan, speeds=speeds, more={"SPECK_METRICS_S": "0"}
     ) as (fog, api):
         yield Bench(fog, api)

@@ -37,7 +37,7 @@ MOST_CPU = 0.6
 EDGE, CLOUD = "edge-a", "cloud"
 SPEEDS = {EDGE: SPEED, CLOUD: 1.0}
 """Of a core, for one subtask."""
-SETTLE_S = 5.0 if is_quick() else 20.0
+SETTLE_S = 3.0 if is_quick() else 20.0
 CHECKPOINT_S = 10.0
 """Each costs the engine CPU time, of which a quarter of a core has little."""
 LOOK_S = 0.5
@@ -377,7 +377,7 @@ def run(seconds: float) -> list[Truth]:
 
 def main() -> int:
     """Exit status 0 only when every figure is near enough."""
-    truths = run(20.0 if is_quick() else 120.0)
+    truths = run(12.0 if is_quick() else 120.0)
     write_result("truth.json", {"items": [asdict(truth) for truth in truths]})
     judged = [truth for truth in truths if not is_quick() or truth.name.startswith("records lost")]
     wrong = [truth.name for truth in judged if not truth.ok]

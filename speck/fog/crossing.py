@@ -53,6 +53,11 @@ def connections(listed: str) -> list[Connection]:
     return found
 
 
+def established() -> list[Connection]:
+    """All that are established now. Raises PermanentError without iproute2."""
+    return connections(_listed())
+
+
 class Crossings:
     """Counts of the engines that run now; a connection that closed keeps what was seen last of it.
 
@@ -72,7 +77,7 @@ class Crossings:
 
     def look(self) -> Counter[tuple[str, str]]:
         """Bytes so far, both ways, by (site of the engine, site of the broker)."""
-        for each in connections(_listed()):
+        for each in established():
             engine, broker = self._engines.get(each.pid), self._brokers.get(each.peer)
             if engine is not None and broker is not None and engine != broker:
                 key = (each.local, each.peer, each.pid)

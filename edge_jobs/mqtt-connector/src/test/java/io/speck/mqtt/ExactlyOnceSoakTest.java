@@ -2,6 +2,7 @@ package io.speck.mqtt;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
@@ -10,8 +11,9 @@ import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
-import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 /**
  * A chain of two exactly-once jobs in steady flow; one fault after another. Between two faults the
@@ -28,6 +30,7 @@ class ExactlyOnceSoakTest extends OnBrokers {
     private static final int MOST_AHEAD = 2000;
     private static final AtomicBoolean FAIL = new AtomicBoolean();
 
+    private List<String> sending; // how many records a message, and how compressed
     private Mosquitto middle;
     private TestJob next;
     private volatile boolean feeding = true;
@@ -72,6 +75,8 @@ class ExactlyOnceSoakTest extends OnBrokers {
     private TestJob exactly(TestJob any) {
         return any.with("delivery", "exactly_once")
                 .with("resend-window", "4s")
+                .with("batch-records", sending.get(0))
+                .with("compression", sending.get(1))
                 .keeping(folder)
                 .mapping(ExactlyOnceSoakTest::failing);
     }
@@ -106,8 +111,11 @@ class ExactlyOnceSoakTest extends OnBrokers {
         return out.last().isEmpty() ? 0 : Integer.parseInt(out.last().substring(1));
     }
 
-    @Test
-    void oneFaultAfterAnotherLosesAndRepeatsNothing() throws Exception {
+    @ParameterizedTest
+    @CsvSource({"1, none", "100, zstd"})
+    void oneFaultAfterAnotherLosesAndRepeatsNothing(String batch, String compression)
+            throws Exception {
+        sending = List.of(batch, compression);
         first().start();
         second().start();
         CompletableFuture<Void> feed = feed();

@@ -18,6 +18,8 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 
 /**
  * Whole jobs with {@code --delivery exactly_once}. "Distinct" is what a reader gets that drops
@@ -31,6 +33,8 @@ class ExactlyOnceTest extends OnBrokers {
     private static final Set<String> SEEN = ConcurrentHashMap.newKeySet();
     private static final Set<String> FATAL = ConcurrentHashMap.newKeySet();
 
+    private String batch = "1";
+    private String compression = "none";
     private Mosquitto there;
     private TestClient thereOut;
 
@@ -66,7 +70,15 @@ class ExactlyOnceTest extends OnBrokers {
 
     private TestJob exactly(Mosquitto to, String topic) {
         job = new TestJob(broker, "in", to, topic).mapping(ExactlyOnceTest::observed);
-        return job.with("delivery", "exactly_once").keeping(folder);
+        return job.with("delivery", "exactly_once")
+                .with("batch-records", batch)
+                .with("compression", compression)
+                .keeping(folder);
+    }
+
+    private void sending(String records, String how) {
+        batch = records;
+        compression = how;
     }
 
     private void startAndFeed(TestJob started, int from, int to) throws Exception {
@@ -144,8 +156,10 @@ class ExactlyOnceTest extends OnBrokers {
         return epochs;
     }
 
-    @Test
-    void failuresNeitherLoseNorRepeat() throws Exception {
+    @ParameterizedTest
+    @CsvSource({"1, none", "20, zstd"})
+    void failuresNeitherLoseNorRepeat(String batch, String compression) throws Exception {
+        sending(batch, compression);
         FATAL.addAll(List.of("r45", "r46", "r135", "r180", "r225"));
         startAndFeed(exactly(broker, "out"), 1, 30);
         for (int done = 30; done < 300; done += 30) {
@@ -170,10 +184,13 @@ class ExactlyOnceTest extends OnBrokers {
         return job.newestCheckpoint(folder);
     }
 
-    @Test
-    void killedBetweenCheckpointAndCommit() throws Exception {
+    @ParameterizedTest
+    @CsvSource({"1, none", "30, none", "1000, zstd"})
+    void killedBetweenCheckpointAndCommit(String batch, String compression) throws Exception {
+        sending(batch, compression);
         String checkpoint = killedInTheCommit(100);
         there.thaw();
+        sending("7", "zstd"); // what a checkpoint holds goes as it was to go
         exactly(there, "out").from(checkpoint).start();
         awaitDistinct(thereOut, 100);
         assertEquals(records(1, 100), distinctRecords(thereOut));
@@ -181,8 +198,11 @@ class ExactlyOnceTest extends OnBrokers {
     }
 
     /** No two runs of the job would make the same bytes: see what it is mapped with. */
-    @Test
-    void whatIsPublishedOnceMoreIsTheSameToTheByte() throws Exception {
+    @ParameterizedTest
+    @CsvSource({"1, none", "30, zstd"})
+    void whatIsPublishedOnceMoreIsTheSameToTheByte(String batch, String compression)
+            throws Exception {
+        sending(batch, compression);
         startAndFeed(exactly(there, "out"), 1, 100);
         awaitDistinct(thereOut, 100);
         job.cancel();

@@ -1,0 +1,422 @@
+"""What batches on a link give: records/s, bytes a record, and what they add to latency.
+
+A job that makes records (`Feed`) sends them over one link to a job that counts them (`Tally`),
+each in an engine of its own, through one Mosquitto; `chain`: with a job between them, and two
+links. What feeds the link is part of the sending job, so nothing else bounds it. Records are
+detections of the traffic application's trace, in its order, of about 100 B, or eight of them in a
+record of about 1 kB; each has a number and a time of its own.
+
+One run: as fast as it goes, then nothing, then at a moderate rate, at which latency is measured
+(a record's own time against the clock of the same machine when it is counted, whole milliseconds).
+Bytes: what the kernel says that the sending engine's connection to its broker carried, both ways,
+payload of TCP, over all records of the run. A run that loses or repeats a record is no result.
+
+`make bench-link-batching` writes bench/results/link_batching.json; QUICK=1 takes some variants
+once.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+
+from bench.common import is_quick, machine, say
+from bench.connector import Job, engine_settings, submitted
+from bench.experiment import Check, Experiment, interval
+from speck.fog import crossing, flink, mosquitto
+from speck.fog.mosquitto import Mosquitto
+from speck.fog.reference import read_trace
+from speck.fog.replay import expand
+from speck.model import JsonObject
+
+QUICK = is_quick()
+ROUNDS = 1 if QUICK else 3
+WARM_UP_S = 3.0 if QUICK else 15.0
+FULL_S = 3.0 if QUICK else 5.0
+LEAD_S = 1.2  # of the full part, not measured: more than one checkpoint interval
+PAUSE_S = 1.0 if QUICK else 2.0
+RATED_S = 2.0 if QUICK else 4.0
+RATE = 2000
+LINGER_MS = 20
+CHECKPOINT_S = 1.0
+WINDOW = 2000
+RECEIVE_MAXIMUM = 65534
+LIMIT_S = 60.0
+TRACE = Path(__file__).parents[1] / "compositions" / "traffic" / "trace" / "trace.csv.gz"
+ROWS = 5000
+AT_LEAST, EXACTLY = "at_least_once", "exactly_once"
+WANTED_SPEED, WANTED_BYTES = 5.0, 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to send: `size` is of a record, in bytes, nominally; `links`: 1 or 2 in a row."""
+
+    size: int
+    delivery: str
+    batch_records: int = 1
+    compression: str = "none"
+    links: int = 1
+
+    @property
+    def key(self) -> str:
+        how = "plain" if self.batch_records == 1 else f"{self.batch_records}-{self.compression}"
+        return f"{self.size}-{self.delivery}-{how}" + ("-chain" if self.links > 1 else "")
+
+    @property
+    def plain(self) -> Variant:
+        """What it is compared with."""
+        return replace(self, batch_records=1, compression="none")
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """Of the jobs that send in this way."""
+        if self.batch_records == 1:
+            return {}
+        return {
+            "batch-records": str(self.batch_records),
+            "linger-ms": str(LINGER_MS),
+            "compression": self.compression,
+        }
+
+
+def variants() -> list[Variant]:
+    """All that are measured, plain ones first."""
+    if QUICK:
+        ways = [(1, "none"), (100, "zstd"), (1000, "zstd")]
+        return [
+            *(Variant(100, AT_LEAST, *way) for way in ways),
+            *(Variant(100, EXACTLY, *way) for way in (ways[0], ways[2])),
+        ]
+    every = [(1, "none"), *((n, c) for n in (10, 100, 1000) for c in ("none", "zstd"))]
+    some = [(1, "none"), (100, "none"), (100, "zstd"), (1000, "zstd")]
+    ends = [(1, "none"), (1000, "zstd")]
+    return [
+        *(Variant(100, AT_LEAST, *way) for way in every),
+        *(Variant(100, EXACTLY, *way) for way in some),
+        *(Variant(1000, AT_LEAST, *way) for way in some),
+        *(Variant(1000, EXACTLY, *way) for way in ends),
+        *(Variant(100, AT_LEAST, *way, links=2) for way in ends),
+    ]
+
+
+# --- records --------------------------------------------------------------------------------
+
+
+def lines(size: int) -> list[str]:
+    """What follows `{"id":n,"time_ms":t` in records of that size, see `Feed`."""
+    rows = [json.loads(each.payload) for each in expand(_valid_rows())]
+    for row in rows:
+        del row["id"], row["time_ms"]
+    if size == 100:
+        return ["," + _dump(row)[1:] for row in rows]
+    groups = [rows[at : at + 8] for at in range(0, len(rows) - 7, 8)]
+    return [f',"detections":{_dump(group)}}}' for group in groups]
+
+
+def _valid_rows() -> list[Any]:
+    return [row for row in read_trace(TRACE) if row.valid][:ROWS]
+
+
+def _dump(data: object) -> str:
+    return json.dumps(data, separators=(",", ":"))
+
+
+# --- the set-up -----------------------------------------------------------------------------
+
+
+class Told:
+    """What the counting job tells, as it comes."""
+
+    def __init__(self, broker: Mosquitto, topic: str) -> None:
+        self._topic = topic
+        self._found: list[JsonObject] = []
+        self._news = threading.Condition()
+        self._subscribed = threading.Event()
+        self._client = paho.Client(CallbackAPIVersion.VERSION2, protocol=MQTTProtocolVersion.MQTTv5)
+        self._client.on_connect = lambda client, *_: client.subscribe(topic, qos=1)
+        self._client.on_subscribe = lambda *_: self._subscribed.set()
+        self._client.on_message = self._hear
+        self._client.connect(broker.host, broker.port)
+        self._client.loop_start()
+        if not self._subscribed.wait(LIMIT_S):
+            raise RuntimeError(f"cannot listen to {topic} on {broker.address}")
+
+    def _hear(self, _: object, __: object, message: paho.MQTTMessage) -> None:
+        with self._news:
+            self._found.append(json.loads(message.payload))
+            self._news.notify_all()
+
+    def await_end(self, limit_s: float) -> list[JsonObject]:
+        """All that was told, the last word after the last record. Raises RuntimeError."""
+        with self._news:
+            if not self._news.wait_for(
+                lambda: self._found and self._found[-1]["marks"] > 1, limit_s
+            ):
+                last = self._found[-1] if self._found else None
+                raise RuntimeError(f"the end of {self._topic} did not come in {limit_s} s: {last}")
+            return list(self._found)
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """One broker and two engines: what sends, and what reads."""
+
+    folder: Path
+    broker: Mosquitto
+    sending: flink.Flink
+    reading: flink.Flink
+
+    def measure(self, variant: Variant) -> JsonObject:
+        """One run. Raises RuntimeError when it loses or repeats a record, or does not end."""
+        name = f"bench/{token_hex(4)}"
+        with self._running(variant, name, FULL_S, RATED_S) as told:
+            found = told.await_end(FULL_S + PAUSE_S + RATED_S + LIMIT_S)
+            carried = self._carried()
+        last = found[-1]
+        if last["missing"] or last["repeated"]:
+            raise RuntimeError(f"cannot trust this run: {variant}: {last}")
+        return {
+            **asdict(variant),
+            "variant": variant.key,
+            **rates(found),
+            "records": last["records"],
+            "bytes_of_a_record": round(last["bytes"] / last["records"], 1),
+            "link_bytes_per_record": round(carried / last["records"], 2),
+            "lost": last["missing"],
+            "repeated": last["repeated"],
+        }
+
+    def warm_up(self, variant: Variant) -> None:
+        """Let the compilers do their work."""
+        with self._running(variant, f"bench/{token_hex(4)}", WARM_UP_S, 0.5) as told:
+            told.await_end(WARM_UP_S + LIMIT_S)
+
+    def _carried(self) -> int:
+        """Bytes of the sending engine's connections to the broker, both ways."""
+        pid = self.sending.processes["engine"].pid
+        peer = f"{self.broker.host}:{self.broker.port}"
+        return sum(
+            each.acked + each.received
+            for each in crossing.established()
+            if each.pid == pid and each.peer == peer
+        )
+
+    @contextmanager
+    def _running(
+        self, variant: Variant, name: str, full_s: float, rated_s: float
+    ) -> Iterator[Told]:
+        """The jobs, those that read first, so that nothing is sent to nobody."""
+        windows = {
+            "receive-maximum": str(RECEIVE_MAXIMUM),
+            "sink-window": str(WINDOW),
+            "sink-readers": "some",
+        }
+        sends = {**windows, **variant.arguments}
+        links = [f"{name}/{n}" for n in range(variant.links)]
+        feed = {
+            "records": str(self._records(variant.size)),
+            "full": f"{full_s * 1000:.0f}ms",
+            "pause": f"{PAUSE_S * 1000:.0f}ms",
+            "rated": f"{rated_s * 1000:.0f}ms",
+            "rate": str(RATE),
+        }
+        with ExitStack() as stack:
+            told = Told(self.broker, f"{name}/told")
+            stack.callback(told.close)
+            tally = Job(links[-1], f"{name}/told", AT_LEAST, windows, "io.speck.jobs.Tally")
+            stack.enter_context(submitted(self.reading, self.broker, tally))
+            if variant.links > 1:
+                between = Job(links[0], links[1], variant.delivery, sends)
+                stack.enter_context(submitted(self.reading, self.broker, between))
+            sender = Job(f"{name}/none", links[0], variant.delivery, {**sends, **feed})
+            sender = replace(sender, entry_class="io.speck.jobs.Feed")
+            stack.enter_context(submitted(self.sending, self.broker, sender))
+            yield told
+
+    def _records(self, size: int) -> Path:
+        file = self.folder / f"records-{size}"
+        if not file.exists():
+            file.write_text("\n".join(lines(size)) + "\n")
+        return file
+
+
+def rates(found: Sequence[JsonObject]) -> JsonObject:
+    """Records/s of the full part, from `LEAD_S` after its first word until all of it is counted;
+    milliseconds of the rated part's latencies. A mark ends each, and is told at once."""
+    last = next(word for word in found if word["marks"])
+    began = found[0]["at_ms"]
+    first = next(word for word in found if word["at_ms"] - began >= 1000 * LEAD_S)
+    seconds = (last["at_ms"] - first["at_ms"]) / 1000
+    if seconds < FULL_S / 3:
+        raise RuntimeError(f"cannot measure: {seconds:.1f} s at full speed are too short")
+    late = _histogram(found[-1], last)
+    return {
+        "records_per_s": round((last["records"] - first["records"]) / seconds),
+        "over_s": round(seconds, 2),
+        "p50_ms": _percentile(late, 0.5),
+        "p99_ms": _percentile(late, 0.99),
+        "rated_records": sum(late.values()),
+    }
+
+
+def _histogram(at_last: JsonObject, before: JsonObject) -> dict[int, int]:
+    counts = {int(ms): count for ms, count in at_last["late"].items()}
+    for ms, count in before["late"].items():
+        counts[int(ms)] -= count
+    return counts
+
+
+def _percentile(late: dict[int, int], share: float) -> int | None:
+    left = share * sum(late.values())
+    for ms, count in sorted(late.items()):
+        left -= count
+        if left <= 0 and count:
+            return ms
+    return None
+
+
+@contextmanager
+def lab() -> Iterator[Lab]:
+    """All of it runs."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="speck-bench-")))
+        settings = {"max_inflight_messages": str(WINDOW)}
+        broker = mosquitto.start(folder / "broker", settings=settings)
+        stack.callback(broker.stop)
+        engines = []
+        for name, slots in (("sending", 1), ("reading", 2)):
+            wanted = replace(engine_settings(folder / name, CHECKPOINT_S), slots=slots)
+            engines.append(flink.start(wanted))
+            stack.callback(engines[-1].stop)
+        yield Lab(folder, broker, *engines)
+
+
+# --- the result -----------------------------------------------------------------------------
+
+
+def summarise(rows: Sequence[JsonObject], wanted: Sequence[Variant]) -> list[JsonObject]:
+    """A line for each variant, beside the plain way of the same records."""
+    by_key: dict[str, list[JsonObject]] = {}
+    for row in rows:
+        by_key.setdefault(row["variant"], []).append(row)
+    found = []
+    for variant in wanted:
+        own, plain = by_key[variant.key], by_key[variant.plain.key]
+        found.append(
+            {
+                **asdict(variant),
+                "variant": variant.key,
+                "records_per_s": interval([row["records_per_s"] for row in own]),
+                "link_bytes_per_record": interval([row["link_bytes_per_record"] for row in own]),
+                "bytes_of_a_record": own[0]["bytes_of_a_record"],
+                "p50_ms": interval([row["p50_ms"] for row in own]),
+                "p99_ms": interval([row["p99_ms"] for row in own]),
+                "added_p50_ms": _median(own, "p50_ms") - _median(plain, "p50_ms"),
+                "added_p99_ms": _median(own, "p99_ms") - _median(plain, "p99_ms"),
+                "speed_to_plain": round(
+                    _median(own, "records_per_s") / _median(plain, "records_per_s"), 2
+                ),
+                "bytes_to_plain": round(
+                    _median(own, "link_bytes_per_record") / _median(plain, "link_bytes_per_record"),
+                    3,
+                ),
+                "lost": sum(row["lost"] for row in own),
+                "repeated": sum(row["repeated"] for row in own),
+            }
+        )
+    return found
+
+
+def _median(rows: Sequence[JsonObject], name: str) -> float:
+    return statistics.median(row[name] for row in rows)
+
+
+def checks(found: Sequence[JsonObject]) -> list[Check]:
+    """What the issue wants, of the best batched way at 100 B under each delivery."""
+    told = []
+    for delivery in (AT_LEAST, EXACTLY):
+        batched = [
+            each
+            for each in found
+            if (each["size"], each["delivery"], each["links"]) == (100, delivery, 1)
+            and each["batch_records"] > 1
+        ]
+        best = max(batched, key=lambda each: float(each["speed_to_plain"]))
+        least = min(batched, key=lambda each: float(each["bytes_to_plain"]))
+        speed, share = best["speed_to_plain"], least["bytes_to_plain"]
+        told += [
+            Check(
+                f"records/s at 100 B, {delivery}",
+                f">= {WANTED_SPEED:g} times one by one",
+                f"{speed} times ({best['variant']})",
+                speed >= WANTED_SPEED,
+            ),
+            Check(
+                f"bytes a record on the link at 100 B, {delivery}",
+                f"<= {WANTED_BYTES:.0%} of one by one",
+                f"{share:.1%} ({least['variant']})",
+                share <= WANTED_BYTES,
+            ),
+        ]
+    lost = sum(each["lost"] + each["repeated"] for each in found)
+    return [*told, Check("lost and repeated records", "0", lost, lost == 0)]
+
+
+def main() -> int:
+    wanted = variants()
+    experiment = Experiment(
+        "link_batching",
+        {
+            "rounds": ROUNDS,
+            "full_s": FULL_S,
+            "rated_s": RATED_S,
+            "rate_per_s": RATE,
+            "linger_ms": LINGER_MS,
+            "checkpoint_interval_s": CHECKPOINT_S,
+            "sink_window": WINDOW,
+            "receive_maximum": RECEIVE_MAXIMUM,
+            "trace_rows": ROWS,
+            "cores": machine()["cores"],
+        },
+        simulated=[
+            "Sender, broker and reader share one machine and its cores; there is no WAN between"
+            " them, so bytes are those of TCP's payload, without its headers."
+        ],
+    )
+    keys = [(f"{v.key}/{n}", v) for n in range(1, ROUNDS + 1) for v in wanted]
+    with lab() as running:
+        if not {key for key, _ in keys} <= {row["key"] for row in experiment.rows}:
+            for variant in (wanted[0], wanted[-1] if QUICK else wanted[3]):
+                running.warm_up(variant)
+        for key, variant in keys:  # taking turns, so that what disturbs hits all
+            row = experiment.row(key, lambda variant=variant: running.measure(variant))
+            say(
+                f"  {row['records_per_s']}/s, {row['link_bytes_per_record']} B a record on the"
+                f" link, p50 {row['p50_ms']} p99 {row['p99_ms']} ms"
+            )
+    found = summarise(experiment.rows, wanted)
+    return experiment.finish({"variants": found}, checks(found))
+
+
+if __name__ == "__main__":
+    time_began = time.monotonic()
+    status = main()
+    say(f"{time.monotonic() - time_began:.0f} s")
+    raise SystemExit(status)
