@@ -3,8 +3,8 @@
 The service is the real one in a process of its own, and so is the one Mosquitto for all sites (a
 listener for each, by a forwarder); engines are simulated (`bench.simulated_flink`), with the
 latencies of a real Flink that is measured first. A composition holds up to 1000 jobs, as pipelines
-of ten: seven jobs at one site, three at the next. At the end one composition of all jobs is
-planned and applied again.
+of ten: seven jobs at one site, three at the next. At the end one composition of 3500
+jobs is planned, applied and applied again.
 
 `make bench-scale` writes bench/results/scale.json; QUICK=1 takes 10 and 30 sites.
 """
@@ -40,15 +40,18 @@ QUICK = is_quick()
 SIZES = (10, 30) if QUICK else (10, 30, 100, 300, 1000)
 JOBS_A_SITE = 10
 JOBS_A_COMPOSITION = 1000
+WHOLE_SITES = SIZES[0] if QUICK else 350
+"""Of the one composition: a document may have 1 MiB, which is about 4000 jobs."""
 SLOTS = 16
 CHECKPOINT_S = 10.0
 LOOKS = 30 if QUICK else 200
 """Of each kind, at the real Flink."""
 WATCH_S = 2.0 if QUICK else 5.0
-COLLECT_S = 2.0 if QUICK else 30.0
-IDLE_S = 6.0 if QUICK else 20.0
+COLLECT_S = (2.0, 2.0) if QUICK else (10.0, 30.0)
+"""Between two looks of the collector, at up to 300 sites and past that."""
+IDLE_S = 4.0 if QUICK else 15.0
 READS = 10 if QUICK else 100
-READ_FOR_S = 0.5 if QUICK else 4.0
+READ_FOR_S = 0.5 if QUICK else 2.0
 WAIT_S = 800
 SLOWEST_START_S = 6.0
 """Past that the machine was busy while the real Flink was measured; and of a start that takes 8 s
@@ -72,7 +75,7 @@ def main() -> None:
             "slots": SLOTS,
             "checkpoint_interval_s": CHECKPOINT_S,
             "watch_s": WATCH_S,
-            "collect_s": COLLECT_S,
+            "collect_s": list(COLLECT_S),
             "reads": READS,
         },
         simulated=[
@@ -90,20 +93,23 @@ def main() -> None:
     )["seconds"]
     for sites in SIZES:
         experiment.row(f"{sites} sites", lambda n=sites: measured(n, latencies))
-    rows = [row for row in experiment.rows if "sites" in row]
-    sys.exit(experiment.finish(summary(rows, latencies), checks(rows, latencies)))
+    whole = experiment.row("one composition", lambda: measured(WHOLE_SITES, latencies, whole=True))
+    rows = [row for row in experiment.rows if "reads" in row]
+    sys.exit(experiment.finish(summary(rows, whole, latencies), checks(rows, latencies)))
 
 
 # -- one size -----------------------------------------------------------------------------
 
 
-def measured(sites: int, latencies: JsonObject) -> JsonObject:
-    """Everything at one number of sites, from an empty store on."""
+def measured(sites: int, latencies: JsonObject, *, whole: bool = False) -> JsonObject:
+    """Everything at one number of sites, from an empty store on; `whole`: what there is to
+    measure of one composition of all jobs."""
     with (
         tempfile.TemporaryDirectory(prefix="speck-bench-") as folder,
         fog_of(sites, Path(folder), latencies) as others,
     ):
-        return Size(sites, Path(folder) / "home", others).measured()
+        size = Size(sites, Path(folder) / "home", others)
+        return size.measured_whole() if whole else size.measured()
 
 
 @contextmanager
@@ -164,9 +170,22 @@ class Size:
             self.note("store_bytes", size_of(self.home / "store"))
             self.note("rss_after_mb", rss_mb(served.process.pid))
         self.restart()
-        with self.service(collect_s=COLLECT_S) as served:
+        self.collect_s = COLLECT_S[self.sites > 300]
+        with self.service(self.collect_s) as served:
             self.found["collector"] = self.collected(served)
         self.note("took_s", time.monotonic() - began)
+        return self.found
+
+    def measured_whole(self) -> JsonObject:
+        """One composition of all jobs: plan, apply and apply again."""
+        self.found["compositions"] = 1
+        with self.service(collect_s=0) as served:
+            self.register()
+            self.cpu_of("plan", lambda: self.plans("one"))
+            self.cpu_of("apply", lambda: self.apply("one"))
+            self.cpu_of("noop", lambda: self.apply_again("one"))
+            self.found["change"] = self.read("change", f"/changes/{self.change}")
+            self.note("rss_mb", rss_mb(served.process.pid))
         return self.found
 
     @contextmanager
@@ -230,16 +249,16 @@ class Size:
             starts = sum(step["kind"] == "start" for step in planned["plan"]["operations"])
             expect(starts == len(composition["jobs"]), f"{starts} starts are planned")
 
-    def apply(self) -> None:
-        for composition in self.compositions("many"):
+    def apply(self, kind: str = "many") -> None:
+        for composition in self.compositions(kind):
             answer = self.api.call("POST", "/compositions", composition, wait=WAIT_S)
             if answer.get("state") != "done":
                 change = self.api.call("GET", f"/changes/{answer['change']}")
                 raise RuntimeError(f"cannot deploy: {change['state']}, {change['error']}")
             self.change = answer["change"]
 
-    def apply_again(self) -> None:
-        for composition in self.compositions("many"):
+    def apply_again(self, kind: str = "many") -> None:
+        for composition in self.compositions(kind):
             answer = self.api.call("POST", "/compositions", composition, wait=WAIT_S)
             expect(answer["plan"]["operations"] == [], "applying again plans something")
             expect(answer.get("state") == "done", f"the change is {answer.get('state')}")
@@ -288,17 +307,17 @@ class Size:
         return found
 
     def collected(self, served: Served) -> JsonObject:
-        """How many looks of the collector are answered in time over two rounds of it, and the
-        CPU."""
-        time.sleep(COLLECT_S)  # names of metrics are learnt in the first round
+        """How many looks of the collector are answered in time in the second round of it,
+        and the CPU."""
+        time.sleep(self.collect_s)  # names of metrics are learnt in the first round
         used, began = self.cpu(), time.monotonic()
         before = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
-        time.sleep(2 * COLLECT_S)
+        time.sleep(self.collect_s)
         took, cores = time.monotonic() - began, self.cpu()
         after = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
         looks, gaps = (b - a for a, b in zip(before, after, strict=True))
         found = {
-            "every_s": COLLECT_S,
+            "every_s": self.collect_s,
             "answered": looks,
             "gaps": gaps,
             "site_every_s": round(took * 2 * self.sites / max(1.0, looks), 2),
@@ -426,9 +445,10 @@ def size_of(folder: Path) -> int:
 OPERATIONS = ("register_s", "plan_s", "apply_s", "noop_s", "restart_ready_s", "restart_looked_s")
 
 
-def summary(rows: list[JsonObject], latencies: JsonObject) -> JsonObject:
+def summary(rows: list[JsonObject], whole: JsonObject, latencies: JsonObject) -> JsonObject:
     return {
         "growth": [{k: v for k, v in row.items() if k not in ("key", "version")} for row in rows],
+        "one_composition": whole,
         "exponents": exponents(rows),
         "latencies_ms": {
             kind: {

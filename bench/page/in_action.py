@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,20 +66,13 @@ def _draw_of(name: str) -> Any:
         at = [it["t_s"] for it in bins]
         axes[0].step(at, [it["sink_per_s"] for it in bins], where="pre", color=style.BLUE)
         axes[0].set_ylabel("records/s\nat the sink")
-        late = [it for it in bins if it["latency_p50_s"] is not None]
-        axes[1].plot(
-            [it["t_s"] for it in late],
-            [it["latency_max_s"] for it in late],
-            color=style.ORANGE,
-            linewidth=1.2,
-            label="most in the second",
-        )
-        axes[1].plot(
-            [it["t_s"] for it in late],
-            [it["latency_p50_s"] for it in late],
-            color=style.RED,
-            label="median in the second",
-        )
+        for key, label, color in (
+            ("latency_max_s", "most in the second", style.ORANGE),
+            ("latency_p50_s", "median in the second", style.RED),
+        ):
+            # where no result came there is no line
+            late = [math.nan if it[key] is None else it[key] for it in bins]
+            axes[1].plot(at, late, ".-", color=color, linewidth=1.4, markersize=4, label=label)
         axes[1].set_yscale("log")
         style.logarithmic(axes[1].yaxis)
         axes[1].set_ylabel("latency of\nJob 4, s")

@@ -206,7 +206,7 @@ class Checker:
         """The highest number that has come."""
         return self._tally.highest
 
-    def await_past(self, number: int, timeout_s: float = 60.0) -> None:
+    def await_past(self, number: int, timeout_s: float = 240.0) -> None:
         """Wait until a number above `number` has come. Raises TransientError."""
         pause = threading.Event()
         deadline = time.monotonic() + timeout_s
@@ -218,7 +218,7 @@ class Checker:
                 )
             pause.wait(0.02)
 
-    def await_number(self, number: int, timeout_s: float = 60.0) -> None:
+    def await_number(self, number: int, timeout_s: float = 240.0) -> None:
         """Wait until so many different numbers have come. Raises TransientError."""
         pause = threading.Event()
         deadline = time.monotonic() + timeout_s

@@ -90,7 +90,7 @@ def start(
     port: int | None = None,
     settings: Mapping[str, str] | None = None,
     launch: Launch = spawn,
-    timeout_s: float = 20.0,
+    timeout_s: float = 60.0,
 ) -> Mosquitto:
     """Start a broker whose files lie in `folder`, and wait until it accepts connections.
 

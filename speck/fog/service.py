@@ -35,7 +35,7 @@ def serving(
     home: Path,
     jar_folders: Sequence[Path],
     *,
-    timeout_s: float = 30.0,
+    timeout_s: float = 180.0,
     port: int = 0,
     more: Mapping[str, str] | None = None,
 ) -> Iterator[Served]:

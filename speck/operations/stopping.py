@@ -31,6 +31,8 @@ class Stopping:
     began: float = 0.0
     since: float = 0.0
     looked: float = 0.0
+    over: RunState | None = None
+    """How it ended, once a look at the engine has shown that."""
 
     @property
     def _trigger(self) -> str:
@@ -78,6 +80,8 @@ class Stopping:
     def _wait(self, progress: SavepointProgress | None) -> Waiting:
         def ready(jobs: Mapping[str, EngineJob]) -> bool:
             job = jobs.get(self.operation.engine_job_id)
+            if job is not None and job.state.terminal:
+                self.over = job.state
             if job is None or job.state.terminal:
                 return True
             return self.context.clock.monotonic() - self.looked > self.context.patience.stop_poll_s
@@ -95,7 +99,7 @@ class Stopping:
         engine = self.context.connections.engine(self.operation.site)
         job_id = self.operation.engine_job_id
         self._count_no_silence()
-        state = engine.status(job_id)
+        state = self.over or engine.status(job_id)
         if state is None or state.terminal:
             return self._over(state)
         try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +12,8 @@ from pathlib import Path
 import pytest
 import requests
 
+from speck.errors import PermanentError
+from speck.fog import mosquitto
 from speck.fog.checker import Checker
 from speck.fog.feed import Feed
 from speck.fog.paths import edge_jar
@@ -124,3 +129,50 @@ def test_nothing_is_lost_across_a_wan(
             published = feed.end()
             count = end.await_all(published)
     assert (count.lost, count.repeated, count.miscounted) == (0, 0, 0)
+
+
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from speck.fog import mosquitto
+from speck.fog.sites import Fog
+from speck.fog.wan import Uplink, Wan
+
+mosquitto.start = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+Fog(Path(sys.argv[1])).up(edges=1, wan=Wan({"edge-a": Uplink(2, 10, 9.3)}), wan_mode=sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("mode", ["namespaces", "proxy"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_launcher_killed_halfway_leaves_what_down_finds(fog: Fog, mode: str, known: bool) -> None:
+    if mode == "namespaces":
+        needs_namespaces()
+    argv = [sys.executable, "-c", DYING, str(fog.folder), mode]
+    assert subprocess.run(argv, check=False, timeout=60).returncode == -signal.SIGKILL
+    running = fog._loaded().found().of("wan")
+    assert list(running) == [{"namespaces": "delay", "proxy": "relay"}[mode]]
+    if not known:
+        (fog.folder / "fog.json").unlink()
+    fog.down()
+    for process in running.values():
+        wait_for("its end", lambda process=process: not process.running, 20)
+    assert left_behind(fog._network) == []
+    assert fog.down() == 0
+
+
+@pytest.mark.parametrize("mode", ["namespaces", "proxy"])
+def test_a_fog_that_cannot_come_up_leaves_no_wan(
+    fog: Fog, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    if mode == "namespaces":
+        needs_namespaces()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermanentError("no broker today")
+
+    monkeypatch.setattr(mosquitto, "start", refuse)
+    with pytest.raises(PermanentError, match="no broker today"):
+        fog.up(edges=1, wan=WAN, wan_mode=mode)  # type: ignore[arg-type]
+    assert fog._loaded().found().of("wan") == {}
+    assert left_behind(fog._network) == []

@@ -1,0 +1,51 @@
+"""What the growth of the control plane is told by."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.scale import OPERATIONS, STEEPEST, WATCH_S, checks, exponents, keeps_up
+from speck.model import JsonObject
+
+LATENCIES = {"starting": [0.5, 1.0, 1.5]}
+
+
+def row(sites: int, seconds: float, every_s: float) -> JsonObject:
+    times = dict.fromkeys(OPERATIONS, seconds)
+    read = {"p50_ms": seconds, "p99_ms": seconds}
+    return {
+        "sites": sites,
+        **times,
+        "rss_mb": 100.0,
+        "store_bytes": sites * 1000,
+        "reads": {"jobs": read},
+        "watch": {"numbers_every_s": every_s},
+        "cores": {"apply": {"engines": 0.1, "mount": 0.1}},
+    }
+
+
+def test_growth_is_the_slope_on_logarithmic_axes() -> None:
+    rows = [row(10, 1.0, WATCH_S), row(100, 100.0, WATCH_S), row(1000, 100.0, WATCH_S)]
+    found = exponents(rows)
+    assert found["apply_s"] == [2.0, 0.0]
+    assert found["store_bytes"] == [1.0, 1.0]
+    assert found["GET jobs"] == [2.0, 0.0]
+
+
+@pytest.mark.parametrize(("power", "fine"), [(1.0, True), (STEEPEST + 0.2, False)])
+def test_what_grows_too_steeply_at_the_largest_size_fails(power: float, fine: bool) -> None:
+    told = checks([row(10, 1.0, 5.0), row(100, 10.0**power, 5.0)], LATENCIES)
+    assert {c.ok for c in told if "grows" in c.name} == {fine}
+
+
+def test_a_machine_that_was_busy_while_flink_was_measured_fails() -> None:
+    rows = [row(10, 1.0, 5.0), row(100, 10.0, 5.0)]
+    told = checks(rows, {"starting": [20.0] * 10})
+    assert [c.name for c in told if c.ok is False] == [
+        "the real Flink was measured on a quiet machine"
+    ]
+
+
+def test_it_keeps_up_with_what_is_looked_at_in_time() -> None:
+    rows = [row(10, 1.0, WATCH_S), row(100, 1.0, 1.05 * WATCH_S), row(1000, 1.0, 3 * WATCH_S)]
+    assert keeps_up(rows) == 100
