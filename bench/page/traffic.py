@@ -14,6 +14,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "cloud": {"color": style.RED, "marker": "s"},
     "fog": {"color": style.BLUE, "marker": "o"},
     "fog-direct": {"color": style.GREEN, "marker": "^"},
+    "fog-batched": {"color": style.ORANGE, "marker": "D"},
 }
 _JOBS = {"job3": "Job 3 (local)", "job4": "Job 4 (global)"}
 
@@ -246,7 +247,7 @@ SECTION = Section(
     title="Fog or cloud (figures 7, 9 and 10)",
     question="What does the fog give over running everything in the cloud?",
     set_up="The 17 jobs of the traffic application, as fog and as cloud, and with a hop less on the"
-    " way to the merge (fog-direct), fed with the same detections; three edges with a quarter of a"
+    " way to the merge (fog-direct), and in the fog with batches on the uplinks (fog-batched), fed with the same detections; three edges with a quarter of a"
     " core each behind shaped uplinks, and a cloud with a core.",
     target="traffic",
     figures=_figures,
