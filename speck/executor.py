@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import queue
 import threading
 from collections import Counter, deque
@@ -75,6 +76,28 @@ class _Wait:
     until: float
 
 
+class _Waits(dict[int, _Wait]):
+    """Steps that wait, by id; known by the site of what they wait for, too, so that among
+    thousands none is searched for. `due`: none but blocked ones is overdue before that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at: dict[str | None, dict[int, _Wait]] = {}
+        self.due = math.inf
+
+    def __setitem__(self, step_id: int, wait: _Wait) -> None:
+        super().__setitem__(step_id, wait)
+        self.at.setdefault(wait.waiting.site, {})[step_id] = wait
+        self.due = min(self.due, wait.until)
+
+    def __delitem__(self, step_id: int) -> None:
+        site = self[step_id].waiting.site
+        super().__delitem__(step_id)
+        del self.at[site][step_id]
+        if not self.at[site]:
+            del self.at[site]
+
+
 @dataclass(slots=True, eq=False)
 class Execution:
     """One run of one change. `run` blocks until the change is over."""
@@ -97,7 +120,7 @@ class Execution:
     _dependents: dict[int, list[int]] = field(default_factory=dict)
     _ready: dict[str, deque[_Task]] = field(default_factory=dict)
     _active: int = 0
-    _waits: dict[int, _Wait] = field(default_factory=dict)
+    _waits: _Waits = field(default_factory=_Waits)
     _looking: set[str] = field(default_factory=set)
     _looked: dict[str, float] = field(default_factory=dict)
     _patience: dict[str, float] = field(default_factory=dict)
@@ -197,12 +220,18 @@ class Execution:
     def _wake(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
             self._enqueue(heapq.heappop(self._timers)[2])
-        for step_id, wait in list(self._waits.items()):
-            blocked = self._by_id[step_id].state is OperationState.BLOCKED
-            if now > wait.until and not blocked:  # time spent without an answer does not count
-                del self._waits[step_id]
-                self._fail(step_id, PermanentError(_overdue(wait.waiting)))
-            elif wait.waiting.site is None and wait.waiting.ready({}):
+        if now > self._waits.due:
+            self._waits.due = math.inf
+            for step_id, wait in list(self._waits.items()):
+                if self._by_id[step_id].state is OperationState.BLOCKED:
+                    continue  # time spent without an answer does not count
+                if now > wait.until:
+                    del self._waits[step_id]
+                    self._fail(step_id, PermanentError(_overdue(wait.waiting)))
+                else:
+                    self._waits.due = min(self._waits.due, wait.until)
+        for step_id, wait in list(self._waits.at.get(None, {}).items()):
+            if wait.waiting.ready({}):
                 self._end_wait(step_id, wait)
 
     def _launch(self, pool: ThreadPoolExecutor) -> None:
@@ -248,7 +277,7 @@ class Execution:
 
     def _look(self, pool: ThreadPoolExecutor, now: float) -> None:
         """Ask each engine that something waits for, one question at a time."""
-        for site in {wait.waiting.site for wait in self._waits.values()} - self._looking:
+        for site in self._waits.at.keys() - self._looking:
             if site is None or now - self._looked.get(site, now) < self._patience.get(site, 0.0):
                 continue
             self._looking.add(site)
@@ -281,7 +310,7 @@ class Execution:
             now = self.clock.monotonic()
             limit = now + message.outcome.limit_s
             site = message.outcome.site
-            if site and all(wait.waiting.site != site for wait in self._waits.values()):
+            if site and site not in self._waits.at:
                 self._looked[site] = now
                 self._patience[site] = self.bounds.poll_s
             self._waits[step_id] = _Wait(message.outcome, limit)
@@ -293,9 +322,8 @@ class Execution:
     def _receive_look(self, look: _Look) -> None:
         self._looking.discard(look.site)
         now = self._looked[look.site] = self.clock.monotonic()
-        waiting = [(i, w) for i, w in self._waits.items() if w.waiting.site == look.site]
         found = False
-        for step_id, wait in waiting:
+        for step_id, wait in list(self._waits.at.get(look.site, {}).items()):
             if look.jobs is None:
                 if isinstance(look.error, SpeckError):  # no word about the job: go on waiting
                     self._by_id[step_id].error = str(look.error)
@@ -306,6 +334,7 @@ class Execution:
                 continue
             if self._unblock(step_id):
                 wait.until = now + wait.waiting.limit_s
+                self._waits.due = min(self._waits.due, wait.until)
             if wait.waiting.ready(look.jobs):
                 self._end_wait(step_id, wait)
                 found = True

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+
+import pytest
+
 from bench.everything import MISSING, NOT_RUN, Outcome, run, run_all, table
 from bench.page.section import Section
+from bench.results_page import DOCS, sections
 
 
 def _section(name: str, root: bool = False) -> Section:
@@ -33,3 +38,11 @@ def test_what_needs_root_is_said_and_no_failure() -> None:
 def test_an_experiment_that_is_not_there_is_a_failure() -> None:
     outcome = run("no_such_thing")
     assert (outcome.why, outcome.failed) == (MISSING, True)
+
+
+@pytest.mark.parametrize("section", sections(), ids=lambda it: it.name)
+def test_every_experiment_of_the_page_can_be_run(section: Section) -> None:
+    assert importlib.util.find_spec(f"bench.{section.name}") is not None
+    made = (DOCS.parent / "Makefile").read_text()
+    assert f"\nbench-{section.target}: setup ## " in made
+    assert f"-m bench.{section.name}\n" in made
