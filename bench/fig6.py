@@ -1,9 +1,9 @@
 """Figure 6: chains of 1..100 jobs over 6 Flink instances, deployed, modified and deleted.
 
 Three ways in one run, their order reversed from round to round so that a warm JVM favours nobody:
-speck; the floor (bare REST calls of Flink, as many at once, over kept connections); and one job after
-another, as the prototype of 2020 did it. Every way ends when all tasks of all jobs run, or are
-gone. A round has its own random places of the jobs, the same for all ways.
+speck; the floor (bare REST calls of Flink, as many at once, over kept connections); and one job
+after another, as the prototype of 2020 did it. Every way ends when all tasks of all jobs run, or
+are gone. A round has its own random places of the jobs, the same for all ways.
 
 Two series: over a WAN, as the paper had it (three clusters of two sites, the control plane at the
 first), and with all sites side by side, where on few cores the CPU decides. Flink lists all jobs
