@@ -41,7 +41,7 @@ SIZES = (10, 30) if QUICK else (10, 30, 100, 300, 1000)
 JOBS_A_SITE = 10
 JOBS_A_COMPOSITION = 1000
 WHOLE_SITES = SIZES[0] if QUICK else 350
-"""Of the one composition: a document may have 1 MiB, which is about 4000 jobs."""
+"""Of the one composition: a document may have 1 MiB, which is about 5000 jobs like these."""
 SLOTS = 16
 CHECKPOINT_S = 10.0
 LOOKS = 30 if QUICK else 200
