@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 MVN := mvn -q -B -ntp -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
 # tests with servers mostly wait: the others run beside them (groups: tests/conftest.py)
-SIDE_BY_SIDE := -n 2 --dist loadgroup
+SIDE_BY_SIDE := -n 2
 JAVA_SOURCES := $(shell find edge_jobs -path '*/target' -prune -o -type f \
 	\( -name pom.xml -o -path '*/src/*' \) -print)
 VENV_STAMP := .venv/.installed

@@ -9,8 +9,8 @@ import re
 
 import yaml
 
+from bench.common import is_quick
 from bench.detections import STREAMS, TRAFFIC, edge_of, encode
-from bench.experiment import is_quick
 from speck.fog.reference import Detection
 from speck.model import JsonObject
 

@@ -26,6 +26,8 @@ CHECKPOINT_S = 10.0
 """So that 100 idle jobs do not fill the two cores with checkpoints; the same for all ways."""
 CLASS = "io.speck.jobs.PassThrough"
 _LOOK_S = 0.05
+MOST_S = 300.0
+"""That any action may take: beyond, something hangs."""
 _OVER = ("FINISHED", "CANCELED", "FAILED")
 
 
@@ -104,11 +106,15 @@ class Bare:
         answer = self.http.post(f"{base}/stop", json={"drain": False}, timeout=120)
         answer.raise_for_status()
         trigger = answer.json()["request-id"]
-        while True:
+        until = time.monotonic() + MOST_S
+        while time.monotonic() < until:
             seen = self.http.get(f"{base}/savepoints/{trigger}", timeout=60).json()
             if seen["status"]["id"] == "COMPLETED":
+                if "location" not in seen["operation"]:
+                    raise RuntimeError(f"cannot stop {name} at {job['site']}: {seen}")
                 return str(seen["operation"]["location"])
             time.sleep(_LOOK_S)
+        raise RuntimeError(f"cannot stop {name} at {job['site']}: no savepoint in {MOST_S:g} s")
 
     def cancel(self, name: str) -> None:
         """Cancel without waiting for the end."""
@@ -179,6 +185,9 @@ class Bare:
         wanted = {job_id for job_id, _ in self.running.values()}
 
         def ready(jobs: list[JsonObject]) -> bool:
+            over = [job for job in jobs if job["jid"] in wanted and job["state"] in _OVER]
+            if over:
+                raise RuntimeError(f"cannot run all jobs: {over[0]['name']} is {over[0]['state']}")
             up = {
                 job["jid"]
                 for job in jobs
@@ -196,8 +205,9 @@ class Bare:
         self.running.clear()
 
     def _await(self, ready: Callable[[list[JsonObject]], bool]) -> None:
+        until = time.monotonic() + MOST_S
         with ThreadPoolExecutor(len(self.engines)) as pool:
-            while True:
+            while time.monotonic() < until:
                 looks = pool.map(
                     lambda url: self.http.get(f"{url}/jobs/overview", timeout=60).json()["jobs"],
                     self.engines.values(),
@@ -205,3 +215,4 @@ class Bare:
                 if ready([job for jobs in looks for job in jobs]):
                     return
                 time.sleep(_LOOK_S)
+        raise RuntimeError(f"cannot see all jobs run, or be gone, in {MOST_S:g} s")

@@ -25,8 +25,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.common import Api, say
-from bench.experiment import Check, Experiment, interval, is_quick
+from bench.common import Api, is_quick, say
+from bench.experiment import Check, Experiment, interval
 from bench.truth import Machine
 from speck.fog.checker import Checker
 from speck.fog.feed import Feed

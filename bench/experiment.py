@@ -52,7 +52,8 @@ class Experiment:
         self.settings = settings
         self._simulated = list(simulated)
         self._started = time.time()
-        text = json.dumps([settings, _code()], sort_keys=True, default=str)
+        self._code = _code()  # as it begins: a commit while it runs is not what was measured
+        text = json.dumps([settings, self._code], sort_keys=True, default=str)
         self._version = hashlib.sha256(text.encode()).hexdigest()[:12]
         self._path = RAW / f"{self.name}.jsonl"
         self._rows = {row["key"]: row for row in self._read() if row["version"] == self._version}
@@ -72,8 +73,8 @@ class Experiment:
         measured = measure()
         row = {"key": key, "at": round(began, 3), "version": self._version, **measured}
         RAW.mkdir(exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        with self._path.open("a+") as file:
+            file.write(_line_end(self._path) + json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
         self._rows[key] = row
@@ -85,17 +86,19 @@ class Experiment:
         content = {
             "experiment": self.name,
             **provenance(self._started),
-            "code": _code(),
+            "code": self._code,
             "settings": self.settings,
             "simulated": self._simulated,
             "summary": summary,
             "checks": [asdict(check) for check in told],
             "rows": self.rows,
         }
-        RESULTS.mkdir(exist_ok=True)
         folder = RAW if is_quick() else RESULTS
         folder.mkdir(exist_ok=True)
-        (folder / f"{self.name}.json").write_text(json.dumps(content, indent=1) + "\n")
+        whole = folder / f"{self.name}.json"
+        part = whole.with_suffix(".part")
+        part.write_text(json.dumps(content, indent=1) + "\n")
+        part.replace(whole)  # never half a result, whenever it is cut
         for check in told:
             mark = {True: "ok", False: "NOT", None: "--"}[check.ok]
             say(
@@ -114,6 +117,12 @@ class Experiment:
                 except ValueError:
                     continue
         return found
+
+
+def _line_end(path: Path) -> str:
+    """What ends the last line of a file, if that was cut off: what follows is a line of its own."""
+    content = path.read_bytes()
+    return "\n" if content and not content.endswith(b"\n") else ""
 
 
 def _in_a_trial(check: Check) -> Check:

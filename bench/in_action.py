@@ -15,7 +15,8 @@ from __future__ import annotations
 import sys
 
 from bench.cameras import LINK, WINDOW_MS
-from bench.experiment import Check, Experiment, is_quick
+from bench.common import is_quick
+from bench.experiment import Check, Experiment
 from bench.moving import DOWN_MBPS, LATENCY_MS, METRICS_S, Course, prepared
 from speck.model import JsonObject
 

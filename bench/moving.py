@@ -14,9 +14,8 @@ from pathlib import Path
 
 from bench.arrivals import Arrivals
 from bench.cameras import CLOUD, WINDOW_MS, camera, composition, laid_out, sites
-from bench.common import Api, say
+from bench.common import Api, is_quick, say
 from bench.detections import DetectionFeed, Log, edge_of, templates
-from bench.experiment import is_quick
 from bench.moved import GLOBAL, Watch, bins, drained, span
 from speck.fog.paths import edge_jar
 from speck.fog.service import serving
@@ -80,7 +79,6 @@ class Bench:
             for output in content["outputs"]
         ]
         with ExitStack() as stack:
-            stack.callback(self._remove)
             readers = stack.enter_context(Arrivals(wanted))
             watch = Watch(self.fog)
             stack.callback(watch.close)
@@ -93,7 +91,9 @@ class Bench:
             _wait(times.after_s)
             run.mark("end")
             log = feed.end(180.0)
-            return self._found(run, log)
+            found = self._found(run, log)
+        self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drain="false")
+        return found
 
     def _caught_up(self, run: Series, most_s: float) -> None:
         """Wait until results are of now: what had piled up is gone."""
@@ -118,9 +118,6 @@ class Bench:
             seen=self._seen,
             encoder=camera,
         )
-
-    def _remove(self) -> None:
-        self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drain="false")
 
     # -- by hand --------------------------------------------------------------------------
 

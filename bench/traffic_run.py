@@ -48,16 +48,19 @@ CHECKPOINT_S = 5.0
 LOCAL, GLOBAL = "demo-local-", "demo-global"
 NEAR = "near-local-"
 """Reads Job 3's result beside the cloud's broker, where the deployment has it there."""
-DRAIN_S = 60.0
+DRAIN_S = 180.0
+"""As long as results come: what is late is not lost, and must not come in the next run."""
 QUIET_S = 15.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def composition(file: str) -> JsonObject:
+def composition(file: str, forward_link: JsonObject | None = None) -> JsonObject:
     """A deployment as its file has it, with windows of `WINDOW_MS`; where Job 3's results lie in
-    the cloud, each has a second reader there."""
+    the cloud, each has a second reader there. `forward_link`: how its forward jobs send."""
     content: JsonObject = yaml.safe_load((TRAFFIC / file).read_text())
     for job in content["jobs"]:
+        if forward_link is not None and job["job_name"].startswith("forward-"):
+            job["link"] = forward_link
         if "--window" in job.get("args", []):
             job["args"][job["args"].index("--window") + 1] = f"{WINDOW_MS}ms"
     for output in list(content["outputs"]):
@@ -115,9 +118,9 @@ class Bench:
         self.seen = templates(SENSORS)
 
     @contextmanager
-    def deployed(self, file: str) -> Iterator[Deployment]:
+    def deployed(self, file: str, forward_link: JsonObject | None = None) -> Iterator[Deployment]:
         """The deployment of `compositions/traffic/<file>` with its readers."""
-        content = composition(file)
+        content = composition(file, forward_link)
         began = time.monotonic()
         self.api.apply(content)
         say(f"{file} is deployed after {time.monotonic() - began:.1f} s")

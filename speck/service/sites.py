@@ -73,13 +73,11 @@ class Sites:
     def get(self, name: str) -> JsonObject:
         """The Site shape. Raises NotFoundError."""
         site = self._site(name)
-        return self._shown(site)
+        return self._shown(site)[0]
 
     def all(self, state: str | None = None) -> list[JsonObject]:
         """All sites by name."""
-        sites = self._records.sites()
-        self._views.look_at(sites)
-        shown = [self._shown(site) for _, site in sorted(sites.items())]
+        shown = self._shown(*self._records.sites().values())
         return [site for site in shown if state is None or site["state"] == state]
 
     def delete(self, name: str) -> None:
@@ -125,13 +123,17 @@ class Sites:
         ok = all(finding["severity"] != "error" for finding in findings)
         return {"name": name, "ok": ok, "findings": findings}
 
-    def _shown(self, site: Site) -> JsonObject:
-        """The Site shape; what its agent told last is fresher than what is stored of it."""
-        beat = self._agents.beat(site.name)
-        shown = self._views.site(site)
-        shown["last_seen"] = self._agents.last_seen(site.name)
-        calibration = self._records.store.get(f"calibration/{site.name}")
-        return {**shown, "agent": beat or None, "calibration": calibration}
+    def _shown(self, *sites: Site) -> list[JsonObject]:
+        """The Site shapes; what a site's agent told last is fresher than what is stored of it."""
+        return [
+            {
+                **shown,
+                "last_seen": self._agents.last_seen(site.name),
+                "agent": self._agents.beat(site.name) or None,
+                "calibration": self._records.store.get(f"calibration/{site.name}"),
+            }
+            for site, shown in zip(sites, self._views.sites(sites), strict=True)
+        ]
 
     def _site(self, name: str) -> Site:
         return self._connections.site(name)

@@ -141,11 +141,17 @@ class Views:
             )
         return shown
 
-    def site(self, site: Site) -> JsonObject:
-        """The Site shape."""
-        self.look_at([site.name])
-        engine = self.engines.at([site.name]).get(site.name)
-        broker = self._brokers.at([site.name]).get(site.name)
+    def sites(self, sites: Collection[Site]) -> list[JsonObject]:
+        """The Site shape of each. All are looked at together: one after another, the first looks
+        would be old, and be taken anew, before the last are shown."""
+        names = [site.name for site in sites]
+        self.look_at(names)
+        engines, brokers = self.engines.at(names), self._brokers.at(names)
+        return [self._site(s, engines.get(s.name), brokers.get(s.name)) for s in sites]
+
+    def _site(
+        self, site: Site, engine: Look[EngineView] | None, broker: Look[str] | None
+    ) -> JsonObject:
         view = engine.found if engine else None
         beat = self._records.store.get(f"beat/{site.name}")
         slots = view.slots if view else None

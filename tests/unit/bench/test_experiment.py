@@ -71,3 +71,39 @@ def test_a_trial_of_an_older_experiment_never_replaces_a_figure(
     monkeypatch.setenv("QUICK", "1")
     assert common.write_result("speed.json", {"rate": 1}) == tmp_path / "raw" / "speed-quick.json"
     assert json.loads(file.read_text())["rate"] == 5
+
+
+def test_a_row_after_one_that_was_cut_off_is_kept(tmp_path: Path) -> None:
+    Experiment("speed", {}).row("a", dict)
+    file = tmp_path / "raw" / "speed.jsonl"
+    file.write_text(file.read_text() + '{"key": "b", "at')
+    Experiment("speed", {}).row("b", lambda: {"value": 1})
+    assert [row["key"] for row in Experiment("speed", {}).rows] == ["a", "b"]
+
+
+def test_a_result_names_the_code_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "_code", lambda: "then")
+    begun = Experiment("speed", {})
+    monkeypatch.setattr(experiment, "_code", lambda: "now")
+    begun.finish({}, [])
+    assert json.loads((tmp_path / "results" / "speed.json").read_text())["code"] == "then"
+
+
+def test_a_result_that_is_cut_off_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Experiment("speed", {}).finish({"value": 1}, [])
+    write = Path.write_text
+
+    def cut_off(path: Path, text: str) -> None:
+        write(path, text[:20])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            Experiment("speed", {}).finish({"value": 2}, [])
+    file = tmp_path / "results" / "speed.json"
+    assert json.loads(file.read_text())["summary"] == {"value": 1}
