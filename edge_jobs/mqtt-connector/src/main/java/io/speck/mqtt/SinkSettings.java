@@ -29,12 +29,16 @@ record SinkSettings(
     /** Less than what Flink can keep in a checkpoint's one file. */
     static final long RESEND_STATE_BYTES = 1_000_000;
 
+    private static final int ENOUGH_BATCH_BYTES = 256 << 10;
     private static final long MOST_RESEND_BYTES = 32L << 20;
     private static final int SHARE_OF_MEMORY = 16;
 
-    /** How much a message with several records may carry. */
+    /**
+     * How much a message with several records may carry, before it is compressed. More would give no
+     * more rate, and a checkpoint's resend window takes whole messages only.
+     */
     int mostBatchBytes() {
-        return Math.min(mostBytes, Parcel.MOST_BYTES);
+        return Math.min(mostBytes, ENOUGH_BATCH_BYTES);
     }
 
     /** To be called where the sink runs. */

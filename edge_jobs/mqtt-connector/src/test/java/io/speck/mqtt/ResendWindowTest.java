@@ -48,6 +48,28 @@ class ResendWindowTest {
     }
 
     @Test
+    void aCheckpointHasRoomForFullMessagesToo() {
+        SinkSettings usual =
+                new SinkSettings(
+                        true,
+                        1_048_576,
+                        SinkSettings.RESEND_WINDOW,
+                        0,
+                        SinkSettings.RESEND_STATE_BYTES,
+                        Batching.OFF);
+        ResendWindow window =
+                new ResendWindow(
+                        usual.resendWindow(), 32 << 20, usual.resendStateBytes(), cut);
+        byte[] full = new byte[usual.mostBatchBytes()];
+        for (int i = 0; i < 3; i++) {
+            Parcel parcel = new Parcel(Parcel.Form.FRAMED, 1000, full);
+            window.add(new OutRecord(Series.of("p", 7), 1 + 1000 * i, parcel), SECOND);
+        }
+        assertEquals(3, window.snapshot(SECOND).get(0).parcels().size());
+        assertEquals(0, window.leftOut());
+    }
+
+    @Test
     void whatTheBrokerHasIsNotSentAgain() {
         assertEquals(List.of(4L, 5L), again(filled(5), has(7, 3)));
         assertEquals(List.of(), again(filled(5), has(7, 5)));
