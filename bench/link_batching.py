@@ -9,7 +9,7 @@ record of about 1 kB; each has a number and a time of its own.
 One run: as fast as it goes, then nothing, then at a moderate rate, at which latency is measured
 (a record's own time against the clock of the same machine when it is counted, whole milliseconds).
 Bytes: what the kernel says that the sending engine's connection to its broker carried, both ways,
-payload of TCP, over all records of the run. A run that loses or repeats a record is no result.
+payload of TCP, over all records of the run. Records lost or repeated are a failed check.
 
 `make bench-link-batching` writes bench/results/link_batching.json; QUICK=1 takes some variants
 once.
@@ -184,14 +184,12 @@ class Lab:
     reading: flink.Flink
 
     def measure(self, variant: Variant) -> JsonObject:
-        """One run. Raises RuntimeError when it loses or repeats a record, or does not end."""
+        """One run. Raises RuntimeError when it does not end."""
         name = f"bench/{token_hex(4)}"
         with self._running(variant, name, FULL_S, RATED_S) as told:
             found = told.await_end(FULL_S + PAUSE_S + RATED_S + LIMIT_S)
             carried = self._carried()
         last = found[-1]
-        if last["missing"] or last["repeated"]:
-            raise RuntimeError(f"cannot trust this run: {variant}: {last}")
         return {
             **asdict(variant),
             "variant": variant.key,
@@ -376,7 +374,7 @@ def checks(found: Sequence[JsonObject]) -> list[Check]:
             ),
         ]
     lost = sum(each["lost"] + each["repeated"] for each in found)
-    return [*told, Check("lost and repeated records", "0", lost, lost == 0)]
+    return [*told, Check("lost and repeated records", "0", lost, lost == 0, always=True)]
 
 
 def main() -> int:

@@ -66,6 +66,8 @@ def edge_server() -> JsonObject:
                     "wan_bytes_saved": 1 - share,
                     "machine_cpu": 0.4 if mbps < 100 else 0.8,
                     "saturated": mbps == 100,
+                    "repeats": 3,
+                    "saturated_repeats": 3 if mbps == 100 else 0,
                 }
             )
     return {"cells": cells}
@@ -168,6 +170,8 @@ def traffic() -> JsonObject:
                     "interval_ms": interval_ms,
                     "up_mbps": up_mbps,
                     "saturated": interval_ms == 5,
+                    "runs": 5,
+                    "saturated_runs": 4 if interval_ms == 5 else 1,
                     "falls_behind": behind,
                     "job3": job,
                     "job4": job,
