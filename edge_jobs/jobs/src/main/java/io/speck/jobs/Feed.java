@@ -22,7 +22,8 @@ import org.apache.flink.util.Collector;
  * <p>Record n is {@code {"id":n,"time_ms":<now>} and then a line of {@code --records FILE}, the
  * first again after the last; the lines begin with a comma and end the object.
  *
- * <p>As fast as its sink takes them for {@code --full TIME} (5s), then a mark, {@code
+ * <p>As fast as its sink takes them, but no more than {@code --most N} (10000000) a second, for {@code
+ * --full TIME} (5s), then a mark, {@code
  * {"end":false,"id":<how many>}}, and nothing for {@code --pause TIME} (1s), then {@code --rate N} (1000) a second for {@code --rated TIME} (5s), then an end mark,
  * {@code {"end":true,"id":<how many>}}, and nothing more.
  */
@@ -32,7 +33,7 @@ public final class Feed {
     public static void main(String[] args) throws Exception {
         SpeckJob job = SpeckJob.from(args);
         Parameters parameters = job.parameters();
-        Arguments.logUnknown(parameters, "records", "full", "pause", "rated", "rate");
+        Arguments.logUnknown(parameters, "records", "full", "most", "pause", "rated", "rate");
         job.sink(
                 job.environment()
                         .fromSource(
@@ -62,10 +63,13 @@ public final class Feed {
         private final long ratedFrom;
         private final long ratedEnd;
         private final long rate;
+        private final long most;
         private transient byte[][] lines;
         private transient long began;
         private transient long made;
         private transient long madeBefore; // at the beginning of the rated part
+        private transient double allowed; // records of the full part
+        private transient long looked; // when that was so
         private transient boolean paused;
         private transient boolean ended;
 
@@ -75,6 +79,7 @@ public final class Feed {
             fullEnd = nanosOf(parameters, "full", 5);
             ratedFrom = fullEnd + nanosOf(parameters, "pause", 1);
             ratedEnd = ratedFrom + nanosOf(parameters, "rated", 5);
+            most = parameters.getLong("most", 10_000_000);
             rate = parameters.getLong("rate", 1000);
             if (rate < 1) {
                 throw new IllegalArgumentException(
@@ -96,6 +101,8 @@ public final class Feed {
             began = 0;
             made = 0;
             madeBefore = -1;
+            allowed = 1 + most / 10.0;
+            looked = 0;
             paused = false;
             ended = false;
         }
@@ -107,9 +114,9 @@ public final class Feed {
                 began = now;
             }
             long since = now - began;
-            if (since < fullEnd || (since >= ratedFrom && since < ratedEnd && isDue(since))) {
+            if (isDue(since)) {
                 out.collect(record());
-            } else if (!paused) {
+            } else if (since >= fullEnd && !paused) {
                 paused = true;
                 out.collect(ascii("{\"end\":false,\"id\":" + made + "}"));
             } else if (since >= ratedEnd && !ended) {
@@ -121,6 +128,16 @@ public final class Feed {
         }
 
         private boolean isDue(long since) {
+            if (since < fullEnd) { // what was not taken in time is not made up for
+                allowed = Math.min(allowed + (since - looked) * (most / 1e9), 1 + most / 10.0);
+                looked = since;
+                boolean due = allowed >= 1;
+                allowed -= due ? 1 : 0;
+                return due;
+            }
+            if (since < ratedFrom || since >= ratedEnd) {
+                return false;
+            }
             if (madeBefore < 0) {
                 madeBefore = made;
             }

@@ -22,13 +22,17 @@ class FeedTest {
     private final List<byte[]> out = new ArrayList<>();
 
     private Feed.Maker maker(String rate) throws Exception {
+        return maker(rate, "10000000");
+    }
+
+    private Feed.Maker maker(String rate, String most) throws Exception {
         Path file = folder.resolve("records");
         Files.writeString(file, ",\"a\":1}\n,\"a\":2}\n");
         Feed.Maker maker =
                 new Feed.Maker(
                         Parameters.of(
                                 "--records", file.toString(), "--full", "2s", "--rated", "3s",
-                                "--rate", rate),
+                                "--rate", rate, "--most", most),
                         now::get);
         maker.open(null);
         return maker;
@@ -59,6 +63,19 @@ class FeedTest {
         ticks(maker, 10);
         assertEquals(107, out.size());
         assertEquals("{\"end\":true,\"id\":105}", new String(out.get(106)));
+    }
+
+    @Test
+    void atFullSpeedItMakesNoMoreThanItMay() throws Exception {
+        Feed.Maker maker = maker("10", "50");
+        ticks(maker, 200);
+        assertEquals(6, out.size(), "a tenth of a second, at most");
+        now.set(1 + SECOND / 50);
+        ticks(maker, 20);
+        assertEquals(7, out.size());
+        now.set(1 + SECOND);
+        ticks(maker, 20);
+        assertEquals(13, out.size(), "what was not taken in time is not made up for");
     }
 
     @Test
