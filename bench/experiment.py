@@ -12,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -51,6 +53,7 @@ class Experiment:
         self.name = f"{name}-quick" if is_quick() else name
         self.settings = settings
         self._simulated = list(simulated)
+        _end_well_when_told()
         self._started = time.time()
         self._code = _code()  # as it begins: a commit while it runs is not what was measured
         text = json.dumps([settings, self._code], sort_keys=True, default=str)
@@ -117,6 +120,12 @@ class Experiment:
                 except ValueError:
                     continue
         return found
+
+
+def _end_well_when_told() -> None:
+    """SIGTERM ends an experiment as Ctrl-C does: what it has started goes with it."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _line_end(path: Path) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from bench.experiment import Check, Experiment
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "_end_well_when_told", lambda: None)
     for module in (common, experiment):
         monkeypatch.setattr(module, "RAW", tmp_path / "raw")
         monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
@@ -107,3 +110,18 @@ def test_a_result_that_is_cut_off_leaves_the_one_before(
             Experiment("speed", {}).finish({"value": 2}, [])
     file = tmp_path / "results" / "speed.json"
     assert json.loads(file.read_text())["summary"] == {"value": 1}
+
+
+def test_one_that_is_told_to_end_takes_down_what_it_started() -> None:
+    program = (
+        "import os, signal, time\n"
+        "from bench.experiment import Experiment\n"
+        "Experiment('speed', {})\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(30)\n"
+        "finally:\n"
+        "    print('taken down')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.stdout == "taken down\n"
