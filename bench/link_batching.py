@@ -9,7 +9,7 @@ record of about 1 kB; each has a number and a time of its own.
 One run: as fast as it goes, then nothing, then at a moderate rate, at which latency is measured
 (a record's own time against the clock of the same machine when it is counted, whole milliseconds).
 Bytes: what the kernel says that the sending engine's connection to its broker carried, both ways,
-payload of TCP, over all records of the run. Records lost or repeated are a failed check.
+payload of TCP, over all records of the run.
 
 `make bench-link-batching` writes bench/results/link_batching.json; QUICK=1 takes some variants
 once.
@@ -53,13 +53,15 @@ LINGER_MS = 20
 CHECKPOINT_S = 0.2  # short: all that comes within one is kept and then published at once
 MOST_PER_S = {"at_least_once": 10_000_000, "exactly_once": 250_000}
 """Under exactly_once a sink keeps all till the checkpoint, and nothing but what a job takes in
-bounds it; this one takes in nothing."""
+bounds it; this one takes in nothing. A run that comes near it says how much was fed, not how much
+the link can carry: `all_that_was_fed`."""
+NEAR = 0.9
 HEAP = ["-Xms512m", "-Xmx512m"]
 WINDOW = 2000
 RECEIVE_MAXIMUM = 65534
 LIMIT_S = 60.0
 TRACE = Path(__file__).parents[1] / "compositions" / "traffic" / "trace" / "trace.csv.gz"
-ROWS = 5000
+ROWS = 20_000  # more than any message has: in a message nothing is there twice
 AT_LEAST, EXACTLY = "at_least_once", "exactly_once"
 WANTED_SPEED, WANTED_BYTES = 5.0, 0.4
 
@@ -191,7 +193,7 @@ class Lab:
     reading: flink.Flink
 
     def measure(self, variant: Variant) -> JsonObject:
-        """One run. Raises RuntimeError when it does not end."""
+        """One run. Raises RuntimeError when it does not end, or is too short to tell anything."""
         name = f"bench/{token_hex(4)}"
         with self._running(variant, name, FULL_S, RATED_S) as told:
             found = told.await_end(FULL_S + RATED_S + LIMIT_S)
@@ -265,20 +267,28 @@ class Lab:
 
 def rates(found: Sequence[JsonObject]) -> JsonObject:
     """Records/s of the full part, from `LEAD_S` after its first word until all of it is counted;
-    milliseconds of the rated part's latencies. A mark ends each, and is told at once."""
+    milliseconds of the rated part's latencies, None when too few records were made at the rate. A
+    mark ends each, and is told at once.
+
+    The time is that from count to count, or that in which these records were made, if it is longer:
+    under exactly_once records come in bursts, and from the beginning of one to the end of another
+    there is a burst too many for the time between them.
+    """
     last = next(word for word in found if word["marks"])
     began = found[0]["at_ms"]
     first = next(word for word in found if word["at_ms"] - began >= 1000 * LEAD_S)
-    seconds = (last["at_ms"] - first["at_ms"]) / 1000
+    seconds = max(last[at] - first[at] for at in ("at_ms", "newest_ms")) / 1000
     if seconds < FULL_S / 3:
         raise RuntimeError(f"cannot measure: {seconds:.1f} s at full speed are too short")
     late = _histogram(found[-1], last)
+    rated = sum(late.values())
+    in_time = rated >= NEAR * RATE * RATED_S  # else what was sent before was not through
     return {
         "records_per_s": round((last["records"] - first["records"]) / seconds),
         "over_s": round(seconds, 2),
-        "p50_ms": _percentile(late, 0.5),
-        "p99_ms": _percentile(late, 0.99),
-        "rated_records": sum(late.values()),
+        "p50_ms": _percentile(late, 0.5) if in_time else None,
+        "p99_ms": _percentile(late, 0.99) if in_time else None,
+        "rated_records": rated,
     }
 
 
@@ -332,12 +342,14 @@ def summarise(rows: Sequence[JsonObject], wanted: Sequence[Variant]) -> list[Jso
                 **asdict(variant),
                 "variant": variant.key,
                 "records_per_s": interval([row["records_per_s"] for row in own]),
+                "all_that_was_fed": _median(own, "records_per_s")
+                >= NEAR * MOST_PER_S[variant.delivery],
                 "link_bytes_per_record": interval([row["link_bytes_per_record"] for row in own]),
                 "bytes_of_a_record": own[0]["bytes_of_a_record"],
-                "p50_ms": interval([row["p50_ms"] for row in own]),
-                "p99_ms": interval([row["p99_ms"] for row in own]),
-                "added_p50_ms": _median(own, "p50_ms") - _median(plain, "p50_ms"),
-                "added_p99_ms": _median(own, "p99_ms") - _median(plain, "p99_ms"),
+                "p50_ms": interval(_known(own, "p50_ms")),
+                "p99_ms": interval(_known(own, "p99_ms")),
+                "added_p50_ms": _added(own, plain, "p50_ms"),
+                "added_p99_ms": _added(own, plain, "p99_ms"),
                 "speed_to_plain": round(
                     _median(own, "records_per_s") / _median(plain, "records_per_s"), 2
                 ),
@@ -356,6 +368,16 @@ def _median(rows: Sequence[JsonObject], name: str) -> float:
     return statistics.median(row[name] for row in rows)
 
 
+def _known(rows: Sequence[JsonObject], name: str) -> list[float]:
+    return [row[name] for row in rows if row[name] is not None]
+
+
+def _added(own: Sequence[JsonObject], plain: Sequence[JsonObject], name: str) -> float | None:
+    """How much more than one by one, of the runs that tell it; None when none does."""
+    more, less = _known(own, name), _known(plain, name)
+    return statistics.median(more) - statistics.median(less) if more and less else None
+
+
 def checks(found: Sequence[JsonObject]) -> list[Check]:
     """What the issue wants, of the best batched way at 100 B under each delivery."""
     told = []
@@ -369,11 +391,12 @@ def checks(found: Sequence[JsonObject]) -> list[Check]:
         best = max(batched, key=lambda each: float(each["speed_to_plain"]))
         least = min(batched, key=lambda each: float(each["bytes_to_plain"]))
         speed, share = best["speed_to_plain"], least["bytes_to_plain"]
+        fed = ", all that was fed" if best["all_that_was_fed"] else ""
         told += [
             Check(
                 f"records/s at 100 B, {delivery}",
                 f">= {WANTED_SPEED:g} times one by one",
-                f"{speed} times ({best['variant']})",
+                f"{speed} times ({best['variant']}{fed})",
                 speed >= WANTED_SPEED,
             ),
             Check(
@@ -385,6 +408,15 @@ def checks(found: Sequence[JsonObject]) -> list[Check]:
         ]
     lost = sum(each["lost"] + each["repeated"] for each in found)
     return [*told, Check("lost and repeated records", "0", lost, lost == 0, always=True)]
+
+
+def _first_ones(wanted: Sequence[Variant]) -> list[Variant]:
+    """To warm up with: under each delivery, one by one and compressed batches."""
+    some = [v for v in wanted if v.size == 100 and v.links == 1]
+    plain = [v for v in some if v.batch_records == 1]
+    return plain + [
+        next(v for v in some if v.plain == p and v.compression == "zstd") for p in plain
+    ]
 
 
 def main() -> int:
@@ -413,7 +445,7 @@ def main() -> int:
     keys = [(f"{v.key}/{n}", v) for n in range(1, ROUNDS + 1) for v in wanted]
     with lab() as running:
         if not {key for key, _ in keys} <= {row["key"] for row in experiment.rows}:
-            for variant in (wanted[0], wanted[1] if QUICK else wanted[3]):
+            for variant in wanted[:2] if QUICK else _first_ones(wanted):
                 running.warm_up(variant)
         for key, variant in keys:  # taking turns, so that what disturbs hits all
             row = experiment.row(key, lambda variant=variant: running.measure(variant))

@@ -7,7 +7,7 @@ anything moves, and all of it is told at once.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,15 +63,16 @@ def resolve(
     free_slots: Mapping[str, int | None] | None = None,
     held_slots: Mapping[str, int] | None = None,
     brokers_mqtt5: Mapping[str, bool | None] | None = None,
+    others: Iterable[Job] = (),
     line_of: LineOf | None = None,
 ) -> Resolved:
     """Resolve a composition against the registered `sites`.
 
     `free_slots` by site, None for a site that did not tell; `held_slots` by site are those
     that this composition's own jobs hold now; `brokers_mqtt5` by normalised broker address,
-    None for a broker that did not tell. What is not given at all is not checked. `line_of`
-    gives the lines of problems (see `schema.load_document`). Raises InvalidError with every
-    problem found.
+    None for a broker that did not tell. What is not given at all is not checked. `others` are
+    jobs of elsewhere that may share links with these. `line_of` gives the lines of problems (see
+    `schema.load_document`). Raises InvalidError with every problem found.
     """
     resolver = _Resolver(sites, find_jar, _Known(free_slots, held_slots or {}, brokers_mqtt5))
     jobs = [resolver.job(job, index) for index, job in enumerate(description.jobs)]
@@ -82,7 +83,7 @@ def resolve(
     graph = Graph(tuple(resolver.nodes), tuple(resolver.ends))
     resolver.problems += graph.problems()
     resolver.check_slots(jobs)
-    resolver.check_batches(jobs)
+    resolver.check_batches([job for job in jobs if job is not None], others)
     if resolver.problems:
         raise _refused(f"composition {description.name}", resolver.problems, line_of)
     composition = Composition(
@@ -102,6 +103,7 @@ def resolve_job(
     free_slots: Mapping[str, int | None] | None = None,
     held_slots: Mapping[str, int] | None = None,
     brokers_mqtt5: Mapping[str, bool | None] | None = None,
+    others: Iterable[Job] = (),
     line_of: LineOf | None = None,
 ) -> Resolved:
     """Resolve a job that is posted alone; `composition.name` is empty.
@@ -118,6 +120,7 @@ def resolve_job(
             free_slots=free_slots,
             held_slots=held_slots,
             brokers_mqtt5=brokers_mqtt5,
+            others=others,
         )
     except InvalidError as exc:
         problems = [
@@ -320,6 +323,11 @@ class _Resolver:
                 self._problem(f"{path}.delivery", message)
 
     def _check_link(self, job: JobDescription, sink: Site | None) -> None:
+        if job.link.linger_ms and job.link.batch_records == 1:
+            self.warnings.append(
+                f"job {job.job_name} waits for nothing: linger_ms of its link is of no meaning"
+                " while batch_records is 1"
+            )
         if not job.link.in_batches or sink is None:
             return
         if (self._known.brokers_mqtt5 or {}).get(sink.broker.address) is False:
@@ -328,24 +336,27 @@ class _Resolver:
                 f" the broker {sink.broker.address} does not speak"
             )
 
-    def check_batches(self, jobs: Iterable[Job | None]) -> None:
+    def check_batches(self, own: Sequence[Job], others: Iterable[Job]) -> None:
         """Whether anybody reads batches who may not know them."""
-        known = [job for job in jobs if job is not None]
+        if not any(job.link.in_batches or not tells_numbers(job) for job in own):
+            return
+        everybody = [*own, *others]
+        names = {job.job_name for job in own}
         outside = {end.link for end in self.ends if end.kind == "output"}
-        foreign = {job.source: job.job_name for job in known if not tells_numbers(job)}
-        for job in known:
+        foreign = [job for job in everybody if not tells_numbers(job)]
+        take_apart = "must take them apart (speck.batches does, see docs/guarantees.md)"
+        for job in everybody:
             if not job.link.in_batches:
                 continue
             sends = f"job {job.job_name} sends batches to {job.sink.topic} at {job.sink_site}"
-            take_apart = "must take them apart (speck.batches does, see docs/guarantees.md)"
             if job.sink in outside:
                 self.warnings.append(f"{sends}, an output: its readers {take_apart}")
-            if job.sink in foreign:
-                reader = foreign[job.sink]
-                self.warnings.append(
-                    f"{sends}, which job {reader} reads: having placeholders in its args, it"
-                    f" {take_apart} by itself"
-                )
+            self.warnings += [
+                f"{sends}, which job {reader.job_name} reads: having placeholders in its args, it"
+                f" {take_apart} by itself"
+                for reader in foreign
+                if reader.source == job.sink and names & {job.job_name, reader.job_name}
+            ]
 
     def _add_node(
         self,

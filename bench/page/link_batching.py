@@ -31,7 +31,7 @@ def _figures(result: Told) -> str:
         (
             _group(it),
             _way(it),
-            mean(it["records_per_s"]),
+            mean(it["records_per_s"]) + (", all that was fed" if it["all_that_was_fed"] else ""),
             f"{number(it['speed_to_plain'])} times",
             mean(it["link_bytes_per_record"], "B"),
             f"{100 * it['bytes_to_plain']:.1f} %",

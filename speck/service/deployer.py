@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,6 +27,7 @@ from speck.model import (
     Composition,
     CompositionDescription,
     Delivery,
+    Job,
     Site,
     Upgrade,
     source_client_id,
@@ -104,6 +105,7 @@ class Deployer:
             },
             "held_slots": _held_slots(inventory, observed),
             "brokers_mqtt5": self._brokers_mqtt5(description, sites),
+            "others": self._jobs_outside({scope, *(scope_of(None, name) for name in adopted)}),
             "line_of": line_of,
         }
         named: dict[str, str] = {}
@@ -202,6 +204,12 @@ class Deployer:
             apart=self._apart(composition, inventory),
         )
         return Prepared(scope, composition, made, {}, tuple(warnings))
+
+    def _jobs_outside(self, scopes: Collection[str]) -> Iterator[Job]:
+        """What runs, or is to, in all other scopes; looked up when it is asked for."""
+        for (scope, _), deployed in self._records.all_deployed().items():
+            if scope not in scopes:
+                yield deployed.job
 
     def _refuse_readers_of_others(self, scope: str, composition: Composition) -> None:
         """One client id has one session on a broker: who gave it up would end the other's."""

@@ -364,7 +364,9 @@ def test_who_reads_batches_from_outside_is_warned(find_jar: FindJar) -> None:
     assert output.composition.jobs[0].link == BATCHED
     compressed = described(link=Sending(compression=Compression.ZSTD))
     assert resolve(closed(compressed), SITES, find_jar).warnings == output.warnings
-    assert resolve(closed(described(link=Sending(linger_ms=5))), SITES, find_jar).warnings == []
+    assert resolve(closed(described(link=Sending(linger_ms=5))), SITES, find_jar).warnings == [
+        "job A waits for nothing: linger_ms of its link is of no meaning while batch_records is 1"
+    ]
 
 
 def test_a_job_with_an_own_contract_that_reads_batches_is_warned_of(find_jar: FindJar) -> None:
@@ -375,6 +377,24 @@ def test_a_job_with_an_own_contract_that_reads_batches_is_warned_of(find_jar: Fi
         "job A sends batches to A-out at edge-a, which job B reads: having placeholders in its"
         " args, it must take them apart (speck.batches does, see docs/guarantees.md) by itself"
     ) in found
+
+
+def test_batches_between_a_job_and_those_of_elsewhere_are_warned_of(find_jar: FindJar) -> None:
+    sender = resolve(composed(described(link=BATCHED)), SITES, find_jar).composition.jobs[0]
+    readers = [
+        described(name, source_topic="A-out", args=("{source_topic}",)) for name in ("B", "C")
+    ]
+    there = [resolve(composed(one), SITES, find_jar).composition.jobs[0] for one in readers]
+    told = [
+        f"job A sends batches to A-out at edge-a, which job {name} reads: having placeholders in"
+        " its args, it must take them apart (speck.batches does, see docs/guarantees.md) by itself"
+        for name in ("B", "C")
+    ]
+    found = resolve(composed(described(link=BATCHED)), SITES, find_jar, others=there).warnings
+    assert [warning for warning in found if "sends batches" in warning] == told
+    assert told[0] in resolve_job(readers[0], SITES, find_jar, others=[sender]).warnings
+    unconcerned = resolve(composed(described("D")), SITES, find_jar, others=[sender, *there])
+    assert not [warning for warning in unconcerned.warnings if "sends batches" in warning]
 
 
 def test_a_job_that_is_not_told_of_its_link_is_refused(find_jar: FindJar) -> None:

@@ -53,6 +53,15 @@ def test_the_same_post_again_is_200_and_starts_nothing(service: Service) -> None
     assert engine("edge-a").count("submit") == 1
 
 
+def test_a_job_that_reads_the_batches_of_another_in_its_own_way_is_warned_of(
+    service: Service,
+) -> None:
+    service.jobs.post(job("A", link={"batch_records": 10}), LIMIT_S)
+    reader = job_body("B", source_topic="A-out", args=["{source_topic}"])
+    found = service.compositions.apply(composition(reader), DONE).body["warnings"]
+    assert ["A-out" in warning for warning in found if "sends batches" in warning] == [True]
+
+
 def test_another_job_of_the_same_name_is_refused(service: Service) -> None:
     service.jobs.post(job("A"), LIMIT_S)
     with pytest.raises(ConflictError) as refused:

@@ -22,10 +22,10 @@ import org.apache.flink.util.Collector;
  * <p>Record n is {@code {"id":n,"time_ms":<now>} and then a line of {@code --records FILE}, the
  * first again after the last; the lines begin with a comma and end the object.
  *
- * <p>As fast as its sink takes them, but no more than {@code --most N} (10000000) a second, for {@code
- * --full TIME} (5s), then a mark, {@code
- * {"end":false,"id":<how many>}}, and nothing for {@code --pause TIME} (1s), then {@code --rate N} (1000) a second for {@code --rated TIME} (5s), then an end mark,
- * {@code {"end":true,"id":<how many>}}, and nothing more.
+ * <p>As fast as its sink takes them, but no more than {@code --most N} (10000000) a second, for
+ * {@code --full TIME} (5s), then a mark, {@code {"end":false,"id":<how many>}}, and nothing for
+ * {@code --pause TIME} (1s), then {@code --rate N} (1000) a second for {@code --rated TIME} (5s),
+ * then an end mark, {@code {"end":true,"id":<how many>}}, and nothing more.
  */
 public final class Feed {
     private Feed() {}

@@ -11,10 +11,11 @@ import org.apache.flink.util.Collector;
 
 /**
  * Counts what {@link Feed} sends, four times a second into a record of its own: {@code {"at_ms",
- * "records", "missing", "repeated", "bytes", "marks", "late": {"<ms>": <records>, ...}}}, all from
- * the beginning; and at each of Feed's two marks. {@code late}: by how many milliseconds of this machine's clock each was late, {@value
- * #MOST_MS} standing for all that is more. Missing and repeated go by the records' own numbers. No
- * arguments of its own.
+ * "newest_ms", "records", "missing", "repeated", "bytes", "marks", "late": {"<ms>": <records>,
+ * ...}}}, all from the beginning; and at each of Feed's two marks. {@code newest_ms}: when the last
+ * one counted was made. {@code late}: by how many milliseconds of this machine's clock each was
+ * late, {@value #MOST_MS} standing for all that is more. Missing and repeated go by the records' own
+ * numbers. No arguments of its own.
  */
 public final class Tally {
     private static final int MOST_MS = 10_000;
@@ -49,6 +50,7 @@ public final class Tally {
         private final Clock clock;
         private transient int[] late;
         private transient long told;
+        private transient long newest;
         private transient long records;
         private transient long highest;
         private transient long missing;
@@ -65,6 +67,7 @@ public final class Tally {
         public void open(OpenContext context) {
             late = new int[MOST_MS + 1];
             told = clock.getAsLong();
+            newest = 0;
             records = 0;
             highest = 0;
             missing = 0;
@@ -89,6 +92,7 @@ public final class Tally {
             long id = number(record);
             at += TIME_AFTER;
             long time = number(record);
+            newest = time;
             records++;
             bytes += record.length;
             if (id > highest) {
@@ -115,6 +119,7 @@ public final class Tally {
         private byte[] told(long now) {
             told = now;
             StringBuilder json = new StringBuilder("{\"at_ms\":").append(now);
+            json.append(",\"newest_ms\":").append(newest);
             json.append(",\"records\":").append(records);
             json.append(",\"missing\":").append(missing);
             json.append(",\"repeated\":").append(repeated);

@@ -24,7 +24,7 @@ class TallyTest {
         now.set(5250);
         counter.flatMap(Records.bytes("{\"id\":6,\"time_ms\":5300}"), new ListCollector<>(out));
         assertEquals(
-                "{\"at_ms\":5250,\"records\":5,\"missing\":2,\"repeated\":1,\"bytes\":139,"
+                "{\"at_ms\":5250,\"newest_ms\":5300,\"records\":5,\"missing\":2,\"repeated\":1,\"bytes\":139,"
                         + "\"marks\":0,\"late\":{\"0\":1,\"10\":4}}",
                 Records.text(out.get(0)));
         now.set(5255);
@@ -33,7 +33,7 @@ class TallyTest {
         now.set(5260);
         counter.flatMap(Records.bytes("{\"end\":true,\"id\":8}"), new ListCollector<>(out));
         assertEquals(
-                "{\"at_ms\":5260,\"records\":5,\"missing\":4,\"repeated\":1,\"bytes\":139,"
+                "{\"at_ms\":5260,\"newest_ms\":5300,\"records\":5,\"missing\":4,\"repeated\":1,\"bytes\":139,"
                         + "\"marks\":2,\"late\":{\"0\":1,\"10\":4}}",
                 Records.text(out.get(2)));
     }

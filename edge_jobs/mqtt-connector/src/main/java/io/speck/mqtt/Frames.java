@@ -22,10 +22,11 @@ final class Frames {
      *
      * @param form not plain
      * @param count how many records it must have; -1: any number
+     * @param zstd for one thread at a time; making one costs more than unpacking a small message
      * @throws IllegalArgumentException when it is not what our sinks make
      */
-    static Frames of(Parcel.Form form, byte[] payload, int count) {
-        Frames frames = new Frames(form == Parcel.Form.ZSTD ? unpack(payload) : payload);
+    static Frames of(Parcel.Form form, byte[] payload, int count, ZstdDecompressor zstd) {
+        Frames frames = new Frames(form == Parcel.Form.ZSTD ? unpack(payload, zstd) : payload);
         int found = frames.countAll();
         if (found == 0 || (count >= 0 && found != count)) {
             throw new IllegalArgumentException(
@@ -39,7 +40,8 @@ final class Frames {
         if (parcel.isPlain()) {
             return List.of(parcel.payload());
         }
-        Frames frames = of(parcel.form(), parcel.payload(), parcel.count());
+        Frames frames =
+                of(parcel.form(), parcel.payload(), parcel.count(), new ZstdDecompressor());
         List<byte[]> records = new ArrayList<>(parcel.count());
         while (frames.hasNext()) {
             records.add(frames.next());
@@ -96,7 +98,7 @@ final class Frames {
         return count;
     }
 
-    private static byte[] unpack(byte[] payload) {
+    private static byte[] unpack(byte[] payload, ZstdDecompressor zstd) {
         Frames packed = new Frames(payload);
         int length = packed.number();
         if (length < 0 || length > Parcel.MOST_BYTES) {
@@ -107,7 +109,7 @@ final class Frames {
         byte[] unpacked = new byte[length];
         int rest = payload.length - packed.at;
         try {
-            int done = new ZstdDecompressor().decompress(payload, packed.at, rest, unpacked, 0, length);
+            int done = zstd.decompress(payload, packed.at, rest, unpacked, 0, length);
             if (done == length) {
                 return unpacked;
             }

@@ -11,8 +11,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Publishes records as they come, or as many of them together as come in a while. When the window is full the task yields to its mailbox; at a
- * checkpoint it waits until the broker has taken everything.
+ * Publishes records as they come, or as many of them together as come in a while. When the window
+ * is full the task yields to its mailbox; at a checkpoint it waits until the broker has taken
+ * everything.
  */
 final class MqttSinkWriter implements SpeckWriter {
     private static final Logger LOG = LoggerFactory.getLogger(MqttSinkWriter.class);

@@ -1,5 +1,6 @@
 package io.speck.mqtt;
 
+import io.airlift.compress.zstd.ZstdDecompressor;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Iterator;
@@ -31,16 +32,22 @@ final class MqttSourceReader
             CompletableFuture.completedFuture(null);
     private static final int BATCH = 32; // records between two looks of the task at its mailbox
     private static final long LAST_WORD_MS = 1000;
+    private static final int SHARE_OF_MEMORY = 8;
 
     /** What one checkpoint covers: messages to acknowledge, numbers to announce. */
     private record Cut(
-            long checkpoint, MqttConnection connection, long arrivals, TakenNumbers taken) {}
+            long checkpoint,
+            MqttConnection connection,
+            long arrivals,
+            TakenNumbers taken,
+            long takenBytes) {}
 
     /** A message with several records, some of which were taken. */
     private record Opened(
             MqttConnection connection, boolean acknowledged, Frames records, Stamp.Many stamp) {}
 
     private final LinkConfig link;
+    private final long mostOpenBytes;
     private final Counter recordsIn;
     private final Counter bytesIn;
     private final Counter repeats;
@@ -63,14 +70,23 @@ final class MqttSourceReader
     private TakenNumbers taken = new TakenNumbers();
     private long arrivals; // acknowledgeable messages taken from this connection
     private long acknowledged; // of them
+    private final ZstdDecompressor zstd = new ZstdDecompressor(); // its tables are large
     private Opened batch; // null: none
     private int batchAt; // how many of its records were taken
+    private long takenBytes; // of records, and what each takes besides
+    private long coveredBytes; // of them, in complete checkpoints
     private final ArrayList<Cut> cuts = new ArrayList<>(); // rising checkpoints
     private long announcedMessages = -1;
     private CompletableFuture<?> announcement = AVAILABLE;
 
     MqttSourceReader(LinkConfig link, SourceReaderMetricGroup metrics) {
+        this(link, metrics, mostOpenBytes(link.delivery()));
+    }
+
+    /** @param mostOpenBytes so much is taken at most that no complete checkpoint has */
+    MqttSourceReader(LinkConfig link, SourceReaderMetricGroup metrics, long mostOpenBytes) {
         this.link = link;
+        this.mostOpenBytes = mostOpenBytes;
         this.recordsIn = metrics.getIOMetricGroup().getNumRecordsInCounter();
         this.bytesIn = metrics.getIOMetricGroup().getNumBytesInCounter();
         this.repeats = metrics.counter("repeatsDropped");
@@ -85,6 +101,16 @@ final class MqttSourceReader
         metrics.gauge("messagesMissing", () -> lastSnapshot.missing());
         metrics.gauge("messagesLost", () -> lastSnapshot.lost());
         TaskClock.register(metrics);
+    }
+
+    /**
+     * An exactly-once sink keeps in memory what comes between two checkpoints, and nothing but what
+     * the job takes in bounds that. The Receive Maximum counts messages, of up to 10 000 records.
+     */
+    private static long mostOpenBytes(Delivery delivery) {
+        return delivery == Delivery.EXACTLY_ONCE
+                ? Runtime.getRuntime().maxMemory() / SHARE_OF_MEMORY
+                : Long.MAX_VALUE;
     }
 
     /**
@@ -125,6 +151,9 @@ final class MqttSourceReader
             switchTo(connection);
         }
         for (int i = 0; i < BATCH; i++) {
+            if (isHeld()) {
+                return InputStatus.NOTHING_AVAILABLE;
+            }
             if (batch != null) {
                 takeNext(output);
                 continue;
@@ -152,10 +181,20 @@ final class MqttSourceReader
             arrivals++;
         }
         if (taken.take(connection.stampOf(message))) {
-            output.collect(connection.payloadOf(message));
+            give(connection.payloadOf(message), output);
         } else {
             repeats.inc();
         }
+    }
+
+    private void give(byte[] record, ReaderOutput<byte[]> output) {
+        takenBytes += record.length + ResendWindow.OVERHEAD_BYTES;
+        output.collect(record);
+    }
+
+    /** Whether the job has all in hand that it may have until a checkpoint is complete. */
+    private boolean isHeld() {
+        return takenBytes - coveredBytes >= mostOpenBytes;
     }
 
     /** Its records follow one by one: other things may be done in between, checkpoints too. */
@@ -163,8 +202,8 @@ final class MqttSourceReader
         Stamp.Many stamp = Stamp.many(connection.stampOf(message));
         boolean acknowledged = connection.isAcknowledged(message);
         try {
-            Frames records =
-                    Frames.of(form, connection.payloadOf(message), stamp == null ? -1 : stamp.count());
+            int count = stamp == null ? -1 : stamp.count();
+            Frames records = Frames.of(form, connection.payloadOf(message), count, zstd);
             batch = new Opened(connection, acknowledged, records, stamp);
             batchAt = 0;
         } catch (IllegalArgumentException e) {
@@ -186,7 +225,7 @@ final class MqttSourceReader
                         : taken.take(stamp.series(), stamp.first() + batchAt);
         batchAt++;
         if (isNew) {
-            output.collect(record);
+            give(record, output);
         } else {
             repeats.inc();
         }
@@ -222,7 +261,9 @@ final class MqttSourceReader
 
     private boolean hasMessages() {
         MqttConnection connection = current();
-        return assigned && (batch != null || (connection != null && connection.hasMessages()));
+        return assigned
+                && !isHeld()
+                && (batch != null || (connection != null && connection.hasMessages()));
     }
 
     private void wake() {
@@ -242,7 +283,7 @@ final class MqttSourceReader
         }
         TakenNumbers snapshot = taken.copy();
         lastSnapshot = snapshot;
-        cuts.add(new Cut(checkpoint, polled, arrivals, snapshot));
+        cuts.add(new Cut(checkpoint, polled, arrivals, snapshot, takenBytes));
         underWay = arrivals - acknowledged;
         return List.of(new TopicSplit(snapshot, true));
     }
@@ -259,6 +300,8 @@ final class MqttSourceReader
             it.remove();
         }
         if (last != null) {
+            coveredBytes = last.takenBytes;
+            wake(); // it may go on
             if (last.connection == polled && polled != null) {
                 acknowledged = last.arrivals;
                 polled.acknowledgeUpTo(last.arrivals);

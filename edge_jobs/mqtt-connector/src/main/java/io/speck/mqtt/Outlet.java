@@ -157,6 +157,7 @@ final class Outlet implements MqttConnection.Events {
         pendingBytes += record.payload.length;
         if (canSend()) {
             send(record);
+            sendWaiting(); // it may have to go in parts
         } else {
             waiting.add(record);
         }
@@ -176,6 +177,10 @@ final class Outlet implements MqttConnection.Events {
         if (holding && sent.isEmpty() && !retryPlanned) {
             planRetry();
         }
+        sendWaiting();
+    }
+
+    private void sendWaiting() {
         while (!holding && !waiting.isEmpty() && connection.isReady() && sent.size() < window) {
             send(waiting.poll());
         }

@@ -24,8 +24,8 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  *                       after a loss of the connection: three autosave intervals (15s); 0s: not
  * --resend-bytes N      how much of it at most (32 MiB, or a sixteenth of a small JVM's memory)
  * --batch-records N     most records in one message, 1 to 10000 (1)
- * --linger-ms N         how long a record may wait for others to go with, to 60000 (0: while there
- *                       is more to take in)
+ * --linger-ms N         how long a record may wait for others to go with, to 60000 (0: the shortest
+ *                       that a timer waits, a millisecond)
  * --compression none|zstd  of messages (none)
  * </pre>
  *

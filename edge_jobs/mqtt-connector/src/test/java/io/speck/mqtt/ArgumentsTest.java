@@ -62,6 +62,10 @@ class ArgumentsTest {
         StreamExecutionEnvironment environment =
                 StreamExecutionEnvironment.getExecutionEnvironment(told);
         assertEquals(70, SpeckJob.from(CONTRACT, environment).environment().getBufferTimeout());
+        told = new Configuration();
+        told.set(ExecutionOptions.BUFFER_TIMEOUT_ENABLED, false); // full buffers only
+        environment = StreamExecutionEnvironment.getExecutionEnvironment(told);
+        assertEquals(-1, SpeckJob.from(CONTRACT, environment).environment().getBufferTimeout());
     }
 
     @Test

@@ -39,7 +39,7 @@ class BatchedLinkTest extends OnBrokers {
                 .with("compression", compression);
     }
 
-    private static Parcel together(boolean zstd, int from, int to) {
+    static Parcel together(boolean zstd, int from, int to) {
         return PackerTest.pack(
                 zstd,
                 records(from, to).stream().map(r -> r.getBytes(StandardCharsets.UTF_8)).toList());
@@ -148,7 +148,7 @@ class BatchedLinkTest extends OnBrokers {
         return reader;
     }
 
-    private static void pollUntil(MqttSourceReader reader, Collected taken, int count)
+    static void pollUntil(MqttSourceReader reader, Collected taken, int count)
             throws Exception {
         Wait.until(
                 count + " records are taken",
@@ -212,7 +212,7 @@ class BatchedLinkTest extends OnBrokers {
     @Test
     void overMqtt311RecordsGoOneByOne() throws Exception {
         try (OldBroker old = new OldBroker(broker)) {
-            batched("100", "10", "zstd").with("sink-broker", old.address());
+            batched("100", "60000", "zstd").every(NEVER).with("sink-broker", old.address());
             startAndSubscribe(job);
             client.publishNumbered("in", 1, 1, 300);
             awaitRecords(300);
@@ -249,8 +249,8 @@ class BatchedLinkTest extends OnBrokers {
     }
 
     /** What a reader gives to its task. */
-    private static final class Collected implements ReaderOutput<byte[]> {
-        private final List<String> records = new ArrayList<>();
+    static final class Collected implements ReaderOutput<byte[]> {
+        final List<String> records = new ArrayList<>();
 
         @Override
         public void collect(byte[] record) {

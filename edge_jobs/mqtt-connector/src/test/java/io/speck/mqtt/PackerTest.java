@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.airlift.compress.zstd.ZstdDecompressor;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -120,23 +121,27 @@ class PackerTest {
     void noDamageDoesMoreThanToBeRefused() {
         byte[] good = pack(true, alike(50)).payload();
         Random random = new Random(3);
+        ZstdDecompressor zstd = new ZstdDecompressor();
         for (int i = 0; i < 5000; i++) {
             byte[] bad = good.clone();
             for (int flips = 0; flips <= random.nextInt(3); flips++) {
                 bad[random.nextInt(bad.length)] ^= (byte) (1 << random.nextInt(8));
             }
             try {
-                Frames frames = Frames.of(Parcel.Form.ZSTD, bad, -1);
+                Frames frames = Frames.of(Parcel.Form.ZSTD, bad, -1, zstd);
                 while (frames.hasNext()) {
                     frames.next();
                 }
             } catch (IllegalArgumentException e) {
                 assertTrue(e.getMessage().startsWith("cannot read a batch"), e.getMessage());
             }
+            assertTrue(Frames.of(Parcel.Form.ZSTD, good, 50, zstd).hasNext(), "it does no harm");
         }
     }
 
     private static void assertRefused(Parcel.Form form, byte[] payload, int count) {
-        assertThrows(IllegalArgumentException.class, () -> Frames.of(form, payload, count));
+        assertThrows(
+                IllegalArgumentException.class,
+                () -> Frames.of(form, payload, count, new ZstdDecompressor()));
     }
 }

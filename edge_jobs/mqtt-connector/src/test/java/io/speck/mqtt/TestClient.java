@@ -6,6 +6,7 @@ import com.hivemq.client.mqtt.datatypes.MqttQos;
 import com.hivemq.client.mqtt.mqtt5.Mqtt5AsyncClient;
 import com.hivemq.client.mqtt.mqtt5.datatypes.Mqtt5UserProperty;
 import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5Publish;
+import io.airlift.compress.zstd.ZstdDecompressor;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -56,7 +57,12 @@ final class TestClient implements AutoCloseable {
 
     private void takeApart(Mqtt5Publish message, Parcel.Form form) {
         Stamp.Many stamp = Stamp.many(stampOf(message));
-        Frames records = Frames.of(form, message.getPayloadAsBytes(), stamp.count());
+        Frames records =
+                Frames.of(
+                        form,
+                        message.getPayloadAsBytes(),
+                        stamp.count(),
+                        new ZstdDecompressor());
         for (long number = stamp.first(); records.hasNext(); number++) {
             Mqtt5Publish one =
                     Mqtt5Publish.builder()
