@@ -125,3 +125,32 @@ def test_one_that_is_told_to_end_takes_down_what_it_started() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.stdout == "taken down\n"
+
+
+def test_the_rows_of_a_result_take_a_line_each(tmp_path: Path) -> None:
+    begun = Experiment("speed", {})
+    for key in "ab":
+        begun.row(key, lambda: {"values": list(range(100))})
+    begun.finish({}, [])
+    text = (tmp_path / "results" / "speed.json").read_text()
+    assert json.loads(text)["rows"] == begun.rows
+    assert sum('"values"' in line for line in text.splitlines()) == 2
+    Experiment("nothing", {}).finish({}, [])
+    assert json.loads((tmp_path / "results" / "nothing.json").read_text())["rows"] == []
+
+
+def test_its_time_is_that_of_all_its_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(experiment.time, "time", lambda: now[0])
+
+    def measure() -> dict[str, object]:
+        now[0] += 60
+        return {}
+
+    Experiment("speed", {}).row("a", measure)
+    now[0] += 5000  # until it is begun again
+    again = Experiment("speed", {})
+    again.row("a", measure)
+    again.row("b", measure)
+    again.finish({}, [])
+    assert json.loads((tmp_path / "results" / "speed.json").read_text())["seconds"] == 120.0
