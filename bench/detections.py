@@ -99,8 +99,8 @@ class DetectionFeed:
 
     `brokers`: site (A, B, C) -> `tcp://host:port`. `interval_ms`: between two messages of a site,
     whose streams take turns; the sites beat at different moments; `topic` may name `{stream}` and
-    `{site}`. Nothing is sent faster to catch
-    up: `latest_s` tells how far behind its pace a message ever was.
+    `{site}`. What is late follows at once: `latest_s` tells how far behind its pace a message ever
+    was.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 Each runs as a process of its own, in the order of docs/results.md; one that fails hides no other.
 At the end a table on stdout says how long each took and how it ended; the exit status is 0 only
 when none failed. One that needs root is not run without. What an experiment says goes to
-bench/raw/<name>.log too, whose end is shown when it fails.
+bench/raw/<name>.log (in a trial <name>-quick.log), whose end is shown when it fails.
 
     python -m bench.everything [NAME ...]
 """
@@ -86,7 +86,7 @@ def run(name: str) -> Outcome:
         return Outcome(name, 0.0, None, MISSING)
     RAW.mkdir(exist_ok=True)
     began = time.monotonic()
-    log = RAW / f"{name}.log"
+    log = RAW / (f"{name}-quick.log" if is_quick() else f"{name}.log")
     with log.open("wb") as file:
         status = _watched([sys.executable, "-m", f"bench.{name}"], file, limit_s())
     if status != 0:
@@ -106,16 +106,21 @@ def _watched(command: Sequence[str], log: IO[bytes], limit: float) -> int | None
         try:
             return int(process.wait(limit))
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)  # so that it takes down what it has started
-            try:
-                process.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            _end(process)
             return None
         except BaseException:
-            process.send_signal(signal.SIGINT)
-            process.wait(GRACE_S)
+            _end(process)
             raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """So that it takes down what it has started, if it does so in time."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        say("it had to be killed: see with `pgrep -f speck-` what it has left running")
 
 
 def _end_of(log: Path, lines: int = 25) -> str:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -51,16 +53,19 @@ class Experiment:
         self.name = f"{name}-quick" if is_quick() else name
         self.settings = settings
         self._simulated = list(simulated)
+        _end_well_when_told()
         self._started = time.time()
         self._code = _code()  # as it begins: a commit while it runs is not what was measured
         text = json.dumps([settings, self._code], sort_keys=True, default=str)
         self._version = hashlib.sha256(text.encode()).hexdigest()[:12]
         self._path = RAW / f"{self.name}.jsonl"
         self._rows = {row["key"]: row for row in self._read() if row["version"] == self._version}
+        self._before_s = sum(row.get("row_s", 0.0) for row in self._rows.values())
 
     @property
     def rows(self) -> list[JsonObject]:
-        """All rows in the order in which they were measured: `{key, at, version, **measured}`."""
+        """All rows in the order in which they were measured: `{key, at, version, row_s,
+        **measured}`; `row_s`: how long it took."""
         return list(self._rows.values())
 
     def row(self, key: str, measure: Callable[[], JsonObject]) -> JsonObject:
@@ -71,7 +76,8 @@ class Experiment:
         say(f"{self.name} {key}")
         began = time.time()
         measured = measure()
-        row = {"key": key, "at": round(began, 3), "version": self._version, **measured}
+        about = {"at": round(began, 3), "version": self._version}
+        row = {"key": key, **about, "row_s": round(time.time() - began, 1), **measured}
         RAW.mkdir(exist_ok=True)
         with self._path.open("a+") as file:
             file.write(_line_end(self._path) + json.dumps(row) + "\n")
@@ -83,21 +89,22 @@ class Experiment:
     def finish(self, summary: JsonObject, checks: Iterable[Check]) -> int:
         """Write the result; the exit status: 0 only when no check fails."""
         told = [_in_a_trial(check) if is_quick() else check for check in checks]
+        made = provenance(self._started)
+        made["seconds"] = round(made["seconds"] + self._before_s, 1)  # in all lives together
         content = {
             "experiment": self.name,
-            **provenance(self._started),
+            **made,
             "code": self._code,
             "settings": self.settings,
             "simulated": self._simulated,
             "summary": summary,
             "checks": [asdict(check) for check in told],
-            "rows": self.rows,
         }
         folder = RAW if is_quick() else RESULTS
         folder.mkdir(exist_ok=True)
         whole = folder / f"{self.name}.json"
         part = whole.with_suffix(".part")
-        part.write_text(json.dumps(content, indent=1) + "\n")
+        part.write_text(_text(content, self.rows))
         part.replace(whole)  # never half a result, whenever it is cut
         for check in told:
             mark = {True: "ok", False: "NOT", None: "--"}[check.ok]
@@ -117,6 +124,18 @@ class Experiment:
                 except ValueError:
                     continue
         return found
+
+
+def _text(content: JsonObject, rows: Sequence[JsonObject]) -> str:
+    """The result as JSON, its `rows` one to a line: some hold thousands of numbers."""
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    return json.dumps(content, indent=1).removesuffix("\n}") + f',\n "rows": [\n{lines}\n ]\n}}\n'
+
+
+def _end_well_when_told() -> None:
+    """SIGTERM ends an experiment as Ctrl-C does: what it has started goes with it."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _line_end(path: Path) -> str:

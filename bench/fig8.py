@@ -190,12 +190,19 @@ def _over_time(published_ms: Sequence[int], counts: Sequence[tuple[float, int]])
     }
 
 
-def why_saturated(row: JsonObject) -> str:
-    """Why a run says nothing about a job that keeps up; empty when it does."""
+def why_unjudged(row: JsonObject) -> str:
+    """Why a run says nothing about the job, whatever came of it; empty when it does."""
     if row["cpu"] > MOST_CPU:
         return f"the machine was {row['cpu']:.0%} in use"
     if row["feed_late_ms"] > MOST_LATE_MS:
         return f"the feed was {row['feed_late_ms']:.0f} ms late"
+    return ""
+
+
+def why_highest(row: JsonObject) -> str:
+    """Why a rate is higher than what is carried; empty when it is not."""
+    if why := why_unjudged(row):
+        return why
     if row["processed"] < LEAST_PROCESSED * row["offered"]:
         return f"{row['processed']} of {row['offered']} were processed in time"
     return ""
@@ -212,10 +219,16 @@ def highest(experiment: Experiment, bench: Bench) -> float | None:
             )
             for way in PLACES
         ]
-        if any(why_saturated(step) for step in steps):
+        if any(why_highest(step) for step in steps):
             break
         found = 1000 / per_s
     return found
+
+
+def judged_of(rows: Sequence[JsonObject]) -> Sequence[JsonObject]:
+    """The runs that figures are made of: those that can be judged; all when these are few."""
+    fine = [row for row in rows if not why_unjudged(row)]
+    return fine if 2 * len(fine) >= len(rows) else rows
 
 
 def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
@@ -224,7 +237,8 @@ def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
     found = []
     for ms in sorted({row["interval_ms"] for row in runs}, reverse=True):
         for way in PLACES:
-            of = [row for row in runs if (row["way"], row["interval_ms"]) == (way, ms)]
+            all_runs = [row for row in runs if (row["way"], row["interval_ms"]) == (way, ms)]
+            of = judged_of(all_runs)
             late = [each for row in of for each in row["latencies_ms"]]
             found.append(
                 {
@@ -240,8 +254,10 @@ def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
                     "latencies": len(late),
                     "cpu": interval([row["cpu"] for row in of]),
                     "wan_bytes_per_s": interval([row["wan_bytes_per_s"] for row in of]),
-                    "lost": sum(row["lost"] for row in of),
-                    "saturated": [why for row in of if (why := why_saturated(row))],
+                    "lost": sum(row["lost"] for row in all_runs),
+                    "runs": len(all_runs),
+                    "left_out": len(all_runs) - len(of),
+                    "saturated": [why for row in of if (why := why_unjudged(row))],
                     "over_time": of[0]["over_time"],
                 }
             )
@@ -250,7 +266,7 @@ def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
         "highest_per_s": None if highest_ms is None else 1000 / highest_ms,
         "steps": [
             {k: row[k] for k in ("way", "interval_ms", "cpu", "feed_late_ms", "processed")}
-            | {"saturated": why_saturated(row)}
+            | {"saturated": why_highest(row)}
             for row in rows
             if row["kind"] == "step"
         ],

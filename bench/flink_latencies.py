@@ -28,6 +28,8 @@ JOBS = 10
 CLASS = "io.speck.jobs.PassThrough"
 _ASKED = tuple(f"0.{name}" for name in RECORDED["metrics"])[:25]
 _OVER = ("FINISHED", "CANCELED", "FAILED")
+MOST_S = 180.0
+"""That ten jobs may take to start, to stop or to end: beyond, something hangs."""
 
 
 def measure(looks: int, interval_s: float) -> dict[str, list[float]]:
@@ -82,7 +84,9 @@ class _Measuring:
 
         answered = dict(_at_once(run))
         waiting = set(answered)
+        until = time.monotonic() + MOST_S
         while waiting:
+            _in_time(until, f"{len(waiting)} jobs start")
             for job in _call(one, "GET", "/jobs/overview")["jobs"]:
                 tasks = job["tasks"]
                 if job["jid"] in waiting and 0 < tasks["total"] == tasks["running"]:
@@ -123,7 +127,9 @@ class _Measuring:
                 path = f"/jobs/{jobs[n]}"
                 asked = self._timed("stop", mine, "POST", f"{path}/stop", body)["request-id"]
                 began = time.perf_counter()
+                until = time.monotonic() + MOST_S
                 while True:
+                    _in_time(until, f"{path} stop")
                     told = self._timed("trigger", mine, "GET", f"{path}/savepoints/{asked}")
                     if told["status"]["id"] == "COMPLETED":
                         self._note("stopping", time.perf_counter() - began)
@@ -141,7 +147,9 @@ class _Measuring:
 
         answered = dict(_at_once(cancel))
         waiting = set(answered)
+        until = time.monotonic() + MOST_S
         while waiting:
+            _in_time(until, f"{len(waiting)} jobs end")
             for job in _call(one, "GET", "/jobs/overview")["jobs"]:
                 if job["jid"] in waiting and job["state"] in _OVER:
                     self._note("cancelling", time.perf_counter() - answered[job["jid"]])
@@ -192,6 +200,11 @@ def _call(
     one.request(method, path, body, {"Content-Type": kind} if body is not None else {})
     text = one.getresponse().read()
     return json.loads(text) if text else {}
+
+
+def _in_time(until: float, what: str) -> None:
+    if time.monotonic() > until:
+        raise RuntimeError(f"cannot see {what} in {MOST_S:g} s: see the log of the fog's engine")
 
 
 def _at_once(call: Callable[[int], Any]) -> list[Any]:

@@ -13,14 +13,19 @@ cloud. Then the same again, with nobody but the autopilot at work.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
-from bench.cameras import LINK, WINDOW_MS
+from bench.cameras import LINK, WINDOW_MS, sites
 from bench.common import is_quick
 from bench.experiment import Check, Experiment
 from bench.moving import DOWN_MBPS, LATENCY_MS, METRICS_S, Course, prepared
 from speck.model import JsonObject
 
 WITHIN = 0.2
+MOST_CPU = 0.7
+"""Of the machine: beyond, what changes may be the machine's doing, and is not judged."""
+FULL = 0.9
+"""An uplink that is used so much is the limit."""
 
 
 def course() -> Course:
@@ -32,8 +37,24 @@ def course() -> Course:
     return Course(15.0, 130.0, 60.0, 40.0, 1000 / 820, 2.0)
 
 
-def judged(name: str, row: JsonObject) -> list[Check]:
-    """What a series must show."""
+def judged(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
+    """What a series must show. `uplinks_mbps`: of all edges together."""
+    before, after = row["before"], row["after"]
+    used = before["wan_bytes_per_s"] * 8e-6 / uplinks_mbps
+    full = Check(
+        f"use of the uplinks before, {name}", f">= {FULL:.0%}", f"{used:.0%}", used >= FULL
+    )
+    checks = [*_compared(name, row), full]
+    if (cpu := max(before["machine_cpu"], after["machine_cpu"])) > MOST_CPU:
+        note = f"not judged: the machine was {cpu:.0%} in use"
+        checks = [replace(check, ok=None, note=note) for check in checks]
+    for what in ("lost", "repeated", "different"):
+        checks.append(Check(f"{what}, {name}", "0", row[what], row[what] == 0, always=True))
+    return checks
+
+
+def _compared(name: str, row: JsonObject) -> list[Check]:
+    """Before against after, and both against what was predicted."""
     before, after, said = row["before"], row["after"], row["predicted"]
 
     def fell(what: str, was: float | None, now: float | None) -> Check:
@@ -75,8 +96,6 @@ def judged(name: str, row: JsonObject) -> list[Check]:
                 "predicted: MQTT packets; measured: whole packets of the uplink's interface",
             )
         )
-    for what in ("lost", "repeated", "different"):
-        checks.append(Check(f"{what}, {name}", "0", row[what], row[what] == 0, always=True))
     return checks
 
 
@@ -109,7 +128,8 @@ def main() -> int:
             for name in movers:
                 experiment.row(name, lambda: bench.series(by[name], times))  # noqa: B023
     rows = {row["key"]: row for row in experiment.rows if row["key"] in movers}
-    checks = [check for name, row in rows.items() for check in judged(name, row)]
+    uplinks_mbps = times.up_mbps * len(sites())
+    checks = [check for name, row in rows.items() for check in judged(name, row, uplinks_mbps)]
     return experiment.finish({"series": rows}, checks)
 
 

@@ -27,6 +27,8 @@ NAME = "traffic"
 DOWN_MBPS, LATENCY_MS = 10.0, 9.3
 SENSORS = 2
 METRICS_S = 2.0
+ANALYSIS_S = 240.0
+"""That an analysis may take."""
 FRESH_MS = 2000
 """A result that is younger is of now."""
 
@@ -150,7 +152,10 @@ class Bench:
         asked = {"composition": NAME, "since": _moment(since), "until": _moment(until)}
         made = self.api.call("POST", "/analyses", asked)
         over = ("done", "failed", "cancelled")
+        deadline = time.monotonic() + ANALYSIS_S
         while (found := self.api.call("GET", f"/analyses/{made['id']}"))["state"] not in over:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the analysis does not end in {ANALYSIS_S:g} s: {found}")
             _wait(0.3)
         if found["state"] != "done":
             raise RuntimeError(f"the analysis is {found['state']}: {found['error']}")

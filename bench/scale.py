@@ -31,6 +31,7 @@ from bench.common import say
 from bench.experiment import Check, Experiment, is_quick, percentile
 from bench.flink_latencies import measure as measure_latencies
 from bench.simulated_flink import addresses
+from speck.errors import SpeckError
 from speck.fog import mosquitto
 from speck.fog.paths import edge_jar
 from speck.fog.service import Served, serving
@@ -91,11 +92,20 @@ def main() -> None:
     latencies = experiment.row(
         "latencies", lambda: {"seconds": measure_latencies(LOOKS, CHECKPOINT_S)}
     )["seconds"]
-    for sites in SIZES:
-        experiment.row(f"{sites} sites", lambda n=sites: measured(n, latencies))
-    whole = experiment.row("one composition", lambda: measured(WHOLE_SITES, latencies, whole=True))
+    whole, broke, sites = None, "", 0
+    try:
+        for sites in SIZES:
+            experiment.row(f"{sites} sites", lambda n=sites: measured(n, latencies))
+        sites = WHOLE_SITES
+        whole = experiment.row(
+            "one composition", lambda: measured(WHOLE_SITES, latencies, whole=True)
+        )
+    except (RuntimeError, requests.RequestException, SpeckError) as error:
+        broke = f"{sites} sites: {error}"[:500]  # where it breaks is a result, too
+        say(broke)
     rows = [row for row in experiment.rows if "reads" in row]
-    sys.exit(experiment.finish(summary(rows, whole, latencies), checks(rows, latencies)))
+    found = {**summary(rows, whole, latencies), "broke": broke or None}
+    sys.exit(experiment.finish(found, checks(rows, latencies, broke)))
 
 
 # -- one size -----------------------------------------------------------------------------
@@ -445,7 +455,7 @@ def size_of(folder: Path) -> int:
 OPERATIONS = ("register_s", "plan_s", "apply_s", "noop_s", "restart_ready_s", "restart_looked_s")
 
 
-def summary(rows: list[JsonObject], whole: JsonObject, latencies: JsonObject) -> JsonObject:
+def summary(rows: list[JsonObject], whole: JsonObject | None, latencies: JsonObject) -> JsonObject:
     return {
         "growth": [{k: v for k, v in row.items() if k not in ("key", "version")} for row in rows],
         "one_composition": whole,
@@ -485,8 +495,10 @@ def keeps_up(rows: list[JsonObject]) -> int | None:
     return max(fine, default=None)
 
 
-def checks(rows: list[JsonObject], latencies: JsonObject) -> list[Check]:
-    found = []
+def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> list[Check]:
+    measured_to = max((row["sites"] for row in rows), default=0)
+    whole = f"{SIZES[-1]} sites, and one composition of {WHOLE_SITES * JOBS_A_SITE} jobs"
+    found = [Check("measured up to", whole, f"{measured_to} sites", not broke, broke)]
     starting = percentile(latencies["starting"], 0.5) or 0.0
     found.append(
         Check(
@@ -497,6 +509,8 @@ def checks(rows: list[JsonObject], latencies: JsonObject) -> list[Check]:
         )
     )
     for name in OPERATIONS:
+        if len(rows) < 2:
+            break
         last = exponents(rows)[name][-1]
         found.append(
             Check(
@@ -507,7 +521,13 @@ def checks(rows: list[JsonObject], latencies: JsonObject) -> list[Check]:
             )
         )
     busiest = max(
-        used[who] for row in rows for used in row["cores"].values() for who in ("engines", "mount")
+        (
+            used[who]
+            for row in rows
+            for used in row["cores"].values()
+            for who in ("engines", "mount")
+        ),
+        default=0.0,
     )
     found.append(
         Check(

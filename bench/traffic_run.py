@@ -141,7 +141,9 @@ class Bench:
             self.fog.shape(edge_of(site), edges)
 
     def feed(self, interval_ms: float) -> DetectionFeed:
-        """Begin to publish at all sites."""
+        """Begin to publish at all sites, in a window in which no feed before has published: a
+        result holds all detections of its window, whichever feed they are of."""
+        _until(time.monotonic() + 2 * WINDOW_MS / 1000)
         return DetectionFeed(
             {site: self.brokers[edge_of(site)] for site in STREAMS},
             interval_ms=interval_ms,

@@ -9,6 +9,9 @@ from speck.model import JsonObject
 
 MOST_CPU = 0.7
 """Of the machine: above it a run tells of the machine, and is not judged."""
+LEAST_RUNS = 0.5
+"""A point is judged by its runs below that, if they are so large a share of all of them; by fewer
+it counts as saturated."""
 BEHIND = 0.95
 """A deployment falls behind when fewer than so many of the offered came out in time."""
 LATE_MS = 200.0
@@ -21,19 +24,19 @@ def summary(rows: Sequence[JsonObject], hops: Sequence[JsonObject]) -> JsonObjec
     """`{rates: [...], d: [...], hops: [...]}`.
 
     A rate is one deployment at one point: intervals over its runs (latency percentiles in ms,
-    cores, bytes a second), latency percentiles over all results of all its runs. A d compares
-    fog and cloud at one point, in per cent, over pairs of runs of the same round.
+    cores, bytes a second), latency percentiles over all results of all its runs; `saturated_runs`
+    of its `runs` are left out, unless most are: then it is `saturated`, and made of all. A d
+    compares fog and cloud at one point, in per cent, over pairs of runs of the same round.
     """
     points = list(dict.fromkeys(row["point"] for row in rows))
     names = list(dict.fromkeys(row["deployment"] for row in rows))
     cells = dict.fromkeys((row["point"], row["deployment"]) for row in rows)
+    of = {cell: [r for r in rows if (r["point"], r["deployment"]) == cell] for cell in cells}
+    kept = [row for each in of.values() for row in judged_of(each)]
     return {
-        "rates": [
-            _rate([row for row in rows if (row["point"], row["deployment"]) == cell])
-            for cell in cells
-        ],
+        "rates": [_rate(each) for each in of.values()],
         "d": [
-            {"point": point, "deployment": name, **_d(rows, point, name)}
+            {"point": point, "deployment": name, **_d(kept, point, name)}
             for point in points
             for name in names
             if name != "cloud"
@@ -42,13 +45,27 @@ def summary(rows: Sequence[JsonObject], hops: Sequence[JsonObject]) -> JsonObjec
     }
 
 
-def _rate(rows: Sequence[JsonObject]) -> JsonObject:
+def judged_of(rows: Sequence[JsonObject]) -> Sequence[JsonObject]:
+    """The runs of a deployment at a point that its figures are made of: those during which the
+    machine was not saturated, by themselves or by what else ran there; all when they are few."""
+    fine = [row for row in rows if not _saturated(row)]
+    return fine if len(fine) >= LEAST_RUNS * len(rows) else rows
+
+
+def _saturated(row: JsonObject) -> bool:
+    return bool(row["cpu"]["machine"] > MOST_CPU)
+
+
+def _rate(measured: Sequence[JsonObject]) -> JsonObject:
+    rows = judged_of(measured)
     first = rows[0]
     cpu = interval([row["cpu"]["machine"] for row in rows])
     sites = sorted(first["cpu"]["sites"])
     found: JsonObject = {
         **{key: first[key] for key in ("point", "deployment", "interval_ms", "up_mbps")},
-        "saturated": any(row["cpu"]["machine"] > MOST_CPU for row in rows),
+        "runs": len(measured),
+        "saturated_runs": sum(_saturated(row) for row in measured),
+        "saturated": any(_saturated(row) for row in rows),
         "falls_behind": any(_behind(rows, job) for job in JOBS),
         **{job: _job(rows, job) for job in JOBS},
         "cpu": cpu,
@@ -68,7 +85,7 @@ def _rate(rows: Sequence[JsonObject]) -> JsonObject:
                 if row["job4"]["processed"]
             ]
         ),
-        "lost": sum(row["lost"] for row in rows),
+        "lost": sum(row["lost"] for row in measured),
     }
     near = [row for row in rows if "job3_in_the_cloud" in row]
     if near:
@@ -107,7 +124,7 @@ def _behind(rows: Sequence[JsonObject], job: str) -> bool:
 
 
 def _d(rows: Sequence[JsonObject], point: str, name: str) -> JsonObject:
-    """D of both jobs against the cloud; the saturated are left out of no mean, but told."""
+    """D of both jobs against the cloud, over the rounds of which both runs count."""
     pairs = list(_pairs(rows, point, name))
     return {
         "pairs": len(pairs),

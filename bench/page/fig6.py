@@ -7,7 +7,7 @@ from typing import Any
 from bench.page import style
 from bench.page.section import Plot, Section
 from bench.page.told import Told
-from bench.page.words import mean, table
+from bench.page.words import mean, number, table
 
 _ACTIONS = {"deploy": "deploy", "modify": "modify, of the longest", "delete": "delete"}
 _WAYS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -32,10 +32,14 @@ def _table(summary: Told) -> str:
             cells = [mean(point[way], "s") for way in reversed(_WAYS)]
             rows.append((action, point["jobs"], *cells, _runs(point["speck_s"])))
     heads = ["action", ">jobs", ">speck", ">floor", ">one by one", ">speck, min to max, s"]
-    ratios = ", ".join(f"{it} {mean(summary[f'{it}_ratio'])}" for it in _ACTIONS)
+    ratios = ", ".join(
+        f"{it} {mean(summary[f'{it}_ratio'])}, median {number(summary[f'{it}_ratio']['median'])}"
+        for it in _ACTIONS
+    )
     return (
         f"{table(heads, rows)}\n\nSpeck to its floor at {summary['deploy'][-1]['jobs']} jobs:"
-        f" {ratios}. Applying what runs already: {mean(summary['noop_s'], 's')}."
+        f" {ratios}. Actions that began on a busy machine: {100 * summary['restless']:.0f} %."
+        f" Applying what runs already: {mean(summary['noop_s'], 's')}."
     )
 
 

@@ -31,6 +31,7 @@ def _figures(result: Told) -> str:
             mean(it["p95_of_runs_ms"]),
             mean(it["wan_bytes_per_s"], scale=1e-3),
             mean(it["cpu"], "%", 100),
+            f"{it['left_out']} of {it['runs']}",
             it["lost"],
         )
         for it in summary["runs"]
@@ -43,6 +44,7 @@ def _figures(result: Told) -> str:
         ">p95 of a run, ms",
         ">across the WAN, kB/s",
         ">machine",
+        ">runs left out",
         ">lost",
     ]
     most = summary["highest_per_s"]
@@ -58,6 +60,10 @@ def _figures(result: Told) -> str:
         if it["saturated"]
     ]:
         said += f" It ended at {'; '.join(stopped)}."
+    said += (
+        " Runs during which the machine was saturated or the feed late are left out, unless most"
+        " were: then the rate is marked, and not judged."
+    )
     return f"{table(heads, rows)}\n\n{said}"
 
 

@@ -54,7 +54,8 @@ def _figures(result: Told) -> str:
                 for it in summary["d"]
             ],
         ),
-        "Percentiles over all results of all runs of a point:",
+        "Percentiles over all results of all runs of a point. Runs during which the machine was"
+        " saturated are left out, unless most were: then the point is marked, and not judged:",
         table(_HEADS, [_row(rate) for rate in rates]),
         "What each hop takes, at the first point:",
         table(
@@ -81,6 +82,7 @@ _HEADS = [
     ">down, kB/s",
     ">edge engines, cores",
     ">machine",
+    ">runs left out",
     ">lost",
 ]
 
@@ -105,6 +107,7 @@ def _row(rate: Told) -> Sequence[object]:
         number(rate["wan_down_bytes_per_s"]["mean"] / 1000),
         number(edges),
         f"{100 * rate['cpu']['mean']:.0f} %",
+        f"{0 if rate['saturated'] else rate['saturated_runs']} of {rate['runs']}",
         rate["lost"],
     ]
 
@@ -123,12 +126,16 @@ def _headline(result: Told) -> str:
             continue
         if any(rate["falls_behind"] for rate in pair):
             said.append(
-                f"at {_name(fog[point])} the fog's local statistics take"
-                f" {number(it['job3_d_percent']['mean'])} % more (D of Job 3) than the cloud's"
+                f"at {_name(fog[point])} the cloud's local statistics miss"
+                f" {number(it['job3_d_percent']['mean'])} % of what the fog's take in the same time"
+                " (D of Job 3)"
             )
         else:
             mine, yours = (number(rate["job3"]["p95_ms"]["mean"]) for rate in pair)
-            said.append(f"at {_name(fog[point])} 95 % of them come in {mine} ms, not {yours} ms")
+            said.append(
+                f"at {_name(fog[point])} 95 % of Job 3's results come within {mine} ms in the fog,"
+                f" within {yours} ms from the cloud"
+            )
     if not said:
         return "The machine was saturated at every point of this run: nothing is judged."
     return "The 17 jobs in the fog against all of them in the cloud: " + "; ".join(said) + "."

@@ -52,6 +52,21 @@ def test_where_it_has_room_the_ratio_is_one(edge: float, ok: bool) -> None:
     assert _verdicts(_rows(edge, 0.02), _rows(1.0, 0.1))[RATIO] is ok
 
 
+def test_a_repeat_on_a_busy_machine_does_not_spoil_the_others() -> None:
+    edge, server = _rows(3.3, 0.98), _rows(1.0, 0.97)
+    edge, server = [*edge, *_rows(1.0, 0.5, cpu=0.95)[:1]], [*server, server[0]]
+    edge[2] = {**edge[2], "lost": 1}
+    found = cell(LIMITS[2], 0.3, {"edge": edge, "server": server})
+    assert (found["ratio"]["n"], found["saturated"], found["binds"]) == (2, False, True)
+    assert (found["repeats"], found["saturated_repeats"], found["lost"]) == (3, 1, 1)
+
+
+def test_nothing_at_the_server_is_no_ratio() -> None:
+    assert _verdicts(_rows(3.3, 0.98), [{**_rows(1.0, 0.97)[0], "sink_per_s": 0.0}] * 2)[RATIO] is (
+        False
+    )
+
+
 def test_what_is_neither_is_a_fault_of_the_experiment() -> None:
     assert _verdicts(_rows(2.0, 0.6), _rows(1.0, 0.97))[RATIO] is False
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from bench.experiment import Check, Experiment
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "_end_well_when_told", lambda: None)
     for module in (common, experiment):
         monkeypatch.setattr(module, "RAW", tmp_path / "raw")
         monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
@@ -107,3 +110,47 @@ def test_a_result_that_is_cut_off_leaves_the_one_before(
             Experiment("speed", {}).finish({"value": 2}, [])
     file = tmp_path / "results" / "speed.json"
     assert json.loads(file.read_text())["summary"] == {"value": 1}
+
+
+def test_one_that_is_told_to_end_takes_down_what_it_started() -> None:
+    program = (
+        "import os, signal, time\n"
+        "from bench.experiment import Experiment\n"
+        "Experiment('speed', {})\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(30)\n"
+        "finally:\n"
+        "    print('taken down')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.stdout == "taken down\n"
+
+
+def test_the_rows_of_a_result_take_a_line_each(tmp_path: Path) -> None:
+    begun = Experiment("speed", {})
+    for key in "ab":
+        begun.row(key, lambda: {"values": list(range(100))})
+    begun.finish({}, [])
+    text = (tmp_path / "results" / "speed.json").read_text()
+    assert json.loads(text)["rows"] == begun.rows
+    assert sum('"values"' in line for line in text.splitlines()) == 2
+    Experiment("nothing", {}).finish({}, [])
+    assert json.loads((tmp_path / "results" / "nothing.json").read_text())["rows"] == []
+
+
+def test_its_time_is_that_of_all_its_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(experiment.time, "time", lambda: now[0])
+
+    def measure() -> dict[str, object]:
+        now[0] += 60
+        return {}
+
+    Experiment("speed", {}).row("a", measure)
+    now[0] += 5000  # until it is begun again
+    again = Experiment("speed", {})
+    again.row("a", measure)
+    again.row("b", measure)
+    again.finish({}, [])
+    assert json.loads((tmp_path / "results" / "speed.json").read_text())["seconds"] == 120.0

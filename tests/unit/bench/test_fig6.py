@@ -8,7 +8,7 @@ import pytest
 
 from bench import chains
 from bench.chains import Bare
-from bench.fig6 import Series, ways_of
+from bench.fig6 import MOST, Series, _ratio, ways_of
 
 
 def test_each_way_is_as_often_before_another_as_after_it() -> None:
@@ -18,6 +18,17 @@ def test_each_way_is_as_often_before_another_as_after_it() -> None:
     assert first.count(True) == first.count(False)
     slow = [order.index("one_by_one") == 0 for order in orders if "one_by_one" in order]
     assert slow == [False, True]
+
+
+def test_one_slow_floor_makes_no_figure() -> None:
+    rows = [
+        {"way": way, "round": n, "deploy_s": {str(MOST): took}}
+        for n, floor in enumerate((1.0, 1.0, 10.0))
+        for way, took in (("speck", 1.2), ("floor", floor))
+    ]
+    found = _ratio(rows, "deploy")
+    assert found["median"] == 1.2
+    assert found["mean"] < 1.0
 
 
 @pytest.fixture

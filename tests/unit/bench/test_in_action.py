@@ -32,6 +32,8 @@ def _row(**changed: Any) -> dict[str, Any]:
     soon = {"results": 9, "p50_s": 0.1, "p95_s": 0.2, "p99_s": 0.3}
     before = {"sink_per_s": 900.0, "wan_bytes_per_record": 800.0, "job3": late, "job4": late}
     after = {"sink_per_s": 1000.0, "wan_bytes_per_record": 210.0, "job3": soon, "job4": soon}
+    before |= {"wan_bytes_per_s": 720_000.0, "machine_cpu": 0.5}
+    after |= {"wan_bytes_per_s": 210_000.0, "machine_cpu": 0.6}
     said = {
         "moves": {"clean-a1": "edge-a"},
         "records_per_s": 900.0,
@@ -43,13 +45,28 @@ def _row(**changed: Any) -> dict[str, Any]:
 
 
 def test_a_series_that_shows_it_all() -> None:
-    assert all(check.ok for check in judged("by hand", _row()))
+    assert all(check.ok for check in judged("by hand", _row(), 6.0))
+
+
+def test_on_a_saturated_machine_only_losses_are_judged() -> None:
+    busy = _row(after={**_row()["after"], "machine_cpu": 0.71}, lost=1)
+    found = {check.name: check.ok for check in judged("by hand", busy, 6.0)}
+    assert {name for name, ok in found.items() if ok is not None} == {
+        "lost, by hand",
+        "repeated, by hand",
+        "different, by hand",
+    }
+    assert found["lost, by hand"] is False
 
 
 @pytest.mark.parametrize(
     ("changed", "name"),
     [
         ({"lost": 1}, "lost, by hand"),
+        (
+            {"before": {**_row()["before"], "wan_bytes_per_s": 500_000.0}},
+            "use of the uplinks before, by hand",
+        ),
         ({"after": _row()["before"]}, "latency p95 of Job 4 (s), by hand"),
         ({"predicted": {**_row()["predicted"], "moves": {}}}, "jobs moved, by hand"),
         (
@@ -59,5 +76,5 @@ def test_a_series_that_shows_it_all() -> None:
     ],
 )
 def test_what_is_missing_is_told(changed: dict[str, Any], name: str) -> None:
-    wrong = [check.name for check in judged("by hand", _row(**changed)) if check.ok is False]
+    wrong = [check.name for check in judged("by hand", _row(**changed), 6.0) if check.ok is False]
     assert name in wrong

@@ -46,6 +46,14 @@ def test_a_machine_that_was_busy_while_flink_was_measured_fails() -> None:
     ]
 
 
+def test_where_it_broke_is_told_and_fails() -> None:
+    told = checks([row(10, 1.0, 5.0)], LATENCIES, "30 sites: cannot deploy")
+    assert [(c.name, c.measured, c.note) for c in told if c.ok is False] == [
+        ("measured up to", "10 sites", "30 sites: cannot deploy")
+    ]
+    assert all(c.ok for c in checks([], LATENCIES))
+
+
 def test_it_keeps_up_with_what_is_looked_at_in_time() -> None:
     rows = [row(10, 1.0, WATCH_S), row(100, 1.0, 1.05 * WATCH_S), row(1000, 1.0, 3 * WATCH_S)]
     assert keeps_up(rows) == 100

@@ -85,6 +85,19 @@ def test_a_machine_that_is_saturated_is_not_judged() -> None:
     assert judged(rows(cloud=800, cpu=0.71))["D of Job 3"].ok is None
 
 
+def test_a_run_on_a_machine_that_was_saturated_does_not_spoil_its_point() -> None:
+    disturbed = run("cloud", 0, job3=100, cpu=0.95)
+    mixed = [disturbed if row["key"] == disturbed["key"] else row for row in rows(cloud=800)]
+    found = summary(mixed, [])
+    (told,) = found["d"]
+    assert (told["pairs"], told["job3_d_percent"]["mean"]) == (2, 19.5)
+    assert [(it["saturated_runs"], it["saturated"]) for it in found["rates"]] == [
+        (0, False),
+        (1, False),
+    ]
+    assert judged(mixed)["D of Job 3"].ok is True
+
+
 def test_a_detection_that_is_lost_fails_whatever_the_machine() -> None:
     assert judged(rows(cloud=1000, cpu=0.9, lost=1))["detections lost in all runs"].ok is False
 

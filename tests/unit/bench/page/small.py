@@ -30,7 +30,7 @@ def fig6() -> JsonObject:
 
 
 def _chains() -> JsonObject:
-    found: JsonObject = {"noop_s": around(0.1)}
+    found: JsonObject = {"noop_s": around(0.1), "restless": 0.02}
     for action, slope in (("deploy", 0.03), ("modify", 0.04), ("delete", 0.015)):
         found[action] = [
             {
@@ -41,7 +41,7 @@ def _chains() -> JsonObject:
             }
             for jobs in (1, 10, 50, 100)
         ]
-        found[f"{action}_ratio"] = around(1.08)
+        found[f"{action}_ratio"] = {**around(1.08), "median": 1.08}
     return found
 
 
@@ -66,6 +66,8 @@ def edge_server() -> JsonObject:
                     "wan_bytes_saved": 1 - share,
                     "machine_cpu": 0.4 if mbps < 100 else 0.8,
                     "saturated": mbps == 100,
+                    "repeats": 3,
+                    "saturated_repeats": 3 if mbps == 100 else 0,
                 }
             )
     return {"cells": cells}
@@ -168,6 +170,8 @@ def traffic() -> JsonObject:
                     "interval_ms": interval_ms,
                     "up_mbps": up_mbps,
                     "saturated": interval_ms == 5,
+                    "runs": 5,
+                    "saturated_runs": 4 if interval_ms == 5 else 1,
                     "falls_behind": behind,
                     "job3": job,
                     "job4": job,
@@ -241,6 +245,8 @@ def fig8() -> JsonObject:
                     "cpu": around(0.4),
                     "wan_bytes_per_s": around(90_000 if way == "remote" else 400),
                     "lost": 0,
+                    "runs": 5,
+                    "left_out": 0 if ms == 1 else 1,
                     "saturated": ["the machine was 80 % in use"] if ms == 1 else [],
                     "over_time": over_time,
                 }
