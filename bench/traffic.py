@@ -37,7 +37,7 @@ and has a third of what the cloud has. All at their quota take 1.45 of two cores
 above 70 % of the machine, and not judged."""
 SPEEDS = {"edge-a": SPEED, "edge-b": SPEED, "edge-c": SPEED, CLOUD: CLOUD_SPEED}
 LATENCY_MS = 9.3
-BATCHES = {"batch_records": 200, "linger_ms": 20, "compression": "zstd"}
+BATCHES = {"batch_records": 200, "linger_ms": 50, "compression": "zstd"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ DEPLOYMENTS = {
     "fog": Variant("fog.yaml"),
     "cloud": Variant("cloud.yaml"),
     "fog-direct": Variant("fog-direct.yaml", rounds=2),
-    "fog-batched": Variant("fog.yaml", rounds=2, forward_link=BATCHES),
+    "fog-batched": Variant("fog.yaml", rounds=3, forward_link=BATCHES),
 }
 SIMULATED = (
     f"an edge's engine may use {SPEED} of a core by a CPU quota, the cloud's {CLOUD_SPEED}: a small"

@@ -178,20 +178,25 @@ def _unjudged(check: Check) -> Check:
 
 
 def _where_behind(found: JsonObject, point: str) -> list[Check]:
-    d = next(e for e in found["d"] if (e["point"], e["deployment"]) == (point, "fog"))
-    three, four = d["job3_d_percent"], d["job4_d_percent"]
+    d = {each["deployment"]: each for each in found["d"] if each["point"] == point}
+    three = d["fog"]["job3_d_percent"]
     low = three["low"] if three["low"] is not None else three["mean"]
-    high = four["high"] if four["high"] is not None else four["mean"]
     return [
         Check(f"D of Job 3, {point}", "> 0", _shown(three), low is not None and low > 0, _WHOLE),
-        Check(
-            f"D of Job 4, {point}",
-            ">= 0 within its interval",
-            _shown(four),
-            high is not None and high >= 0,
-            _WHOLE,
-        ),
+        *(_four(d[name], name, point) for name in ("fog", "fog-batched") if name in d),
     ]
+
+
+def _four(d: JsonObject, name: str, point: str) -> Check:
+    four = d["job4_d_percent"]
+    high = four["high"] if four["high"] is not None else four["mean"]
+    return Check(
+        f"D of Job 4, {name}, {point}",
+        ">= 0 within its interval",
+        _shown(four),
+        high is not None and high >= 0,
+        _WHOLE,
+    )
 
 
 def _where_both(fog: JsonObject, cloud: JsonObject, direct: JsonObject | None) -> list[Check]:
