@@ -24,6 +24,8 @@ from speck.model import JsonObject
 WITHIN = 0.2
 MOST_CPU = 0.7
 """Of the machine: beyond, what changes may be the machine's doing, and is not judged."""
+RATE = 245.0
+"""Records a second of an edge: 8 % more than its uplink carries, and what two cores can do."""
 FULL = 0.9
 """An uplink that is used so much is the limit."""
 
@@ -32,9 +34,9 @@ def course() -> Course:
     """A short one in QUICK=1: too short for evidence, so `laid_out` says what moves then, and
     one edge of the three."""
     if is_quick():
-        return Course(3.0, 6.0, 15.0, 6.0, 1000 / 820, 2.0)
+        return Course(3.0, 6.0, 15.0, 6.0, 1000 / RATE, 2.0)
     # a Clean of four at a site must be busy for more than a second while it is measured: evidence
-    return Course(15.0, 130.0, 60.0, 40.0, 1000 / 820, 2.0)
+    return Course(15.0, 240.0, 60.0, 40.0, 1000 / RATE, 2.0)
 
 
 def judged(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
@@ -117,7 +119,7 @@ def main() -> int:
         settings,
         simulated=[
             "The WAN: network namespaces on one machine, rate by tc, latency by a delay element.",
-            "Cameras: a simulated trace's vehicles with fields drawn by chance, some 265 B each.",
+            "Cameras: a simulated trace's vehicles with fields drawn by chance, some 1000 B each.",
         ],
     )
     movers = ["by hand"] if is_quick() else ["by hand", "autopilot"]
