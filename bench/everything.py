@@ -134,7 +134,8 @@ def main() -> int:
     names = parser.parse_args().names or list(known)
     if unknown := set(names) - set(known):
         parser.error(f"cannot run {', '.join(sorted(unknown))}: there are {', '.join(known)}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what runs is ended well
+    for each in (signal.SIGTERM, signal.SIGINT):  # so that what runs is ended well, and heeds it
+        signal.signal(each, signal.default_int_handler)
     outcomes = run_all([known[name] for name in names], run, root=os.geteuid() == 0)
     print(table(outcomes))
     if not is_quick():

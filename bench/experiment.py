@@ -133,9 +133,11 @@ def _text(content: JsonObject, rows: Sequence[JsonObject]) -> str:
 
 
 def _end_well_when_told() -> None:
-    """SIGTERM ends an experiment as Ctrl-C does: what it has started goes with it."""
+    """SIGTERM ends an experiment as Ctrl-C does: what it has started goes with it. SIGINT does so
+    in the background, too, where a shell lets programs begin that ignore it."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.default_int_handler)
 
 
 def _line_end(path: Path) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from bench.experiment import Check, interval, percentile
 from speck.model import JsonObject
@@ -16,6 +17,8 @@ BEHIND = 0.95
 """A deployment falls behind when fewer than so many of the offered came out in time."""
 LATE_MS = 200.0
 """A feed that was ever later than this was not at its pace."""
+FEWEST = 3
+"""Of fewer pairs of runs an interval says nothing: of two it holds 0 whatever they are."""
 JOBS = ("job3", "job4")
 _WHOLE = "counted in whole windows: a run is right to one of them"
 
@@ -166,37 +169,44 @@ def checks(rows: Sequence[JsonObject], found: JsonObject, *, enough: bool) -> li
         saturated = fog["saturated"] or cloud["saturated"]
         behind = fog["falls_behind"] or cloud["falls_behind"]
         kinds += [] if saturated else ["behind" if behind else "both keep up"]
-        about = _where_behind(found, point) if behind else _where_both(fog, cloud, direct)
-        judged += [_unjudged(each) if saturated else each for each in about]
+        if behind:
+            judged += _where_behind(found, point, rates)
+        else:
+            judged += _where_both(fog, cloud, direct)
     return [*judged, *(_enough(kinds) if enough else []), *_sound(rows)]
 
 
-def _unjudged(check: Check) -> Check:
-    return Check(
-        check.name, check.wanted, check.measured, None, "not judged: the machine was saturated"
-    )
+def _judged(check: Check, *of: JsonObject) -> Check:
+    """The check, unless the machine was saturated in a deployment that it is about."""
+    if not any(rate["saturated"] for rate in of):
+        return check
+    return replace(check, ok=None, note="not judged: the machine was saturated")
 
 
-def _where_behind(found: JsonObject, point: str) -> list[Check]:
+def _where_behind(
+    found: JsonObject, point: str, rates: Mapping[tuple[str, str], JsonObject]
+) -> list[Check]:
     d = {each["deployment"]: each for each in found["d"] if each["point"] == point}
-    three = d["fog"]["job3_d_percent"]
-    low = three["low"] if three["low"] is not None else three["mean"]
+
+    def about(name: str, job: str, wanted: str, holds: Callable[[JsonObject], bool]) -> Check:
+        share = d[name][f"{job}_d_percent"]
+        check = Check(
+            f"D of Job {job[3:]}, {name}, {point}",
+            wanted,
+            _shown(share),
+            holds(share) if share["n"] >= FEWEST else None,
+            _WHOLE if share["n"] >= FEWEST else f"not judged: of {share['n']} pairs of runs",
+        )
+        return _judged(check, rates[point, name], rates[point, "cloud"])
+
     return [
-        Check(f"D of Job 3, {point}", "> 0", _shown(three), low is not None and low > 0, _WHOLE),
-        *(_four(d[name], name, point) for name in ("fog", "fog-batched") if name in d),
+        about("fog", "job3", "> 0", lambda share: share["low"] > 0),
+        *(
+            about(name, "job4", ">= 0 within its interval", lambda share: share["high"] >= 0)
+            for name in ("fog", "fog-batched")
+            if name in d
+        ),
     ]
-
-
-def _four(d: JsonObject, name: str, point: str) -> Check:
-    four = d["job4_d_percent"]
-    high = four["high"] if four["high"] is not None else four["mean"]
-    return Check(
-        f"D of Job 4, {name}, {point}",
-        ">= 0 within its interval",
-        _shown(four),
-        high is not None and high >= 0,
-        _WHOLE,
-    )
 
 
 def _where_both(fog: JsonObject, cloud: JsonObject, direct: JsonObject | None) -> list[Check]:
@@ -204,12 +214,13 @@ def _where_both(fog: JsonObject, cloud: JsonObject, direct: JsonObject | None) -
 
     def less(job: str, share: str, one: JsonObject, other: JsonObject, names: str) -> Check:
         mine, yours = one[job][share]["mean"], other[job][share]["mean"]
-        return Check(
+        check = Check(
             f"{share.removesuffix('_ms')} of Job {job[3:]}, {names}, {point}",
             "lower",
-            f"{mine} against {yours} ms",
+            _beside(mine, yours),
             mine is not None and yours is not None and mine < yours,
         )
+        return _judged(check, one, other)
 
     fog_p50, cloud_p50 = fog["job4"]["p50_ms"]["mean"], cloud["job4"]["p50_ms"]["mean"]
     return [
@@ -217,11 +228,16 @@ def _where_both(fog: JsonObject, cloud: JsonObject, direct: JsonObject | None) -
         Check(
             f"p50 of Job 4, fog against cloud, {point}",
             "reported, with the cost of each hop",
-            f"{fog_p50} against {cloud_p50} ms",
+            _beside(fog_p50, cloud_p50),
             None,
         ),
         *([less("job4", "p50_ms", direct, fog, "fog-direct against fog")] if direct else []),
     ]
+
+
+def _beside(mine: float | None, yours: float | None) -> str:
+    shown = ("nothing" if each is None else f"{each:.1f}" for each in (mine, yours))
+    return " against ".join(shown) + " ms"
 
 
 def _shown(found: JsonObject) -> str:

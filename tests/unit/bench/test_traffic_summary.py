@@ -53,9 +53,9 @@ def judged(rows: list[JsonObject]) -> dict[str, Check]:
 
 
 def rows(*, cloud: int, cpu: float = 0.5, lost: int = 0) -> list[JsonObject]:
-    """Three rounds in which the cloud's Job 3 gives `cloud` of 1000, give or take ten."""
+    """Five rounds in which the cloud's Job 3 gives `cloud` of 1000, give or take ten."""
     found = []
-    for number, more in enumerate((-10, 0, 10)):
+    for number, more in enumerate((-10, 0, 10, 0, 0)):
         found.append(run("fog", number, lost=lost))
         found.append(run("cloud", number, job3=cloud + more, p95=20.0, cpu=cpu))
     return found
@@ -71,7 +71,10 @@ def test_d_is_the_share_that_the_cloud_is_short_of_what_the_fog_gives() -> None:
 
 def test_where_the_cloud_gives_more_the_claim_fails() -> None:
     fog_behind = [{**row, "job3": {**row["job3"], "processed": 700}} for row in rows(cloud=1000)]
-    fog_behind = [row if row["deployment"] == "fog" else run("cloud", 0) for row in fog_behind]
+    fog_behind = [
+        row if row["deployment"] == "fog" else {**run("cloud", 0), "key": row["key"]}
+        for row in fog_behind
+    ]
     assert judged(fog_behind)["D of Job 3"].ok is False
 
 
@@ -90,12 +93,31 @@ def test_a_run_on_a_machine_that_was_saturated_does_not_spoil_its_point() -> Non
     mixed = [disturbed if row["key"] == disturbed["key"] else row for row in rows(cloud=800)]
     found = summary(mixed, [])
     (told,) = found["d"]
-    assert (told["pairs"], told["job3_d_percent"]["mean"]) == (2, 19.5)
+    assert (told["pairs"], told["job3_d_percent"]["mean"]) == (4, 19.75)
     assert [(it["saturated_runs"], it["saturated"]) for it in found["rates"]] == [
         (0, False),
         (1, False),
     ]
     assert judged(mixed)["D of Job 3"].ok is True
+
+
+def test_of_two_pairs_of_runs_nothing_is_judged() -> None:
+    found = judged(rows(cloud=800)[:4])
+    assert {found[name].ok for name in ("D of Job 3", "D of Job 4")} == {None}
+
+
+def test_a_variant_on_a_saturated_machine_is_not_judged_and_spoils_no_other() -> None:
+    behind = [*rows(cloud=800), *(run("fog-batched", n, cpu=0.8) for n in range(5))]
+    found = checks(behind, summary(behind, []), enough=False)
+    assert {c.name: c.ok for c in found if c.name.startswith("D of Job 4")} == {
+        "D of Job 4, fog, here": True,
+        "D of Job 4, fog-batched, here": None,
+    }
+    both = [*rows(cloud=1000), *(run("fog-direct", n, p95=5.0, cpu=0.8) for n in range(5))]
+    found = checks(both, summary(both, []), enough=False)
+    assert {c.name: c.ok for c in found if "against" in c.name and c.ok is not None} == {
+        "p95 of Job 3, fog against cloud, here": True
+    }
 
 
 def test_a_detection_that_is_lost_fails_whatever_the_machine() -> None:
