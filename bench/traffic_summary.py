@@ -259,12 +259,16 @@ def _sound(rows: Sequence[JsonObject]) -> list[Check]:
     """Of all runs, saturated or not."""
     lost = sum(row["lost"] for row in rows)
     wrong = sum(row["different"] + row["repeated"] for row in rows)
-    late = max((row["feed_late_ms"] for row in rows), default=0.0)
+    quiet = [row for row in rows if row["cpu"]["machine"] <= MOST_CPU]
+    late = max((row["feed_late_ms"] for row in quiet), default=0.0)
     published = sum(row["published"] for row in rows)
     return [
         Check("detections lost in all runs", "0", f"{lost} of {published}", lost == 0, always=True),
         Check("results that differ from the reference, or count twice", "0", wrong, wrong == 0),
         Check(
-            "the feed was never later than its pace by", f"<= {LATE_MS:g} ms", late, late <= LATE_MS
+            "the feed was never later than its pace by, in runs below 70 %",
+            f"<= {LATE_MS:g} ms",
+            late,
+            late <= LATE_MS,
         ),
     ]
