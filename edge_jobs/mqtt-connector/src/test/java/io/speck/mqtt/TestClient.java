@@ -26,10 +26,15 @@ final class TestClient implements AutoCloseable {
     private volatile String last = "";
 
     TestClient(Mosquitto broker) {
+        this(broker, "test-" + UUID.randomUUID());
+    }
+
+    /** Has the session of that client id, if there is one. */
+    TestClient(Mosquitto broker, String clientId) {
         client =
                 MqttClient.builder()
                         .useMqttVersion5()
-                        .identifier("test-" + UUID.randomUUID())
+                        .identifier(clientId)
                         .serverHost("127.0.0.1")
                         .serverPort(broker.port())
                         .automaticReconnect()
