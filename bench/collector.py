@@ -9,7 +9,6 @@ counting proxy before each engine and broker; and seconds of a look at one site.
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import threading
@@ -23,6 +22,7 @@ from paho.mqtt.client import CallbackAPIVersion, Client, MQTTv5
 
 from bench.chains import chain
 from bench.common import Api, is_quick, machine, say, write_result
+from bench.usage import tree_cpu_s
 from speck.binding import Target, open_broker, open_engine
 from speck.dataset.reading import read
 from speck.dataset.schema import TABLES
@@ -120,19 +120,11 @@ def cpu_share(home: Path, every_s: float, seconds: float) -> float:
     """CPU seconds a second of the service, once it has settled."""
     with phase(home, every_s) as served:
         time.sleep(SETTLE_S)
-        began, used = time.monotonic(), cpu_s(served.process.pid)
+        began, used = time.monotonic(), tree_cpu_s(served.process.pid)
         time.sleep(seconds)
-        share = (cpu_s(served.process.pid) - used) / (time.monotonic() - began)
+        share = (tree_cpu_s(served.process.pid) - used) / (time.monotonic() - began)
     say(f"collecting every {every_s:g} s: {share:.2%} of a core")
     return share
-
-
-def cpu_s(pid: int) -> float:
-    """CPU time of a process and its children that live."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return own + sum(cpu_s(int(child)) for child in children)
 
 
 def look(site: SiteRecord, job_ids: list[str]) -> JsonObject:

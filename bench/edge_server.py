@@ -27,7 +27,7 @@ from pathlib import Path
 
 from bench.common import Api, is_quick, say
 from bench.experiment import Check, Experiment, interval
-from bench.truth import Machine
+from bench.usage import Machine
 from speck.fog.checker import Checker
 from speck.fog.feed import Feed
 from speck.fog.paths import edge_jar

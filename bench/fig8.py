@@ -21,7 +21,7 @@ from bench.arrivals import Arrival, Arrivals
 from bench.common import Api, fog_with_service, say
 from bench.detections import STREAMS, DetectionFeed, Log, templates
 from bench.experiment import Check, Experiment, interval, is_quick, percentile
-from bench.truth import Machine
+from bench.usage import Machine
 from speck.fog.reference import compare_local, compute_local
 from speck.fog.sites import Fog
 from speck.fog.wan.model import Uplink, Wan

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import IO
 
+from bench.usage import cpu_s
 from speck.fog.flink import find_java, flink_jars
 from speck.fog.mosquitto import Mosquitto
 from speck.fog.paths import edge_jar, flink_folder
 from speck.fog.process import Command, Launch, Process, spawn
 
 JAVA_OPTIONS = ("-XX:+UseSerialGC", "-Xms256m", "-Xmx256m", "-XX:+ExitOnOutOfMemoryError")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +167,10 @@ def run(generator: JavaProgram, order: Order, watched: Mapping[str, int]) -> Mea
     """Run an order; `watched`: the process ids whose use of the CPU is told, by name."""
     generator.tell(str(order))
     _expect(generator, "measuring")
-    before = {name: _cpu_s(pid) for name, pid in watched.items()}
+    before = {name: cpu_s(pid) for name, pid in watched.items()}
     _expect(generator, "measured")
     cores = {
-        name: round((_cpu_s(pid) - before[name]) / order.seconds, 3)
-        for name, pid in watched.items()
+        name: round((cpu_s(pid) - before[name]) / order.seconds, 3) for name, pid in watched.items()
     }
     return replace(Measured(**json.loads(generator.hear()), cores={}), cores=cores)
 
@@ -180,13 +179,6 @@ def _expect(generator: JavaProgram, word: str) -> None:
     line = generator.hear()
     if line != word:
         raise RuntimeError(f"the load generator says: {line}")
-
-
-def _cpu_s(pid: int) -> float:
-    """User and system time of a process, of all its threads."""
-    with open(f"/proc/{pid}/stat") as stat:
-        words = stat.read().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / _TICKS
 
 
 def _class_path() -> str:

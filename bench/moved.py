@@ -11,7 +11,7 @@ from bench.arrivals import Arrival, Arrivals
 from bench.cameras import CLOUD
 from bench.detections import STREAMS, Log
 from bench.experiment import percentile
-from bench.truth import Machine
+from bench.usage import Machine
 from speck.fog.reference import (
     Comparison,
     compare_global,

@@ -31,6 +31,7 @@ from bench.common import say
 from bench.experiment import Check, Experiment, is_quick, percentile
 from bench.flink_latencies import measure as measure_latencies
 from bench.simulated_flink import addresses
+from bench.usage import processes, tree_cpu_s
 from speck.errors import SpeckError
 from speck.fog import mosquitto
 from speck.fog.paths import edge_jar
@@ -218,12 +219,14 @@ class Size:
 
     def cpu_of(self, name: str, action: Callable[[], None]) -> None:
         """Seconds of `action`, and what each process had of a core meanwhile."""
-        before = {who: cpu_s(pid) for who, pid in self.pids.items()}
+        before = {who: tree_cpu_s(pid) for who, pid in self.pids.items()}
         began = time.perf_counter()
         action()
         took = time.perf_counter() - began
         self.note(f"{name}_s", took)
-        used = {who: round((cpu_s(pid) - before[who]) / took, 3) for who, pid in self.pids.items()}
+        used = {
+            who: round((tree_cpu_s(pid) - before[who]) / took, 3) for who, pid in self.pids.items()
+        }
         self.found.setdefault("cores", {})[name] = used
 
     # -- steps ----------------------------------------------------------------------------
@@ -290,13 +293,13 @@ class Size:
     def read(self, name: str, path: str) -> JsonObject:
         """Times of one GET, one after another."""
         seconds: list[float] = []
-        used, began = cpu_s(self.pids["service"]), time.monotonic()
+        used, began = tree_cpu_s(self.pids["service"]), time.monotonic()
         while len(seconds) < READS and (time.monotonic() - began < READ_FOR_S or len(seconds) < 3):
             at = time.perf_counter()
             size = self.api.get(path)
             seconds.append(time.perf_counter() - at)
         p50, p99 = (round(1000 * (percentile(seconds, share) or 0), 2) for share in (0.5, 0.99))
-        cpu_ms = round(1000 * (cpu_s(self.pids["service"]) - used) / len(seconds), 2)
+        cpu_ms = round(1000 * (tree_cpu_s(self.pids["service"]) - used) / len(seconds), 2)
         say(f"  {self.sites} sites: GET {name} p50 {p50} p99 {p99} CPU {cpu_ms} ms, {size} bytes")
         found = {"n": len(seconds), "p50_ms": p50, "p99_ms": p99, "cpu_ms": cpu_ms, "bytes": size}
         return found
@@ -377,7 +380,7 @@ class Size:
         }
 
     def cpu(self) -> dict[str, float]:
-        return {who: cpu_s(pid) for who, pid in self.pids.items()}
+        return {who: tree_cpu_s(pid) for who, pid in self.pids.items()}
 
     def looks(self) -> dict[str, float]:
         text = self.api.text("/metrics")
@@ -421,20 +424,6 @@ def expect(holds: bool, otherwise: str) -> None:
     """Raise when what is measured is not what it should be."""
     if not holds:
         raise RuntimeError(f"cannot go on: {otherwise}")
-
-
-def processes(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(each for child in children for each in processes(int(child)))]
-
-
-def cpu_s(pid: int) -> float:
-    """CPU time of a process and its children that live."""
-    total = 0.0
-    for each in processes(pid):
-        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
-        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
 
 
 def rss_mb(pid: int) -> float:

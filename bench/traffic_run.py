@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 import time
@@ -10,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -27,7 +25,7 @@ from bench.detections import (
     templates,
 )
 from bench.experiment import percentile
-from bench.truth import Machine
+from bench.usage import Machine, cpu_s
 from speck.fog.reference import (
     Comparison,
     compare_global,
@@ -51,7 +49,6 @@ NEAR = "near-local-"
 DRAIN_S = 180.0
 """As long as results come: what is late is not lost, and must not come in the next run."""
 QUIET_S = 15.0
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def composition(file: str, forward_link: JsonObject | None = None) -> JsonObject:
@@ -93,12 +90,6 @@ class Usage:
         for (site, what), used in now.items():
             sites[site][what] = round((used - self._before[site, what]) / seconds, 4)
         return {"machine": round(self._machine.used(), 4), "sites": dict(sites)}
-
-
-def cpu_s(pid: int) -> float:
-    """User and system time of a process, of all its threads."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / _TICKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.common import Api, is_quick, say, write_result
+from bench.usage import Machine
 from speck.fog.checker import Checker
 from speck.fog.crossing import Crossings
 from speck.fog.feed import Feed
@@ -108,22 +109,6 @@ def compared(name: str, known: float, measured: float | None, detail: str = "") 
     near = measured is not None and abs(measured - known) <= WITHIN * abs(known)
     shown = None if measured is None else float(f"{measured:.5g}")
     return Truth(name, float(f"{known:.5g}"), shown, near, detail)
-
-
-class Machine:
-    """The share of all cores that was in use since it was made."""
-
-    def __init__(self) -> None:
-        self._before = self._ticks()
-
-    @staticmethod
-    def _ticks() -> tuple[int, int]:
-        words = [int(w) for w in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
-        return sum(words), words[3] + words[4]
-
-    def used(self) -> float:
-        total, idle = (now - was for now, was in zip(self._ticks(), self._before, strict=True))
-        return 1 - idle / max(total, 1)
 
 
 @dataclass(frozen=True, slots=True)
