@@ -20,6 +20,8 @@ SLICES = 10
 """Parts of the window that are compared to tell how steady a job's cost is."""
 GAP = 3.0
 """A pair this many usual intervals long is a gap."""
+WHOLE = 0.99
+"""Of the time of which busy time is told, CPU time must be told too, but for rounding."""
 MIN_SLICE_BUSY_S = 0.1
 """A slice in which a job worked less says nothing of its cost."""
 
@@ -310,20 +312,27 @@ def _sum_of(which: str, name: str) -> Column:
 
 
 def _spread(sliced: DataFrame) -> DataFrame:
-    """How the cost of a record varies over the window's slices, by incarnation."""
+    """How the cost of a record varies over the window's slices, by incarnation: by CPU time, or
+    by busy time where no slice tells the other; the two are never compared."""
     of_slice = sliced.groupBy("engine_job_id", "slice").agg(
         F.sum("busy_s").alias("busy_s"),
-        _whole_sum("cpu_s").alias("cpu_s"),
+        F.sum("busy_clock_s").alias("busy_clock_s"),
+        F.sum("cpu_s").alias("cpu_s"),
+        F.sum("cpu_clock_s").alias("cpu_clock_s"),
         F.sum(F.when(F.col("is_source"), F.col("records_in"))).alias("records_in"),
     )
     enough = (F.col("busy_s") >= MIN_SLICE_BUSY_S) & (F.col("records_in") > 0)
-    cost = F.coalesce("cpu_s", "busy_s") / F.col("records_in")
+    whole = F.col("cpu_clock_s") >= WHOLE * F.col("busy_clock_s")
+    by_cpu = F.when(whole, F.col("cpu_s") / F.col("records_in"))
+    told = F.max(by_cpu.isNotNull()).over(Window.partitionBy("engine_job_id"))
+    cost = F.when(told, by_cpu).otherwise(F.col("busy_s") / F.col("records_in"))
     return (
         of_slice.where(enough)
+        .withColumn("_cost", cost)
         .groupBy("engine_job_id")
         .agg(
-            (F.stddev_samp(cost) / F.avg(cost)).alias("spread"),
-            F.count("*").cast("int").alias("spread_slices"),
+            (F.stddev_samp("_cost") / F.avg("_cost")).alias("spread"),
+            F.count("_cost").cast("int").alias("spread_slices"),
         )
     )
 

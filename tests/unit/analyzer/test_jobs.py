@@ -128,6 +128,7 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
         *running("choked", "edge-quota", busy=0.96),
         *running("shared", cpu=0.14),
         *running("waits", busy=0.5, cpu=0.1),
+        *running("mostly-waits", busy=0.5, cpu=0.02),
         *running("held-back", "edge-bursts", busy=0.1, cpu=0.025),
         *running("backlog"),
         *[{**row, "composition": ALONE} for row in running("alone")],
@@ -270,6 +271,13 @@ def test_the_cost_is_cpu_time_where_that_is_told(
     found = job(analysis, name)
     assert found["core_s_per_record"] == pytest.approx(cost)
     assert found["true_processing_rate"] == pytest.approx(rate)
+
+
+def test_cpu_time_is_not_compared_with_busy_time(analysis: JsonObject) -> None:
+    """Neither in the part of the window where the first row lies, which tells no difference."""
+    found = job(analysis, "mostly-waits")
+    assert found["evidence"] == "sufficient", found["why"]
+    assert found["core_s_per_record"] == pytest.approx(0.0002)
 
 
 def test_a_source_with_a_backlog_is_no_faster_than_it_was_seen(analysis: JsonObject) -> None:
