@@ -184,6 +184,11 @@ final class Outlet implements MqttConnection.Events {
         while (!holding && !waiting.isEmpty() && connection.isReady() && sent.size() < window) {
             send(waiting.poll());
         }
+        // what goes in parts may be more than the window: the rest goes without another record
+        boolean more = !holding && !waiting.isEmpty() && sent.size() >= window;
+        if (more && !wakeAfter(Math.max(1, sent.size() / 4))) {
+            turn(step);
+        }
     }
 
     private void catchUp() {

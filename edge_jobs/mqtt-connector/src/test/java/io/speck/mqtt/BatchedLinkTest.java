@@ -12,7 +12,6 @@ import org.apache.flink.api.common.eventtime.Watermark;
 import org.apache.flink.api.connector.source.ReaderOutput;
 import org.apache.flink.api.connector.source.SourceOutput;
 import org.apache.flink.metrics.groups.UnregisteredMetricsGroup;
-import org.apache.flink.runtime.testutils.InMemoryReporter;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
@@ -21,15 +20,15 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 /** Messages that carry several records. */
 class BatchedLinkTest extends OnBrokers {
-    private static final InMemoryReporter METRICS = InMemoryReporter.create();
+    private static final Metrics METRICS = new Metrics();
 
-    @RegisterExtension static final MiniClusterExtension CLUSTER = cluster(METRICS);
+    @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
     private static final AtomicBoolean FAILED = new AtomicBoolean();
     private static final String TAKEN = "speck/taken/" + TestJob.CLIENT_ID;
 
     @Override
-    InMemoryReporter metrics() {
+    Metrics metrics() {
         return METRICS;
     }
 
@@ -218,6 +217,18 @@ class BatchedLinkTest extends OnBrokers {
             awaitRecords(300);
             assertEquals(records(1, 300), recordsOut());
             assertEquals(300, out.messages());
+        }
+    }
+
+    /** Nothing comes after them, and no checkpoint: the rest must go by itself. */
+    @Test
+    void partsThatAreMoreThanTheWindowAllGo() throws Exception {
+        try (OldBroker old = new OldBroker(broker)) {
+            batched("100", "60000", "none").every(NEVER).with("sink-broker", old.address());
+            startAndSubscribe(job.with("sink-window", "10"));
+            client.publishNumbered("in", 1, 1, 100);
+            awaitRecords(100);
+            assertEquals(records(1, 100), recordsOut());
         }
     }
 
