@@ -6,7 +6,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.LockSupport;
-import org.apache.flink.runtime.testutils.InMemoryReporter;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -22,9 +21,9 @@ import org.junit.jupiter.params.provider.CsvSource;
  */
 @Tag("long")
 class BrokerKillSoakTest extends OnBrokers {
-    private static final InMemoryReporter METRICS = InMemoryReporter.create();
+    private static final Metrics METRICS = new Metrics();
 
-    @RegisterExtension static final MiniClusterExtension CLUSTER = cluster(METRICS);
+    @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
     private static final String NEXT = "speck-0a1b2c3d-next-89abcdef";
     private static final int ROUNDS = Integer.getInteger("speck.rounds", 20);
@@ -36,7 +35,7 @@ class BrokerKillSoakTest extends OnBrokers {
     private volatile int fed;
 
     @Override
-    InMemoryReporter metrics() {
+    Metrics metrics() {
         return METRICS;
     }
 

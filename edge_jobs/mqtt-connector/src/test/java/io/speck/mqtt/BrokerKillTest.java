@@ -3,7 +3,6 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
 import java.util.List;
-import org.apache.flink.runtime.testutils.InMemoryReporter;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -17,9 +16,9 @@ import org.junit.jupiter.params.provider.ValueSource;
  * has written anything down.
  */
 class BrokerKillTest extends OnBrokers {
-    private static final InMemoryReporter METRICS = InMemoryReporter.create();
+    private static final Metrics METRICS = new Metrics();
 
-    @RegisterExtension static final MiniClusterExtension CLUSTER = cluster(METRICS);
+    @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
     private static final String NEXT = "speck-0a1b2c3d-next-89abcdef";
 
@@ -27,7 +26,7 @@ class BrokerKillTest extends OnBrokers {
     private TestJob next;
 
     @Override
-    InMemoryReporter metrics() {
+    Metrics metrics() {
         return METRICS;
     }
 

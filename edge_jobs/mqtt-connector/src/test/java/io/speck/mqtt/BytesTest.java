@@ -3,7 +3,6 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import org.apache.flink.runtime.testutils.InMemoryReporter;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -11,12 +10,12 @@ import org.junit.jupiter.params.provider.CsvSource;
 
 /** What sources and sinks count as bytes is what goes over the wire. */
 class BytesTest extends OnBrokers {
-    private static final InMemoryReporter METRICS = InMemoryReporter.create();
+    private static final Metrics METRICS = new Metrics();
 
-    @RegisterExtension static final MiniClusterExtension CLUSTER = cluster(METRICS);
+    @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
     @Override
-    InMemoryReporter metrics() {
+    Metrics metrics() {
         return METRICS;
     }
 

@@ -12,7 +12,6 @@ import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.flink.api.common.JobStatus;
-import org.apache.flink.runtime.testutils.InMemoryReporter;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -26,9 +25,9 @@ import org.junit.jupiter.params.provider.CsvSource;
  * repeats by their stamps; it also fails when one stamp has come with two payloads.
  */
 class ExactlyOnceTest extends OnBrokers {
-    private static final InMemoryReporter METRICS = InMemoryReporter.create();
+    private static final Metrics METRICS = new Metrics();
 
-    @RegisterExtension static final MiniClusterExtension CLUSTER = cluster(METRICS);
+    @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
     private static final Set<String> SEEN = ConcurrentHashMap.newKeySet();
     private static final Set<String> FATAL = ConcurrentHashMap.newKeySet();
@@ -39,7 +38,7 @@ class ExactlyOnceTest extends OnBrokers {
     private TestClient thereOut;
 
     @Override
-    InMemoryReporter metrics() {
+    Metrics metrics() {
         return METRICS;
     }
 

@@ -10,7 +10,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.flink.api.common.JobStatus;
 import org.apache.flink.core.execution.SavepointFormatType;
-import org.apache.flink.runtime.testutils.InMemoryReporter;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
@@ -18,9 +17,9 @@ import org.junit.jupiter.api.extension.RegisterExtension;
 
 /** Whole jobs between real brokers. */
 class LinkFlowTest extends OnBrokers {
-    private static final InMemoryReporter METRICS = InMemoryReporter.create();
+    private static final Metrics METRICS = new Metrics();
 
-    @RegisterExtension static final MiniClusterExtension CLUSTER = cluster(METRICS);
+    @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
     private static final String TAKEN = "speck/taken/" + TestJob.CLIENT_ID;
     private static final String SENT = "speck/sent/" + TestJob.CLIENT_ID + "-out";
@@ -28,7 +27,7 @@ class LinkFlowTest extends OnBrokers {
     private static final AtomicBoolean FAILED = new AtomicBoolean();
 
     @Override
-    InMemoryReporter metrics() {
+    Metrics metrics() {
         return METRICS;
     }
 

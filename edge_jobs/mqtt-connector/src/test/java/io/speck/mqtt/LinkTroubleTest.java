@@ -11,19 +11,15 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import java.util.stream.IntStream;
-import org.apache.flink.configuration.Configuration;
 import org.apache.flink.metrics.Counter;
 import org.apache.flink.metrics.Gauge;
 import org.apache.flink.metrics.Metric;
 import org.apache.flink.runtime.execution.ExecutionState;
 import org.apache.flink.runtime.executiongraph.ErrorInfo;
 import org.apache.flink.runtime.minicluster.MiniCluster;
-import org.apache.flink.runtime.testutils.InMemoryReporter;
-import org.apache.flink.runtime.testutils.MiniClusterResourceConfiguration;
 import org.apache.flink.test.junit5.InjectMiniCluster;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
@@ -41,18 +37,10 @@ class LinkTroubleTest {
     private static final String SENT = "speck/sent/" + TestJob.CLIENT_ID + "-out";
     private static final String READERS = "speck/readers/out";
 
-    private static final InMemoryReporter METRICS = InMemoryReporter.create();
-    private static final AtomicBoolean ENLARGED = new AtomicBoolean();
+    private static final Metrics METRICS = new Metrics();
     private static volatile CountDownLatch gate = new CountDownLatch(0);
 
-    @RegisterExtension
-    static final MiniClusterExtension CLUSTER =
-            new MiniClusterExtension(
-                    new MiniClusterResourceConfiguration.Builder()
-                            .setNumberTaskManagers(1)
-                            .setNumberSlotsPerTaskManager(2)
-                            .setConfiguration(METRICS.addToConfiguration(new Configuration()))
-                            .build());
+    @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
     @TempDir Path folder;
     private Mosquitto broker;
@@ -97,7 +85,7 @@ class LinkTroubleTest {
 
     /** Of the running job; -1 when it is not there. */
     private long value(String name, String operator) {
-        return METRICS.findMetrics(job.client().getJobID(), name).entrySet().stream()
+        return METRICS.reporter().findMetrics(job.client().getJobID(), name).entrySet().stream()
                 .filter(entry -> entry.getKey().contains(operator))
                 .mapToLong(entry -> number(entry.getValue()))
                 .max()
@@ -387,14 +375,13 @@ class LinkTroubleTest {
         job.with("delivery", "exactly_once").mapping(LinkTroubleTest::enlarged);
         Mosquitto there = Mosquitto.started(folder);
         OnBrokers.reserve(there, "reader", "out");
-        job.with("sink-broker", there.address());
+        job.with("sink-broker", there.address()).keeping(folder);
         startAndSubscribe();
+        job.awaitCheckpoint(folder);
+        long before = job.newestCheckpointBytes(folder);
         there.freeze();
-        ENLARGED.set(false);
         client.publishNumbered("in", 1, 2, 2);
-        Wait.until("it is taken", ENLARGED::get);
-        long before = value("numberOfCompletedCheckpoints");
-        Wait.until("it has a number", () -> value("numberOfCompletedCheckpoints") > before);
+        Wait.until("it has a number", () -> job.newestCheckpointBytes(folder) >= before + 1980);
         there.kill();
         there.with("max_packet_size 2000").start();
         awaitTooLarge(flink, 1980);
@@ -432,10 +419,7 @@ class LinkTroubleTest {
     /** r2 fits into a packet without its stamp only, and r3 not at all. */
     private static byte[] enlarged(byte[] payload) {
         return switch (new String(payload, StandardCharsets.US_ASCII)) {
-            case "r2" -> {
-                ENLARGED.set(true);
-                yield new byte[1980];
-            }
+            case "r2" -> new byte[1980];
             case "r3" -> new byte[3000];
             default -> payload;
         };

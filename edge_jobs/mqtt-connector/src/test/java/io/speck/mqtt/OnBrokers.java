@@ -9,12 +9,8 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.stream.IntStream;
-import org.apache.flink.configuration.Configuration;
 import org.apache.flink.metrics.Counter;
 import org.apache.flink.metrics.Gauge;
-import org.apache.flink.runtime.testutils.InMemoryReporter;
-import org.apache.flink.runtime.testutils.MiniClusterResourceConfiguration;
-import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.io.TempDir;
@@ -23,17 +19,8 @@ import org.junit.jupiter.api.io.TempDir;
 abstract class OnBrokers {
     static final Duration NEVER = Duration.ofHours(1);
 
-    /** To be registered by each class: a reporter ends with its cluster. */
-    static MiniClusterExtension cluster(InMemoryReporter metrics) {
-        return new MiniClusterExtension(
-                new MiniClusterResourceConfiguration.Builder()
-                        .setNumberTaskManagers(1)
-                        .setNumberSlotsPerTaskManager(2)
-                        .setConfiguration(metrics.addToConfiguration(new Configuration()))
-                        .build());
-    }
-
-    abstract InMemoryReporter metrics();
+    /** Of the cluster that the class has registered. */
+    abstract Metrics metrics();
 
     @TempDir Path folder;
     Mosquitto broker;
@@ -83,7 +70,7 @@ abstract class OnBrokers {
 
     /** How many checkpoints of the running job are complete. */
     long completedCheckpoints() {
-        return metrics()
+        return metrics().reporter()
                 .findMetrics(job.client().getJobID(), "numberOfCompletedCheckpoints")
                 .values()
                 .stream()
@@ -106,7 +93,7 @@ abstract class OnBrokers {
 
     /** Of the running job; -1 when it is not there. */
     long counter(String name) {
-        return metrics().findMetrics(job.client().getJobID(), name).values().stream()
+        return metrics().reporter().findMetrics(job.client().getJobID(), name).values().stream()
                 .mapToLong(metric -> ((Counter) metric).getCount())
                 .max()
                 .orElse(-1);

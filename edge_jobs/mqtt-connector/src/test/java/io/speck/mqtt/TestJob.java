@@ -2,6 +2,7 @@ package io.speck.mqtt;
 
 import java.io.IOException;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -68,6 +69,16 @@ final class TestJob {
     /** Of a job that was {@link #keeping} its checkpoints. */
     String newestCheckpoint(Path folder) throws IOException {
         return checkpoint(folder).orElseThrow().toUri().toString();
+    }
+
+    /** All of it, as long as its state is small; 0 when there is none. */
+    long newestCheckpointBytes(Path folder) throws IOException {
+        try {
+            Optional<Path> newest = checkpoint(folder);
+            return newest.isEmpty() ? 0 : Files.size(newest.get().resolve("_metadata"));
+        } catch (NoSuchFileException gone) { // the next one is there
+            return 0;
+        }
     }
 
     /** Waits for the first one. */
