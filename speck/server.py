@@ -7,6 +7,7 @@ worker (SIGHUP, SIGTTIN, SIGUSR2) is obeyed.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import multiprocessing
@@ -203,6 +204,8 @@ class _Server(BaseApplication):  # type: ignore[misc]
         _Master(self).run()
 
     def _ready(self, worker: Any) -> None:
+        gc.collect()
+        gc.freeze()  # what is loaded by now stays: a look through all of it stops every thread
         host, port = worker.sockets[0].getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         print(f"speck serves at http://{shown}:{port}", file=sys.stderr, flush=True)

@@ -128,9 +128,11 @@ def test_what_a_change_kept_from_being_reserved_is_reserved_after_it(watched: Wa
     engine("cloud").let_go()
     assert watched.service.changes.over(change.body["change"], 20)
 
-    look(watched)
+    def reserved() -> bool:
+        look(watched)
+        return set(broker("edge-a").sessions) == before
 
-    assert set(broker("edge-a").sessions) == before
+    wait_until(reserved)  # the change may be at its very end still
 
 
 def test_a_broker_that_refuses_for_a_while_is_asked_again(watched: Watched) -> None:
