@@ -30,7 +30,7 @@ def _drawn() -> str:
         "colour": _DRAW.choice(["white", "black", "grey", "silver", "blue", "red", "green"]),
         "exposure_us": _DRAW.randint(200, 20_000),
         "model": "detector-7b",
-        "features": [round(_DRAW.uniform(-1, 1), 4) for _ in range(94)],
+        "features": [round(_DRAW.uniform(-1, 1), 4) for _ in range(475)],
     }
     return json.dumps(record, separators=(",", ":"))[1:]
 
@@ -41,7 +41,7 @@ _EXTRAS = [_drawn() for _ in range(2003)]
 
 
 def camera(stream: str, number: int, seen: Detection) -> bytes:
-    """A detection as a camera would send it, with what it saw it by: some 1000 bytes."""
+    """A detection as a camera would send it, with what it saw it by: some 4000 bytes."""
     extra = _EXTRAS[(number * 7 + sum(stream.encode())) % len(_EXTRAS)]
     return encode(stream, number, seen)[:-1] + b"," + extra.encode()
 
@@ -89,3 +89,9 @@ def laid_out() -> JsonObject:
         job["site"] = job["source_site"] = edge
         job["sink_site"] = edge if clean else CLOUD
     return content
+
+
+def expected_moves() -> dict[str, str]:
+    """Job -> edge, of all jobs that belong to one."""
+    jobs = [job["job_name"] for job in laid_out()["jobs"]]
+    return {job: edge for job in jobs if (edge := edge_of_entry({"job_name": job})) != CLOUD}

@@ -80,14 +80,13 @@ class Bare:
         return str(answer.json()["filename"]).rsplit("/", 1)[1]
 
     def run(self, jar_id: str, job: JsonObject, savepoint: str | None = None) -> None:
-        """Start a job of a chain, with topics of its own."""
+        """Start a job of a chain with the arguments that speck gives it, but topics of its own."""
         site, name = job["site"], job["job_name"]
-        client = f"bench-{name}-{token_hex(4)}"
         args = ["--job-name", name, "--source-broker", self.brokers[site]]
         args += ["--source-topic", f"bare/{job['source_topic']}"]
         args += ["--sink-broker", self.brokers[job["sink_site"]]]
-        args += ["--sink-topic", f"bare/{job['sink_topic']}", "--client-id", client]
-        args += ["--epoch", "1", "--delivery", "at_least_once", "--sink-readers", "none"]
+        args += ["--sink-topic", f"bare/{job['sink_topic']}", "--client-id", f"bench-{name}"]
+        args += ["--epoch", "1", "--delivery", "at_least_once", "--sink-readers", "some"]
         body = {
             "entryClass": CLASS,
             "programArgsList": args + job["args"],

@@ -235,12 +235,14 @@ def cell(limit: Limit, selectivity: float, rows: dict[str, list[JsonObject]]) ->
 
     def of(name: str) -> JsonObject:
         places = {"edge": edge, "server": server}
-        return {place: interval([row[name] for row in places[place]]) for place in PLACES}
+        told = {place: [row[name] for row in places[place]] for place in PLACES}
+        return {place: interval([v for v in told[place] if v is not None]) for place in PLACES}
 
     least = min(row["uplink_share"] for row in edge + server)
     most = max(row["uplink_share"] for row in edge + server)
     binds = True if least >= FULL else False if most < FULL / 2 else None
     crossing = of("wan_bytes_per_record")
+    there, here = (crossing[place]["mean"] for place in ("server", "edge"))
     cpu = max(row["machine_cpu"] for row in edge + server)
     return {
         "limit": limit.name,
@@ -255,7 +257,7 @@ def cell(limit: Limit, selectivity: float, rows: dict[str, list[JsonObject]]) ->
         "uplink_share": of("uplink_share"),
         "wan_bytes_per_s": of("wan_bytes_per_s"),
         "wan_bytes_per_record_in": crossing,
-        "wan_bytes_saved": 1 - crossing["edge"]["mean"] / crossing["server"]["mean"],
+        "wan_bytes_saved": 1 - here / there if here is not None and there else None,
         "machine_cpu": cpu,
         "saturated": cpu > MOST_CPU,
         "repeats": len(pairs),
@@ -288,6 +290,9 @@ def judged(cells: Sequence[JsonObject]) -> list[Check]:
     for binds, text in ((True, "binds"), (False, "does not bind")):
         found = sum(each["binds"] is binds and not each["saturated"] for each in cells)
         checks.append(Check(f"cells judged where the WAN {text}", ">= 1", found, found >= 1))
+    for limit in dict.fromkeys(each["limit"] for each in cells):
+        found = sum(each["limit"] == limit and not each["saturated"] for each in cells)
+        checks.append(Check(f"cells judged at {limit}", ">= 1", found, found >= 1))
     for what in ("lost", "unexpected"):
         count = sum(each[what] for each in cells)
         checks.append(Check(f"records {what}", "0", count, count == 0, always=True))

@@ -48,8 +48,12 @@ class Outcome:
 
 
 def limit_s() -> float:
-    """Longer than any experiment should take."""
-    return 240.0 if is_quick() else 3600.0
+    """None should take longer."""
+    return 240.0 if is_quick() else 2700.0
+
+
+QUICK_S = 600.0
+"""A trial of all should take no longer."""
 
 
 def run_all(
@@ -77,7 +81,16 @@ def table(outcomes: Sequence[Outcome]) -> str:
     """One line each, and how long all took."""
     lines = [f"{it.name:16} {it.seconds:7.0f} s  {ended(it)}" for it in outcomes]
     total, failed = sum(it.seconds for it in outcomes), sum(it.failed for it in outcomes)
-    return "\n".join([*lines, f"{'all':16} {total:7.0f} s  {failed} of {len(lines)} failed"])
+    left = sum(it.why == NOT_RUN for it in outcomes)
+    last = f"{'all':16} {total:7.0f} s  {failed} of {len(lines)} failed"
+    last += f", {left} not run: they need root on Linux" if left else ""
+    last += f"; a trial should take {QUICK_S:.0f} s at most" if slow(outcomes) else ""
+    return "\n".join([*lines, last])
+
+
+def slow(outcomes: Sequence[Outcome]) -> bool:
+    """Whether a trial took longer than trials should."""
+    return is_quick() and sum(it.seconds for it in outcomes) > QUICK_S
 
 
 def run(name: str) -> Outcome:
@@ -140,7 +153,7 @@ def main() -> int:
     print(table(outcomes))
     if not is_quick():
         say("`make results` shows them in docs/results.md")
-    return 1 if any(outcome.failed for outcome in outcomes) else 0
+    return 1 if slow(outcomes) or any(outcome.failed for outcome in outcomes) else 0
 
 
 if __name__ == "__main__":

@@ -186,7 +186,8 @@ def _code() -> str:
         done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
         return done.stdout.strip()
 
-    product = ("speck", "binders", "edge_jobs", "compositions")
+    tests = ":(exclude)edge_jobs/*/src/test/*"
+    product = ("speck", "binders", "edge_jobs", "compositions", tests)
     changed = git("status", "--porcelain", "--untracked-files=no", "--", *product)
     commit = git("log", "-1", "--format=%h", "--", *product)
     return (commit + "+" if changed else commit) or "unknown"

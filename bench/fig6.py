@@ -66,7 +66,7 @@ class Series:
 
 SERIES = (
     Series("wan", WAN, SIZES, 1 if is_quick() else 10, 1 if is_quick() else 2),
-    Series("near", NEAR, FEWER, 1 if is_quick() else 4, 0 if is_quick() else 1),
+    Series("near", NEAR, FEWER, 1 if is_quick() else 3, 0 if is_quick() else 1),
 )
 ROUNDS_OF_A_FOG = 4
 

@@ -22,7 +22,7 @@ from bench.common import Api, fog_with_service, say
 from bench.detections import STREAMS, DetectionFeed, Log, templates
 from bench.experiment import Check, Experiment, interval, is_quick, percentile
 from bench.usage import Machine
-from speck.fog.reference import compare_local, compute_local
+from speck.fog.reference import Comparison, compare_local, compute_local
 from speck.fog.sites import Fog
 from speck.fog.wan.model import Uplink, Wan
 from speck.model import JsonObject
@@ -139,15 +139,15 @@ def _until(at: float) -> None:
     threading.Event().wait(max(0.0, at - time.monotonic()))
 
 
-def _lost(log: Log, came: Sequence[Arrival]) -> int:
+def _compared(log: Log, came: Sequence[Arrival]) -> Comparison:
     expected = compute_local(log.rows, window_ms=WINDOW_MS)
-    return compare_local(expected, [arrival.record for arrival in came]).lost
+    return compare_local(expected, [arrival.record for arrival in came])
 
 
 def _await_all(log: Log, reader: Arrivals) -> float:
     """Wait until every detection is in a result; seconds waited."""
     began = time.monotonic()
-    while _lost(log, reader.since(0)) and time.monotonic() < began + DRAIN_S:
+    while _compared(log, reader.since(0)).lost and time.monotonic() < began + DRAIN_S:
         threading.Event().wait(0.2)
     return time.monotonic() - began
 
@@ -165,10 +165,13 @@ def _told(log: Log, came: Sequence[Arrival], began: float, until: float) -> Json
             offered += record["count"]
             latencies.append(arrival.at - closed)
     published = [(row.detection.time_ms) for row in log.rows if row.detection]
+    compared = _compared(log, came)
     return {
         "offered": offered,
         "processed": sum(count for at, count in counts if began < at <= until),
-        "lost": _lost(log, came),
+        "lost": compared.lost,
+        "repeated": compared.repeated,
+        "different": len(compared.different),
         "results": len(latencies),
         "latencies_ms": [round(each * 1000, 2) for each in latencies],
         "over_time": _over_time(published, counts),
@@ -247,6 +250,9 @@ def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
                     "offered_per_s": 1000 / ms,
                     "highest": ms == highest_ms,
                     "processed_per_s": interval([r["processed"] / r["seconds"] for r in of]),
+                    "processed_share": interval(
+                        [r["processed"] / r["offered"] for r in of if r["offered"]]
+                    ),
                     **{f"p{p}_ms": percentile(late, p / 100) for p in (50, 95, 99)},
                     "p95_of_runs_ms": interval(
                         [v for r in of if (v := percentile(r["latencies_ms"], 0.95)) is not None]
@@ -255,6 +261,8 @@ def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
                     "cpu": interval([row["cpu"] for row in of]),
                     "wan_bytes_per_s": interval([row["wan_bytes_per_s"] for row in of]),
                     "lost": sum(row["lost"] for row in all_runs),
+                    "repeated": sum(row["repeated"] for row in all_runs),
+                    "different": sum(row["different"] for row in all_runs),
                     "runs": len(all_runs),
                     "left_out": len(all_runs) - len(of),
                     "saturated": [why for row in of if (why := why_unjudged(row))],
@@ -276,8 +284,33 @@ def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
 def checks(found: JsonObject) -> list[Check]:
     """Nothing is lost; where both keep up the local job's results come sooner."""
     runs = found["runs"]
-    lost = sum(run["lost"] for run in runs)
-    told = [Check("detections lost in any run", "0", lost, lost == 0, always=True)]
+    told = []
+    for what in ("lost", "repeated", "different"):
+        count = sum(run[what] for run in runs)
+        told.append(Check(f"detections {what} in any run", "0", count, count == 0, always=True))
+    top = found["highest_per_s"]
+    told.append(
+        Check(
+            "the highest rate that both ways keep up with is found",
+            f"> {1000 / min(INTERVALS_MS):.0f}/s",
+            top,
+            top is not None,
+            f"the last step, {STEPS_PER_S[-1]}/s, is carried, too"
+            if top == STEPS_PER_S[-1]
+            else "",
+        )
+    )
+    for run in runs:
+        share = run["processed_share"]["mean"] or 0.0
+        told.append(
+            Check(
+                f"{run['way']} keeps up with {run['offered_per_s']:.0f}/s",
+                f">= {LEAST_PROCESSED:.0%} of the offered processed in time",
+                f"{share:.1%}",
+                None if run["saturated"] else share >= LEAST_PROCESSED,
+                f"not judged: {run['saturated'][0]}" if run["saturated"] else "",
+            )
+        )
     for local in (run for run in runs if run["way"] == "local"):
         remote = next(
             r for r in runs if r["way"] == "remote" and r["interval_ms"] == local["interval_ms"]

@@ -15,17 +15,17 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from bench.cameras import LINK, WINDOW_MS, sites
+from bench.cameras import LINK, WINDOW_MS, expected_moves, sites
 from bench.common import is_quick
 from bench.experiment import Check, Experiment
-from bench.moving import DOWN_MBPS, LATENCY_MS, METRICS_S, Course, prepared
+from bench.moving import CHECKPOINT_S, DOWN_MBPS, LATENCY_MS, METRICS_S, Course, prepared
 from speck.model import JsonObject
 
 WITHIN = 0.2
 MOST_CPU = 0.7
 """Of the machine: beyond, what changes may be the machine's doing, and is not judged."""
-RATE = 245.0
-"""Records a second of an edge: 8 % more than its uplink carries, and what two cores can do."""
+RATE = 70.0
+"""Records a second of an edge: more than its uplink carries, and what two cores can do."""
 FULL = 0.9
 """An uplink that is used so much is the limit."""
 
@@ -36,7 +36,7 @@ def course() -> Course:
     if is_quick():
         return Course(3.0, 6.0, 15.0, 6.0, 1000 / RATE, 2.0)
     # a Clean of four at a site must be busy for more than a second while it is measured: evidence
-    return Course(15.0, 240.0, 60.0, 40.0, 1000 / RATE, 2.0)
+    return Course(15.0, 100.0, 60.0, 40.0, 1000 / RATE, 2.0)
 
 
 def judged(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
@@ -68,11 +68,15 @@ def _compared(name: str, row: JsonObject) -> list[Check]:
         told, records = said[f"{which}_bytes_per_s"], said["records_per_s"]
         return float(told / records) if records else 0.0
 
-    moved = len(said["moves"])
+    moved, wanted = said["moves"], expected_moves()
     unjudged = is_quick() and not moved
     note = "QUICK is too short for evidence: moved as was expected of it" if unjudged else ""
+    left = sorted(set(wanted.items()) - set(moved.items()))
+    ok = None if unjudged else not left
+    if left:
+        note = note or "not moved: " + ", ".join(job for job, _ in left)
     checks = [
-        Check(f"jobs moved, {name}", ">= 1", moved, None if unjudged else moved >= 1, note),
+        Check(f"jobs moved to their edges, {name}", f"all {len(wanted)}", len(moved), ok, note),
         fell("latency p95 of Job 4 (s)", before["job4"]["p95_s"], after["job4"]["p95_s"]),
         fell("latency p95 of Job 3 (s)", before["job3"]["p95_s"], after["job3"]["p95_s"]),
         fell(
@@ -111,6 +115,7 @@ def main() -> int:
         "link": LINK,
         "window_ms": WINDOW_MS,
         "metrics_s": METRICS_S,
+        "checkpoint_interval_s": CHECKPOINT_S,
         "interval_ms": times.interval_ms,
         "seconds": [times.lead_s, times.before_s, times.settle_s, times.after_s],
     }
@@ -119,20 +124,24 @@ def main() -> int:
         settings,
         simulated=[
             "The WAN: network namespaces on one machine, rate by tc, latency by a delay element.",
-            "Cameras: a simulated trace's vehicles with fields drawn by chance, some 1000 B each.",
+            "Cameras: a simulated trace's vehicles with fields drawn by chance, some 4000 B each.",
         ],
     )
     movers = ["by hand"] if is_quick() else ["by hand", "autopilot"]
     done = {row["key"] for row in experiment.rows}
+    broke: list[Check] = []
     if not set(movers) <= done:
         with prepared(times) as bench:
             by = {"by hand": bench.by_hand, "autopilot": bench.by_itself}
             for name in movers:
-                experiment.row(name, lambda: bench.series(by[name], times))  # noqa: B023
+                try:
+                    experiment.row(name, lambda: bench.series(by[name], times))  # noqa: B023
+                except RuntimeError as error:  # the other series is a result all the same
+                    broke.append(Check(f"moved, {name}", "moved", str(error)[:500], False))
     rows = {row["key"]: row for row in experiment.rows if row["key"] in movers}
     uplinks_mbps = times.up_mbps * len(sites())
     checks = [check for name, row in rows.items() for check in judged(name, row, uplinks_mbps)]
-    return experiment.finish({"series": rows}, checks)
+    return experiment.finish({"series": rows}, [*checks, *broke])
 
 
 if __name__ == "__main__":

@@ -379,7 +379,8 @@ def _added(own: Sequence[JsonObject], plain: Sequence[JsonObject], name: str) ->
 
 
 def checks(found: Sequence[JsonObject]) -> list[Check]:
-    """What the issue wants, of the best batched way at 100 B under each delivery."""
+    """What the issue wants, of one way at 100 B under each delivery: of those that save the bytes
+    the fastest."""
     told = []
     for delivery in (AT_LEAST, EXACTLY):
         batched = [
@@ -388,9 +389,9 @@ def checks(found: Sequence[JsonObject]) -> list[Check]:
             if (each["size"], each["delivery"], each["links"]) == (100, delivery, 1)
             and each["batch_records"] > 1
         ]
-        best = max(batched, key=lambda each: float(each["speed_to_plain"]))
-        least = min(batched, key=lambda each: float(each["bytes_to_plain"]))
-        speed, share = best["speed_to_plain"], least["bytes_to_plain"]
+        small = [each for each in batched if each["bytes_to_plain"] <= WANTED_BYTES]
+        best = max(small or batched, key=lambda each: float(each["speed_to_plain"]))
+        speed, share = best["speed_to_plain"], best["bytes_to_plain"]
         fed = ", all that was fed" if best["all_that_was_fed"] else ""
         told += [
             Check(
@@ -402,7 +403,7 @@ def checks(found: Sequence[JsonObject]) -> list[Check]:
             Check(
                 f"bytes a record on the link at 100 B, {delivery}",
                 f"<= {WANTED_BYTES:.0%} of one by one",
-                f"{share:.1%} ({least['variant']})",
+                f"{share:.1%} ({best['variant']})",
                 share <= WANTED_BYTES,
             ),
         ]

@@ -32,10 +32,17 @@ class Watch:
     def __init__(self, fog: Fog) -> None:
         self._fog, self._over = fog, threading.Event()
         self.looks: list[tuple[float, dict[str, int], float]] = []
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
+        try:
+            self._look()
+        except Exception as error:  # told when it is closed
+            self._failure = error
+
+    def _look(self) -> None:
         machine, due = Machine(), time.monotonic()
         while not self._over.wait(max(0.0, due - time.monotonic())):
             up = {link.site: link.up_bytes for link in self._fog.links()}
@@ -43,8 +50,11 @@ class Watch:
             machine, due = Machine(), due + 1.0
 
     def close(self) -> None:
+        """Raises what ended the looks before their time."""
         self._over.set()
         self._thread.join()
+        if self._failure is not None:
+            raise self._failure
 
     def up_per_s(self, since: float, until: float) -> float:
         """Bytes a second out of all edges between two moments of time.monotonic."""

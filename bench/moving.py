@@ -26,7 +26,9 @@ from speck.model import JsonObject
 NAME = "traffic"
 DOWN_MBPS, LATENCY_MS = 10.0, 9.3
 SENSORS = 2
-METRICS_S = 2.0
+METRICS_S = 4.0
+CHECKPOINT_S = 10.0
+"""Each second, of 17 jobs, was most of what the machine did."""
 ANALYSIS_S = 600.0
 """That an analysis may take: the machine is busy with what is analysed."""
 FRESH_MS = 2000
@@ -269,7 +271,15 @@ def prepared(times: Course) -> Iterator[Bench]:
         edges = [edge_of(site) for site in sites()]
         uplink = Uplink(times.up_mbps, DOWN_MBPS, LATENCY_MS)
         wan = Wan({CLOUD: Uplink(None, None), **dict.fromkeys(edges, uplink)})
-        fog.up(edges=len(edges), clouds=1, slots=6, cloud_slots=18, wan=wan, wan_mode="namespaces")
+        fog.up(
+            edges=len(edges),
+            clouds=1,
+            slots=6,
+            cloud_slots=18,
+            checkpoint_interval_s=CHECKPOINT_S,
+            wan=wan,
+            wan_mode="namespaces",
+        )
         jars = edge_jar("speck-jobs.jar").parent
         more = {"SPECK_METRICS_S": f"{METRICS_S:g}"}
         served = stack.enter_context(serving(Path(folder) / "home", [jars], more=more))

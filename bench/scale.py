@@ -497,6 +497,16 @@ def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> li
             starting <= SLOWEST_START_S,
         )
     )
+    for row in rows[-1:]:
+        every_s = row["watch"]["numbers_every_s"]
+        found.append(
+            Check(
+                f"each of {row['sites']} sites is looked at every, s",
+                f"<= {1.1 * WATCH_S:g}",
+                every_s,
+                every_s <= 1.1 * WATCH_S,
+            )
+        )
     for name in OPERATIONS:
         if len(rows) < 2:
             break

@@ -42,27 +42,26 @@ BATCHES = {"batch_records": 200, "linger_ms": 50, "compression": "zstd"}
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A deployment: its file, in how many rounds at most it is measured, and how its forward jobs
-    send over the uplink when it is not record by record."""
+    """A deployment: its file, and how its forward jobs send over the uplink when it is not record
+    by record."""
 
     file: str
-    rounds: int = 5
     forward_link: JsonObject | None = None
 
 
 DEPLOYMENTS = {
     "fog": Variant("fog.yaml"),
     "cloud": Variant("cloud.yaml"),
-    "fog-direct": Variant("fog-direct.yaml", rounds=2),
-    "fog-batched": Variant("fog.yaml", rounds=3, forward_link=BATCHES),
+    "fog-direct": Variant("fog-direct.yaml"),
+    "fog-batched": Variant("fog.yaml", forward_link=BATCHES),
 }
 SIMULATED = (
-    f"an edge's engine may use {SPEED} of a core by a CPU quota, the cloud's {CLOUD_SPEED}: a small"
-    " board against a server; the shares are set, not measured on a board; brokers have no quota",
-    "all sites are network namespaces of one machine, their uplinks shaped by tc, latency by a"
-    " delay element on a TUN device",
-    "detections are those of the trace (simulated with SUMO), republished at set rates with times"
-    " of now; the malformed ones are left out",
+    f"An edge's engine may use {SPEED} of a core by a CPU quota, the cloud's {CLOUD_SPEED}: a small"
+    " board against a server; the shares are set, not measured on a board; brokers have no quota.",
+    "All sites are network namespaces of one machine, their uplinks shaped by tc, latency by a"
+    " delay element on a TUN device.",
+    "Detections are those of the trace (simulated with SUMO), republished at set rates with times"
+    " of now; the malformed ones are left out.",
 )
 
 
@@ -122,8 +121,7 @@ class Runs:
         for number in range(self._plan.rounds):
             names = self._plan.deployments
             for name in names if number % 2 == 0 else reversed(names):
-                if number < DEPLOYMENTS[name].rounds:
-                    self._round(number, name)
+                self._round(number, name)
 
     def _keys(self, number: int, name: str) -> Iterator[tuple[str, Point]]:
         for point in self._plan.points:

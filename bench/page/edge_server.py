@@ -22,7 +22,7 @@ def _figures(result: Told) -> str:
             mean(it["sink_per_s"]["server"]),
             mean(it["ratio"]),
             it["expected_ratio"],
-            f"{100 * it['wan_bytes_saved']:.0f} %",
+            "–" if it["wan_bytes_saved"] is None else f"{100 * it['wan_bytes_saved']:.0f} %",
             f"{100 * it['machine_cpu']:.0f} %",
             _left_out(it),
         )
@@ -64,6 +64,8 @@ def _draw(result: Told) -> Any:
         color = _COLORS[shares.index(it["selectivity"])]
         place = limits.index(it["limit"]) + (shares.index(it["selectivity"]) + 0.5) * width - 0.4
         ratio = it["ratio"]
+        if ratio["mean"] is None:
+            continue
         axes.bar(
             place,
             ratio["mean"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bench.page import style
@@ -58,10 +59,81 @@ def _figures(result: Told) -> str:
     )
     up_to = summary["keeps_up_to_sites"]
     keeps = f"up to {up_to:,} sites" if up_to else "at no size"
-    return (
-        f"{table(heads, rows)}\n\nGrowth between the two largest sizes, as a power of the number of"
-        f" sites: {grown}. Every site is looked at as often as it should be {keeps}."
-    )
+    parts = [
+        table(heads, rows),
+        "Growth between the two largest sizes, as a power of the number of"
+        f" sites: {grown}. Every site is looked at as often as it should be {keeps}.",
+        *_reads(growth[-1]),
+        *_collector(growth),
+        *_cores(growth[-1]),
+        *_whole(summary.get("one_composition")),
+        *_latencies(summary["latencies_ms"]),
+        *([f"It broke at {summary['broke']}"] if summary.get("broke") else []),
+        _NEXT,
+    ]
+    return "\n\n".join(parts)
+
+
+_NEXT = (
+    "The limit is the one Python process of the service: it has one core, whatever the machine"
+    " has, for all looks and answers. The next step would be a process of its own for the looks of"
+    " the watch and the collector, sharded by site; the store and the planner stay where they are."
+    " One composition is bounded by its document, 1 MiB, which is about 5000 jobs."
+)
+
+
+def _reads(largest: Told) -> list[str]:
+    rows = [
+        (f"GET {name}", told["p50_ms"], told["p99_ms"], told["cpu_ms"], told["bytes"])
+        for name, told in largest["reads"].items()
+    ]
+    heads = ["read", ">p50, ms", ">p99, ms", ">CPU of the service, ms", ">bytes"]
+    return [f"Reads, one after another, at {largest['sites']:,} sites:", table(heads, rows)]
+
+
+def _collector(growth: Sequence[Told]) -> list[str]:
+    rows = [
+        (
+            it["sites"],
+            it["collector"]["every_s"],
+            it["collector"]["site_every_s"],
+            it["collector"]["gaps"],
+            it["collector"]["cores"]["service"],
+        )
+        for it in growth
+    ]
+    heads = [">sites", ">asked for every, s", ">a site every, s", ">gaps", ">service, cores"]
+    return ["The collector, looking at all jobs:", table(heads, rows)]
+
+
+def _cores(largest: Told) -> list[str]:
+    phases = {**largest["cores"], "watch": largest["watch"]["cores"]}
+    names = list(largest["cores"]["apply"])
+    rows = [(phase, *(used[name] for name in names)) for phase, used in phases.items()]
+    return [
+        f"Cores in use at {largest['sites']:,} sites, by process:",
+        table(["phase", *(f">{name}" for name in names)], rows),
+    ]
+
+
+def _whole(one: Told | None) -> list[str]:
+    if one is None:
+        return []
+    planned, deployed, again = (number(one[name]) for name in ("plan_s", "apply_s", "noop_s"))
+    change = one["change"]
+    return [
+        f"One composition of {one['jobs']:,} jobs: planned in {planned} s, deployed in"
+        f" {deployed} s, applied again in {again} s; its change ({change['bytes']:,} bytes)"
+        f" is read in {number(change['p50_ms'])} ms."
+    ]
+
+
+def _latencies(kinds: Told) -> list[str]:
+    told = [f"{kind} {number(ms['p50'])} / {number(ms['p99'])}" for kind, ms in kinds.items()]
+    return [
+        "Latencies of the real Flink that the simulated ones draw from, p50 / p99 in ms:"
+        f" {', '.join(told)}."
+    ]
 
 
 def _draw(result: Told) -> Any:

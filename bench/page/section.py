@@ -72,7 +72,8 @@ def markdown(section: Section, result: Told | None) -> str:
     """The section; one without a result says that it is missing."""
     parts = [f"## {section.title}", f"*{section.question}* {section.set_up}"]
     if result is None:
-        parts.append(f"**Missing: not measured yet.** `make bench-{section.target}` measures it.")
+        how = f"`make bench-{section.target}`{', as root on Linux,' if section.root else ''}"
+        parts.append(f"**Missing: not measured yet.** {how} measures it.")
         return "\n\n".join(parts)
     claims = claims_of(section, result)
     if wrong := [claim for claim in claims if claim.ok is False]:

@@ -62,9 +62,10 @@ def test_a_repeat_on_a_busy_machine_does_not_spoil_the_others() -> None:
 
 
 def test_nothing_at_the_server_is_no_ratio() -> None:
-    assert _verdicts(_rows(3.3, 0.98), [{**_rows(1.0, 0.97)[0], "sink_per_s": 0.0}] * 2)[RATIO] is (
-        False
-    )
+    silent = {**_rows(1.0, 0.97)[0], "sink_per_s": 0.0, "wan_bytes_per_record": None}
+    found = cell(LIMITS[2], 0.3, {"edge": _rows(3.3, 0.98), "server": [silent] * 2})
+    assert (found["ratio"]["mean"], found["wan_bytes_saved"]) == (None, None)
+    assert _verdicts(_rows(3.3, 0.98), [silent] * 2)[RATIO] is False
 
 
 def test_what_is_neither_is_a_fault_of_the_experiment() -> None:
@@ -75,3 +76,4 @@ def test_a_busy_machine_is_not_judged_but_something_must_be() -> None:
     found = _verdicts(_rows(3.3, 0.98, cpu=0.9), _rows(1.0, 0.97))
     assert found[RATIO] is None
     assert found["cells judged where the WAN binds"] is False
+    assert found["cells judged at 500 kb/s"] is False

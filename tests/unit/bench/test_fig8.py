@@ -20,12 +20,19 @@ def run(way: str, late: float, cpu: float = 0.4, processed: int = 1000) -> dict[
         "feed_late_ms": 1.0,
         "wan_bytes_per_s": 100,
         "lost": 0,
+        "repeated": 0,
+        "different": 0,
         "over_time": {},
     }
 
 
-def verdict(local: list[dict[str, Any]], remote: list[dict[str, Any]]) -> bool | None:
-    (_, check) = checks(summary([*local, *remote], None))
+def verdict(
+    local: list[dict[str, Any]],
+    remote: list[dict[str, Any]],
+    of: str = "p95",
+    highest_ms: float | None = 0.5,
+) -> bool | None:
+    (check,) = [it for it in checks(summary([*local, *remote], highest_ms)) if of in it.name]
     return check.ok
 
 
@@ -44,3 +51,16 @@ def test_a_job_that_falls_behind_is_judged() -> None:
     behind = run("local", 900.0, processed=500)
     assert verdict([behind] * 3, REMOTE) is False
     assert "500 of 1000" in why_highest(behind)
+    assert verdict([behind] * 3, REMOTE, of="local keeps up") is False
+    assert verdict([behind] * 3, REMOTE, of="remote keeps up") is True
+
+
+def test_a_highest_rate_that_was_not_found_is_a_fault() -> None:
+    local = [run("local", 9.0)] * 3
+    assert verdict(local, REMOTE, of="highest", highest_ms=None) is False
+    assert verdict(local, REMOTE, of="highest") is True
+
+
+def test_results_that_differ_are_a_fault() -> None:
+    local = [run("local", 9.0) | {"different": 1}] * 3
+    assert verdict(local, REMOTE, of="different") is False

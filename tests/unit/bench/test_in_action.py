@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.cameras import CLOUD, camera, composition, laid_out
+from bench.cameras import CLOUD, camera, composition, expected_moves, laid_out
 from bench.in_action import judged
 from speck.fog.reference import Detection
 
@@ -35,7 +35,7 @@ def _row(**changed: Any) -> dict[str, Any]:
     before |= {"wan_bytes_per_s": 720_000.0, "machine_cpu": 0.5}
     after |= {"wan_bytes_per_s": 210_000.0, "machine_cpu": 0.6}
     said = {
-        "moves": {"clean-a1": "edge-a"},
+        "moves": expected_moves(),
         "records_per_s": 900.0,
         "today_bytes_per_s": 700_000.0,
         "proposed_bytes_per_s": 180_000.0,
@@ -68,7 +68,7 @@ def test_on_a_saturated_machine_only_losses_are_judged() -> None:
             "use of the uplinks before, by hand",
         ),
         ({"after": _row()["before"]}, "latency p95 of Job 4 (s), by hand"),
-        ({"predicted": {**_row()["predicted"], "moves": {}}}, "jobs moved, by hand"),
+        ({"predicted": {**_row()["predicted"], "moves": {}}}, "jobs moved to their edges, by hand"),
         (
             {"predicted": {**_row()["predicted"], "proposed_bytes_per_s": 90_000.0}},
             "WAN bytes a record, proposed, by hand",

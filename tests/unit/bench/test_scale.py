@@ -57,3 +57,5 @@ def test_where_it_broke_is_told_and_fails() -> None:
 def test_it_keeps_up_with_what_is_looked_at_in_time() -> None:
     rows = [row(10, 1.0, WATCH_S), row(100, 1.0, 1.05 * WATCH_S), row(1000, 1.0, 3 * WATCH_S)]
     assert keeps_up(rows) == 100
+    told = {c.name: c.ok for c in checks(rows, LATENCIES)}
+    assert told["each of 1000 sites is looked at every, s"] is False

@@ -119,9 +119,16 @@ def in_action() -> JsonObject:
 
 def scale() -> JsonObject:
     growth = []
+    used = {"service": 0.5, "engines": 0.3, "mount": 0.1, "broker": 0.02}
     for sites in (10, 30, 100):
         reads = {
-            name: {"n": 10, "p50_ms": n + sites / 50, "p99_ms": 2 * n + sites / 20, "bytes": 100}
+            name: {
+                "n": 10,
+                "p50_ms": n + sites / 50,
+                "p99_ms": 2 * n + sites / 20,
+                "cpu_ms": n / 2,
+                "bytes": 100,
+            }
             for n, name in enumerate(("job", "jobs", "composition", "sites", "metrics"), 1)
         }
         growth.append(
@@ -134,7 +141,14 @@ def scale() -> JsonObject:
                 "noop_s": sites / 50,
                 "restart_ready_s": 2.0,
                 "restart_looked_s": 2 + sites / 30,
-                "watch": {"numbers_every_s": 5.01, "checkpoints_every_s": 9.0},
+                "watch": {"numbers_every_s": 5.01, "checkpoints_every_s": 9.0, "cores": used},
+                "cores": {"apply": used, "noop": used},
+                "collector": {
+                    "every_s": 10.0,
+                    "site_every_s": 10.1,
+                    "gaps": 0.0,
+                    "cores": used,
+                },
                 "reads": reads,
                 "rss_mb": 100.0 + sites,
                 "store_bytes": 80_000.0 * sites,
@@ -145,6 +159,15 @@ def scale() -> JsonObject:
         "growth": growth,
         "exponents": {name: [0.9, 1.02] for name in names},
         "keeps_up_to_sites": 100,
+        "one_composition": {
+            "jobs": 3500,
+            "plan_s": 3.0,
+            "apply_s": 90.0,
+            "noop_s": 4.0,
+            "change": {"p50_ms": 200.0, "bytes": 4_000_000},
+        },
+        "latencies_ms": {"run": {"n": 10, "p50": 12.0, "p99": 40.0}},
+        "broke": None,
     }
 
 
