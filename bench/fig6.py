@@ -19,11 +19,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from bench.chains import AT_ONCE, CHECKPOINT_S, Bare, chain
 from bench.common import Api, fog_with_service, say, timed
 from bench.experiment import Check, Experiment, interval, is_quick
+from bench.usage import Machine
 from speck.fog.paths import edge_jar
 from speck.fog.sites import Fog
 from speck.fog.wan.model import Uplink, Wan
@@ -69,6 +69,8 @@ SERIES = (
     Series("near", NEAR, FEWER, 1 if is_quick() else 3, 0 if is_quick() else 1),
 )
 ROUNDS_OF_A_FOG = 4
+WARM_UPS = 1 if is_quick() else 2
+"""After one, JVMs still compile what the first measured round then pays for."""
 
 
 class Speck:
@@ -132,7 +134,7 @@ def cycle(way: Way, sizes: Iterable[int], note: str) -> JsonObject:
         quiet.append(_await_quiet())
         return timed(action)
 
-    before, began = _busy_s(), time.monotonic()
+    machine = Machine()
     for jobs in sorted(sizes):
         found["deploy_s"][str(jobs)] = timed_in_peace(lambda n=jobs: way.deploy(n))
         if jobs == MOST:
@@ -144,10 +146,9 @@ def cycle(way: Way, sizes: Iterable[int], note: str) -> JsonObject:
                 took = timed_in_peace(lambda c=changed: way.modify(MOST, MOST, c))
                 found["noop_s"] = {str(MOST): took}
         found["delete_s"][str(jobs)] = timed_in_peace(way.delete)
-    share = (_busy_s() - before) / (time.monotonic() - began)
     return {
         **found,
-        "cores_busy": round(share, 2),
+        "cores_busy": round(machine.cores(), 2),
         "actions": len(quiet),
         "restless": quiet.count(False),
     }
@@ -157,9 +158,9 @@ def _await_quiet() -> bool:
     """Wait until what ran before has come to its ends, too; false when something keeps on."""
     until = time.monotonic() + QUIET_S
     while time.monotonic() < until:
-        before = _busy_s()
+        machine = Machine()
         time.sleep(0.2)
-        if (_busy_s() - before) / 0.2 < QUIET_CORES:
+        if machine.cores() < QUIET_CORES:
             return True
     return False
 
@@ -189,7 +190,7 @@ def measure(experiment: Experiment) -> None:
         with fog_with_service(SITES - 1, 1, MOST // 2 + 5, CHECKPOINT_S, wan=wan) as (fog, api):
             bare = Bare(fog)
             say("warming up")
-            for way in ("speck", "floor"):
+            for way in ("speck", "floor") * WARM_UPS:
                 cycle(_made(way, fog, api, bare, 0), (MOST,), "warm")
             for series, n in missing[first : first + ROUNDS_OF_A_FOG]:
                 for site, uplink in series.uplinks.items():
@@ -289,13 +290,6 @@ def _ratio(rows: list[JsonObject], action: str) -> JsonObject:
     return {**interval(ratios), "median": statistics.median(ratios)}
 
 
-def _busy_s() -> float:
-    """Seconds that all cores of the machine were busy since it was started."""
-    words = [int(w) for w in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
-    idle, waiting = words[3], words[4]
-    return (sum(words) - idle - waiting) / 100
-
-
 def main() -> int:
     settings: JsonObject = {
         "series": [asdict(series) for series in SERIES],
@@ -306,6 +300,7 @@ def main() -> int:
         "at_once_per_site": AT_ONCE,
         "checkpoint_interval_s": CHECKPOINT_S,
         "rounds_of_a_fog": ROUNDS_OF_A_FOG,
+        "warm_ups": WARM_UPS,
         "jar_bytes": edge_jar("speck-jobs.jar").stat().st_size,
     }
     experiment = Experiment("fig6", settings, simulated=SIMULATED)

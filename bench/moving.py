@@ -75,9 +75,17 @@ class Bench:
         self._seen = templates(SENSORS)
 
     def series(self, mover: Callable[[Series, Course], None], times: Course) -> JsonObject:
-        """Deploy all in the cloud, feed, have `mover` move it, and drain at last."""
+        """Deploy all in the cloud, feed, have `mover` move it, drain, and remove it at last."""
         content = composition()
         self.api.apply(content)
+        try:
+            return self._series(content, mover, times)
+        finally:
+            self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drain="false")
+
+    def _series(
+        self, content: JsonObject, mover: Callable[[Series, Course], None], times: Course
+    ) -> JsonObject:
         wanted = [
             (output["client_id"], self._brokers[output["site"]], output["topic"])
             for output in content["outputs"]
@@ -95,9 +103,7 @@ class Bench:
             _wait(times.after_s)
             run.mark("end")
             log = feed.end(180.0)
-            found = self._found(run, log)
-        self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drain="false")
-        return found
+            return self._found(run, log)
 
     def _caught_up(self, run: Series, most_s: float) -> None:
         """Wait until results are of now: what had piled up is gone."""
@@ -263,7 +269,7 @@ def _monotonic(text: str) -> float:
 
 @contextmanager
 def prepared(times: Course) -> Iterator[Bench]:
-    """The fog across its WAN, its sites registered with their uplinks."""
+    """The fog across its WAN, its sites registered with their uplinks, and calibrated."""
     with tempfile.TemporaryDirectory(prefix="speck-in-action-") as folder, ExitStack() as stack:
         fog = Fog(Path(folder) / "fog")
         stack.callback(fog.down)
@@ -289,4 +295,8 @@ def prepared(times: Course) -> Iterator[Bench]:
                 body["uplink_mbps"] = times.up_mbps
                 body["labels"] = {**body["labels"], "latency_ms": str(LATENCY_MS)}
             api.call("POST", "/sites", body)
+        if not is_quick():  # a placement that knows no site's speed is of low confidence
+            for site in (CLOUD, *edges):  # paces are told against the cloud's
+                say(f"calibrating {site}")
+                api.call("POST", f"/sites/{site}/calibration")
         yield Bench(fog, api)

@@ -19,6 +19,10 @@ class Machine:
         words = [int(w) for w in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
         return sum(words), words[3] + words[4]
 
+    def cores(self) -> float:
+        """How many cores' worth of time that was, on average."""
+        return self.used() * (os.cpu_count() or 1)
+
     def used(self) -> float:
         total, idle = (now - was for now, was in zip(self._ticks(), self._before, strict=True))
         return 1 - idle / max(total, 1)
