@@ -77,12 +77,6 @@ class BrokerKillTest extends OnBrokers {
         middle.start();
     }
 
-    /** Two complete checkpoints later nothing is under way. */
-    private void awaitAcknowledged() throws Exception {
-        long before = completedCheckpoints();
-        Wait.until("checkpoints go on", () -> completedCheckpoints() > before + 1);
-    }
-
     @ParameterizedTest
     @ValueSource(strings = {"at_least_once", "exactly_once"})
     void whatTheBrokerForgotIsSentAgain(String delivery) throws Exception {

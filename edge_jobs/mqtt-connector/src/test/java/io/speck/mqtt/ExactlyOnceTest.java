@@ -8,10 +8,15 @@ import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.flink.api.common.JobStatus;
+import org.apache.flink.api.common.functions.MapFunction;
+import org.apache.flink.runtime.state.FunctionInitializationContext;
+import org.apache.flink.runtime.state.FunctionSnapshotContext;
+import org.apache.flink.streaming.api.checkpoint.CheckpointedFunction;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
@@ -30,6 +35,7 @@ class ExactlyOnceTest extends OnBrokers {
     @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
     private static final Set<String> SEEN = ConcurrentHashMap.newKeySet();
+    private static final Map<Long, Integer> SEEN_AT = new ConcurrentHashMap<>(); // by checkpoint
     private static final Set<String> FATAL = ConcurrentHashMap.newKeySet();
 
     private String batch = "1";
@@ -45,6 +51,7 @@ class ExactlyOnceTest extends OnBrokers {
     @BeforeEach
     void openThere() throws Exception {
         SEEN.clear();
+        SEEN_AT.clear();
         FATAL.clear();
         there = Mosquitto.started(folder);
         thereOut = new TestClient(there).listen("out");
@@ -58,17 +65,29 @@ class ExactlyOnceTest extends OnBrokers {
     }
 
     /** Notes what it sees; no two runs give a record the same form; some records kill it once. */
-    private static byte[] observed(byte[] payload) {
-        String text = new String(payload, StandardCharsets.UTF_8);
-        SEEN.add(text);
-        if (FATAL.remove(text)) {
-            throw new IllegalStateException("on purpose");
+    private static final class Observer
+            implements MapFunction<byte[], byte[]>, CheckpointedFunction {
+        @Override
+        public byte[] map(byte[] payload) {
+            String text = new String(payload, StandardCharsets.UTF_8);
+            SEEN.add(text);
+            if (FATAL.remove(text)) {
+                throw new IllegalStateException("on purpose");
+            }
+            return (text + " " + UUID.randomUUID()).getBytes(StandardCharsets.UTF_8);
         }
-        return (text + " " + UUID.randomUUID()).getBytes(StandardCharsets.UTF_8);
+
+        @Override
+        public void snapshotState(FunctionSnapshotContext context) {
+            SEEN_AT.put(context.getCheckpointId(), SEEN.size());
+        }
+
+        @Override
+        public void initializeState(FunctionInitializationContext context) {}
     }
 
     private TestJob exactly(Mosquitto to, String topic) {
-        job = new TestJob(broker, "in", to, topic).mapping(ExactlyOnceTest::observed);
+        job = new TestJob(broker, "in", to, topic).mapping(new Observer());
         return job.with("delivery", "exactly_once")
                 .with("batch-records", batch)
                 .with("compression", compression)
@@ -174,11 +193,13 @@ class ExactlyOnceTest extends OnBrokers {
     private String killedInTheCommit(int records) throws Exception {
         startAndFeed(exactly(there, "out"), 1, 1);
         awaitDistinct(thereOut, 1);
+        awaitAcknowledged();
+        int before = SEEN.size();
         there.freeze();
         client.publishNumbered("in", 1, 2, records);
-        Wait.until("some are taken", () -> SEEN.size() > 2);
-        long before = completedCheckpoints();
-        Wait.until("a checkpoint covers them", () -> completedCheckpoints() > before);
+        Wait.until(
+                "a checkpoint covers some",
+                () -> SEEN_AT.getOrDefault(lastCompletedCheckpoint(), 0) > before);
         job.cancel();
         return job.newestCheckpoint(folder);
     }

@@ -70,13 +70,25 @@ abstract class OnBrokers {
 
     /** How many checkpoints of the running job are complete. */
     long completedCheckpoints() {
-        return metrics().reporter()
-                .findMetrics(job.client().getJobID(), "numberOfCompletedCheckpoints")
-                .values()
-                .stream()
+        return gauge("numberOfCompletedCheckpoints");
+    }
+
+    /** The id of the last one; 0 when there is none. */
+    long lastCompletedCheckpoint() {
+        return gauge("lastCompletedCheckpointId");
+    }
+
+    private long gauge(String name) {
+        return metrics().reporter().findMetrics(job.client().getJobID(), name).values().stream()
                 .mapToLong(metric -> ((Number) ((Gauge<?>) metric).getValue()).longValue())
                 .max()
                 .orElse(0);
+    }
+
+    /** Two complete checkpoints later nothing is under way. */
+    void awaitAcknowledged() throws Exception {
+        long before = completedCheckpoints();
+        Wait.until("checkpoints go on", () -> completedCheckpoints() > before + 1);
     }
 
     static List<String> records(int from, int to) {
