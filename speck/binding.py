@@ -219,8 +219,8 @@ class MessageBroker(Protocol):
         """
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
-        """End the reader's session; what it still holds is gone. With `last_reader` the
-        link is announced as having none."""
+        """End the reader's session; what it still holds is gone, and its retained numbers are
+        cleared. With `last_reader` the link is announced as having none."""
 
     def announce(self, topic: str, *, readers: bool) -> None:
         """Tell sinks (retained, `speck/readers/<topic>`) whether the link has readers."""
@@ -228,8 +228,9 @@ class MessageBroker(Protocol):
     def view(self) -> BrokerView:
         """All readers' taken and all sinks' sent numbers."""
 
-    def forget(self, client_id: str) -> None:
-        """Clear the retained numbers of a reader or sink that is gone for good."""
+    def forget(self, *client_ids: str) -> None:
+        """Clear the retained numbers of readers or sinks that are gone for good; without any
+        nothing is asked of the broker."""
 
     def measure(self) -> BrokerMeasures:
         """What the broker tells of its own work; None what it does not tell, or hides."""

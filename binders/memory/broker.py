@@ -36,7 +36,7 @@ class MemoryBroker:
             return there
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
-        """End the session; what it held is in `abandoned`."""
+        """End the session and clear its reader's numbers; what it held is in `abandoned`."""
         with self._call("release", client_id):
             session = self._broker.sessions.pop(client_id, None)
             if session is not None and session.holder is not None:
@@ -45,6 +45,7 @@ class MemoryBroker:
                 self._broker.abandoned[client_id].extend(session.queue)
             if last_reader:
                 self._broker.readers[topic] = "none"
+            self._clear(client_id)
 
     def announce(self, topic: str, *, readers: bool) -> None:
         """Note whether the link has readers."""
@@ -64,11 +65,13 @@ class MemoryBroker:
                 readers={topic: said == "some" for topic, said in self._broker.readers.items()},
             )
 
-    def forget(self, client_id: str) -> None:
-        """Clear the retained numbers."""
-        with self._call("forget", client_id):
-            self._broker.taken.pop(client_id, None)
-            self._broker.sent.pop(client_id, None)
+    def forget(self, *client_ids: str) -> None:
+        """Clear the retained numbers, all in one call."""
+        if not client_ids:
+            return
+        with self._call("forget", ", ".join(client_ids)):
+            for client_id in client_ids:
+                self._clear(client_id)
 
     def measure(self) -> BrokerMeasures:
         """What was published, dropped and waits; a test may put something else into `measures`."""
@@ -88,6 +91,10 @@ class MemoryBroker:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _clear(self, client_id: str) -> None:
+        self._broker.taken.pop(client_id, None)
+        self._broker.sent.pop(client_id, None)
 
     def _call(self, kind: str, subject: str = "") -> AbstractContextManager[None]:
         return self._broker.call(kind, subject)

@@ -16,6 +16,7 @@ from binders.mqtt.connection import (
     V5,
     V311,
     Connection,
+    LostError,
     NoAnswerError,
     Session,
     UnsupportedVersionError,
@@ -76,11 +77,23 @@ class MqttBroker:
             return connection.session_present
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
-        """End the session; with `last_reader` announce that nobody reads the link."""
+        """End the session and clear its reader's numbers; with `last_reader` announce that nobody
+        reads the link.
+
+        The session ends as the connection begins. A reader that comes back at once under its
+        client id ends the connection: what was to be said is said beside it then.
+        """
         _check_topic(topic)
+        said = {bookkeeping.READERS + topic: b"none"} if last_reader else {}
+        said |= _cleared(client_id)
         with self._open(Session(client_id)) as connection:
-            if last_reader:
-                connection.publish(bookkeeping.READERS + topic, b"none", retain=True)
+            try:
+                connection.publish_all(said, retain=True)
+                return
+            except LostError as error:
+                log.info("%s; says it on another connection", error)
+        with self._open(_visitor()) as connection:
+            connection.publish_all(said, retain=True)
 
     def announce(self, topic: str, *, readers: bool) -> None:
         """Tell sinks whether the link has readers."""
@@ -121,11 +134,12 @@ class MqttBroker:
                 ) from error
         return read.view()
 
-    def forget(self, client_id: str) -> None:
-        """Clear the retained numbers of a reader or sink; harmless when there are none."""
+    def forget(self, *client_ids: str) -> None:
+        """Clear the retained numbers of readers or sinks; harmless when there are none."""
+        if not client_ids:
+            return
         with self._open(_visitor()) as connection:
-            for topic in (bookkeeping.TAKEN + client_id, bookkeeping.SENT + client_id):
-                connection.publish(topic, b"", retain=True)
+            connection.publish_all(_cleared(*client_ids), retain=True)
 
     def measure(self) -> BrokerMeasures:
         """The totals of $SYS, as new as the broker's `sys_interval` (10 s by default). All None
@@ -186,6 +200,12 @@ class MqttBroker:
         self._version = V311
         self.capabilities = _capabilities(V311)
         return connection
+
+
+def _cleared(*client_ids: str) -> dict[str, bytes]:
+    """What is said, by topic, to clear the numbers of readers or sinks."""
+    numbers = (bookkeeping.TAKEN, bookkeeping.SENT)
+    return {topic + client_id: b"" for client_id in client_ids for topic in numbers}
 
 
 def _visitor() -> Session:

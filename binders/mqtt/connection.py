@@ -12,7 +12,8 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -43,6 +44,10 @@ _DRAIN_S = 2.0
 
 class UnsupportedVersionError(BrokerRefusedError):
     """The broker does not speak the MQTT version that was asked for."""
+
+
+class LostError(UnreachableError):
+    """The connection was there, and ended before what was waited for had come."""
 
 
 class NoAnswerError(UnreachableError):
@@ -130,6 +135,18 @@ class Connection:
         """Publish at QoS 1 and wait for the acknowledgement."""
         self.await_puback(self.send(topic, payload, retain=retain), topic)
 
+    def publish_all(self, said: Mapping[str, bytes], *, retain: bool = False) -> None:
+        """Publish at QoS 1, by topic and in this order, and wait for all acknowledgements at the
+        end: one round trip, or more where the broker takes fewer messages at once."""
+        most = self.connack.get("ReceiveMaximum", len(said))
+        sent: deque[tuple[int, str]] = deque()
+        for topic, payload in said.items():
+            if len(sent) >= most:
+                self.await_puback(*sent.popleft())
+            sent.append((self.send(topic, payload, retain=retain), topic))
+        for mid, topic in sent:
+            self.await_puback(mid, topic)
+
     def send(self, topic: str, payload: bytes, *, retain: bool = False) -> int:
         """Publish at QoS 1 without waiting; the result is for `await_puback`."""
         try:
@@ -153,7 +170,7 @@ class Connection:
         """Drive the connection until `done()`; `what` completes "cannot ..."."""
         while not done():
             if self._gone is not None:
-                kind = BrokerRefusedError if self._refused else UnreachableError
+                kind = BrokerRefusedError if self._refused else LostError
                 raise kind(f"cannot {what} at {self.address}: {self._gone}")
             remaining = self._deadline - time.monotonic()
             if remaining <= 0:

@@ -29,7 +29,6 @@ def release(context: Context, operation: Release) -> Outcome:
     context.records.write(context.records.put_session(context.scope, session))
     broker = context.connections.broker(operation.site)
     broker.release(operation.client_id, operation.link.topic, last_reader=operation.last_reader)
-    broker.forget(operation.client_id)
     return Done(context.records.drop_session(context.scope, operation.client_id, operation.site))
 
 
@@ -75,6 +74,4 @@ def _note(context: Context, site: str, client_id: str, told: list[Sent], view: B
 
 
 def forget_sinks(context: Context, site: str, sinks: tuple[str, ...]) -> None:
-    broker = context.connections.broker(site)
-    for sink in sinks:
-        broker.forget(sink)
+    context.connections.broker(site).forget(*sinks)

@@ -338,6 +338,22 @@ def test_releasing_a_session_that_is_not_there_is_harmless(bench: Bench) -> None
     bench.open().release("nobody", "traffic/a", last_reader=False)
 
 
+@pytest.mark.parametrize("last_reader", [True, False])
+def test_release_clears_the_numbers_of_its_reader_only(bench: Bench, last_reader: bool) -> None:
+    broker = bench.open()
+    for client_id in ("gone", "stays"):
+        broker.reserve(client_id, "traffic/a")
+        bench.tell_taken(client_id, TAKEN)
+        bench.tell_sent(client_id, SENT)
+
+    for _ in range(2):  # the first answer may have been lost
+        broker.release("gone", "traffic/a", last_reader=last_reader)
+
+        view = broker.view()
+        assert (set(view.taken), set(view.sent)) == ({"stays"}, {"stays"})
+        assert view.readers == {"traffic/a": not last_reader}
+
+
 def test_view_reads_the_numbers_of_readers_and_sinks(bench: Bench) -> None:
     broker = bench.open()
     assert broker.view().taken == {}
@@ -364,6 +380,25 @@ def test_forget_clears_the_numbers_of_one_client_only(bench: Bench) -> None:
     view = broker.view()
     assert set(view.taken) == {"stays"}
     assert set(view.sent) == {"stays-out"}
+
+
+def test_forget_clears_the_numbers_of_many_at_once(bench: Bench) -> None:
+    broker = bench.open()
+    gone = [f"gone-{number}" for number in range(30)]
+    for client_id in (*gone, "stays"):
+        bench.tell_taken(client_id, TAKEN)
+        bench.tell_sent(client_id, SENT)
+
+    for _ in range(2):  # the first answer may have been lost
+        broker.forget("never-was", *gone, gone[0])
+
+        view = broker.view()
+        assert (set(view.taken), set(view.sent)) == ({"stays"}, {"stays"})
+
+
+def test_to_forget_nobody_asks_nothing_of_the_broker(bench: Bench) -> None:
+    bench.open().forget()
+    bench.open_absent().forget()
 
 
 def test_calls_may_overlap(bench: Bench) -> None:

@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import binders.mqtt.broker
 from binders.mqtt import MqttBroker, check
 from binders.mqtt.connection import Connection, Session
 from binders.mqtt.credentials import Credentials
@@ -220,7 +222,112 @@ def test_reserve_leaves_other_sessions_alone(tmp_path: Path) -> None:
             live.wait(lambda: came == [b"still here"], "read")
 
 
+def test_a_reader_that_comes_back_at_once_keeps_nobody_from_its_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mosquitto(tmp_path) as server:
+        broker = MqttBroker(Target(server.address))
+        broker.reserve("reader", "t")
+        publish_numbers(server, range(3))
+        tell_numbers(server, "reader")
+        back: list[Connection] = []
+
+        def come_back(connection: Connection, said: dict[str, bytes], *, retain: bool) -> None:
+            if not back:  # throws out the connection that is about to say this
+                session = Session("reader", clean=False, expiry_s=60)
+                back.append(connect(server.address, session))
+            publish_all(connection, said, retain=retain)
+
+        publish_all = Connection.publish_all
+        monkeypatch.setattr(Connection, "publish_all", come_back)
+        broker.release("reader", "t", last_reader=True)
+
+        with back.pop() as reader:
+            assert not reader.session_present
+        view = broker.view()
+        assert (view.taken, view.sent, view.readers) == ({}, {}, {"t": False})
+
+
 # -- numbers ------------------------------------------------------------------------------
+
+
+def tell_numbers(server: Mosquitto, *client_ids: str) -> None:
+    taken = b'{"v":1,"checkpoint":1,"taken":{"p":{"1":2}}}'
+    sent = b'{"v":1,"producer":"p","epoch":1,"number":2}'
+    with connect(server.address, Session("a-job")) as connection:
+        for client_id in client_ids:
+            connection.publish(f"speck/taken/{client_id}", taken, retain=True)
+            connection.publish(f"speck/sent/{client_id}", sent, retain=True)
+
+
+def test_what_a_deleted_job_leaves_is_cleared_on_two_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    class Counted(Connection):
+        def __init__(self, address: str, *given: Any, **named: Any) -> None:
+            opened.append(address)
+            super().__init__(address, *given, **named)
+
+    with mosquitto(tmp_path) as server:
+        tell_numbers(server, "reader", "sink", "former-sink")
+        broker = MqttBroker(Target(server.address))
+        monkeypatch.setattr(binders.mqtt.broker, "Connection", Counted)
+
+        broker.release("reader", "t", last_reader=True)
+        assert len(opened) == 1
+        broker.forget("sink", "former-sink")
+        assert len(opened) == 2
+        broker.forget()
+        assert len(opened) == 2
+
+        view = broker.view()
+        assert (view.taken, view.sent, view.readers) == ({}, {}, {"t": False})
+
+
+def test_no_more_is_sent_at_once_than_the_broker_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[int] = []
+    most = 0
+
+    def send(connection: Connection, topic: str, payload: bytes, *, retain: bool) -> int:
+        nonlocal most
+        assert connection.connack["ReceiveMaximum"] == 2
+        mid = sent(connection, topic, payload, retain=retain)
+        waiting.append(mid)
+        most = max(most, len(waiting))
+        return mid
+
+    def await_puback(connection: Connection, mid: int, topic: str) -> None:
+        awaited(connection, mid, topic)
+        waiting.remove(mid)
+
+    clients = [f"sink-{number}" for number in range(10)]
+    with mosquitto(tmp_path, max_inflight_messages="2") as server:
+        tell_numbers(server, *clients)
+        broker = MqttBroker(Target(server.address))
+        sent, awaited = Connection.send, Connection.await_puback
+        with monkeypatch.context() as patched:
+            patched.setattr(Connection, "send", send)
+            patched.setattr(Connection, "await_puback", await_puback)
+            broker.forget(*clients)
+
+        assert (most, waiting) == (2, [])
+        view = broker.view()
+        assert (view.taken, view.sent) == ({}, {})
+
+
+def test_numbers_that_may_not_be_cleared_are_named(tmp_path: Path) -> None:
+    with guarded(tmp_path, acl="user speck\ntopic write speck/readers/#") as server:
+        file = write_credentials(tmp_path, user="speck", password="secret=1")
+        broker = MqttBroker(Target(server.address, file))
+
+        with pytest.raises(BrokerRefusedError, match=r"^cannot publish to speck/taken/reader"):
+            broker.release("reader", "t", last_reader=True)
+        with pytest.raises(BrokerRefusedError, match=r"^cannot publish to speck/taken/one"):
+            broker.forget("one", "another")
 
 
 @pytest.mark.parametrize(
@@ -428,8 +535,11 @@ def test_a_3_1_1_broker_keeps_sessions_but_carries_no_numbers(tmp_path: Path) ->
             connection.wait(lambda: len(came) >= 50, "read")
         assert came == [b"%d" % number for number in range(50)]
         assert broker.view().taken == {}
+        tell_numbers(server, "reader", "sink")
         broker.release("reader", "t", last_reader=True)
-        broker.forget("reader")
+        broker.forget("sink", "another")
+        view = broker.view()
+        assert (view.taken, view.sent, view.readers) == ({}, {}, {"t": False})
 
 
 def test_check_says_that_a_3_1_1_broker_carries_no_numbers(tmp_path: Path) -> None:

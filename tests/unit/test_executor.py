@@ -30,6 +30,7 @@ from speck.plan import (
     Forget,
     Operation,
     Plan,
+    Release,
     Reserve,
     Restore,
     Start,
@@ -658,6 +659,18 @@ def test_the_numbers_of_all_sinks_are_cleared(bench: Bench, operation: Operation
         queues.sent[sink] = Sent("i-A", 1, 7)
     assert states(bench.run((operation, ()))) == [DONE]
     assert set(queues.sent) == {"z-out"}
+    assert queues.calls == [("forget", "x-out, y-out")]
+
+
+def test_a_release_clears_its_readers_numbers_in_one_call(bench: Bench) -> None:
+    queues = broker("edge-a")
+    queues.taken = {"gone": Taken(1, {}), "stays": Taken(1, {})}
+    queues.refuse("release", 1, UnreachableError("cannot reach edge-a"), after=True)
+    release = Release("edge-a", job("A").source, "gone", "A", last_reader=True)
+    assert states(bench.run((release, ()))) == [DONE]
+    assert set(queues.taken) == {"stays"}
+    assert queues.calls == [("release", "gone")] * 2  # the first one's answer was lost
+    assert bench.records.inventory("c").sessions == ()
 
 
 def test_a_session_is_remembered_before_the_broker_is_asked(bench: Bench) -> None:

@@ -361,7 +361,8 @@ def test_two_compositions_cannot_hold_the_session_of_one_outsider(service: Servi
 def test_a_release_cut_short_is_not_taken_for_a_session_that_is_there(service: Service) -> None:
     first, second = job("A", source_topic="l1"), job("A", source_topic="l2")
     apply(service, first)
-    broker("edge-a").refuse("forget", 100_000, UnreachableError("cannot reach edge-a"))
+    lost = UnreachableError("cannot reach edge-a")
+    broker("edge-a").refuse("release", 100_000, lost, after=True)
     change = service.compositions.apply(composition(second), SOON).body["change"]
     wait_until(lambda: service.changes.get(change)["state"] == "blocked")
     made = service.compositions.apply(composition(first), Request(dry_run=True)).body["plan"]

@@ -32,6 +32,7 @@ class MailboxBroker:
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
         self._sessions().pop(client_id, None)
+        self.forget(client_id)
 
     def announce(self, topic: str, *, readers: bool) -> None:
         self._sessions()
@@ -40,9 +41,10 @@ class MailboxBroker:
         self._sessions()
         return BrokerView(taken=self._taken, sent=self._sent)
 
-    def forget(self, client_id: str) -> None:
-        self._taken.pop(client_id, None)
-        self._sent.pop(client_id, None)
+    def forget(self, *client_ids: str) -> None:
+        for client_id in client_ids:
+            self._taken.pop(client_id, None)
+            self._sent.pop(client_id, None)
 
     def measure(self) -> BrokerMeasures:
         return BrokerMeasures(clients=len(self._sessions()))
