@@ -59,6 +59,16 @@ class Reader:
             time.sleep(0.1)
         return self._run(rest)
 
+    def await_measures(self, *jobs: str) -> None:
+        """"Give it a while": until the collector has figures of all of them."""
+        until = time.monotonic() + 60
+        while True:
+            rows = [line.split() for line in self._run("speck top --once").splitlines()]
+            if {row[0] for row in rows if row[3] != "-"} >= {"NAME", *jobs}:
+                return
+            assert time.monotonic() < until, rows
+            time.sleep(0.5)
+
     def end(self) -> None:
         subprocess.run(["speck", "fog", "down"], cwd=self.folder, env=self.env, check=False)
         if self.service is not None:
@@ -128,6 +138,7 @@ def test_the_walk_through_does_what_it_says(reader: Reader) -> None:
     assert "clean" in told
     assert "running" in told
 
+    reader.await_measures("clean", "keep")
     told = reader.paste("place")
     assert "between sites:" in told
     assert "the autopilot of chain is on" in told

@@ -19,6 +19,8 @@ from tests.service_helpers import DONE, broker, composition, engine, job_body, w
 from tests.unit.service.test_watch import Time, Watched
 
 STOPPED = job_body("A", state="stopped")
+AT_ONCE = 0.1
+"""Seconds: a start that is held for longer has failed."""
 
 
 @pytest.fixture
@@ -30,8 +32,8 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
         watched.watch.close()
 
 
-def look(watched: Watched) -> None:
-    watched.look()
+def look(watched: Watched, after: float = 5.0) -> None:
+    watched.look(after)
     wait_until(lambda: watched.watch.sessions.idle)
 
 
@@ -43,9 +45,9 @@ def told(watched: Watched) -> list[str]:
     return watched.events("session")
 
 
-def restart(watched: Watched) -> None:
+def restart(watched: Watched, after: float = 5.0) -> None:
     broker("edge-a").restart()
-    look(watched)
+    look(watched, after)
 
 
 def test_the_session_of_a_stopped_job_is_reserved_again(watched: Watched) -> None:
@@ -108,7 +110,7 @@ def test_nothing_is_reserved_while_a_change_of_the_job_is_under_way(watched: Wat
     wait_until(lambda: engine("edge-a").count("submit") == 2)
     calls = broker("edge-a").count("reserve")
 
-    restart(watched)
+    restart(watched, AT_ONCE)
 
     assert broker("edge-a").count("reserve") == calls
     engine("edge-a").let_go()
@@ -123,7 +125,7 @@ def test_what_a_change_kept_from_being_reserved_is_reserved_after_it(watched: Wa
     engine("cloud").hold_starts = True
     change = watched.service.compositions.apply(composition(STOPPED, other), Request())
     wait_until(lambda: engine("cloud").count("submit") == 1)
-    restart(watched)
+    restart(watched, AT_ONCE)
     assert set(broker("edge-a").sessions) == set()
     engine("cloud").let_go()
     assert watched.service.changes.over(change.body["change"], 20)
