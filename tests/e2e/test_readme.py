@@ -60,7 +60,7 @@ class Reader:
         return self._run(rest)
 
     def await_measures(self, *jobs: str) -> None:
-        """"Give it a while": until the collector has figures of all of them."""
+        """ "Give it a while": until the collector has figures of all of them."""
         until = time.monotonic() + 60
         while True:
             rows = [line.split() for line in self._run("speck top --once").splitlines()]
