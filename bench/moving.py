@@ -79,9 +79,15 @@ class Bench:
         content = composition()
         self.api.apply(content)
         try:
-            return self._series(content, mover, times)
-        finally:
-            self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drain="false")
+            found = self._series(content, mover, times)
+        except RuntimeError:
+            self._remove()  # the next series is one of its own
+            raise
+        self._remove()
+        return found
+
+    def _remove(self) -> None:
+        self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drain="false")
 
     def _series(
         self, content: JsonObject, mover: Callable[[Series, Course], None], times: Course
