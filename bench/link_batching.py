@@ -51,10 +51,11 @@ RATED_S = 2.0 if QUICK else 4.0
 RATE = 2000
 LINGER_MS = 20
 CHECKPOINT_S = 0.2  # short: all that comes within one is kept and then published at once
-MOST_PER_S = {"at_least_once": 10_000_000, "exactly_once": 250_000}
+MOST_PER_S = {"at_least_once": 10_000_000, "exactly_once": 250_000, "small in batches": 600_000}
 """Under exactly_once a sink keeps all till the checkpoint, and nothing but what a job takes in
-bounds it; this one takes in nothing. A run that comes near it says how much was fed, not how much
-the link can carry: `all_that_was_fed`."""
+bounds it; this one takes in nothing. Records of 100 B that go in batches may be more than others.
+A run that comes near it says how much was fed, not how much the link can carry:
+`all_that_was_fed`."""
 NEAR = 0.9
 HEAP = ["-Xms512m", "-Xmx512m"]
 WINDOW = 2000
@@ -85,6 +86,12 @@ class Variant:
     def plain(self) -> Variant:
         """What it is compared with."""
         return replace(self, batch_records=1, compression="none")
+
+    @property
+    def most_per_s(self) -> int:
+        """Records a second that are fed at most."""
+        small = self.delivery == EXACTLY and self.size == 100 and self.batch_records > 1
+        return MOST_PER_S["small in batches" if small else self.delivery]
 
     @property
     def arguments(self) -> dict[str, str]:
@@ -241,7 +248,7 @@ class Lab:
             "records": str(self._records(variant.size)),
             "full": f"{full_s * 1000:.0f}ms",
             "pause": f"{PAUSE_S[variant.delivery] * 1000:.0f}ms",
-            "most": str(MOST_PER_S[variant.delivery]),
+            "most": str(variant.most_per_s),
             "rated": f"{rated_s * 1000:.0f}ms",
             "rate": str(RATE),
         }
@@ -342,8 +349,7 @@ def summarise(rows: Sequence[JsonObject], wanted: Sequence[Variant]) -> list[Jso
                 **asdict(variant),
                 "variant": variant.key,
                 "records_per_s": interval([row["records_per_s"] for row in own]),
-                "all_that_was_fed": _median(own, "records_per_s")
-                >= NEAR * MOST_PER_S[variant.delivery],
+                "all_that_was_fed": _median(own, "records_per_s") >= NEAR * variant.most_per_s,
                 "link_bytes_per_record": interval([row["link_bytes_per_record"] for row in own]),
                 "bytes_of_a_record": own[0]["bytes_of_a_record"],
                 "p50_ms": interval(_known(own, "p50_ms")),
