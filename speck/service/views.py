@@ -19,7 +19,7 @@ from speck.reconciler import Health
 from speck.records import Records, scope_of
 from speck.schema import dump_job, dump_site
 from speck.service.changes import Changes, Running
-from speck.service.looks import Look, Looks
+from speck.service.looks import Look, Looks, fresh_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ _dumped = lru_cache(20_000)(dump_job)
 
 class Views:
     """Renders jobs and sites. Each engine and broker is asked at most once a second, whoever
-    looks; see `speck.service.looks`."""
+    looks, and more rarely where many are shown together; see `speck.service.looks`."""
 
     def __init__(self, records: Records, connections: Connections, changes: Changes, clock: Clock):
         self._records = records
@@ -75,8 +75,8 @@ class Views:
     def look_at(self, sites: Iterable[str]) -> None:
         """Look at many sites at the same time."""
         names = list(sites)
-        self.engines.begin(names)
-        self._brokers.begin(names)
+        self.engines.begin(names, fresh_for(len(names)))
+        self._brokers.begin(names, fresh_for(len(names)))
 
     def forget(self, site: str) -> None:
         """Know nothing of a site any more."""
@@ -111,7 +111,7 @@ class Views:
         changing = _states_under_change(running) if running else {}
         known_sites = self._records.sites()
         sites = {deployed.job.site for deployed in inventory.values()}
-        looks = self.engines.at(sites & known_sites.keys())
+        looks = self.engines.at(sites & known_sites.keys(), fresh_for(len(sites)))
         engine_sites = {s.spe.address: s.name for s in known_sites.values()}
         removed = _removed_by(running)
         left = {
@@ -146,7 +146,8 @@ class Views:
         would be old, and be taken anew, before the last are shown."""
         names = [site.name for site in sites]
         self.look_at(names)
-        engines, brokers = self.engines.at(names), self._brokers.at(names)
+        fresh_s = fresh_for(len(names))
+        engines, brokers = self.engines.at(names, fresh_s), self._brokers.at(names, fresh_s)
         return [self._site(s, engines.get(s.name), brokers.get(s.name)) for s in sites]
 
     def _site(
