@@ -96,9 +96,11 @@ class Views:
         *,
         last_change: str | None = None,
         only: Collection[str] | None = None,
+        fresh_s: float = 0.0,
     ) -> list[JsonObject]:
         """The Job shape of each description of one scope, and of what is still being removed;
-        `only` of some names."""
+        `only` of some names. `fresh_s`: looks that old are good here, and always those that are
+        for so many sites."""
         if not descriptions and composition is None:
             return []
         scope = scope_of(composition, next(iter(descriptions), None))
@@ -111,7 +113,7 @@ class Views:
         changing = _states_under_change(running) if running else {}
         known_sites = self._records.sites()
         sites = {deployed.job.site for deployed in inventory.values()}
-        looks = self.engines.at(sites & known_sites.keys(), fresh_for(len(sites)))
+        looks = self.engines.at(sites & known_sites.keys(), max(fresh_s, fresh_for(len(sites))))
         engine_sites = {s.spe.address: s.name for s in known_sites.values()}
         removed = _removed_by(running)
         left = {

@@ -1,4 +1,4 @@
-"""Looks at sites: taken anew when they are old, once for who asks, waited for no longer than said."""
+"""Looks at sites: taken anew when they are old, once for who asks; waited for not too long."""
 
 from __future__ import annotations
 
