@@ -385,8 +385,8 @@ def _added(own: Sequence[JsonObject], plain: Sequence[JsonObject], name: str) ->
 
 
 def checks(found: Sequence[JsonObject]) -> list[Check]:
-    """What the issue wants, of one way at 100 B under each delivery: of those that save the bytes
-    the fastest."""
+    """What is wanted, of one way at 100 B under each delivery: of those that save the bytes the
+    fastest."""
     told = []
     for delivery in (AT_LEAST, EXACTLY):
         batched = [
