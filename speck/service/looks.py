@@ -1,12 +1,13 @@
 """The last look at each engine and broker, taken anew when it is old.
 
 Looks run in threads of their own, one at a time for each engine or broker. Who asks waits for
-at most `PATIENCE_S`, and for a site no longer than that after its look began, and is then served
-the look before: neither a site that is slow nor a thousand sites hold up the thread of a request.
+at most `PATIENCE_S` after a look began and is then served the one before: a site that is slow
+holds up neither the others nor the thread of a request.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -84,12 +85,14 @@ class Looks(Generic[T]):
         self.ended = 0
         """How many looks have ended, answered or not."""
 
-    def at(self, sites: Iterable[str], fresh_s: float = FRESH_S) -> dict[str, Look[T]]:
+    def at(
+        self, sites: Iterable[str], fresh_s: float = FRESH_S, within_s: float = math.inf
+    ) -> dict[str, Look[T]]:
         """The looks at `sites`, if possible none that ended more than `fresh_s` ago; one that
-        never had an answer in time is missing."""
+        never had an answer in time is missing. `within_s`: to wait for all of them together."""
         names = set(sites)
         wanted = self._wanted(fresh_s)
-        until = self._clock.monotonic() + PATIENCE_S
+        until = self._clock.monotonic() + within_s
         for site in names:
             self._begin(site, wanted)
         for site in names:
@@ -153,6 +156,7 @@ class Looks(Generic[T]):
 
     def _await(self, site: str, wanted: _Wanted, until: float) -> None:
         """Until the look is as wanted, or has been patience enough."""
+        until = min(until, self._clock.monotonic() + PATIENCE_S)
         while True:
             with self._lock:
                 subject = self._subjects.get(site)

@@ -19,7 +19,7 @@ from speck.reconciler import Health
 from speck.records import Records, scope_of
 from speck.schema import dump_job, dump_site
 from speck.service.changes import Changes, Running
-from speck.service.looks import Look, Looks, fresh_for
+from speck.service.looks import PATIENCE_S, Look, Looks, fresh_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,8 @@ class Views:
         changing = _states_under_change(running) if running else {}
         known_sites = self._records.sites()
         sites = {deployed.job.site for deployed in inventory.values()}
-        looks = self.engines.at(sites & known_sites.keys(), max(fresh_s, fresh_for(len(sites))))
+        fresh_s = max(fresh_s, fresh_for(len(sites)))
+        looks = self.engines.at(sites & known_sites.keys(), fresh_s, PATIENCE_S)
         engine_sites = {s.spe.address: s.name for s in known_sites.values()}
         removed = _removed_by(running)
         left = {
@@ -149,7 +150,8 @@ class Views:
         names = [site.name for site in sites]
         self.look_at(names)
         fresh_s = fresh_for(len(names))
-        engines, brokers = self.engines.at(names, fresh_s), self._brokers.at(names, fresh_s)
+        engines = self.engines.at(names, fresh_s, PATIENCE_S)
+        brokers = self._brokers.at(names, fresh_s, PATIENCE_S)
         return [self._site(s, engines.get(s.name), brokers.get(s.name)) for s in sites]
 
     def _site(
