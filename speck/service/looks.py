@@ -7,7 +7,6 @@ holds up neither the others nor the thread of a request.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from speck.errors import SpeckError, TransientError
 FRESH_S = 1.0
 """A look is good for so long."""
 PATIENCE_S = 1.0
-"""How long looks may keep somebody waiting."""
+"""How long a look may keep somebody waiting."""
 _AT_ONCE = 64
 
 T = TypeVar("T")
@@ -51,25 +50,6 @@ class _Subject(Generic[T]):
     over: threading.Event = field(default_factory=threading.Event)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Looks that began after what changed last, and ended no longer before it was asked than is
-    fresh: one that is taken meanwhile is good for that asker, however many sites there are."""
-
-    begun_after: float
-    ended_after: float
-
-    def met_by(self, subject: _Subject[T]) -> bool:
-        ended, begun = subject.ended, subject.begun
-        return subject.known and ended > self.ended_after and begun > self.begun_after
-
-
-def fresh_for(sites: int) -> float:
-    """How old looks may be, in seconds, for who reads many sites at once: each look costs the
-    service some milliseconds, and a thousand of them more than there are in a second."""
-    return FRESH_S * max(1.0, sites / _AT_ONCE)
-
-
 class Looks(Generic[T]):
     """Looks by the name of their site. `touched` says when (monotonic) things changed last."""
 
@@ -85,18 +65,14 @@ class Looks(Generic[T]):
         self.ended = 0
         """How many looks have ended, answered or not."""
 
-    def at(
-        self, sites: Iterable[str], fresh_s: float = FRESH_S, within_s: float = math.inf
-    ) -> dict[str, Look[T]]:
-        """The looks at `sites`, if possible none that ended more than `fresh_s` ago; one that
-        never had an answer in time is missing. `within_s`: to wait for all of them together."""
+    def at(self, sites: Iterable[str]) -> dict[str, Look[T]]:
+        """The looks at `sites`; one that never had an answer in time is missing."""
         names = set(sites)
-        wanted = self._wanted(fresh_s)
-        until = self._clock.monotonic() + within_s
+        since = self._touched()  # what changes from now on is for those who ask later
         for site in names:
-            self._begin(site, wanted)
+            self._begin(site, since)
         for site in names:
-            self._await(site, wanted, until)
+            self._await(site, since)
         found = {}
         with self._lock:
             for site in names:
@@ -106,11 +82,11 @@ class Looks(Generic[T]):
                     found[site] = Look(subject.last, current, subject.begun, subject.error)
         return found
 
-    def begin(self, sites: Iterable[str], fresh_s: float = FRESH_S) -> None:
-        """Take the looks at `sites` that are older than `fresh_s`, and do not wait for them."""
-        wanted = self._wanted(fresh_s)
+    def begin(self, sites: Iterable[str]) -> None:
+        """Take the looks at `sites` that are old, and do not wait for them."""
+        since = self._touched()
         for site in sites:
-            self._begin(site, wanted)
+            self._begin(site, since)
 
     def forget(self, site: str) -> None:
         """Know nothing of a site any more."""
@@ -121,14 +97,10 @@ class Looks(Generic[T]):
         """Begin no further look."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _wanted(self, fresh_s: float) -> _Wanted:
-        """What changes from now on is for those who ask later."""
-        return _Wanted(self._touched(), self._clock.monotonic() - fresh_s)
-
-    def _begin(self, site: str, wanted: _Wanted) -> None:
+    def _begin(self, site: str, since: float) -> None:
         with self._lock:
             subject = self._subjects.setdefault(site, _Subject())
-            if subject.under_way is not None or wanted.met_by(subject):
+            if subject.under_way is not None or self._good(subject, since):
                 return
             subject.under_way = self._clock.monotonic()
             subject.over = threading.Event()
@@ -137,6 +109,10 @@ class Looks(Generic[T]):
             except RuntimeError as error:  # it is closed
                 subject.under_way = None
                 raise TransientError("cannot look at sites: the service is stopping") from error
+
+    def _good(self, subject: _Subject[T], since: float) -> bool:
+        fresh = subject.ended > self._clock.monotonic() - FRESH_S
+        return subject.known and fresh and subject.begun > since
 
     def _look(self, site: str, subject: _Subject[T]) -> None:
         begun = self._clock.monotonic()
@@ -154,14 +130,14 @@ class Looks(Generic[T]):
                 self.ended += 1
             subject.over.set()
 
-    def _await(self, site: str, wanted: _Wanted, until: float) -> None:
-        """Until the look is as wanted, or has been patience enough."""
-        until = min(until, self._clock.monotonic() + PATIENCE_S)
+    def _await(self, site: str, since: float) -> None:
+        """Until the look is good, or has been patience enough."""
+        until = self._clock.monotonic() + PATIENCE_S
         while True:
             with self._lock:
                 subject = self._subjects.get(site)
                 if subject is None or subject.under_way is None:
-                    if subject is None or wanted.met_by(subject):
+                    if subject is None or self._good(subject, since):
                         return
                     over = None
                 else:
@@ -171,6 +147,6 @@ class Looks(Generic[T]):
             if left <= 0:
                 return
             if over is None:
-                self._begin(site, wanted)  # what was under way had begun before things changed
+                self._begin(site, since)  # what was under way had begun before things changed
             else:
                 over.wait(left)
