@@ -55,6 +55,18 @@ def _headline(result: Told) -> str:
         f" 95 % of Job 4's results come within {number(after['job4']['p95_s'])} s, before"
         f" {number(before['job4']['p95_s'])} s; {number(after['sink_per_s'])} records/s arrive,"
         f" before {number(before['sink_per_s'])}; {number(series['lost'])} lost."
+        + _by_itself(result["summary"]["series"].get("autopilot"))
+    )
+
+
+def _by_itself(series: Told | None) -> str:
+    if series is None:
+        return ""
+    before, after = (series[when]["job4"]["p95_s"] for when in ("before", "after"))
+    return (
+        f" The autopilot by itself moved {len(series['predicted']['moves'])} jobs, and 95 % of"
+        f" Job 4's results came within {number(after)} s, before {number(before)} s;"
+        f" {number(series['lost'])} lost."
     )
 
 
