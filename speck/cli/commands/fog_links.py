@@ -110,7 +110,7 @@ def links_grid(found: list[LinkStatus]) -> Grid:
     """As a table shows them."""
     from speck.cli.output import Grid
 
-    headings = ("site", "link", "Mb/s up", "down", "ms", "bytes up", "down", "packets", "dropped")
+    headings = ("site", "link", "Mbit/s up", "down", "ms", "bytes up", "down", "packets", "dropped")
     rows = [
         (
             link.site,
