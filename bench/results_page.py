@@ -74,7 +74,7 @@ def page(told: Sequence[Section], found: dict[str, Told]) -> str:
         "# Results",
         "<!-- made by `make results` from bench/results/*.json: change those, not this -->",
         "What speck does, measured. `make bench` repeats all of it, `make bench QUICK=1` tries all"
-        " of it in a few minutes (its figures prove nothing and are kept apart), `make results`"
+        " of it (its figures prove nothing and are kept apart), `make results`"
         " makes this page.",
         _machines(found),
         LIMITS,

@@ -20,7 +20,7 @@ from tests.unit.service.test_watch import Time, Watched
 
 STOPPED = job_body("A", state="stopped")
 AT_ONCE = 0.1
-"""Seconds: a start that is held for longer has failed."""
+"""Seconds to look after: a start that is held for five has failed, and its change is over."""
 
 
 @pytest.fixture
