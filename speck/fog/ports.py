@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import random
 import socket
 from pathlib import Path
+
+_LOWEST = 10_000
+"""Below it are the ports that services are known by."""
+_TRIES = 100
+_CLIENTS_FROM = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def site_host(folder: Path, number: int) -> str:
@@ -22,9 +28,11 @@ def site_host(folder: Path, number: int) -> str:
 def pick_port(host: str, preferred: int = 0) -> int:
     """`preferred` if it is free on `host`, else a free port.
 
-    On an address that is another network namespace's all ports are taken for free.
+    It is none of those that the kernel gives to clients: between this pick and the start of the
+    server one of them could be lent to somebody's connection. On an address that is another
+    network namespace's all ports are taken for free.
     """
-    for port in (preferred, 0):
+    for port in (*([preferred] if preferred else []), *_apart_from_clients(), 0):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
             # as the servers do it: a port in TIME_WAIT is free
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -36,6 +44,15 @@ def pick_port(host: str, preferred: int = 0) -> int:
                 continue
             return int(server.getsockname()[1])
     raise OSError(f"cannot find a free port on {host}")
+
+
+def _apart_from_clients() -> list[int]:
+    try:
+        end = int(_CLIENTS_FROM.read_text().split()[0])
+    except (OSError, ValueError):
+        return []  # not Linux: any that is free
+    ports = range(_LOWEST, end)
+    return random.sample(ports, min(_TRIES, len(ports)))
 
 
 def accepts(host: str, port: int) -> bool:

@@ -11,7 +11,6 @@ import queue
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -30,16 +29,11 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from speck.fog.paths import flink_folder
+from speck.fog.ports import pick_port
 
 DOCKER = Path(__file__).parents[2] / "docker"
 HOST = "127.0.61.4"
 DEADLINE_S = 240.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(what: str, holds: Callable[[], bool]) -> None:
@@ -98,7 +92,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         capture_output=True,
         text=True,
     )
-    return Installed(root, free_port())
+    return Installed(root, pick_port(HOST))
 
 
 def move_paths(config: Path, root: Path) -> None:
@@ -306,7 +300,7 @@ def answers_with_slots(port: int, slots: int) -> bool:
 
 def test_the_edge_engine_runs_with_its_config(site: Installed) -> None:
     move_paths(site.root / "etc/speck/flink/config.yaml", site.root)
-    port = free_port()
+    port = pick_port(HOST)
     engine = Running(
         [site.root / "opt/speck/bin/engine.sh", "edge"],
         site.environment | {"SPECK_ENGINE_PORT": str(port)},
@@ -340,7 +334,7 @@ def test_the_cloud_engine_runs_in_two_jvms(site: Installed, tmp_path: Path) -> N
     tools = site.root / "opt/speck/lib/bin"
     tools.mkdir(exist_ok=True)
     shutil.copy(flink_folder() / "bin/bash-java-utils.jar", tools)
-    rest, rpc = free_port(), free_port()
+    rest, rpc = pick_port(HOST), pick_port(HOST)
     environment = site.environment | {
         "SPECK_CONF": str(conf),
         "SPECK_DATA": str(tmp_path / "var/lib/speck"),

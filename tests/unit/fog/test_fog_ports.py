@@ -22,3 +22,10 @@ def test_a_port_in_use_is_not_picked() -> None:
         assert pick_port("127.0.0.1", taken) not in (0, taken)
     assert pick_port("127.0.0.1", taken) == taken
     assert not accepts("127.0.0.1", taken)
+
+
+def test_a_port_that_may_be_lent_to_a_client_is_not_picked() -> None:
+    clients_from = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = [pick_port("127.0.0.1") for _ in range(50)]
+    assert all(1024 <= port < clients_from for port in ports)
+    assert len(set(ports)) > 40
