@@ -31,6 +31,7 @@ from speck.schema import dump_job, job_from_data
 from speck.service.changes import Running
 from speck.service.deployer import Deployer
 from speck.service.locks import NamedLocks
+from speck.service.looks import fresh_for
 from speck.service.views import Views
 
 AT_ONCE = 256
@@ -89,7 +90,10 @@ class Jobs:
             scopes: dict[str, list[str]] = {}
             for name, scope in names[first : first + at_once]:
                 scopes.setdefault(scope, []).append(name)
-            found = [job for scope, some in scopes.items() for job in self._some(scope, some)]
+            fresh_s = fresh_for(len(self._records.sites())) if at_once > AT_ONCE else 0.0
+            found = [
+                job for scope, some in scopes.items() for job in self._some(scope, some, fresh_s)
+            ]
             for job in sorted(found, key=lambda job: str(job["job_name"])):
                 if site in (None, job["site"]) and state in (None, job["state"]):
                     yield job
@@ -105,7 +109,7 @@ class Jobs:
                 for name in self._descriptions(head).keys() | left:
                     yield name, head["name"]
 
-    def _some(self, scope: str, names: Collection[str]) -> list[JsonObject]:
+    def _some(self, scope: str, names: Collection[str], fresh_s: float = 0.0) -> list[JsonObject]:
         """The Job shape of some jobs of one scope; of those that are gone by now, none."""
         if scope.startswith("~"):
             record = self._records.store.get(f"job/{scope[1:]}")
@@ -115,18 +119,22 @@ class Jobs:
                 else []
             )
         head = self._records.store.get(f"head/{scope}")
-        return self.of_composition(head, names) if head and not head.get("deleted") else []
+        if head is None or head.get("deleted"):
+            return []
+        return self.of_composition(head, names, fresh_s)
 
     def of_composition(
-        self, head: JsonObject, only: Collection[str] | None = None
+        self, head: JsonObject, only: Collection[str] | None = None, fresh_s: float = 0.0
     ) -> list[JsonObject]:
-        """The jobs of a composition's newest revision, or `only` some of them."""
+        """The jobs of a composition's newest revision, or `only` some of them; `fresh_s`: as for
+        `Views.jobs`."""
         return self._views.jobs(
             self._descriptions(head),
             head["name"],
             head["revision"],
             last_change=head.get("last_change"),
             only=only,
+            fresh_s=fresh_s,
         )
 
     def _descriptions(self, head: JsonObject) -> Mapping[str, JobDescription]:

@@ -7,10 +7,12 @@ holds up neither the others nor the thread of a request.
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
 from speck.clock import Clock
@@ -19,8 +21,10 @@ from speck.errors import SpeckError, TransientError
 FRESH_S = 1.0
 """A look is good for so long."""
 PATIENCE_S = 1.0
-"""How long a look may keep somebody waiting."""
+"""How long looks may keep somebody waiting."""
 _AT_ONCE = 64
+_OF_MANY = 16
+"""How many are begun at a time for one who asks: they share one Python process with the API."""
 
 T = TypeVar("T")
 
@@ -47,7 +51,25 @@ class _Subject(Generic[T]):
     begun: float = float("-inf")
     ended: float = float("-inf")
     under_way: float | None = None
-    over: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Looks that began after what changed last, and ended no longer before it was asked than is
+    fresh: one that is taken meanwhile is good for that asker, however many sites there are."""
+
+    begun_after: float
+    ended_after: float
+
+    def met_by(self, subject: _Subject[T]) -> bool:
+        ended, begun = subject.ended, subject.begun
+        return subject.known and ended > self.ended_after and begun > self.begun_after
+
+
+def fresh_for(sites: int) -> float:
+    """How old looks may be, in seconds, for who reads many sites at once: each look costs the
+    service some milliseconds, and a thousand of them more than there are in a second."""
+    return FRESH_S * max(1.0, sites / _AT_ONCE)
 
 
 class Looks(Generic[T]):
@@ -60,19 +82,34 @@ class Looks(Generic[T]):
         self._clock = clock
         self._touched = touched
         self._lock = threading.Lock()
+        self._over = threading.Condition(self._lock)
         self._subjects: dict[str, _Subject[T]] = {}
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=f"look-{name}")
         self.ended = 0
         """How many looks have ended, answered or not."""
 
-    def at(self, sites: Iterable[str]) -> dict[str, Look[T]]:
-        """The looks at `sites`; one that never had an answer in time is missing."""
+    def at(
+        self, sites: Iterable[str], fresh_s: float = FRESH_S, within_s: float = math.inf
+    ) -> dict[str, Look[T]]:
+        """The looks at `sites`, if possible none that ended more than `fresh_s` ago; one that
+        never had an answer in time is missing. `within_s`: to wait for all of them together.
+
+        Looks at many sites are begun a few at a time: who wants one of another site meanwhile
+        does not wait for all of these."""
         names = set(sites)
-        since = self._touched()  # what changes from now on is for those who ask later
-        for site in names:
-            self._begin(site, since)
-        for site in names:
-            self._await(site, since)
+        wanted = self._wanted(fresh_s)
+        until = self._clock.monotonic() + within_s
+        left, awaited = list(names), dict[str, float]()
+        with self._over:
+            while (left or awaited) and (now := self._clock.monotonic()) < until:
+                while left and len(awaited) < _OF_MANY:
+                    site = left.pop()
+                    self._begin(site, wanted)
+                    awaited[site] = min(until, now + PATIENCE_S)
+                still = self._awaited(awaited, wanted)
+                if len(still) == len(awaited):
+                    self._over.wait(min(still.values()) - now)
+                awaited = still
         found = {}
         with self._lock:
             for site in names:
@@ -82,11 +119,12 @@ class Looks(Generic[T]):
                     found[site] = Look(subject.last, current, subject.begun, subject.error)
         return found
 
-    def begin(self, sites: Iterable[str]) -> None:
-        """Take the looks at `sites` that are old, and do not wait for them."""
-        since = self._touched()
-        for site in sites:
-            self._begin(site, since)
+    def begin(self, sites: Iterable[str], fresh_s: float = FRESH_S) -> None:
+        """Begin what `at` would begin at once, and do not wait for it."""
+        wanted = self._wanted(fresh_s)
+        with self._lock:
+            for site in islice(sites, _OF_MANY):
+                self._begin(site, wanted)
 
     def forget(self, site: str) -> None:
         """Know nothing of a site any more."""
@@ -97,22 +135,35 @@ class Looks(Generic[T]):
         """Begin no further look."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, site: str, since: float) -> None:
-        with self._lock:
-            subject = self._subjects.setdefault(site, _Subject())
-            if subject.under_way is not None or self._good(subject, since):
-                return
+    def _wanted(self, fresh_s: float) -> _Wanted:
+        """What changes from now on is for those who ask later."""
+        return _Wanted(self._touched(), self._clock.monotonic() - fresh_s)
+
+    def _begin(self, site: str, wanted: _Wanted) -> None:
+        """With the lock: have a look taken, unless one is under way or there is one as wanted."""
+        subject = self._subjects.setdefault(site, _Subject())
+        if subject.under_way is None and not wanted.met_by(subject):
             subject.under_way = self._clock.monotonic()
-            subject.over = threading.Event()
             try:
                 self._pool.submit(self._look, site, subject)
             except RuntimeError as error:  # it is closed
                 subject.under_way = None
                 raise TransientError("cannot look at sites: the service is stopping") from error
 
-    def _good(self, subject: _Subject[T], since: float) -> bool:
-        fresh = subject.ended > self._clock.monotonic() - FRESH_S
-        return subject.known and fresh and subject.begun > since
+    def _awaited(self, sites: Mapping[str, float], wanted: _Wanted) -> dict[str, float]:
+        """With the lock: those `sites` for whose looks to wait on, and until when (monotonic). A
+        look that had begun before things changed is taken again when it is over."""
+        now, found = self._clock.monotonic(), {}
+        for site, until in sites.items():
+            subject = self._subjects.get(site)
+            if subject is None or wanted.met_by(subject):
+                continue
+            self._begin(site, wanted)
+            if subject.under_way is not None:
+                until = min(until, subject.under_way + PATIENCE_S)
+            if until > now:
+                found[site] = until
+        return found
 
     def _look(self, site: str, subject: _Subject[T]) -> None:
         begun = self._clock.monotonic()
@@ -123,30 +174,9 @@ class Looks(Generic[T]):
         except SpeckError as error:  # no answer, or a refusal: nothing is known of what is there
             failure = str(error)
         finally:
-            with self._lock:
+            with self._over:
                 subject.last, subject.error, subject.known = found, failure, True
                 subject.begun, subject.ended = begun, self._clock.monotonic()
                 subject.under_way = None
                 self.ended += 1
-            subject.over.set()
-
-    def _await(self, site: str, since: float) -> None:
-        """Until the look is good, or has been patience enough."""
-        until = self._clock.monotonic() + PATIENCE_S
-        while True:
-            with self._lock:
-                subject = self._subjects.get(site)
-                if subject is None or subject.under_way is None:
-                    if subject is None or self._good(subject, since):
-                        return
-                    over = None
-                else:
-                    until = min(until, subject.under_way + PATIENCE_S)
-                    over = subject.over
-            left = until - self._clock.monotonic()
-            if left <= 0:
-                return
-            if over is None:
-                self._begin(site, since)  # what was under way had begun before things changed
-            else:
-                over.wait(left)
+                self._over.notify_all()

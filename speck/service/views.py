@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ from speck.reconciler import Health
 from speck.records import Records, scope_of
 from speck.schema import dump_job, dump_site
 from speck.service.changes import Changes, Running
-from speck.service.looks import Look, Looks
+from speck.service.looks import PATIENCE_S, Look, Looks, fresh_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ _dumped = lru_cache(20_000)(dump_job)
 
 class Views:
     """Renders jobs and sites. Each engine and broker is asked at most once a second, whoever
-    looks; see `speck.service.looks`."""
+    looks, and more rarely where many are shown together; see `speck.service.looks`."""
 
     def __init__(self, records: Records, connections: Connections, changes: Changes, clock: Clock):
         self._records = records
@@ -71,12 +71,6 @@ class Views:
         self._brokers: Looks[str] = Looks(
             lambda site: connections.broker(site).reach(), clock, lambda: float("-inf"), "broker"
         )
-
-    def look_at(self, sites: Iterable[str]) -> None:
-        """Look at many sites at the same time."""
-        names = list(sites)
-        self.engines.begin(names)
-        self._brokers.begin(names)
 
     def forget(self, site: str) -> None:
         """Know nothing of a site any more."""
@@ -96,9 +90,11 @@ class Views:
         *,
         last_change: str | None = None,
         only: Collection[str] | None = None,
+        fresh_s: float = 0.0,
     ) -> list[JsonObject]:
         """The Job shape of each description of one scope, and of what is still being removed;
-        `only` of some names."""
+        `only` of some names. `fresh_s`: looks that old are good here, and always those that are
+        for so many sites."""
         if not descriptions and composition is None:
             return []
         scope = scope_of(composition, next(iter(descriptions), None))
@@ -111,7 +107,8 @@ class Views:
         changing = _states_under_change(running) if running else {}
         known_sites = self._records.sites()
         sites = {deployed.job.site for deployed in inventory.values()}
-        looks = self.engines.at(sites & known_sites.keys())
+        fresh_s = max(fresh_s, fresh_for(len(sites)))
+        looks = self.engines.at(sites & known_sites.keys(), fresh_s, PATIENCE_S)
         engine_sites = {s.spe.address: s.name for s in known_sites.values()}
         removed = _removed_by(running)
         left = {
@@ -145,8 +142,10 @@ class Views:
         """The Site shape of each. All are looked at together: one after another, the first looks
         would be old, and be taken anew, before the last are shown."""
         names = [site.name for site in sites]
-        self.look_at(names)
-        engines, brokers = self.engines.at(names), self._brokers.at(names)
+        fresh_s = fresh_for(len(names))
+        self._brokers.begin(names, fresh_s)
+        engines = self.engines.at(names, fresh_s, PATIENCE_S)
+        brokers = self._brokers.at(names, fresh_s, PATIENCE_S)
         return [self._site(s, engines.get(s.name), brokers.get(s.name)) for s in sites]
 
     def _site(

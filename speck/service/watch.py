@@ -33,7 +33,7 @@ from speck.reconciler import (
 )
 from speck.records import Batch, Records
 from speck.service.changes import Changes, Running
-from speck.service.looks import Look, Looks
+from speck.service.looks import PATIENCE_S, Look, Looks
 from speck.service.sessions import Sessions, sinks_of
 from speck.service.views import Told, Views
 from speck.service.wanted import Wanted
@@ -437,14 +437,21 @@ class Watch:
     def _run(self) -> None:
         while not self._over.is_set() and not self._changes.closing:
             due: float | None = None
+            begun = self._clock.monotonic()
             try:
                 due = self.look()
             except Exception:
                 LOG.exception("a look at the sites failed")
-            left = self._every_s
-            if due is not None:
-                left = min(left, max(0.1, due - self._clock.monotonic()))
-            self._over.wait(left)
+            now = self._clock.monotonic()
+            self._over.wait(pause_s(self._every_s, now - begun, None if due is None else due - now))
+
+
+def pause_s(every_s: float, took_s: float, due_s: float | None) -> float:
+    """Seconds from one look at all sites, which `took_s`, to the next: `every_s`, or sooner when
+    something is due in `due_s`. Of many sites at least as long as the look took, so that looks
+    leave half of the service's time to others."""
+    left = every_s if due_s is None else min(every_s, max(0.1, due_s))
+    return max(left, took_s - PATIENCE_S)
 
 
 _AMISS = (

@@ -1,0 +1,144 @@
+"""Looks at sites: taken anew when they are old, once for who asks; waited for not too long."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from speck.clock import SystemClock
+from speck.service.looks import FRESH_S, PATIENCE_S, Looks, fresh_for
+from speck.service.watch import pause_s
+
+
+class Time(SystemClock):
+    """Stands still unless it is told to go on."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+class Sites:
+    """Answers with the number of the look at that site; `during` is called in each look."""
+
+    def __init__(self) -> None:
+        self.time = Time()
+        self.taken: Counter[str] = Counter()
+        self.touched = float("-inf")
+        self.during: Callable[[str], None] = lambda _site: None
+        self._lock = threading.Lock()
+        self.looks: Looks[int] = Looks(self._take, self.time, lambda: self.touched, "test")
+
+    def _take(self, site: str) -> int:
+        self.during(site)
+        with self._lock:
+            self.taken[site] += 1
+            return self.taken[site]
+
+
+@pytest.fixture
+def sites() -> Iterator[Sites]:
+    sites = Sites()
+    yield sites
+    sites.looks.close()
+
+
+def test_a_look_is_good_for_a_while(sites: Sites) -> None:
+    sites.looks.at(["a"])
+    sites.time.at += FRESH_S / 2
+    assert sites.looks.at(["a"])["a"].found == 1
+    sites.time.at += FRESH_S
+    assert sites.looks.at(["a"])["a"].found == 2
+
+
+def test_who_takes_older_ones_has_none_taken(sites: Sites) -> None:
+    sites.looks.at(["a"])
+    sites.time.at += 10.0
+    assert sites.looks.at(["a"], 11.0)["a"].found == 1
+    sites.looks.begin(["a"], 11.0)
+    assert sites.taken == {"a": 1}
+
+
+def test_what_changed_since_is_looked_at_however_old_looks_may_be(sites: Sites) -> None:
+    sites.looks.at(["a"])
+    sites.touched = sites.time.at
+    sites.time.at += 0.1
+    assert sites.looks.at(["a"], 60.0)["a"].found == 2
+
+
+def test_many_sites_are_looked_at_once_though_the_first_are_old_when_the_last_are_taken(
+    sites: Sites,
+) -> None:
+    names = [f"s{n}" for n in range(100)]
+
+    def slow(_site: str) -> None:
+        sites.time.at += FRESH_S / 10
+
+    sites.during = slow
+    sites.looks.at(names)
+    assert max(sites.taken.values()) == 1
+
+
+def test_a_site_that_is_slow_is_not_waited_for(sites: Sites) -> None:
+    sites.looks.at(["a", "slow"])
+    sites.time.at += FRESH_S + 0.1
+    there, go_on = threading.Event(), threading.Event()
+
+    def hang(site: str) -> None:
+        if site == "slow":
+            there.set()
+            go_on.wait(20)
+
+    sites.during = hang
+    sites.looks.begin(["slow"])
+    assert there.wait(20)
+    sites.time.at += PATIENCE_S
+    found = sites.looks.at(["a", "slow"])
+    go_on.set()
+    assert {site: look.found for site, look in found.items()} == {"a": 2, "slow": 1}
+
+
+def test_many_are_looked_at_more_rarely() -> None:
+    assert fresh_for(1) == fresh_for(64) == FRESH_S
+    assert fresh_for(640) == 10 * FRESH_S
+
+
+def test_who_wants_one_site_does_not_wait_for_looks_at_many(sites: Sites) -> None:
+    there, go_on = threading.Semaphore(0), threading.Event()
+
+    def hang(site: str) -> None:
+        if site != "one":
+            there.release()
+            go_on.wait(20)
+
+    sites.during = hang
+    many = threading.Thread(target=sites.looks.at, args=([f"s{n}" for n in range(500)],))
+    many.start()
+    assert all(there.acquire(timeout=20) for _ in range(16))
+    assert sites.looks.at(["one"])["one"].found == 1
+    assert sites.taken == {"one": 1}
+    go_on.set()
+    many.join(20)
+    assert len(sites.taken) == 501
+
+
+def test_a_site_that_is_forgotten_while_it_is_awaited_is_not_looked_at_again(sites: Sites) -> None:
+    def forget(site: str) -> None:
+        sites.touched = sites.time.at
+        sites.looks.forget(site)
+
+    sites.during = forget
+    assert sites.looks.at(["a"]) == {}
+    assert sites.taken == {"a": 1}
+
+
+def test_the_watch_looks_at_many_sites_for_half_of_the_time_at_most() -> None:
+    assert pause_s(5.0, 0.2, None) == 5.0
+    assert pause_s(5.0, 0.2, 1.0) == 1.0
+    assert pause_s(5.0, 0.2, -3.0) == 0.1
+    assert pause_s(5.0, 9.0, -3.0) == 9.0 - PATIENCE_S
