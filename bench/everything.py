@@ -1,9 +1,10 @@
 """All experiments, one after another: `make bench`, or `make bench QUICK=1` for a trial of all.
 
 Each runs as a process of its own, in the order of docs/results.md; one that fails hides no other.
-At the end a table on stdout says how long each took and how it ended; the exit status is 0 only
-when none failed. One that needs root is not run without. What an experiment says goes to
-bench/raw/<name>.log (in a trial <name>-quick.log), whose end is shown when it fails.
+A trial runs two at a time, since its figures prove nothing. At the end a table on stdout says how
+long each took and how it ended; the exit status is 0 only when none failed. One that needs root is
+not run without. What an experiment says goes to bench/raw/<name>.log (in a trial
+<name>-quick.log), whose end is shown when it fails.
 
     python -m bench.everything [NAME ...]
 """
@@ -16,8 +17,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -31,6 +34,8 @@ MISSING = "there is no such program"
 TOO_LONG = "took too long"
 GRACE_S = 60.0
 """For taking down its fog, once it is told to end."""
+_OVER = threading.Event()
+"""Whoever runs them all has had enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +62,25 @@ QUICK_S = 600.0
 
 
 def run_all(
-    chosen: Sequence[Section], run: Callable[[str], Outcome], *, root: bool
+    chosen: Sequence[Section], run: Callable[[str], Outcome], *, root: bool, at_once: int = 1
 ) -> list[Outcome]:
-    """Run those that can be, with `run(name)`."""
-    outcomes = []
-    for section in chosen:
+    """Run those that can be, with `run(name)`, `at_once` at a time; begun in their order."""
+
+    def one(section: Section) -> Outcome:
         if section.root and not root:
-            outcomes.append(Outcome(section.name, 0.0, None, NOT_RUN))
-            continue
+            return Outcome(section.name, 0.0, None, NOT_RUN)
         say(f"=== {section.name}: {section.question}")
-        outcomes.append(run(section.name))
-        last = outcomes[-1]
-        say(f"=== {section.name}: {ended(last)} after {last.seconds:.0f} s")
-    return outcomes
+        outcome = run(section.name)
+        say(f"=== {section.name}: {ended(outcome)} after {outcome.seconds:.0f} s")
+        return outcome
+
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            return list(pool.map(one, chosen))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _OVER.set()
+            raise
 
 
 def ended(outcome: Outcome) -> str:
@@ -77,20 +88,20 @@ def ended(outcome: Outcome) -> str:
     return outcome.why or ("ok" if outcome.status == 0 else f"failed (status {outcome.status})")
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def table(outcomes: Sequence[Outcome], seconds: float) -> str:
     """One line each, and how long all took."""
     lines = [f"{it.name:16} {it.seconds:7.0f} s  {ended(it)}" for it in outcomes]
-    total, failed = sum(it.seconds for it in outcomes), sum(it.failed for it in outcomes)
+    failed = sum(it.failed for it in outcomes)
     left = sum(it.why == NOT_RUN for it in outcomes)
-    last = f"{'all':16} {total:7.0f} s  {failed} of {len(lines)} failed"
+    last = f"{'all':16} {seconds:7.0f} s  {failed} of {len(lines)} failed"
     last += f", {left} not run: they need root on Linux" if left else ""
-    last += f"; a trial should take {QUICK_S:.0f} s at most" if slow(outcomes) else ""
+    last += f"; a trial should take {QUICK_S:.0f} s at most" if slow(seconds) else ""
     return "\n".join([*lines, last])
 
 
-def slow(outcomes: Sequence[Outcome]) -> bool:
+def slow(seconds: float) -> bool:
     """Whether a trial took longer than trials should."""
-    return is_quick() and sum(it.seconds for it in outcomes) > QUICK_S
+    return is_quick() and seconds > QUICK_S
 
 
 def run(name: str) -> Outcome:
@@ -109,7 +120,7 @@ def run(name: str) -> Outcome:
 
 
 def _watched(command: Sequence[str], log: IO[bytes], limit: float) -> int | None:
-    """The status of a process; None: it was ended at the limit."""
+    """The status of a process; None: it was ended, at the limit or with all of them."""
     with subprocess.Popen(
         command,
         stdout=log,
@@ -117,13 +128,14 @@ def _watched(command: Sequence[str], log: IO[bytes], limit: float) -> int | None
         start_new_session=True,  # it is told once to end, by us
     ) as process:
         try:
-            return int(process.wait(limit))
-        except subprocess.TimeoutExpired:
-            _end(process)
-            return None
-        except BaseException:
-            _end(process)
-            raise
+            until = time.monotonic() + limit
+            while process.poll() is None and time.monotonic() < until and not _OVER.wait(0.1):
+                pass
+        finally:
+            ended = process.poll()
+            if ended is None:
+                _end(process)
+        return ended
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -149,11 +161,14 @@ def main() -> int:
         parser.error(f"cannot run {', '.join(sorted(unknown))}: there are {', '.join(known)}")
     for each in (signal.SIGTERM, signal.SIGINT):  # so that what runs is ended well, and heeds it
         signal.signal(each, signal.default_int_handler)
-    outcomes = run_all([known[name] for name in names], run, root=os.geteuid() == 0)
-    print(table(outcomes))
+    began = time.monotonic()
+    chosen, root = [known[name] for name in names], os.geteuid() == 0
+    outcomes = run_all(chosen, run, root=root, at_once=2 if is_quick() else 1)
+    seconds = time.monotonic() - began
+    print(table(outcomes, seconds))
     if not is_quick():
         say("`make results` shows them in docs/results.md")
-    return 1 if slow(outcomes) or any(outcome.failed for outcome in outcomes) else 0
+    return 1 if slow(seconds) or any(outcome.failed for outcome in outcomes) else 0
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def course() -> Course:
     if is_quick():
         return Course(3.0, 6.0, 15.0, 6.0, 1000 / RATE, 2.0)
     # a Clean of four at a site must be busy for more than a second while it is measured: evidence
-    return Course(15.0, 180.0, 60.0, 40.0, 1000 / RATE, 2.0)
+    return Course(15.0, 300.0, 60.0, 40.0, 1000 / RATE, 2.0)
 
 
 def judged(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:

@@ -51,7 +51,8 @@ LOOKS = 30 if QUICK else 200
 WATCH_S = 2.0 if QUICK else 5.0
 COLLECT_S = (2.0, 2.0) if QUICK else (10.0, 30.0)
 """Between two looks of the collector, at up to 300 sites and past that."""
-IDLE_S = 4.0 if QUICK else 15.0
+IDLE_S = (4.0, 4.0) if QUICK else (15.0, 60.0)
+"""At up to 300 sites and past that, where the watch takes longer for a round."""
 READS = 10 if QUICK else 100
 READ_FOR_S = 0.5 if QUICK else 2.0
 WAIT_S = 800

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 
 import pytest
 
@@ -24,15 +25,27 @@ def test_one_that_fails_hides_no_other() -> None:
         ("two", True),
         ("three", False),
     ]
-    lines = table(outcomes).splitlines()
+    lines = table(outcomes, 2.0).splitlines()
     assert lines[1].split() == ["two", "1", "s", "failed", "(status", "3)"]
-    assert lines[-1].split() == ["all", "3", "s", "1", "of", "3", "failed"]
+    assert lines[-1].split() == ["all", "2", "s", "1", "of", "3", "failed"]
 
 
 def test_what_needs_root_is_said_and_no_failure() -> None:
     outcomes = run_all([_section("one", root=True)], lambda name: Outcome(name, 1, 1), root=False)
     assert [(it.why, it.failed) for it in outcomes] == [(NOT_RUN, False)]
-    assert NOT_RUN in table(outcomes)
+    assert NOT_RUN in table(outcomes, 0.0)
+
+
+def test_a_trial_runs_two_at_a_time_and_tells_of_them_in_order() -> None:
+    together = threading.Barrier(2, timeout=20)
+
+    def run(name: str) -> Outcome:
+        together.wait()
+        return Outcome(name, 1.0, 0)
+
+    chosen = [_section(name) for name in ("one", "two", "three", "four")]
+    outcomes = run_all(chosen, run, root=True, at_once=2)
+    assert [it.name for it in outcomes] == ["one", "two", "three", "four"]
 
 
 def test_an_experiment_that_is_not_there_is_a_failure() -> None:
