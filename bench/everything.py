@@ -78,8 +78,8 @@ def run_all(
         try:
             return list(pool.map(one, chosen))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
             _OVER.set()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 

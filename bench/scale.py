@@ -79,6 +79,7 @@ def main() -> None:
             "checkpoint_interval_s": CHECKPOINT_S,
             "watch_s": WATCH_S,
             "collect_s": list(COLLECT_S),
+            "idle_s": list(IDLE_S),
             "reads": READS,
         },
         simulated=[
@@ -309,7 +310,7 @@ class Size:
         """How often each site is really looked at while nothing else happens, and its CPU."""
         kinds = ("numbers", "checkpoints")
         before, used, began = self.looks(), self.cpu(), time.monotonic()
-        time.sleep(IDLE_S)
+        time.sleep(IDLE_S[self.sites > 300])
         took, cores = time.monotonic() - began, self.cpu()
         after = self.looks()
         found: JsonObject = {

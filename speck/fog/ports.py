@@ -52,7 +52,7 @@ def _apart_from_clients() -> list[int]:
     except (OSError, ValueError):
         return []  # not Linux: any that is free
     ports = range(_LOWEST, end)
-    return random.sample(ports, min(_TRIES, len(ports)))
+    return random.SystemRandom().sample(ports, min(_TRIES, len(ports)))
 
 
 def accepts(host: str, port: int) -> bool:

@@ -31,7 +31,7 @@ from speck.schema import dump_job, job_from_data
 from speck.service.changes import Running
 from speck.service.deployer import Deployer
 from speck.service.locks import NamedLocks
-from speck.service.looks import fresh_for
+from speck.service.looks import PATIENCE_S, fresh_for
 from speck.service.views import Views
 
 AT_ONCE = 256
@@ -86,13 +86,18 @@ class Jobs:
         """Those whose names follow `after`; filtered. They are looked at `at_once`: who wants few
         of many does not wait for the others."""
         names = sorted((name, scope) for name, scope in self._named() if name > after)
+        # all of them: looks as old as those at all sites, waited for once
+        few = at_once <= AT_ONCE
+        fresh_s = 0.0 if few else fresh_for(len(self._records.sites()))
+        until = None if few else self._clock.monotonic() + PATIENCE_S
         for first in range(0, len(names), at_once):
             scopes: dict[str, list[str]] = {}
             for name, scope in names[first : first + at_once]:
                 scopes.setdefault(scope, []).append(name)
-            fresh_s = fresh_for(len(self._records.sites())) if at_once > AT_ONCE else 0.0
             found = [
-                job for scope, some in scopes.items() for job in self._some(scope, some, fresh_s)
+                job
+                for scope, some in scopes.items()
+                for job in self._some(scope, some, fresh_s, until)
             ]
             for job in sorted(found, key=lambda job: str(job["job_name"])):
                 if site in (None, job["site"]) and state in (None, job["state"]):
@@ -109,8 +114,15 @@ class Jobs:
                 for name in self._descriptions(head).keys() | left:
                     yield name, head["name"]
 
-    def _some(self, scope: str, names: Collection[str], fresh_s: float = 0.0) -> list[JsonObject]:
-        """The Job shape of some jobs of one scope; of those that are gone by now, none."""
+    def _some(
+        self,
+        scope: str,
+        names: Collection[str],
+        fresh_s: float = 0.0,
+        until: float | None = None,
+    ) -> list[JsonObject]:
+        """The Job shape of some jobs of one scope; of those that are gone by now, none. `fresh_s`,
+        `until`: as for `Views.jobs`."""
         if scope.startswith("~"):
             record = self._records.store.get(f"job/{scope[1:]}")
             return (
@@ -121,13 +133,17 @@ class Jobs:
         head = self._records.store.get(f"head/{scope}")
         if head is None or head.get("deleted"):
             return []
-        return self.of_composition(head, names, fresh_s)
+        return self.of_composition(head, names, fresh_s, until)
 
     def of_composition(
-        self, head: JsonObject, only: Collection[str] | None = None, fresh_s: float = 0.0
+        self,
+        head: JsonObject,
+        only: Collection[str] | None = None,
+        fresh_s: float = 0.0,
+        until: float | None = None,
     ) -> list[JsonObject]:
-        """The jobs of a composition's newest revision, or `only` some of them; `fresh_s`: as for
-        `Views.jobs`."""
+        """The jobs of a composition's newest revision, or `only` some of them; `fresh_s`, `until`:
+        as for `Views.jobs`."""
         return self._views.jobs(
             self._descriptions(head),
             head["name"],
@@ -135,6 +151,7 @@ class Jobs:
             last_change=head.get("last_change"),
             only=only,
             fresh_s=fresh_s,
+            until=until,
         )
 
     def _descriptions(self, head: JsonObject) -> Mapping[str, JobDescription]:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from typing import Generic, TypeVar
 
 from speck.clock import Clock
@@ -22,9 +21,12 @@ FRESH_S = 1.0
 """A look is good for so long."""
 PATIENCE_S = 1.0
 """How long looks may keep somebody waiting."""
-_AT_ONCE = 64
-_OF_MANY = 16
+_AT_ONCE = 256
+"""Threads at most: sites that do not answer hold theirs until the time limit."""
+_OF_MANY = 32
 """How many are begun at a time for one who asks: they share one Python process with the API."""
+_A_SECOND = 64
+"""So many sites can be looked at each second without taking much of the service's time."""
 
 T = TypeVar("T")
 
@@ -69,7 +71,7 @@ class _Wanted:
 def fresh_for(sites: int) -> float:
     """How old looks may be, in seconds, for who reads many sites at once: each look costs the
     service some milliseconds, and a thousand of them more than there are in a second."""
-    return FRESH_S * max(1.0, sites / _AT_ONCE)
+    return FRESH_S * max(1.0, sites / _A_SECOND)
 
 
 class Looks(Generic[T]):
@@ -85,23 +87,26 @@ class Looks(Generic[T]):
         self._over = threading.Condition(self._lock)
         self._subjects: dict[str, _Subject[T]] = {}
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=f"look-{name}")
+        self._closed = False
         self.ended = 0
         """How many looks have ended, answered or not."""
 
     def at(
-        self, sites: Iterable[str], fresh_s: float = FRESH_S, within_s: float = math.inf
+        self, sites: Iterable[str], fresh_s: float = FRESH_S, within_s: float = PATIENCE_S
     ) -> dict[str, Look[T]]:
         """The looks at `sites`, if possible none that ended more than `fresh_s` ago; one that
         never had an answer in time is missing. `within_s`: to wait for all of them together.
 
-        Looks at many sites are begun a few at a time: who wants one of another site meanwhile
-        does not wait for all of these."""
+        Looks at many sites are begun a few at a time, the oldest first: who wants one of another
+        site meanwhile does not wait for all of these, and those left out are the next."""
         names = set(sites)
         wanted = self._wanted(fresh_s)
         until = self._clock.monotonic() + within_s
-        left, awaited = list(names), dict[str, float]()
         with self._over:
+            left, awaited = self._oldest_last(names), dict[str, float]()
             while (left or awaited) and (now := self._clock.monotonic()) < until:
+                if self._closed:
+                    break
                 while left and len(awaited) < _OF_MANY:
                     site = left.pop()
                     self._begin(site, wanted)
@@ -123,7 +128,7 @@ class Looks(Generic[T]):
         """Begin what `at` would begin at once, and do not wait for it."""
         wanted = self._wanted(fresh_s)
         with self._lock:
-            for site in islice(sites, _OF_MANY):
+            for site in self._oldest_last(sites)[-_OF_MANY:]:
                 self._begin(site, wanted)
 
     def forget(self, site: str) -> None:
@@ -132,12 +137,21 @@ class Looks(Generic[T]):
             self._subjects.pop(site, None)
 
     def close(self) -> None:
-        """Begin no further look."""
+        """Begin no further look, and let nobody wait."""
+        with self._over:
+            self._closed = True
+            self._over.notify_all()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _wanted(self, fresh_s: float) -> _Wanted:
         """What changes from now on is for those who ask later."""
         return _Wanted(self._touched(), self._clock.monotonic() - fresh_s)
+
+    def _oldest_last(self, sites: Iterable[str]) -> list[str]:
+        """With the lock. One that was never looked at is the oldest."""
+        subjects = self._subjects
+        ended = {site: subjects[site].ended if site in subjects else -math.inf for site in sites}
+        return sorted(ended, key=lambda site: -ended[site])
 
     def _begin(self, site: str, wanted: _Wanted) -> None:
         """With the lock: have a look taken, unless one is under way or there is one as wanted."""

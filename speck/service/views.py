@@ -60,6 +60,7 @@ class Views:
     def __init__(self, records: Records, connections: Connections, changes: Changes, clock: Clock):
         self._records = records
         self._changes = changes
+        self._clock = clock
         self.engines: Looks[EngineView] = Looks(
             lambda site: connections.engine(site).view(), clock, lambda: changes.touched, "engine"
         )
@@ -91,10 +92,11 @@ class Views:
         last_change: str | None = None,
         only: Collection[str] | None = None,
         fresh_s: float = 0.0,
+        until: float | None = None,
     ) -> list[JsonObject]:
         """The Job shape of each description of one scope, and of what is still being removed;
         `only` of some names. `fresh_s`: looks that old are good here, and always those that are
-        for so many sites."""
+        for so many sites; they are waited for `until` (monotonic) at most."""
         if not descriptions and composition is None:
             return []
         scope = scope_of(composition, next(iter(descriptions), None))
@@ -108,7 +110,8 @@ class Views:
         known_sites = self._records.sites()
         sites = {deployed.job.site for deployed in inventory.values()}
         fresh_s = max(fresh_s, fresh_for(len(sites)))
-        looks = self.engines.at(sites & known_sites.keys(), fresh_s, PATIENCE_S)
+        left_s = PATIENCE_S if until is None else max(0.0, until - self._clock.monotonic())
+        looks = self.engines.at(sites & known_sites.keys(), fresh_s, left_s)
         engine_sites = {s.spe.address: s.name for s in known_sites.values()}
         removed = _removed_by(running)
         left = {
@@ -142,10 +145,10 @@ class Views:
         """The Site shape of each. All are looked at together: one after another, the first looks
         would be old, and be taken anew, before the last are shown."""
         names = [site.name for site in sites]
-        fresh_s = fresh_for(len(names))
+        fresh_s, until = fresh_for(len(names)), self._clock.monotonic() + PATIENCE_S
         self._brokers.begin(names, fresh_s)
         engines = self.engines.at(names, fresh_s, PATIENCE_S)
-        brokers = self._brokers.at(names, fresh_s, PATIENCE_S)
+        brokers = self._brokers.at(names, fresh_s, until - self._clock.monotonic())
         return [self._site(s, engines.get(s.name), brokers.get(s.name)) for s in sites]
 
     def _site(

@@ -67,6 +67,8 @@ class Watch:
         self._clock = clock
         self._mend = mend
         self._every_s = every_s
+        self._patience_s = max(PATIENCE_S, every_s)
+        """For all sites together; those that it did not come to are the first in the next round."""
         self._wanted = Wanted(records)
         self._memory = Memory()
         self._causes: dict[Key, str] = {}
@@ -98,12 +100,12 @@ class Watch:
     def close(self) -> None:
         """Look no more, and begin to mend nothing more."""
         self._over.set()
+        self._checkpoints.close()
+        self._brokers.close()
         if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(cancel_futures=True)
         self.sessions.close()
-        self._checkpoints.close()
-        self._brokers.close()
 
     def told(self, scope: str, deployed: Deployed) -> Told | None:
         """How the incarnation is, by the last look; None when nothing is known of it."""
@@ -133,7 +135,7 @@ class Watch:
         latest; None: whenever."""
         begun = self._clock.monotonic()
         self._settle(begun)
-        engines = self._views.engines.at(self._records.sites())
+        engines = self._views.engines.at(self._records.sites(), within_s=self._patience_s)
         now = self._clock.monotonic()
         jobs = self._jobs(engines)
         sites = {site: look.found for site, look in engines.items()}
@@ -248,7 +250,9 @@ class Watch:
             if running and wants_progress(self._memory, job.key, now):
                 asked.setdefault(job.site, []).append(job)
         self._asked = {site: {j.engine_job_id for j in some} for site, some in asked.items()}
-        checkpoints = self._new("checkpoints", self._checkpoints.at(asked))
+        checkpoints = self._new(
+            "checkpoints", self._checkpoints.at(asked, within_s=self._patience_s)
+        )
         deployed = self._records.all_deployed()
         sinks = sinks_of(deployed.values(), self._records.installation)
         views = {site: look.found for site, look in numbers.items() if look.found is not None}
@@ -265,7 +269,9 @@ class Watch:
 
     def _numbers(self) -> dict[str, Look[BrokerView]]:
         """What the brokers said since the last time."""
-        return self._new("numbers", self._brokers.at(self._records.sites()))
+        return self._new(
+            "numbers", self._brokers.at(self._records.sites(), within_s=self._patience_s)
+        )
 
     def _progress_of(
         self, job: Job, told: Checkpointing, sinks: list[str], views: Mapping[str, BrokerView]
@@ -441,17 +447,18 @@ class Watch:
             try:
                 due = self.look()
             except Exception:
-                LOG.exception("a look at the sites failed")
+                if not self._over.is_set():
+                    LOG.exception("a look at the sites failed")
             now = self._clock.monotonic()
             self._over.wait(pause_s(self._every_s, now - begun, None if due is None else due - now))
 
 
 def pause_s(every_s: float, took_s: float, due_s: float | None) -> float:
     """Seconds from one look at all sites, which `took_s`, to the next: `every_s`, or sooner when
-    something is due in `due_s`. Of many sites at least as long as the look took, so that looks
-    leave half of the service's time to others."""
+    something is due in `due_s`. Of many sites about as long as the look took, so that looks leave
+    half of the service's time to others; what a few silent ones take is only waiting."""
     left = every_s if due_s is None else min(every_s, max(0.1, due_s))
-    return max(left, took_s - PATIENCE_S)
+    return max(left, took_s - 3 * PATIENCE_S)
 
 
 _AMISS = (

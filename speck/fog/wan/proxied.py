@@ -34,10 +34,16 @@ def check_proxied(wan: Wan, sites: Sequence[str]) -> None:
 
 def pick_relays(wan: Wan, hosts: Mapping[str, str]) -> dict[str, dict[str, int]]:
     """A free port at each site (site -> address) for each other one that is no LAN away."""
-    return {
-        site: {to: pick_port(host) for to in hosts if to != site and to not in wan.peers(site)}
-        for site, host in hosts.items()
-    }
+    relays: dict[str, dict[str, int]] = {}
+    for site, host in hosts.items():
+        ports = relays[site] = dict[str, int]()
+        for to in hosts:
+            if to != site and to not in wan.peers(site):
+                port = pick_port(host)
+                while port in ports.values():  # nothing listens there yet
+                    port = pick_port(host)
+                ports[to] = port
+    return relays
 
 
 def table(state: WanState, sites: Sequence[SiteRecord]) -> JsonObject:

@@ -4,6 +4,8 @@ import ipaddress
 import socket
 from pathlib import Path
 
+import pytest
+
 from speck.fog.ports import accepts, pick_port, site_host
 
 
@@ -24,8 +26,15 @@ def test_a_port_in_use_is_not_picked() -> None:
     assert not accepts("127.0.0.1", taken)
 
 
-def test_a_port_that_may_be_lent_to_a_client_is_not_picked() -> None:
-    clients_from = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+@pytest.mark.parametrize(
+    ("range_", "within"),
+    [("20000 60999", range(10_000, 20_000)), ("1024 65535", range(1024, 65_536))],
+)
+def test_a_port_that_may_be_lent_to_a_client_is_not_picked_where_there_are_others(
+    range_: str, within: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "range").write_text(range_)
+    monkeypatch.setattr("speck.fog.ports._CLIENTS_FROM", tmp_path / "range")
     ports = [pick_port("127.0.0.1") for _ in range(50)]
-    assert all(1024 <= port < clients_from for port in ports)
-    assert len(set(ports)) > 40
+    assert all(port in within for port in ports)
+    assert len(set(ports)) > 20
