@@ -69,6 +69,7 @@ def _figures(result: Told) -> str:
         *_whole(summary.get("one_composition")),
         *_latencies(summary["latencies_ms"]),
         *([f"It broke at {summary['broke']}"] if summary.get("broke") else []),
+        where_it_breaks(growth, result["settings"]["watch_s"]),
         _NEXT,
     ]
     return "\n\n".join(parts)
@@ -76,10 +77,37 @@ def _figures(result: Told) -> str:
 
 _NEXT = (
     "The limit is the one Python process of the service: it has one core, whatever the machine"
-    " has, for all looks and answers. The next step would be a process of its own for the looks of"
-    " the watch and the collector, sharded by site; the store and the planner stay where they are."
-    " One composition is bounded by its document, 1 MiB, which is about 5000 jobs."
+    " has, for all looks and answers; reading the counters of ten jobs takes tens of milliseconds"
+    " of it. The next step would be a process of its own for the looks of the watch and the"
+    " collector, sharded by site; the store and the planner stay where they are. One composition is"
+    " bounded by its document, 1 MiB, which is about 5000 jobs."
 )
+
+
+def where_it_breaks(growth: Sequence[Told], watch_s: float) -> str:
+    """Where it breaks, as measured."""
+    found = []
+    late = [it for it in growth if it["watch"]["numbers_every_s"] > 1.1 * watch_s]
+    if late:
+        every = number(late[0]["watch"]["numbers_every_s"])
+        found.append(
+            f"at {late[0]['sites']:,} sites the watch comes to a site every {every} s instead of"
+            f" {number(watch_s)} s, so what fails is mended that much later"
+        )
+    missed = [it for it in growth if it["collector"]["gaps"]]
+    for it in missed:
+        told = it["collector"]
+        share = told["gaps"] / (told["gaps"] + told["answered"])
+        found.append(
+            f"at {it['sites']:,} sites the collector, asked to look every"
+            f" {number(told['every_s'])} s, misses {100 * share:.0f} % of its looks"
+        )
+    for name, told in growth[-1]["reads"].items():
+        if told["p50_ms"] > 1000:
+            found.append(
+                f"at {growth[-1]['sites']:,} sites GET {name} takes {told['p50_ms'] / 1000:.1f} s"
+            )
+    return f"Where it breaks: {'; '.join(found)}." if found else "It broke at none of these sizes."
 
 
 def _reads(largest: Told) -> list[str]:

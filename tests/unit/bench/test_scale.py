@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.page.scale import where_it_breaks
 from bench.scale import OPERATIONS, STEEPEST, WATCH_S, checks, exponents, keeps_up
 from speck.model import JsonObject
 
@@ -59,3 +60,20 @@ def test_it_keeps_up_with_what_is_looked_at_in_time() -> None:
     assert keeps_up(rows) == 100
     told = {c.name: c.ok for c in checks(rows, LATENCIES)}
     assert told["each of 1000 sites is looked at every, s"] is False
+
+
+def test_the_page_says_where_it_breaks() -> None:
+    def at(sites: int, every_s: float, gaps: int, sites_ms: float) -> JsonObject:
+        return {
+            **row(sites, 1.0, every_s),
+            "reads": {"job": {"p50_ms": 4.0}, "sites": {"p50_ms": sites_ms}},
+            "collector": {"every_s": 10.0, "answered": 300 - gaps, "gaps": gaps},
+        }
+
+    fine, late = at(10, 5.0, 0, 2.0), at(1000, 15.0, 75, 2200.0)
+    assert where_it_breaks([fine], 5.0) == "It broke at none of these sizes."
+    told = where_it_breaks([fine, late], 5.0)
+    assert "at 1,000 sites the watch comes to a site every 15 s instead of 5 s" in told
+    assert "at 1,000 sites the collector, asked to look every 10 s, misses 25 % of its looks" in told
+    assert "at 1,000 sites GET sites takes 2.2 s" in told
+    assert "GET job takes" not in told
