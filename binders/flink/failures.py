@@ -30,10 +30,12 @@ _JOB_UNKNOWN = re.compile(r"FlinkJobNotFoundException|rest\.NotFoundException: J
 _JAR_GONE = re.compile(r"Jar file .* does not exist")
 _TRIGGER_UNKNOWN = "There is no savepoint operation with triggerId"
 
-# The JobManager's inside does not answer yet, any more, or in time.
+# The JobManager's inside does not answer yet, any more, or in time; who asks for a job in the
+# moment in which it comes to its end gets a CancellationException.
 _PASSING = re.compile(
     r"AskTimeoutException|TimeoutException|RecipientUnreachableException|FencingTokenException"
     r"|EndpointNotStartedException|AkkaRpcException|PekkoRpcException|LeaderRetrievalException"
+    r"|java\.util\.concurrent\.CancellationException"
     r"|ongoing leader election|Service temporarily unavailable|Connection refused"
 )
 

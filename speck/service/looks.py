@@ -115,14 +115,20 @@ class Looks(Generic[T]):
                 if len(still) == len(awaited):
                     self._over.wait(min(still.values()) - now)
                 awaited = still
-        found = {}
         with self._lock:
-            for site in names:
-                subject = self._subjects.get(site)
-                if subject is not None and subject.known:
-                    current = subject.begun > self._touched()
-                    found[site] = Look(subject.last, current, subject.begun, subject.error)
-        return found
+            return {site: look for site in names if (look := self._look_of(site)) is not None}
+
+    def answered(self, sites: Iterable[str], fresh_s: float) -> dict[str, Look[T]]:
+        """Those looks at `sites` that had an answer and are as wanted by now; none is begun."""
+        wanted = self._wanted(fresh_s)
+        with self._lock:
+            return {
+                site: look
+                for site in sites
+                if (look := self._look_of(site)) is not None
+                and look.error is None
+                and wanted.met_by(self._subjects[site])
+            }
 
     def begin(self, sites: Iterable[str], fresh_s: float = FRESH_S) -> None:
         """Begin what `at` would begin at once, and do not wait for it."""
@@ -146,6 +152,14 @@ class Looks(Generic[T]):
     def _wanted(self, fresh_s: float) -> _Wanted:
         """What changes from now on is for those who ask later."""
         return _Wanted(self._touched(), self._clock.monotonic() - fresh_s)
+
+    def _look_of(self, site: str) -> Look[T] | None:
+        """With the lock."""
+        subject = self._subjects.get(site)
+        if subject is None or not subject.known:
+            return None
+        current = subject.begun > self._touched()
+        return Look(subject.last, current, subject.begun, subject.error)
 
     def _oldest_last(self, sites: Iterable[str]) -> list[str]:
         """With the lock. One that was never looked at is the oldest."""

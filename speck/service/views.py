@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from speck.change import ChangeState, OperationState
 from speck.clock import Clock
@@ -13,7 +14,7 @@ from speck.connections import Connections
 from speck.inventory import Deployed
 from speck.jars import ARTIFACT
 from speck.model import DesiredState, Job, JobDescription, JsonObject, Site
-from speck.observed import EngineView, RunState
+from speck.observed import BrokerView, EngineView, RunState
 from speck.plan import Action
 from speck.reconciler import Health
 from speck.records import Records, scope_of
@@ -69,19 +70,23 @@ class Views:
         self.lost_at: Callable[[str], int] = lambda _site: 0
         """How many messages the watch knows to be lost at a site's broker."""
         self._failed: dict[str, list[JsonObject]] = {}
+        self.numbers: Looks[BrokerView] = Looks(
+            lambda site: connections.broker(site).view(), clock, lambda: float("-inf"), "numbers"
+        )
+        """What brokers tell of readers and sinks, for the watch."""
         self._brokers: Looks[str] = Looks(
             lambda site: connections.broker(site).reach(), clock, lambda: float("-inf"), "broker"
         )
 
     def forget(self, site: str) -> None:
         """Know nothing of a site any more."""
-        self.engines.forget(site)
-        self._brokers.forget(site)
+        for looks in (self.engines, self.numbers, self._brokers):
+            looks.forget(site)
 
     def close(self) -> None:
         """Begin no further look."""
-        self.engines.close()
-        self._brokers.close()
+        for looks in (self.engines, self.numbers, self._brokers):
+            looks.close()
 
     def jobs(
         self,
@@ -146,13 +151,15 @@ class Views:
         would be old, and be taken anew, before the last are shown."""
         names = [site.name for site in sites]
         fresh_s, until = fresh_for(len(names)), self._clock.monotonic() + PATIENCE_S
-        self._brokers.begin(names, fresh_s)
+        brokers: dict[str, Look[Any]] = {**self.numbers.answered(names, fresh_s)}
+        others = [name for name in names if name not in brokers]
+        self._brokers.begin(others, fresh_s)
         engines = self.engines.at(names, fresh_s, PATIENCE_S)
-        brokers = self._brokers.at(names, fresh_s, until - self._clock.monotonic())
+        brokers |= self._brokers.at(others, fresh_s, until - self._clock.monotonic())
         return [self._site(s, engines.get(s.name), brokers.get(s.name)) for s in sites]
 
     def _site(
-        self, site: Site, engine: Look[EngineView] | None, broker: Look[str] | None
+        self, site: Site, engine: Look[EngineView] | None, broker: Look[Any] | None
     ) -> JsonObject:
         view = engine.found if engine else None
         beat = self._records.store.get(f"beat/{site.name}")

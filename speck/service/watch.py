@@ -77,9 +77,6 @@ class Watch:
         self._checkpoints: Looks[Mapping[str, Checkpointing]] = Looks(
             self._look_at_checkpoints, clock, lambda: float("-inf"), "checkpoints"
         )
-        self._brokers: Looks[BrokerView] = Looks(
-            lambda site: connections.broker(site).view(), clock, lambda: float("-inf"), "numbers"
-        )
         self._used: dict[tuple[str, str], float] = {}
         self._settled: dict[Key, tuple[str, float]] = {}
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="mend")
@@ -101,7 +98,7 @@ class Watch:
         """Look no more, and begin to mend nothing more."""
         self._over.set()
         self._checkpoints.close()
-        self._brokers.close()
+        self._views.numbers.close()
         if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(cancel_futures=True)
@@ -125,7 +122,7 @@ class Watch:
         return {
             "engine": self._views.engines.ended,
             "checkpoints": self._checkpoints.ended,
-            "numbers": self._brokers.ended,
+            "numbers": self._views.numbers.ended,
         }
 
     # -- one look -------------------------------------------------------------------------
@@ -270,7 +267,7 @@ class Watch:
     def _numbers(self) -> dict[str, Look[BrokerView]]:
         """What the brokers said since the last time."""
         return self._new(
-            "numbers", self._brokers.at(self._records.sites(), within_s=self._patience_s)
+            "numbers", self._views.numbers.at(self._records.sites(), within_s=self._patience_s)
         )
 
     def _progress_of(

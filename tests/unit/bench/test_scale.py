@@ -74,6 +74,8 @@ def test_the_page_says_where_it_breaks() -> None:
     assert where_it_breaks([fine], 5.0) == "It broke at none of these sizes."
     told = where_it_breaks([fine, late], 5.0)
     assert "at 1,000 sites the watch comes to a site every 15 s instead of 5 s" in told
-    assert "at 1,000 sites the collector, asked to look every 10 s, misses 25 % of its looks" in told
+    assert (
+        "at 1,000 sites the collector, asked to look every 10 s, misses 25 % of its looks" in told
+    )
     assert "at 1,000 sites GET sites takes 2.2 s" in told
     assert "GET job takes" not in told

@@ -9,6 +9,8 @@ from speck.errors import DuplicateJobError, EngineRefusedError, TransientError, 
 
 REST = "org.apache.flink.runtime.rest.handler.RestHandlerException"
 INVOCATION = "org.apache.flink.client.program.ProgramInvocationException"
+CANCELLED = "java.util.concurrent.CancellationException"
+"""What a look at a job is answered in the moment in which its JobMaster ends."""
 FRAME = "\n\tat org.apache.flink.runtime.Some.method(Some.java:88)\n\t... 4 more\n"
 
 FAILED_MAIN = (
@@ -112,6 +114,7 @@ def test_a_known_id_is_a_duplicate_in_flink_1_and_2(text: str) -> None:
         (503, "Service temporarily unavailable due to an ongoing leader election.", TransientError),
         (500, "java.util.concurrent.TimeoutException: Invocation timed out", TransientError),
         (500, "org.apache.flink.runtime.rpc.exceptions.FencingTokenException: x", TransientError),
+        (500, f"{REST}: null{FRAME}Caused by: {CANCELLED}{FRAME}", TransientError),
         (500, "java.lang.OutOfMemoryError: Metaspace", TransientError),
         (504, "upstream timed out", UnreachableError),
     ],

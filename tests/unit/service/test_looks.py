@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from speck.clock import SystemClock
+from speck.errors import TransientError
 from speck.service.looks import FRESH_S, PATIENCE_S, Looks, fresh_for
 from speck.service.watch import pause_s
 
@@ -141,6 +142,19 @@ def test_who_does_not_wait_for_all_comes_to_all_of_them_in_the_end(sites: Sites)
         found = sites.looks.at(names, 60.0)
     assert found.keys() == set(names)
     assert max(sites.taken.values()) == 1
+
+
+def test_what_somebody_else_saw_is_told_while_it_is_fresh_and_was_an_answer(sites: Sites) -> None:
+    def refuse(site: str) -> None:
+        if site == "silent":
+            raise TransientError("no answer")
+
+    sites.during = refuse
+    sites.looks.at(["a", "silent"])
+    assert sites.looks.answered(["a", "silent", "b"], 5.0).keys() == {"a"}
+    sites.time.at += 6.0
+    assert sites.looks.answered(["a"], 5.0) == {}
+    assert sites.taken == {"a": 1}
 
 
 def test_nobody_waits_for_looks_that_are_closed(sites: Sites) -> None:

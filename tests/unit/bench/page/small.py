@@ -146,6 +146,7 @@ def scale() -> JsonObject:
                 "collector": {
                     "every_s": 10.0,
                     "site_every_s": 10.1,
+                    "answered": 20.0,
                     "gaps": 0.0,
                     "cores": used,
                 },
@@ -278,7 +279,7 @@ def fig8() -> JsonObject:
     return {"runs": runs, "highest_per_s": 1000.0, "steps": [step]}
 
 
-SETTINGS = {"linger_ms": 20, "checkpoint_interval_s": 1.0, "rate_per_s": 2000}
+SETTINGS = {"watch_s": 5.0, "linger_ms": 20, "checkpoint_interval_s": 1.0, "rate_per_s": 2000}
 """What sections tell of an experiment's settings."""
 SUMMARIES = {
     each.__name__: each
