@@ -68,7 +68,7 @@ test-long: setup check ## the tests that take long, too
 demo: setup ## the traffic application on a fog of four sites, with real data
 	@$(PY) -m speck.fog.demo
 
-bench: setup ## all experiments, one after another; QUICK=1: short, to see that they work
+bench: setup ## all experiments, one after another; QUICK=1: short, two at a time, to see that they work
 	@$(PY) -m bench.everything
 
 bench-link-batching: setup ## records/s, bytes and latency of a link, one by one and in batches

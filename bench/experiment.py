@@ -2,9 +2,10 @@
 
 Every run of an experiment is a row with a key. Rows are written to `bench/raw/<name>.jsonl`,
 synced, as soon as they are measured, so that an experiment that was cut short goes on where it
-was: a row with the same key, measured under the same settings by the same code, is not measured
-again. `bench/results/<name>.json` is made of the rows at the end; `make results` makes
-docs/results.md of those files.
+was: a row with the same key, measured under the same settings by the same product code, is not
+measured again; delete the rows after a change of the experiment itself.
+`bench/results/<name>.json` is made of the rows at the end; `make results` makes docs/results.md of
+those files.
 """
 
 from __future__ import annotations

@@ -49,9 +49,10 @@ SHOWN = ("traffic", "edge_server", "in_action")
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 LIMITS = """\
-What to bear in mind: one machine with few cores plays all parts. Engines, brokers, feeds, readers
-and the control plane share its cores, so a figure is about this code beside its floor in the same
-run, not about what a real fog of Raspberry Pis and a data centre reaches. Where a run used so much
+What to bear in mind: one machine with few cores plays all parts (those named above differ in
+speed). Engines, brokers, feeds, readers and the control plane share its cores, so a figure is about
+this code beside its floor in the same run, not about what a real fog of Raspberry Pis and a data
+centre reaches. Where a run used so much
 of the machine that its figures say nothing, it is marked and not judged. What was simulated is said
 with each experiment. Intervals are 95 % confidence intervals of the mean (Student's t) over
 repeated runs; of fewer than three runs none is given."""

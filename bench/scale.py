@@ -335,7 +335,6 @@ class Size:
             "every_s": self.collect_s,
             "answered": looks,
             "gaps": gaps,
-            "site_every_s": round(took * 2 * self.sites / max(1.0, looks), 2),
             "cores": {who: round((cores[who] - used[who]) / took, 3) for who in cores},
             "rss_mb": rss_mb(served.process.pid),
         }

@@ -2,7 +2,7 @@
 
 Three edges, each engine with a small board's share of a core, behind uplinks of a WAN, and a cloud.
 The paper's two deployments, its 17 jobs in the fog (fog.yaml) and in the cloud (cloud.yaml), and,
-in fewer rounds, one in which the merge is a hop nearer (fog-direct.yaml) and fog.yaml with batches
+one in which the merge is a hop nearer (fog-direct.yaml) and fog.yaml with batches
 on the uplinks (`link` of the forward jobs). All are fed alike, at several rates:
 
 - D = (100/F)(F - C), F and C the detections in the results of the fog's and the cloud's job that

@@ -21,8 +21,10 @@ def _figures(result: Told) -> str:
     summary = result["summary"]
     return (
         "Means, with the least and the most of the runs; one by one takes so long that it was run"
-        f" less often.\n\nOver the WAN:\n\n{_table(summary)}\n\nAll sites side by side, no WAN"
-        f" between them:\n\n{_table(summary['near'])}"
+        " less often. To delete, the floor and the calls one by one cancel the jobs; speck ends"
+        " their readers' sessions and clears their numbers at the brokers, too.\n\nOver the WAN:"
+        f"\n\n{_table(summary)}\n\nAll sites side by side, no WAN between them:"
+        f"\n\n{_table(summary['near'])}"
     )
 
 

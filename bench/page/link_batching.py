@@ -31,6 +31,7 @@ def _figures(result: Told) -> str:
         (
             _group(it),
             _way(it),
+            it["bytes_of_a_record"],
             mean(it["records_per_s"]) + (", all that was fed" if it["all_that_was_fed"] else ""),
             f"{number(it['speed_to_plain'])} times",
             mean(it["link_bytes_per_record"], "B"),
@@ -44,6 +45,7 @@ def _figures(result: Told) -> str:
     heads = [
         "records",
         "in a message, at most",
+        ">bytes of a record",
         ">records/s",
         ">to one by one",
         ">on the link, a record",
@@ -56,7 +58,8 @@ def _figures(result: Told) -> str:
     said = (
         f"A batch is sent when it is full, after {number(settings['linger_ms'])} ms, or with a"
         f" checkpoint (every {number(settings['checkpoint_interval_s'])} s). Latency at"
-        f" {number(settings['rate_per_s'])} records/s, from record to record counted."
+        f" {number(settings['rate_per_s'])} records/s, from record to record counted, in whole"
+        " milliseconds."
     )
     return f"{said}\n\n{table(heads, rows)}"
 

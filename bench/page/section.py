@@ -84,9 +84,13 @@ def markdown(section: Section, result: Told | None) -> str:
     if claims:
         parts.append(_checks(claims))
     if simulated := [*section.simulated, *result.get("simulated", [])]:
-        parts.append("Simulated: " + " ".join(simulated))
+        parts.append("Simulated: " + " ".join(_sentence(it) for it in simulated))
     parts.append(_repeat(section, result))
     return "\n\n".join(part for part in parts if part)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
 
 
 def _checks(claims: Sequence[Claim]) -> str:

@@ -82,9 +82,10 @@ def _why(hops: Sequence[Told]) -> str:
     """Why Job 4 is no sooner in the fog where both keep up."""
     ways = ", ".join(f"{it['deployment']} {number(_to_the_merge(it['hops']))} ms" for it in hops)
     return (
-        f"The way to Job 4's result, as the sum of its hops' medians: {ways}. Each crosses an"
-        " uplink once. In the fog a Clean on a slow engine comes before that, where the cloud has a"
-        " Forward on a fast one: this is what Job 4 pays in the fog at rates that both carry."
+        "The way to Job 4's result, as the sum of its hops' medians in one short run of each"
+        f" deployment by itself: {ways}. Each crosses an uplink once. In the fog a Clean on a slow"
+        " engine comes before that, where the cloud has a Forward on a fast one; in the longer runs"
+        " above, Job 4's medians are nearer to each other than these sums."
         " fog-direct drops the Forward: a second Clean, in the cloud, reads from the edge's broker,"
         " and no edge's engine is on the way."
     )

@@ -145,7 +145,7 @@ def scale() -> JsonObject:
                 "cores": {"apply": used, "noop": used},
                 "collector": {
                     "every_s": 10.0,
-                    "site_every_s": 10.1,
+                    "rss_mb": 120.0,
                     "answered": 20.0,
                     "gaps": 0.0,
                     "cores": used,
