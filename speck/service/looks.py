@@ -104,8 +104,8 @@ class Looks(Generic[T]):
         until = self._clock.monotonic() + within_s
         with self._over:
             left, awaited = self._oldest_last(names), dict[str, float]()
-            while (left or awaited) and (now := self._clock.monotonic()) < until:
-                if self._closed:
+            while (left or awaited) and not self._closed:
+                if (now := self._clock.monotonic()) >= until:
                     break
                 while left and len(awaited) < _OF_MANY:
                     site = left.pop()
