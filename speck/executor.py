@@ -35,13 +35,16 @@ from speck.turns import Turns
 class Bounds:
     """How much at once, and how patient. Times in seconds.
 
-    `per_site` holds over all changes that share their `Turns`, `workers` for each change.
+    `per_site` holds over all changes that share their `Turns`, `workers` for each change. An
+    engine is asked every `poll_s` to `poll_most_s`; every `poll_calm_s` while calls to it are
+    under way and its answer would let nothing else begin.
     """
 
     workers: int = 256
     per_site: int = 16
     poll_s: float = 0.05
     poll_most_s: float = 0.2
+    poll_calm_s: float = 2.0
     retry_first_s: float = 0.2
     retry_most_s: float = 5.0
     retry_for_s: float = 60.0
@@ -74,25 +77,32 @@ class _Task:
 class _Wait:
     waiting: Waiting
     until: float
+    awaited: bool = True
+    """Whether other steps can begin once this one has succeeded."""
 
 
 class _Waits(dict[int, _Wait]):
     """Steps that wait, by id; known by the site of what they wait for, too, so that among
-    thousands none is searched for. `due`: none but blocked ones is overdue before that."""
+    thousands none is searched for. `awaited`: how many at a site others wait for. `due`: none but
+    blocked ones is overdue before that."""
 
     def __init__(self) -> None:
         super().__init__()
         self.at: dict[str | None, dict[int, _Wait]] = {}
+        self.awaited: Counter[str | None] = Counter()
         self.due = math.inf
 
     def __setitem__(self, step_id: int, wait: _Wait) -> None:
         super().__setitem__(step_id, wait)
         self.at.setdefault(wait.waiting.site, {})[step_id] = wait
+        self.awaited[wait.waiting.site] += wait.awaited
         self.due = min(self.due, wait.until)
 
     def __delitem__(self, step_id: int) -> None:
-        site = self[step_id].waiting.site
+        wait = self[step_id]
+        site = wait.waiting.site
         super().__delitem__(step_id)
+        self.awaited[site] -= wait.awaited
         del self.at[site][step_id]
         if not self.at[site]:
             del self.at[site]
@@ -119,7 +129,8 @@ class Execution:
     _missing: dict[int, int] = field(default_factory=dict)
     _dependents: dict[int, list[int]] = field(default_factory=dict)
     _ready: dict[str, deque[_Task]] = field(default_factory=dict)
-    _active: int = 0
+    _active: Counter[str] = field(default_factory=Counter)
+    _more: bool = False
     _waits: _Waits = field(default_factory=_Waits)
     _looking: set[str] = field(default_factory=set)
     _looked: dict[str, float] = field(default_factory=dict)
@@ -183,11 +194,11 @@ class Execution:
         self._wake(now)
         self._launch(pool)
         self._look(pool, now)
-        if not (self._active or self._waits or self._timers or any(self._ready.values())):
+        if not (+self._active or self._waits or self._timers or any(self._ready.values())):
             return False
         self._note_blocked()
         try:
-            message = self._inbox.get(timeout=self._pause(now))
+            message = self._inbox.get(not self._more, self._pause(now))
         except queue.Empty:
             return True
         while message is not None:
@@ -201,6 +212,8 @@ class Execution:
         return True
 
     def _pause(self, now: float) -> float:
+        if self._more:
+            return 0.0
         pauses = [1.0]
         if self._timers:
             pauses.append(self._timers[0][0] - now)
@@ -209,8 +222,10 @@ class Execution:
         return max(0.001, min(pauses))
 
     def _enqueue(self, step_id: int) -> None:
-        site = self._by_id[step_id].step.operation.site
-        self._ready.setdefault(site, deque()).append(_Task(step_id))
+        self._ready_at(self._by_id[step_id].step.operation.site).append(_Task(step_id))
+
+    def _ready_at(self, site: str) -> deque[_Task]:
+        return self._ready.setdefault(site, deque())
 
     def _set(self, record: OperationRecord, state: OperationState) -> None:
         self._states[record.state] -= 1
@@ -235,10 +250,17 @@ class Execution:
                 self._end_wait(step_id, wait)
 
     def _launch(self, pool: ThreadPoolExecutor) -> None:
+        """Begin what is ready, a few steps at each site: what comes back meanwhile may let
+        others begin, which are to be ahead of the rest."""
         tasks: list[_Task] = []
+        self._more = False
         for site, ready in self._ready.items():
-            while ready and self._turns.take(site, self):
+            for _ in range(min(len(ready), _LAUNCHED_AT_ONCE)):
+                if not self._turns.take(site, self):
+                    break
                 tasks.append(ready.popleft())
+            else:
+                self._more |= bool(ready)
         new = [self._by_id[task.step_id] for task in tasks if task.finish is None]
         for record in new:
             crash.reached(crash.BEFORE_INTENT, record.step.operation.kind)
@@ -261,7 +283,7 @@ class Execution:
     def _submit(self, pool: ThreadPoolExecutor, task: _Task) -> None:
         operation = self._by_id[task.step_id].step.operation
         action = task.finish or partial(self.operations.carry_out, operation)
-        self._active += 1
+        self._active[operation.site] += 1
 
         def work() -> None:
             try:
@@ -278,7 +300,7 @@ class Execution:
     def _look(self, pool: ThreadPoolExecutor, now: float) -> None:
         """Ask each engine that something waits for, one question at a time."""
         for site in self._waits.at.keys() - self._looking:
-            if site is None or now - self._looked.get(site, now) < self._patience.get(site, 0.0):
+            if site is None or now - self._looked.get(site, now) < self._patience_with(site):
                 continue
             self._looking.add(site)
 
@@ -294,6 +316,14 @@ class Execution:
 
             pool.submit(work)
 
+    def _patience_with(self, site: str) -> float:
+        """How long an engine is left alone after a look. A look costs it, and the way to it, as
+        much as other calls do."""
+        patience = self._patience.get(site, 0.0)
+        if self._active[site] and not self._waits.awaited[site]:
+            return max(patience, self.bounds.poll_calm_s)
+        return patience
+
     # -- what comes back ------------------------------------------------------------------
 
     def _receive(self, message: _Result | _Look) -> None:
@@ -301,8 +331,9 @@ class Execution:
             self._receive_look(message)
             return
         step_id = message.step_id
-        self._active -= 1
-        self._turns.give_back(self._by_id[step_id].step.operation.site, self)
+        at = self._by_id[step_id].step.operation.site
+        self._active[at] -= 1
+        self._turns.give_back(at, self)
         if message.error is not None:
             self._fail(step_id, message.error)
             return
@@ -313,7 +344,7 @@ class Execution:
             if site and site not in self._waits.at:
                 self._looked[site] = now
                 self._patience[site] = self.bounds.poll_s
-            self._waits[step_id] = _Wait(message.outcome, limit)
+            self._waits[step_id] = _Wait(message.outcome, limit, self._is_awaited(step_id))
             self._by_id[step_id].progress = message.outcome.progress
             self._unblock(step_id)
         elif message.outcome is not None:
@@ -344,9 +375,13 @@ class Execution:
         soon = max(self.bounds.poll_s, _PAUSE_LOOKS * look.took_s)
         self._patience[look.site] = min(soon if found else longer, self.bounds.poll_most_s)
 
+    def _is_awaited(self, step_id: int) -> bool:
+        after = (self._by_id[each].step for each in self._dependents.get(step_id, ()))
+        return any(step.only_if_failed != step_id for step in after)
+
     def _end_wait(self, step_id: int, wait: _Wait) -> None:
         del self._waits[step_id]
-        ready = self._ready.setdefault(self._by_id[step_id].step.operation.site, deque())
+        ready = self._ready_at(self._by_id[step_id].step.operation.site)
         ready.appendleft(_Task(step_id, wait.waiting.finish))
 
     def _unblock(self, step_id: int) -> bool:
@@ -407,11 +442,12 @@ class Execution:
         return spared
 
     def _count_down(self, step_id: int) -> None:
-        """One more of the steps before it is over; it goes once none is left."""
+        """One more of the steps before it is over; it goes once none is left, ahead of those
+        for which nothing has been done yet."""
         self._missing[step_id] -= 1
-        pending = self._by_id[step_id].state is OperationState.PENDING
-        if self._missing[step_id] == 0 and pending:
-            self._enqueue(step_id)
+        record = self._by_id[step_id]
+        if self._missing[step_id] == 0 and record.state is OperationState.PENDING:
+            self._ready_at(record.step.operation.site).appendleft(_Task(step_id))
 
     def _seconds(self, record: OperationRecord) -> float:
         """Since its first call of this run, waiting included."""
@@ -581,6 +617,9 @@ def _overdue(waiting: Waiting) -> str:
     except SpeckError as error:
         return str(error)
 
+
+_LAUNCHED_AT_ONCE = 4
+"""At each site, before what came back is looked at."""
 
 _PAUSE_LOOKS = 4
 """How many times as long as a look the pause after it is at least: an engine that is busy, or far

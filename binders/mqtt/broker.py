@@ -69,11 +69,19 @@ class MqttBroker:
         """
         _check_topic(topic)
         session = Session(
-            client_id, clean=False, expiry_s=SESSION_EXPIRY_S, receive_maximum=1, manual_ack=True
+            client_id,
+            clean=False,
+            expiry_s=SESSION_EXPIRY_S,
+            receive_maximum=1,
+            manual_ack=True,
+            lingers=False,  # the reader itself may take it over
         )
         with self._open(session) as connection:
-            connection.reserve(topic)
-            connection.publish(bookkeeping.READERS + topic, b"some", retain=True)
+            asked = connection.ask(topic, retained=False)
+            announced = bookkeeping.READERS + topic
+            told = connection.send(announced, b"some", retain=True)
+            connection.await_suback(asked, topic)
+            connection.await_puback(told, announced)
             return connection.session_present
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
@@ -120,11 +128,13 @@ class MqttBroker:
                 log.warning("broker at %s: %s is skipped: %s", address, topic, error)
 
         with self._open(_visitor(), note) as connection:
-            with suppress(BrokerRefusedError):  # `check` says that $SYS cannot be read
-                connection.subscribe(bookkeeping.UPTIME, bookkeeping.DROPPED)
             # The broker answers in order: once the marker comes back, so has all before it.
-            connection.subscribe(*(topic + "#" for topic in bookkeeping.NUMBERS), marker)
-            connection.publish(marker, b"")
+            connection.ask(bookkeeping.UPTIME, bookkeeping.DROPPED)  # `check` says if it may not
+            topics = [*(topic + "#" for topic in bookkeeping.NUMBERS), marker]
+            asked = connection.ask(*topics)
+            told = connection.send(marker, b"")
+            connection.await_suback(asked, *topics)
+            connection.await_puback(told, marker)
             try:
                 connection.wait(lambda: bool(seen), "read the retained numbers")
             except NoAnswerError as error:
@@ -157,10 +167,11 @@ class MqttBroker:
                 totals.note(message.topic, bytes(message.payload))
 
         with self._open(_visitor(), note) as connection:
-            with suppress(BrokerRefusedError):
-                connection.subscribe(*totals.topics)
-            connection.subscribe(marker)
-            connection.publish(marker, b"")
+            connection.ask(*totals.topics)  # that they may not be read makes them None
+            asked = connection.ask(marker)
+            told = connection.send(marker, b"")
+            connection.await_suback(asked, marker)
+            connection.await_puback(told, marker)
             connection.wait(lambda: bool(seen), "read its totals")
         self._totals, self._totals_at = totals.known(), now
         return totals.measures()
@@ -210,7 +221,7 @@ def _cleared(*client_ids: str) -> dict[str, bytes]:
 
 def _visitor() -> Session:
     """A session that ends with its connection, under a client id of its own."""
-    return Session("speck-visit-" + secrets.token_hex(8))
+    return Session("speck-visit-" + secrets.token_hex(8), lingers=False)
 
 
 def _capabilities(version: int) -> frozenset[BrokerCapability]:

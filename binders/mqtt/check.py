@@ -228,7 +228,7 @@ def probe_queue(open_: Open, messages: int) -> int:
     client_id, topic = _client_id(), PROBE + secrets.token_hex(8)
     away = Session(client_id, clean=False, expiry_s=_PROBE_EXPIRY_S, receive_maximum=1)
     with open_(away) as connection:
-        connection.reserve(topic)
+        connection.await_suback(connection.ask(topic, retained=False), topic)
     with open_(Session(_client_id())) as connection:
         sent = [connection.send(topic, b"0") for _ in range(messages)]
         for mid in sent:

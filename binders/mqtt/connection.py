@@ -56,13 +56,16 @@ class NoAnswerError(UnreachableError):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a connection asks for. `expiry_s` is how long the session outlives it."""
+    """What a connection asks for. `expiry_s` is how long the session outlives it; one that
+    `lingers` waits at its close until the broker has let go, so that what follows under the same
+    client id does not meet it."""
 
     client_id: str
     clean: bool = True
     expiry_s: int = 0
     receive_maximum: int = 65535
     manual_ack: bool = False
+    lingers: bool = True
 
 
 class Connection:
@@ -91,6 +94,7 @@ class Connection:
         self._refused = False
         self._pubacks: dict[int, ReasonCode] = {}
         self._subacks: dict[int, list[ReasonCode]] = {}
+        self._lingers = session.lingers
         self._client = self._make_client(session, credentials, on_message)
         try:
             self._connect(session, credentials)
@@ -111,25 +115,32 @@ class Connection:
 
     def subscribe(self, *topics: str) -> None:
         """Subscribe at QoS 1; with MQTT 5 retained messages come for new subscriptions only."""
+        self.await_suback(self.ask(*topics), *topics)
+
+    def ask(self, *topics: str, retained: bool = True) -> int:
+        """Subscribe as `subscribe` does without waiting, or without being sent what is `retained`
+        (MQTT 5); the result is for `await_suback`."""
         if self.version == V5:
-            options = SubscribeOptions(
-                qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
-            )
+            handling = SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
+            if not retained:
+                handling = SubscribeOptions.RETAIN_DO_NOT_SEND
+            options = SubscribeOptions(qos=1, retainHandling=handling)
             _, mid = self._client.subscribe([(topic, options) for topic in topics])
         else:
             _, mid = self._client.subscribe([(topic, 1) for topic in topics])
         crash.reached(crash.AFTER_REQUEST)
-        self._await_suback(mid, topics)
+        return mid or 0
 
-    def reserve(self, topic: str) -> None:
-        """Subscribe at QoS 1 without being sent what is retained (MQTT 5)."""
-        if self.version == V5:
-            options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
-            _, mid = self._client.subscribe([(topic, options)])
-        else:
-            _, mid = self._client.subscribe([(topic, 1)])
-        crash.reached(crash.AFTER_REQUEST)
-        self._await_suback(mid, (topic,))
+    def await_suback(self, mid: int, *topics: str) -> None:
+        """Wait until the broker has answered; refuse when it has refused one of the topics."""
+        what = "subscribe to " + ", ".join(topics)
+        self.wait(lambda: mid in self._subacks, what)
+        for topic, code in zip(topics, self._subacks.pop(mid), strict=False):
+            if code.is_failure:
+                raise BrokerRefusedError(
+                    f"cannot subscribe to {topic} at {self.address}: the broker says"
+                    f" {str(code)!r}; let its user read that topic"
+                )
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish at QoS 1 and wait for the acknowledgement."""
@@ -178,8 +189,7 @@ class Connection:
             self._turn(min(remaining, _LONGEST_POLL_S))
 
     def close(self) -> None:
-        """Say goodbye and wait until the broker has let go, so that what follows under the
-        same client id does not meet this connection. Never raises."""
+        """Say goodbye; one that lingers waits until the broker has let go. Never raises."""
         sock = self._client.socket()
         if sock is None or self._gone is not None:
             self._drop()
@@ -195,7 +205,7 @@ class Connection:
                     self._turn(max(0.0, self._deadline - time.monotonic()))
                 handle.shutdown(socket.SHUT_WR)
                 handle.settimeout(max(0.01, min(_DRAIN_S, self._deadline - time.monotonic())))
-                while handle.recv(65536):
+                while self._lingers and handle.recv(65536):
                     pass
             except OSError as error:
                 log.debug("broker at %s: unclean goodbye: %s", self.address, error)
@@ -299,16 +309,6 @@ class Connection:
         if pending or flags & ~select.POLLOUT:
             self._client.loop_read()
         self._client.loop_misc()
-
-    def _await_suback(self, mid: int | None, topics: tuple[str, ...]) -> None:
-        what = "subscribe to " + ", ".join(topics)
-        self.wait(lambda: mid in self._subacks, what)
-        for topic, code in zip(topics, self._subacks.pop(mid or 0), strict=False):
-            if code.is_failure:
-                raise BrokerRefusedError(
-                    f"cannot subscribe to {topic} at {self.address}: the broker says"
-                    f" {str(code)!r}; let its user read that topic"
-                )
 
     def _check_puback(self, mid: int, topic: str) -> None:
         code = self._pubacks.pop(mid)

@@ -46,11 +46,13 @@ class PlanAnew(Protocol):
 class Running:
     """A change under way; `over` is set when its outcome is stored, or when the service stops.
 
-    It has no `execution` while it is planned anew; `anew` says that it is to be.
+    It has no `execution` while it is planned anew; `anew` says that it is to be. It is under way
+    since `begun` (monotonic).
     """
 
     change: Change
     scope: str
+    begun: float
     execution: Execution | None = None
     over: threading.Event = field(default_factory=threading.Event)
     ending: bool = False
@@ -139,7 +141,8 @@ class Changes:
         service is stopping.
         """
         scope = scope_of(change.composition, change.job_name)
-        running = Running(change, scope, self._execution(change, scope))
+        begun = self._clock.monotonic()
+        running = Running(change, scope, begun, self._execution(change, scope))
         self._records.store.check_writable()
         with self._starting[scope], self.placing, self._lock:
             self._refuse_moved_sites(change, sites)
@@ -275,6 +278,18 @@ class Changes:
         with self._lock:
             return list(self._running.values())
 
+    def in_motion(self, most_s: float) -> set[tuple[str, str]]:
+        """(scope, job name) of the jobs that are begun or ended by changes which go on, and have
+        for less than `most_s` seconds."""
+        since = self._clock.monotonic() - most_s
+        return {
+            (running.scope, record.step.operation.job_name)
+            for running in self.all_under_way()
+            if running.begun > since and running.change.state is ChangeState.RUNNING
+            for record in running.change.operations
+            if record.step.operation.job_name is not None
+        }
+
     def end_early(self, running: Running) -> None:
         """Bring a change to its safe point, and wait for that."""
         self._ask_to_end(running)
@@ -352,7 +367,8 @@ class Changes:
             if ChangeState(head["state"]).over:
                 continue
             change = Change.cut_short(head, self._records.operations(head["id"]))
-            running = Running(change, scope_of(change.composition, change.job_name))
+            scope = scope_of(change.composition, change.job_name)
+            running = Running(change, scope, self._clock.monotonic())
             if change.id in wishes or running.scope in self._running:
                 change.state = ChangeState.CANCELLED
                 self._end(running)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -56,6 +56,10 @@ TEND_AGAIN_S = 30.0
 BEAT_S = 20.0
 """What a site's agent told of its machine counts for so long."""
 
+IN_MOTION_S = 30.0
+"""For so long at most are jobs left out because a change begins or ends them: it would cost engines
+much at the moment when they have most to do, and tell of the start only."""
+
 LOOK_S = 10.0
 """A look that took longer says nothing of the time at which it began."""
 
@@ -87,9 +91,10 @@ class Collecting:
         every_s: float,
         days: int,
         beat: Callable[[str], tuple[JsonObject, datetime | None]],
+        in_motion: Callable[[float], Collection[tuple[str, str]]],
     ):
         """`days`: for how long rows are kept (0: for ever); `beat` gives what a site's agent told
-        last, and when."""
+        last, and when; `in_motion` the jobs that changes are at work on, see `Changes`."""
         self._records = records
         self._connections = connections
         self._clock = clock
@@ -97,6 +102,7 @@ class Collecting:
         self._every_s = every_s
         self._days = days
         self._beat = beat
+        self._in_motion = in_motion
         self._wanted = Wanted(records)
         self._host = HostLoad()
         self._own = Host()
@@ -202,8 +208,9 @@ class Collecting:
             for name in self._sites.keys() - sites.keys():
                 del self._sites[name]
         at_site: dict[str, dict[tuple[str, str], Deployed]] = {}
+        in_motion = self._in_motion(IN_MOTION_S)
         for key, each in deployed.items():
-            if not each.ended:
+            if not each.ended and key not in in_motion:
                 at_site.setdefault(each.job.site, {})[key] = each
         for site in sites.values():
             here = at_site.get(site.name, {})

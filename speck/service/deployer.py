@@ -32,7 +32,7 @@ from speck.model import (
     Upgrade,
     source_client_id,
 )
-from speck.observed import BrokerView, Observation, RunState
+from speck.observed import Observation, RunState
 from speck.observer import observe
 from speck.plan import Plan
 from speck.planner import plan
@@ -128,11 +128,13 @@ class Deployer:
         self._refuse_readers_of_others(scope, composition)
         for sha256, file in resolved.jars.items():
             self._artifacts.adopt(sha256, file)
+        leaving = self._leaving(composition, inventory)
+        numbers = observe(self._connections, (), leaving & sites.keys()).brokers
         prepared = self._planned(
             scope,
             composition,
             inventory,
-            observed,
+            replace(observed, brokers=numbers),
             resolved.warnings,
             adopted=adopted,
             drain=drain,
@@ -149,8 +151,11 @@ class Deployer:
         """The plan that removes everything of the scope; see `speck.planner.plan` for `drain`."""
         sites = self._records.sites()
         inventory = self._records.inventory(scope)
-        observed = self._observe(sites, inventory, set())
-        prepared = self._planned(scope, Composition(name, ()), inventory, observed, (), drain=drain)
+        composition = Composition(name, ())
+        engines = {deployed.job.site for deployed in inventory.jobs.values()}
+        leaving = self._leaving(composition, inventory)
+        observed = observe(self._connections, engines & sites.keys(), leaving & sites.keys())
+        prepared = self._planned(scope, composition, inventory, observed, (), drain=drain)
         return replace(prepared, sites=sites)
 
     def plan_anew(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
@@ -193,7 +198,7 @@ class Deployer:
         made = plan(
             composition,
             inventory,
-            replace(observed, brokers=self._numbers(composition, inventory)),
+            observed,
             self._records.installation,
             self._records.links_read_outside(scopes),
             drain=drain,
@@ -228,14 +233,14 @@ class Deployer:
         engines = {d.job.site for d in inventory.jobs.values()} | named
         return observe(self._connections, engines & sites.keys())
 
-    def _numbers(self, composition: Composition, inventory: Inventory) -> Mapping[str, BrokerView]:
-        """What the brokers tell of links that a session leaves: only those matter to a plan."""
+    def _leaving(self, composition: Composition, inventory: Inventory) -> set[str]:
+        """The sites whose brokers have links that a session leaves: only what is told of those
+        matters to a plan."""
         kept = {
             (source_client_id(self._records.installation, job.job_name, job.source), job.source)
             for job in composition.jobs
         } | {(reader.client_id, reader.link) for reader in composition.readers}
-        leaving = {s.site for s in inventory.sessions if (s.client_id, s.link) not in kept}
-        return observe(self._connections, (), leaving & self._records.sites().keys()).brokers
+        return {s.site for s in inventory.sessions if (s.client_id, s.link) not in kept}
 
     def _inventory(self, scope: str, adopted: Sequence[str]) -> Inventory:
         own = self._records.inventory(scope)

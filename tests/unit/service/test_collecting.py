@@ -49,6 +49,7 @@ class Collected:
     root: Path
     disk: FullDisk = field(default_factory=FullDisk)
     beats: dict[str, tuple[JsonObject, datetime | None]] = field(default_factory=dict)
+    in_motion: set[tuple[str, str]] = field(default_factory=set)
     collecting: Collecting = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,6 +62,7 @@ class Collected:
             0,
             30,
             lambda site: self.beats.get(site, ({}, None)),
+            lambda _: self.in_motion,
         )
 
     def look(self, after: float = 5.0) -> None:
@@ -309,6 +311,7 @@ def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s:
             every_s,
             30,
             lambda _: ({}, datetime.now(UTC)),
+            lambda _: (),
         )
         collecting.start()
         if collecting.on:
