@@ -36,8 +36,8 @@ class Bounds:
     """How much at once, and how patient. Times in seconds.
 
     `per_site` holds over all changes that share their `Turns`, `workers` for each change. An
-    engine is asked every `poll_s` to `poll_most_s`; every `poll_calm_s` while calls to it are
-    under way and its answer would let nothing else begin.
+    engine is asked every `poll_s` to `poll_most_s`; every `poll_calm_s` while calls are under way
+    and its answer would let nothing else begin.
     """
 
     workers: int = 256
@@ -129,7 +129,7 @@ class Execution:
     _missing: dict[int, int] = field(default_factory=dict)
     _dependents: dict[int, list[int]] = field(default_factory=dict)
     _ready: dict[str, deque[_Task]] = field(default_factory=dict)
-    _active: Counter[str] = field(default_factory=Counter)
+    _active: int = 0
     _more: bool = False
     _waits: _Waits = field(default_factory=_Waits)
     _looking: set[str] = field(default_factory=set)
@@ -172,8 +172,9 @@ class Execution:
             self._missing[step.id] = len(step.after)
             for before in step.after:
                 self._dependents.setdefault(before, []).append(step.id)
-            if not step.after:
-                self._enqueue(step.id)
+        first = [step_id for step_id, missing in self._missing.items() if not missing]
+        for step_id in sorted(first, key=lambda each: -len(self._dependents.get(each, ()))):
+            self._enqueue(step_id)  # what most others wait for is the first
         sites = {record.step.operation.site for record in self.change.operations}
         most = min(len(self.change.operations), self.bounds.per_site * len(sites)) + len(sites)
         workers = max(1, min(self.bounds.workers, most))
@@ -194,7 +195,7 @@ class Execution:
         self._wake(now)
         self._launch(pool)
         self._look(pool, now)
-        if not (+self._active or self._waits or self._timers or any(self._ready.values())):
+        if not (self._active or self._waits or self._timers or any(self._ready.values())):
             return False
         self._note_blocked()
         try:
@@ -222,10 +223,8 @@ class Execution:
         return max(0.001, min(pauses))
 
     def _enqueue(self, step_id: int) -> None:
-        self._ready_at(self._by_id[step_id].step.operation.site).append(_Task(step_id))
-
-    def _ready_at(self, site: str) -> deque[_Task]:
-        return self._ready.setdefault(site, deque())
+        site = self._by_id[step_id].step.operation.site
+        self._ready.setdefault(site, deque()).append(_Task(step_id))
 
     def _set(self, record: OperationRecord, state: OperationState) -> None:
         self._states[record.state] -= 1
@@ -251,7 +250,7 @@ class Execution:
 
     def _launch(self, pool: ThreadPoolExecutor) -> None:
         """Begin what is ready, a few steps at each site: what comes back meanwhile may let
-        others begin, which are to be ahead of the rest."""
+        others begin elsewhere."""
         tasks: list[_Task] = []
         self._more = False
         for site, ready in self._ready.items():
@@ -283,7 +282,7 @@ class Execution:
     def _submit(self, pool: ThreadPoolExecutor, task: _Task) -> None:
         operation = self._by_id[task.step_id].step.operation
         action = task.finish or partial(self.operations.carry_out, operation)
-        self._active[operation.site] += 1
+        self._active += 1
 
         def work() -> None:
             try:
@@ -319,10 +318,12 @@ class Execution:
     def _patience_with(self, site: str) -> float:
         """How long an engine is left alone after a look. A look costs it, and the way to it, as
         much as other calls do."""
-        patience = self._patience.get(site, 0.0)
-        if self._active[site] and not self._waits.awaited[site]:
-            return max(patience, self.bounds.poll_calm_s)
-        return patience
+        if self._waits.awaited[site]:
+            return self._patience.get(site, 0.0)
+        if self._active:
+            return self.bounds.poll_calm_s
+        left = len(self._waits.at[site])
+        return max(self.bounds.poll_s, self.bounds.poll_most_s * min(1.0, left / _MANY))
 
     # -- what comes back ------------------------------------------------------------------
 
@@ -331,9 +332,8 @@ class Execution:
             self._receive_look(message)
             return
         step_id = message.step_id
-        at = self._by_id[step_id].step.operation.site
-        self._active[at] -= 1
-        self._turns.give_back(at, self)
+        self._active -= 1
+        self._turns.give_back(self._by_id[step_id].step.operation.site, self)
         if message.error is not None:
             self._fail(step_id, message.error)
             return
@@ -381,7 +381,7 @@ class Execution:
 
     def _end_wait(self, step_id: int, wait: _Wait) -> None:
         del self._waits[step_id]
-        ready = self._ready_at(self._by_id[step_id].step.operation.site)
+        ready = self._ready.setdefault(self._by_id[step_id].step.operation.site, deque())
         ready.appendleft(_Task(step_id, wait.waiting.finish))
 
     def _unblock(self, step_id: int) -> bool:
@@ -442,12 +442,11 @@ class Execution:
         return spared
 
     def _count_down(self, step_id: int) -> None:
-        """One more of the steps before it is over; it goes once none is left, ahead of those
-        for which nothing has been done yet."""
+        """One more of the steps before it is over; it goes once none is left."""
         self._missing[step_id] -= 1
-        record = self._by_id[step_id]
-        if self._missing[step_id] == 0 and record.state is OperationState.PENDING:
-            self._ready_at(record.step.operation.site).appendleft(_Task(step_id))
+        pending = self._by_id[step_id].state is OperationState.PENDING
+        if self._missing[step_id] == 0 and pending:
+            self._enqueue(step_id)
 
     def _seconds(self, record: OperationRecord) -> float:
         """Since its first call of this run, waiting included."""
@@ -617,6 +616,9 @@ def _overdue(waiting: Waiting) -> str:
     except SpeckError as error:
         return str(error)
 
+
+_MANY = 8
+"""Of so many jobs that come up at a site the last does not do so at once."""
 
 _LAUNCHED_AT_ONCE = 4
 """At each site, before what came back is looked at."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -247,6 +247,47 @@ def test_a_site_that_is_slow_does_not_hold_up_the_others(bench: Bench) -> None:
     stuck.set()
     join(thread)
     assert execution.change.state is ChangeState.DONE
+
+
+def test_what_most_others_wait_for_goes_first(bench: Bench) -> None:
+    steps = [(upload("edge-a", jar), ()) for jar in "bca"]
+    change = bench.run(*steps, (start("A"), (3,)), (start("B"), (3,)), bounds=Bounds(per_site=1))
+    assert states(change) == [DONE] * 5
+    asked = [subject[0] for kind, subject in engine("edge-a").calls if kind == "upload"]
+    assert asked == ["a", "b", "c"]
+
+
+@contextmanager
+def a_slow_start(
+    bench: Bench, *more: tuple[Operation, tuple[int, ...]]
+) -> Iterator[Callable[[], int]]:
+    """A start that takes its time at edge-a, a call that does at edge-b, and `more`; gives how
+    often the engine of edge-a was looked at. All ends well with the block."""
+    engine("edge-a").hold_starts = True
+    stuck = threading.Event()
+    engine("edge-b").before = lambda kind, subject: stuck.wait(LIMIT_S) and None
+    steps = ((start("A"), ()), (upload("edge-b"), ()), *more)
+    execution, thread = bench.start(*steps, bounds=replace(FAST, poll_calm_s=LIMIT_S))
+    wait_until(lambda: 1 in execution._waits)
+    yield lambda: engine("edge-a").count("view")
+    stuck.set()
+    engine("edge-a").let_go()
+    join(thread)
+    assert set(states(execution.change)) == {DONE}
+
+
+def test_no_engine_is_asked_while_calls_are_under_way_and_nothing_waits_for_its_answer(
+    bench: Bench,
+) -> None:
+    in_turn = [(upload("cloud", jar), (n - 1,)) for n, jar in enumerate("bcdefghi", 4)]
+    with a_slow_start(bench, (upload("cloud"), ()), *in_turn) as looks:
+        wait_until(lambda: engine("cloud").count("upload") == len(in_turn) + 1)
+        assert looks() == 0
+
+
+def test_an_engine_is_asked_for_what_other_steps_wait_for(bench: Bench) -> None:
+    with a_slow_start(bench, (start("B"), (1,))) as looks:
+        wait_until(lambda: looks() > 1)
 
 
 def test_a_dependent_starts_after_the_outcome_before_it_was_stored(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from speck.errors import ConflictError, NotFoundError
 from speck.model import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
-from tests.service_helpers import DONE, composition, engine, job, reopened, wait_until
+from tests.service_helpers import DONE, LIMIT_S, composition, engine, job, reopened, wait_until
 from tests.service_helpers import job_body as body
 
 A, B = body("A"), body("B", "cloud")
@@ -108,6 +108,19 @@ def test_a_blocked_change_goes_on_and_blocks_again(service: Service) -> None:
         wait_until(lambda: again.changes.get(change)["state"] == "blocked")
         engine("edge-a").unreachable = False
         assert over(again, change)["state"] == "done"
+
+
+def test_jobs_are_in_motion_while_a_young_change_goes_on(service: Service) -> None:
+    change = held(service)
+    assert service.changes.in_motion(LIMIT_S) == {("c", "A"), ("c", "B")}
+    assert service.changes.in_motion(0.0) == set()
+    engine("edge-a").unreachable = True
+    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    assert service.changes.in_motion(LIMIT_S) == set()
+    engine("edge-a").unreachable = False
+    engine("edge-a").let_go()
+    assert over(service, change)["state"] == "done"
+    assert service.changes.in_motion(LIMIT_S) == set()
 
 
 def test_a_removal_goes_on(service: Service) -> None:

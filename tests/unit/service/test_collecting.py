@@ -291,6 +291,17 @@ def test_the_dataset_is_tended_soon_after_somebody_has_read_it(collected: Collec
     assert not old.exists()
 
 
+def test_jobs_that_a_change_begins_or_ends_are_left_out(collected: Collected) -> None:
+    collected.works("A", "edge-a", 100, 10.0, 90.0)
+    collected.in_motion.add(("c", "A"))
+    collected.look()
+    assert {row["job_name"] for row in collected.rows("tasks")} == {"B"}
+    assert {row["site"] for row in collected.rows("sites")} == set(SITES)
+    collected.in_motion.clear()
+    collected.look()
+    assert {row["job_name"] for row in collected.rows("tasks")} == {"A", "B"}
+
+
 def test_a_site_that_is_removed_is_forgotten(collected: Collected) -> None:
     collected.look()
     assert set(collected.collecting.engines()) == set(SITES)
