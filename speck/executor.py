@@ -37,14 +37,14 @@ class Bounds:
 
     `per_site` holds over all changes that share their `Turns`, `workers` for each change. An
     engine is asked every `poll_s` to `poll_most_s`; every `poll_calm_s` while calls are under way
-    and its answer would let nothing else begin.
+    and no other step waits for what it would answer.
     """
 
     workers: int = 256
     per_site: int = 16
     poll_s: float = 0.05
     poll_most_s: float = 0.2
-    poll_calm_s: float = 2.0
+    poll_calm_s: float = 1.0
     retry_first_s: float = 0.2
     retry_most_s: float = 5.0
     retry_for_s: float = 60.0
@@ -78,7 +78,7 @@ class _Wait:
     waiting: Waiting
     until: float
     awaited: bool = True
-    """Whether other steps can begin once this one has succeeded."""
+    """Whether other steps wait for the end of this one."""
 
 
 class _Waits(dict[int, _Wait]):
@@ -93,6 +93,7 @@ class _Waits(dict[int, _Wait]):
         self.due = math.inf
 
     def __setitem__(self, step_id: int, wait: _Wait) -> None:
+        assert step_id not in self
         super().__setitem__(step_id, wait)
         self.at.setdefault(wait.waiting.site, {})[step_id] = wait
         self.awaited[wait.waiting.site] += wait.awaited
@@ -318,12 +319,9 @@ class Execution:
     def _patience_with(self, site: str) -> float:
         """How long an engine is left alone after a look. A look costs it, and the way to it, as
         much as other calls do."""
-        if self._waits.awaited[site]:
-            return self._patience.get(site, 0.0)
-        if self._active:
+        if self._active and not self._waits.awaited[site]:
             return self.bounds.poll_calm_s
-        left = len(self._waits.at[site])
-        return max(self.bounds.poll_s, self.bounds.poll_most_s * min(1.0, left / _MANY))
+        return self._patience.get(site, 0.0)
 
     # -- what comes back ------------------------------------------------------------------
 
@@ -344,7 +342,8 @@ class Execution:
             if site and site not in self._waits.at:
                 self._looked[site] = now
                 self._patience[site] = self.bounds.poll_s
-            self._waits[step_id] = _Wait(message.outcome, limit, self._is_awaited(step_id))
+            awaited = bool(self._dependents.get(step_id))
+            self._waits[step_id] = _Wait(message.outcome, limit, awaited)
             self._by_id[step_id].progress = message.outcome.progress
             self._unblock(step_id)
         elif message.outcome is not None:
@@ -374,10 +373,6 @@ class Execution:
         longer = 1.5 * self._patience.get(look.site, self.bounds.poll_s)
         soon = max(self.bounds.poll_s, _PAUSE_LOOKS * look.took_s)
         self._patience[look.site] = min(soon if found else longer, self.bounds.poll_most_s)
-
-    def _is_awaited(self, step_id: int) -> bool:
-        after = (self._by_id[each].step for each in self._dependents.get(step_id, ()))
-        return any(step.only_if_failed != step_id for step in after)
 
     def _end_wait(self, step_id: int, wait: _Wait) -> None:
         del self._waits[step_id]
@@ -616,9 +611,6 @@ def _overdue(waiting: Waiting) -> str:
     except SpeckError as error:
         return str(error)
 
-
-_MANY = 8
-"""Of so many jobs that come up at a site the last does not do so at once."""
 
 _LAUNCHED_AT_ONCE = 4
 """At each site, before what came back is looked at."""

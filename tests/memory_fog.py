@@ -22,7 +22,12 @@ from speck.schema import site_from_data
 from speck.service import Service
 
 FAST = Bounds(
-    poll_s=0.001, poll_most_s=0.01, retry_first_s=0.001, retry_most_s=0.01, retry_for_s=0.05
+    poll_s=0.001,
+    poll_most_s=0.01,
+    poll_calm_s=0.02,
+    retry_first_s=0.001,
+    retry_most_s=0.01,
+    retry_for_s=0.05,
 )
 HASTY = Patience(start_s=5, stop_s=5, drain_idle_s=2, drain_poll_s=0.001, stop_poll_s=0.001)
 

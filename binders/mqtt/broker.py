@@ -77,11 +77,8 @@ class MqttBroker:
             lingers=False,  # the reader itself may take it over
         )
         with self._open(session) as connection:
-            asked = connection.ask(topic, retained=False)
-            announced = bookkeeping.READERS + topic
-            told = connection.send(announced, b"some", retain=True)
-            connection.await_suback(asked, topic)
-            connection.await_puback(told, announced)
+            connection.await_suback(connection.ask(topic, retained=False), topic)
+            connection.publish(bookkeeping.READERS + topic, b"some", retain=True)
             return connection.session_present
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:

@@ -114,7 +114,7 @@ def _common(settings: FlinkSettings, port: int) -> dict[str, str | int]:
         "web.refresh-interval": 500,
         "metrics.fetcher.update-interval": 2000,
         # each look at its jobs lists those that ended, too: all of the last hour by default
-        "completed-application-store.max-capacity": 50,
+        "completed-application-store.max-capacity": 200,
     }
 
 

@@ -161,10 +161,10 @@ class Stopping:
         )
 
     def _over(self, state: RunState | None, gave_up: str | None = None) -> Done:
-        """It has ended. Only what FINISHED is known to have left its newest state in the
-        savepoint of this stop; of others a start finds it."""
+        """It has ended. Of what is not known to have left its newest state in the savepoint of
+        this stop a start finds it."""
         name, site = self.operation.job_name, self.operation.site
-        if state is RunState.FINISHED and (location := self._location()) is not None:
+        if (location := self._location(state)) is not None:
             return Done(ended(self.context, name, location))
         stored = ended(self.context, name, None)
         if gave_up is None:
@@ -178,13 +178,18 @@ class Stopping:
         )
         return Done({**stored, **event})
 
-    def _location(self) -> str | None:
-        """Where the savepoint of this stop lies, as far as the engine still knows."""
+    def _location(self, state: RunState | None) -> str | None:
+        """Where the savepoint of this stop lies, as far as the engine still knows. It is the newest
+        state of what FINISHED, or of what is not listed any more (an engine lists so many ended
+        jobs only) when the stop has not failed."""
+        if state not in (RunState.FINISHED, None):
+            return None
         engine = self.context.connections.engine(self.operation.site)
         try:
-            return engine.savepoint_progress(self.operation.engine_job_id, self._trigger).location
+            stop = engine.savepoint_progress(self.operation.engine_job_id, self._trigger)
         except EngineRefusedError:
             return None
+        return None if state is None and stop.failure is not None else stop.location
 
 
 def _so_far(progress: SavepointProgress | None) -> str:

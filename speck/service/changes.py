@@ -278,16 +278,16 @@ class Changes:
         with self._lock:
             return list(self._running.values())
 
-    def in_motion(self, most_s: float) -> set[tuple[str, str]]:
-        """(scope, job name) of the jobs that are begun or ended by changes which go on, and have
-        for less than `most_s` seconds."""
+    def beginning(self, most_s: float) -> set[str]:
+        """Engine job ids of the incarnations that are begun by changes which go on, and have for
+        less than `most_s` seconds."""
         since = self._clock.monotonic() - most_s
         return {
-            (running.scope, record.step.operation.job_name)
+            operation.engine_job_id
             for running in self.all_under_way()
             if running.begun > since and running.change.state is ChangeState.RUNNING
-            for record in running.change.operations
-            if record.step.operation.job_name is not None
+            for operation in (record.step.operation for record in running.change.operations)
+            if isinstance(operation, Start | Return)
         }
 
     def end_early(self, running: Running) -> None:

@@ -56,9 +56,9 @@ TEND_AGAIN_S = 30.0
 BEAT_S = 20.0
 """What a site's agent told of its machine counts for so long."""
 
-IN_MOTION_S = 30.0
-"""For so long at most are jobs left out because a change begins or ends them: it would cost engines
-much at the moment when they have most to do, and tell of the start only."""
+BEGINNING_S = 30.0
+"""For so long at most are jobs left out since the change that begins them goes on: it would cost
+engines much at the moment when they have most to do, and tell of the start only."""
 
 LOOK_S = 10.0
 """A look that took longer says nothing of the time at which it began."""
@@ -91,10 +91,10 @@ class Collecting:
         every_s: float,
         days: int,
         beat: Callable[[str], tuple[JsonObject, datetime | None]],
-        in_motion: Callable[[float], Collection[tuple[str, str]]],
+        beginning: Callable[[float], Collection[str]],
     ):
         """`days`: for how long rows are kept (0: for ever); `beat` gives what a site's agent told
-        last, and when; `in_motion` the jobs that changes are at work on, see `Changes`."""
+        last, and when; `beginning` the jobs that changes begin, see `Changes`."""
         self._records = records
         self._connections = connections
         self._clock = clock
@@ -102,7 +102,7 @@ class Collecting:
         self._every_s = every_s
         self._days = days
         self._beat = beat
-        self._in_motion = in_motion
+        self._beginning = beginning
         self._wanted = Wanted(records)
         self._host = HostLoad()
         self._own = Host()
@@ -208,9 +208,9 @@ class Collecting:
             for name in self._sites.keys() - sites.keys():
                 del self._sites[name]
         at_site: dict[str, dict[tuple[str, str], Deployed]] = {}
-        in_motion = self._in_motion(IN_MOTION_S)
+        beginning = self._beginning(BEGINNING_S)
         for key, each in deployed.items():
-            if not each.ended and key not in in_motion:
+            if not each.ended and each.engine_job_id not in beginning:
                 at_site.setdefault(each.job.site, {})[key] = each
         for site in sites.values():
             here = at_site.get(site.name, {})

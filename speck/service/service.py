@@ -79,7 +79,7 @@ class Service:
             config.collect_s,
             config.metrics_days,
             self.agents.heard,
-            self.changes.in_motion,
+            self.changes.beginning,
         )
         self.dataset = Dataset(config, self.clock, self.collecting.flush)
         self.jobs = Jobs(

@@ -188,6 +188,8 @@ def test_the_settings_that_would_lose_data_are_set(tier: str) -> None:
     assert config["metrics"]["fetcher"]["update-interval"] == 2000
     assert config["rest"]["async.store-duration"] == "1h"
     assert config["rest"]["cache.execution-graph.timeout"] == 500
+    if tier == "edge":  # what it lists travels over its uplink
+        assert config["completed-application-store"]["max-capacity"] == 200
     if tier == "cloud":  # in one JVM tasks die with the jobmanager
         assert config["heartbeat"] == {"interval": 2000, "timeout": 10000}
 

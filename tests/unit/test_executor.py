@@ -269,10 +269,12 @@ def a_slow_start(
     steps = ((start("A"), ()), (upload("edge-b"), ()), *more)
     execution, thread = bench.start(*steps, bounds=replace(FAST, poll_calm_s=LIMIT_S))
     wait_until(lambda: 1 in execution._waits)
-    yield lambda: engine("edge-a").count("view")
-    stuck.set()
-    engine("edge-a").let_go()
-    join(thread)
+    try:
+        yield lambda: engine("edge-a").count("view")
+    finally:
+        stuck.set()
+        engine("edge-a").let_go()
+        join(thread)
     assert set(states(execution.change)) == {DONE}
 
 

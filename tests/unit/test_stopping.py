@@ -13,7 +13,10 @@ from binders.memory.slots import Incarnation
 from speck.binding import JobException, SavepointProgress
 from speck.errors import EngineRefusedError, UnreachableError
 from speck.model import JsonObject
-from speck.observed import RunState
+from speck.observed import EngineView, RunState
+from speck.operations import stopping
+from speck.operations.context import Context
+from speck.records import Batch
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.memory_fog import HASTY, memory_service, site_body
@@ -81,6 +84,49 @@ def test_a_savepoint_that_fails_is_given_up_for_the_newest_checkpoint(service: S
         "A was cancelled, since its savepoint could not finish: declined; it goes on from its"
         " newest checkpoint"
     ]
+
+
+@pytest.mark.parametrize("failure", [None, "the job did not terminate"])
+def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_of_a_good_stop(
+    service: Service, monkeypatch: pytest.MonkeyPatch, failure: str | None
+) -> None:
+    engine("edge-a").hold_savepoints = True
+    change = begun(service, A2)
+    old, trigger = held(), held().stopping
+    view, status = MemoryEngine.view, MemoryEngine.status
+    progress, ended = MemoryEngine.savepoint_progress, stopping.ended
+    noted: list[str | None] = []
+
+    def listed(self: MemoryEngine) -> EngineView:
+        found = view(self)
+        gone = {old.id} if old.state.terminal else set()
+        return replace(found, jobs={k: found.jobs[k] for k in found.jobs.keys() - gone})
+
+    def known(self: MemoryEngine, job_id: str) -> RunState | None:
+        return None if job_id == old.id and old.state.terminal else status(self, job_id)
+
+    def told(self: MemoryEngine, job_id: str, trigger_id: str) -> SavepointProgress:
+        found = progress(self, job_id, trigger_id)
+        return (
+            replace(found, failure=failure) if (job_id, trigger_id) == (old.id, trigger) else found
+        )
+
+    def note(context: Context, name: str, location: str | None) -> Batch:
+        noted.append(location)
+        return ended(context, name, location)
+
+    monkeypatch.setattr(stopping, "ended", note)
+    for name, replaced in (
+        ("view", listed),
+        ("status", known),
+        ("savepoint_progress", told),
+    ):
+        monkeypatch.setattr(MemoryEngine, name, replaced)
+    engine("edge-a").let_go()
+    assert over(service, change)["state"] == "done"
+    assert running().ledger.messages == 1
+    (location,) = noted
+    assert (location is None) is (failure is not None)
 
 
 def test_a_savepoint_that_comes_no_nearer_is_given_up(service: Service) -> None:

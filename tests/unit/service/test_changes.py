@@ -110,17 +110,19 @@ def test_a_blocked_change_goes_on_and_blocks_again(service: Service) -> None:
         assert over(again, change)["state"] == "done"
 
 
-def test_jobs_are_in_motion_while_a_young_change_goes_on(service: Service) -> None:
+def test_what_a_young_change_begins_is_told_while_it_goes_on(service: Service) -> None:
     change = held(service)
-    assert service.changes.in_motion(LIMIT_S) == {("c", "A"), ("c", "B")}
-    assert service.changes.in_motion(0.0) == set()
+    (begun,) = engine("edge-a").jobs
+    assert begun in service.changes.beginning(LIMIT_S)
+    assert len(service.changes.beginning(LIMIT_S)) == 2
+    assert service.changes.beginning(0.0) == set()
     engine("edge-a").unreachable = True
     wait_until(lambda: service.changes.get(change)["state"] == "blocked")
-    assert service.changes.in_motion(LIMIT_S) == set()
+    assert service.changes.beginning(LIMIT_S) == set()
     engine("edge-a").unreachable = False
     engine("edge-a").let_go()
     assert over(service, change)["state"] == "done"
-    assert service.changes.in_motion(LIMIT_S) == set()
+    assert service.changes.beginning(LIMIT_S) == set()
 
 
 def test_a_removal_goes_on(service: Service) -> None:
