@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -152,9 +152,8 @@ class Deployer:
         sites = self._records.sites()
         inventory = self._records.inventory(scope)
         composition = Composition(name, ())
-        engines = {deployed.job.site for deployed in inventory.jobs.values()}
         leaving = self._leaving(composition, inventory)
-        observed = observe(self._connections, engines & sites.keys(), leaving & sites.keys())
+        observed = self._observe(sites, inventory, set(), leaving)
         prepared = self._planned(scope, composition, inventory, observed, (), drain=drain)
         return replace(prepared, sites=sites)
 
@@ -228,10 +227,14 @@ class Deployer:
                 )
 
     def _observe(
-        self, sites: Mapping[str, Site], inventory: Inventory, named: set[str]
+        self,
+        sites: Mapping[str, Site],
+        inventory: Inventory,
+        named: Set[str],
+        brokers: Set[str] = frozenset(),
     ) -> Observation:
         engines = {d.job.site for d in inventory.jobs.values()} | named
-        return observe(self._connections, engines & sites.keys())
+        return observe(self._connections, engines & sites.keys(), brokers & sites.keys())
 
     def _leaving(self, composition: Composition, inventory: Inventory) -> set[str]:
         """The sites whose brokers have links that a session leaves: only what is told of those
