@@ -62,7 +62,8 @@ def _figures(result: Told) -> str:
             ],
         ),
         "Percentiles over all results of all runs of a point. Runs during which the machine was"
-        " saturated are left out, unless most were: then the point is marked, and not judged:",
+        " saturated, or stalled so that their feed was late, are left out, unless most were: then"
+        " the point is marked, and not judged:",
         table(_HEADS, [_row(rate) for rate in rates]),
         "What each hop takes, at the first point:",
         table(

@@ -16,6 +16,7 @@ def run(
     p95: float = 10.0,
     cpu: float = 0.5,
     lost: int = 0,
+    late_ms: float = 1.0,
 ) -> JsonObject:
     def job(processed: int) -> JsonObject:
         return {
@@ -36,7 +37,7 @@ def run(
         "up_mbps": 2.0,
         "seconds": 10.0,
         "published": 1000,
-        "feed_late_ms": 1.0,
+        "feed_late_ms": late_ms,
         "cpu": {"machine": cpu, "sites": {"edge-a": {"engine": 0.1, "broker": 0.01}}},
         "wan_bytes_per_s": {"edge-a": [10, 1], "edge-b": [20, 2], "cloud": [3, 30]},
         "job3": job(job3),
@@ -99,6 +100,18 @@ def test_a_run_on_a_machine_that_was_saturated_does_not_spoil_its_point() -> Non
         (1, False),
     ]
     assert judged(mixed)["D of Job 3"].ok is True
+
+
+def test_a_run_whose_feed_was_late_is_left_out_and_many_such_runs_fail() -> None:
+    late = run("cloud", 0, job3=100, late_ms=300.0)
+    mixed = [late if row["key"] == late["key"] else row for row in rows(cloud=800)]
+    (told,) = summary(mixed, [])["d"]
+    assert (told["pairs"], told["job3_d_percent"]["mean"]) == (4, 19.75)
+    feeds = "runs below 70 % that are left out"
+    assert judged(mixed)[feeds].ok is True
+    assert judged(mixed)[feeds].measured == "1 of 10, the latest 300 ms"
+    twice = run("fog", 1, late_ms=201.0)
+    assert judged([twice if r["key"] == twice["key"] else r for r in mixed])[feeds].ok is False
 
 
 def test_of_two_pairs_of_runs_nothing_is_judged() -> None:
