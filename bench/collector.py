@@ -147,7 +147,6 @@ def look(site: SiteRecord, job_ids: list[str]) -> JsonObject:
             began = time.perf_counter()
             told = engine.measure(job_ids)
             broker.measure()
-            broker.view()
             seconds.append(time.perf_counter() - began)
             passed += sum(proxy.bytes_passed for proxy in proxies) - before
             tasks += sum(len(job.tasks) for job in told.jobs.values())

@@ -232,8 +232,9 @@ class MessageBroker(Protocol):
         """Clear the retained numbers of readers or sinks that are gone for good; without any
         nothing is asked of the broker."""
 
-    def measure(self) -> BrokerMeasures:
-        """What the broker tells of its own work; None what it does not tell, or hides."""
+    def measure(self) -> tuple[BrokerMeasures, BrokerView]:
+        """What the broker tells of its own work, None what it does not tell, or hides; and what
+        `view` tells, in the same look."""
 
     def check(self) -> list[Finding]:
         """Settings that would lose data or starve jobs."""

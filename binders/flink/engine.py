@@ -260,7 +260,6 @@ class FlinkEngine:
 
     def close(self) -> None:
         """Give back connections."""
-        self._measuring.close()
         self._rest.close()
 
     def _with_jar(self, submission: Submission, verb: str, body: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from binders.flink.rest import FlinkRest, RefusedAnswer
-from speck.errors import SpeckError, UnreachableError
+from speck.errors import SpeckError
 from speck.measured import EngineMeasures, JobMeasure, TaskMeasure
 
 METRICS_AT_ONCE = 3000
@@ -26,6 +26,10 @@ METRICS_AT_ONCE = 3000
 
 AT_ONCE = 8
 """Requests to one engine at a time: half of its connections are left to changes."""
+
+JOBS_IN_TURN = 4
+"""So many jobs are asked about one after another before a further thread is worth its while: of
+many engines with few jobs each, all threads would be more than one Python process carries."""
 
 _TIMES = ("accumulateBusyTimeMs", "accumulateIdleTimeMs", "accumulateBackPressuredTimeMs")
 _EXCHANGE = {
@@ -92,7 +96,6 @@ class Measuring:
     rest: FlinkRest
     _known: dict[str, _Known] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _pool: ThreadPoolExecutor | None = None
 
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
         """One look. Raises RefusedAnswer, SpeckErrors when the engine itself does not answer; a
@@ -110,11 +113,6 @@ class Measuring:
             slots_free=int(overview["slots-available"]),
             **worker,
         )
-
-    def close(self) -> None:
-        """Begin no further request."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
 
     # -- workers --------------------------------------------------------------------------
 
@@ -200,16 +198,11 @@ class Measuring:
     def _at_once(
         self, call: Callable[[str], JobMeasure | None], of: Sequence[str]
     ) -> list[JobMeasure | None]:
-        if len(of) < 2:
+        threads = min(AT_ONCE, len(of) // JOBS_IN_TURN)
+        if threads < 2:
             return [call(each) for each in of]
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="measure")
-            pool = self._pool
-        try:
+        with ThreadPoolExecutor(threads, thread_name_prefix="measure") as pool:
             return list(pool.map(call, of))
-        except RuntimeError as error:
-            raise UnreachableError("cannot measure jobs: the engine is being closed") from error
 
     def _forget(self, wanted: set[str]) -> None:
         with self._lock:

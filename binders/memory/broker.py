@@ -73,16 +73,17 @@ class MemoryBroker:
             for client_id in client_ids:
                 self._clear(client_id)
 
-    def measure(self) -> BrokerMeasures:
+    def measure(self) -> tuple[BrokerMeasures, BrokerView]:
         """What was published, dropped and waits; a test may put something else into `measures`."""
         with self._call("measure"):
             broker = self._broker
-            return broker.measures or BrokerMeasures(
+            measures = broker.measures or BrokerMeasures(
                 messages_in=sum(map(len, broker.published.values())),
                 dropped=len(broker.dropped),
                 queued=sum(len(session.queue) for session in broker.sessions.values()),
                 uptime_s=broker.uptime_s,
             )
+        return measures, self.view()
 
     def check(self) -> list[Finding]:
         """What the test put into `findings`."""

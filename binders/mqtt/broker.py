@@ -110,36 +110,7 @@ class MqttBroker:
     def view(self) -> BrokerView:
         """All readers' taken and all sinks' sent numbers, which links are announced to have
         readers, and what $SYS tells where it may be read; an unreadable one is skipped."""
-        read = bookkeeping.Retained()
-        marker = bookkeeping.MARKER + secrets.token_hex(8)
-        seen: list[str] = []
-
-        def note(message: MQTTMessage) -> None:
-            if message.topic == marker:
-                seen.append(marker)
-                return
-            try:
-                read.note(message.topic, bytes(message.payload))
-            except ValueError as error:
-                address, topic = self._target.address, message.topic
-                log.warning("broker at %s: %s is skipped: %s", address, topic, error)
-
-        with self._open(_visitor(), note) as connection:
-            # The broker answers in order: once the marker comes back, so has all before it.
-            connection.ask(bookkeeping.UPTIME, bookkeeping.DROPPED)  # `check` says if it may not
-            topics = [*(topic + "#" for topic in bookkeeping.NUMBERS), marker]
-            asked = connection.ask(*topics)
-            told = connection.send(marker, b"")
-            connection.await_suback(asked, *topics)
-            connection.await_puback(told, marker)
-            try:
-                connection.wait(lambda: bool(seen), "read the retained numbers")
-            except NoAnswerError as error:
-                raise NoAnswerError(
-                    f"{error}; it took a message on {marker} and did not hand it back: may this"
-                    " user read speck/#?"
-                ) from error
-        return read.view()
+        return self._look()
 
     def forget(self, *client_ids: str) -> None:
         """Clear the retained numbers of readers or sinks; harmless when there are none."""
@@ -148,30 +119,14 @@ class MqttBroker:
         with self._open(_visitor()) as connection:
             connection.publish_all(_cleared(*client_ids), retain=True)
 
-    def measure(self) -> BrokerMeasures:
-        """The totals of $SYS, as new as the broker's `sys_interval` (10 s by default). All None
-        where they may not be read."""
+    def measure(self) -> tuple[BrokerMeasures, BrokerView]:
+        """The totals of $SYS, as new as the broker's `sys_interval` (10 s by default) and all None
+        where they may not be read; with what `view` tells, on one connection."""
         now = time.monotonic()
         totals = bookkeeping.Totals(self._totals, now - self._totals_at)
-        marker = bookkeeping.MARKER + secrets.token_hex(8)
-        seen: list[str] = []
-
-        def note(message: MQTTMessage) -> None:
-            if message.topic == marker:
-                seen.append(marker)
-                return
-            with suppress(ValueError, IndexError):  # another broker's own wording
-                totals.note(message.topic, bytes(message.payload))
-
-        with self._open(_visitor(), note) as connection:
-            connection.ask(*totals.topics)  # that they may not be read makes them None
-            asked = connection.ask(marker)
-            told = connection.send(marker, b"")
-            connection.await_suback(asked, marker)
-            connection.await_puback(told, marker)
-            connection.wait(lambda: bool(seen), "read its totals")
+        view = self._look(totals)
         self._totals, self._totals_at = totals.known(), now
-        return totals.measures()
+        return totals.measures(), view
 
     def check(self) -> list[Finding]:
         """What can be seen from outside of settings that would lose data or starve jobs, and
@@ -181,6 +136,43 @@ class MqttBroker:
 
     def close(self) -> None:
         """Nothing is kept between calls."""
+
+    def _look(self, totals: bookkeeping.Totals | None = None) -> BrokerView:
+        """What is retained; `totals` take note of $SYS, too."""
+        read = bookkeeping.Retained()
+        marker = bookkeeping.MARKER + secrets.token_hex(8)
+        back: list[str] = []
+
+        def note(message: MQTTMessage) -> None:
+            topic, payload = message.topic, bytes(message.payload)
+            if topic == marker:
+                back.append(marker)
+                return
+            if totals is not None and topic in totals.topics:
+                with suppress(ValueError, IndexError):  # another broker's own wording
+                    totals.note(topic, payload)
+            try:
+                read.note(topic, payload)
+            except ValueError as error:
+                log.warning("broker at %s: %s is skipped: %s", self._target.address, topic, error)
+
+        own = totals.topics if totals else (bookkeeping.UPTIME, bookkeeping.DROPPED)
+        topics = [*(topic + "#" for topic in bookkeeping.NUMBERS), marker]
+        with self._open(_visitor(), note) as connection:
+            # The broker answers in order: once the marker comes back, so has all before it.
+            connection.ask(*own)  # `check` says if it may not
+            asked = connection.ask(*topics)
+            told = connection.send(marker, b"")
+            connection.await_suback(asked, *topics)
+            connection.await_puback(told, marker)
+            try:
+                connection.wait(lambda: bool(back), "read the retained numbers")
+            except NoAnswerError as error:
+                raise NoAnswerError(
+                    f"{error}; it took a message on {marker} and did not hand it back: may this"
+                    " user read speck/#?"
+                ) from error
+        return read.view()
 
     def _credentials(self) -> Credentials:
         file = self._target.credentials

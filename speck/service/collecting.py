@@ -1,7 +1,8 @@
 """The loop that looks at the work of all sites and keeps what they tell in the dataset.
 
-Every engine and every broker is looked at in a thread of its own. One that has not answered when
-the next look is due misses that: a gap in the dataset, which holds up nobody else.
+Every engine and every broker is looked at in a thread of its own, a few begun at a time. One that
+has not answered when the next look is due misses that: a gap in the dataset, which holds up nobody
+else.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from speck.measured import BrokerMeasures, EngineMeasures, Host, PlanNode
 from speck.model import JsonObject, Site
 from speck.rates import Pair, job_metrics
 from speck.records import Records
+from speck.service.looks import PATIENCE_S
+from speck.service.pace import Pace
 from speck.service.wanted import Marks, Wanted
 
 LOG = logging.getLogger(__name__)
@@ -92,9 +95,11 @@ class Collecting:
         days: int,
         beat: Callable[[str], tuple[JsonObject, datetime | None]],
         beginning: Callable[[float], Collection[str]],
+        at_once: Callable[[], int] | None = None,
     ):
         """`days`: for how long rows are kept (0: for ever); `beat` gives what a site's agent told
-        last, and when; `beginning` the jobs that changes begin, see `Changes`."""
+        last, and when; `beginning` the jobs that changes begin, see `Changes`; `at_once` how many
+        looks that began just now may be under way (by default as `Pace` says)."""
         self._records = records
         self._connections = connections
         self._clock = clock
@@ -107,8 +112,11 @@ class Collecting:
         self._host = HostLoad()
         self._own = Host()
         self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
         self._sites: dict[str, _Site] = {}
-        self._under_way: set[tuple[str, str]] = set()
+        self._under_way: dict[tuple[str, str], float] = {}
+        self._begun: dict[tuple[str, str], float] = {}
+        self._at_once = at_once or Pace().at_once
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="collect")
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -118,7 +126,8 @@ class Collecting:
         self.looks = 0
         """Looks that were answered."""
         self.gaps = 0
-        """Looks that were not answered, or were not begun since the last one still was not."""
+        """Looks that were not answered, or were not begun: the last one was under way still, or
+        its turn did not come in time."""
 
     @property
     def on(self) -> bool:
@@ -134,6 +143,8 @@ class Collecting:
     def close(self) -> None:
         """Look no more, and write what is there."""
         self._over.set()
+        with self._ended:
+            self._ended.notify_all()
         if self._thread is not None:
             self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -197,8 +208,9 @@ class Collecting:
     # -- one look -------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Begin a look at all sites; it ends by itself."""
-        at, begun = self._clock.now(), self._clock.monotonic()
+        """Begin a look at all sites; it ends by itself. Of many sites a few looks at a time are
+        begun, the oldest first, until the next one is due."""
+        until = self._clock.monotonic() + (self._every_s or LOOK_S)
         sites = self._records.sites()
         deployed = self._records.all_deployed()
         sessions = self._records.all_sessions()
@@ -212,36 +224,60 @@ class Collecting:
         for key, each in deployed.items():
             if not each.ended and each.engine_job_id not in beginning:
                 at_site.setdefault(each.job.site, {})[key] = each
-        for site in sites.values():
-            here = at_site.get(site.name, {})
-            self._begin("engine", site, partial(self._look_at_engine, at, begun, here))
-            self._begin("broker", site, lambda s: self._look_at_broker(s, at, begun, ends))
+        due = [(part, name) for name in sites for part in ("engine", "broker")]
+        self._begun = {each: self._begun.get(each, float("-inf")) for each in due}
+        for number, (part, name) in enumerate(sorted(due, key=self._begun.__getitem__)):
+            if not self._await_turn(until):
+                with self._lock:
+                    self.gaps += len(due) - number
+                return
+            if part == "engine":
+                take = partial(self._look_at_engine, at_site.get(name, {}))
+            else:
+                take = partial(self._look_at_broker, ends)
+            self._begin(part, sites[name], take)
 
-    def _begin(self, part: str, site: Site, take: Callable[[Site], None]) -> None:
+    def _await_turn(self, until: float) -> bool:
+        """Wait while many looks are under way that began just now; False when none of them has
+        ended `until` then (monotonic)."""
+        with self._ended:
+            while not self._over.is_set():
+                now = self._clock.monotonic()
+                young = [begun for begun in self._under_way.values() if now - begun < PATIENCE_S]
+                if len(young) < self._at_once():
+                    return True
+                if now >= until:
+                    return False
+                self._ended.wait(min(until, min(young) + PATIENCE_S) - now)
+        return False
+
+    def _begin(self, part: str, site: Site, take: Callable[[datetime, float, Site], None]) -> None:
         key = (part, site.name)
+        at, begun = self._clock.now(), self._clock.monotonic()
         with self._lock:
             if key in self._under_way:
                 self.gaps += 1
                 return
-            self._under_way.add(key)
+            self._under_way[key] = self._begun[key] = begun
         try:
-            self._pool.submit(self._take, key, site, take)
+            self._pool.submit(self._take, key, lambda: take(at, begun, site))
         except RuntimeError:  # it is closed
             with self._lock:
-                self._under_way.discard(key)
+                del self._under_way[key]
 
-    def _take(self, key: tuple[str, str], site: Site, take: Callable[[Site], None]) -> None:
+    def _take(self, key: tuple[str, str], take: Callable[[], None]) -> None:
         answered = False
         try:
-            take(site)
+            take()
             answered = True
         except SpeckError as error:
             LOG.debug("no measures of the %s of %s: %s", *key, error)
         except Exception:
             LOG.exception("the look at the %s of %s failed", *key)
         finally:
-            with self._lock:
-                self._under_way.discard(key)
+            with self._ended:
+                del self._under_way[key]
+                self._ended.notify_all()
                 self.looks += answered
                 self.gaps += not answered
                 if not answered:
@@ -256,7 +292,7 @@ class Collecting:
             state.broker, state.links = None, []
 
     def _look_at_engine(
-        self, at: datetime, begun: float, here: Mapping[tuple[str, str], Deployed], site: Site
+        self, here: Mapping[tuple[str, str], Deployed], at: datetime, begun: float, site: Site
     ) -> None:
         engine = self._connections.engine(site.name)
         measures = engine.measure([each.engine_job_id for each in here.values()])
@@ -271,9 +307,8 @@ class Collecting:
         self._append(SITES, [site_row(at, site, measures, host, calibration)])
         self._append(PLANS, self._plans(site, at, here, measures))
 
-    def _look_at_broker(self, site: Site, at: datetime, begun: float, ends: Ends) -> None:
-        broker = self._connections.broker(site.name)
-        measures, view = broker.measure(), broker.view()
+    def _look_at_broker(self, ends: Ends, at: datetime, begun: float, site: Site) -> None:
+        measures, view = self._connections.broker(site.name).measure()
         self._refuse_late(begun)
         links = link_rows(at, site.name, view, ends)
         with self._lock:

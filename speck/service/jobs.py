@@ -125,10 +125,15 @@ class Jobs:
         `until`: as for `Views.jobs`."""
         if scope.startswith("~"):
             record = self._records.store.get(f"job/{scope[1:]}")
-            return (
-                self._shown(scope[1:], job_from_data(record["description"]), record)
-                if record
-                else []
+            if record is None:
+                return []
+            return self._views.jobs(
+                {scope[1:]: job_from_data(record["description"])},
+                None,
+                record["revision"],
+                last_change=record["last_change"],
+                fresh_s=fresh_s,
+                until=until,
             )
         head = self._records.store.get(f"head/{scope}")
         if head is None or head.get("deleted"):
@@ -404,13 +409,6 @@ class Jobs:
                 return
             running = self._remove(name)
             running.over.wait(10.0)
-
-    def _shown(
-        self, name: str, description: JobDescription, record: JsonObject
-    ) -> list[JsonObject]:
-        return self._views.jobs(
-            {name: description}, None, record["revision"], last_change=record["last_change"]
-        )
 
     def _refuse_owned(self, name: str) -> None:
         owner = self.owner(name)

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 from speck.clock import Clock
 from speck.errors import SpeckError, TransientError
+from speck.service.pace import MANY
 
 FRESH_S = 1.0
 """A look is good for so long."""
@@ -23,8 +24,6 @@ PATIENCE_S = 1.0
 """How long looks may keep somebody waiting."""
 _AT_ONCE = 256
 """Threads at most: sites that do not answer hold theirs until the time limit."""
-_OF_MANY = 32
-"""How many are begun at a time for one who asks: they share one Python process with the API."""
 _A_SECOND = 64
 """So many sites can be looked at each second without taking much of the service's time."""
 
@@ -92,10 +91,15 @@ class Looks(Generic[T]):
         """How many looks have ended, answered or not."""
 
     def at(
-        self, sites: Iterable[str], fresh_s: float = FRESH_S, within_s: float = PATIENCE_S
+        self,
+        sites: Iterable[str],
+        fresh_s: float = FRESH_S,
+        within_s: float = PATIENCE_S,
+        at_once: Callable[[], int] = lambda: MANY,
     ) -> dict[str, Look[T]]:
         """The looks at `sites`, if possible none that ended more than `fresh_s` ago; one that
         never had an answer in time is missing. `within_s`: to wait for all of them together.
+        `at_once` tells how many may be awaited at a time.
 
         Looks at many sites are begun a few at a time, the oldest first: who wants one of another
         site meanwhile does not wait for all of these, and those left out are the next."""
@@ -107,7 +111,7 @@ class Looks(Generic[T]):
             while (left or awaited) and not self._closed:
                 if (now := self._clock.monotonic()) >= until:
                     break
-                while left and len(awaited) < _OF_MANY:
+                while left and len(awaited) < at_once():
                     site = left.pop()
                     self._begin(site, wanted)
                     awaited[site] = min(until, now + PATIENCE_S)
@@ -134,7 +138,7 @@ class Looks(Generic[T]):
         """Begin what `at` would begin at once, and do not wait for it."""
         wanted = self._wanted(fresh_s)
         with self._lock:
-            for site in self._oldest_last(sites)[-_OF_MANY:]:
+            for site in self._oldest_last(sites)[-MANY:]:
                 self._begin(site, wanted)
 
     def forget(self, site: str) -> None:

@@ -34,6 +34,7 @@ from speck.reconciler import (
 from speck.records import Batch, Records
 from speck.service.changes import Changes, Running
 from speck.service.looks import PATIENCE_S, Look, Looks
+from speck.service.pace import Pace
 from speck.service.sessions import Sessions, sinks_of
 from speck.service.views import Told, Views
 from speck.service.wanted import Wanted
@@ -69,6 +70,7 @@ class Watch:
         self._every_s = every_s
         self._patience_s = max(PATIENCE_S, every_s)
         """For all sites together; those that it did not come to are the first in the next round."""
+        self._at_once = Pace().at_once
         self._wanted = Wanted(records)
         self._memory = Memory()
         self._causes: dict[Key, str] = {}
@@ -132,7 +134,9 @@ class Watch:
         latest; None: whenever."""
         begun = self._clock.monotonic()
         self._settle(begun)
-        engines = self._views.engines.at(self._records.sites(), within_s=self._patience_s)
+        engines = self._views.engines.at(
+            self._records.sites(), within_s=self._patience_s, at_once=self._at_once
+        )
         now = self._clock.monotonic()
         jobs = self._jobs(engines)
         sites = {site: look.found for site, look in engines.items()}
@@ -248,7 +252,8 @@ class Watch:
                 asked.setdefault(job.site, []).append(job)
         self._asked = {site: {j.engine_job_id for j in some} for site, some in asked.items()}
         checkpoints = self._new(
-            "checkpoints", self._checkpoints.at(asked, within_s=self._patience_s)
+            "checkpoints",
+            self._checkpoints.at(asked, within_s=self._patience_s, at_once=self._at_once),
         )
         deployed = self._records.all_deployed()
         sinks = sinks_of(deployed.values(), self._records.installation)
@@ -267,7 +272,10 @@ class Watch:
     def _numbers(self) -> dict[str, Look[BrokerView]]:
         """What the brokers said since the last time."""
         return self._new(
-            "numbers", self._views.numbers.at(self._records.sites(), within_s=self._patience_s)
+            "numbers",
+            self._views.numbers.at(
+                self._records.sites(), within_s=self._patience_s, at_once=self._at_once
+            ),
         )
 
     def _progress_of(

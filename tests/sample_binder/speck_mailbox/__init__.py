@@ -46,8 +46,8 @@ class MailboxBroker:
             self._taken.pop(client_id, None)
             self._sent.pop(client_id, None)
 
-    def measure(self) -> BrokerMeasures:
-        return BrokerMeasures(clients=len(self._sessions()))
+    def measure(self) -> tuple[BrokerMeasures, BrokerView]:
+        return BrokerMeasures(clients=len(self._sessions())), self.view()
 
     def check(self) -> list[Finding]:
         self._sessions()

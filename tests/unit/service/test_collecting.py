@@ -50,6 +50,7 @@ class Collected:
     disk: FullDisk = field(default_factory=FullDisk)
     beats: dict[str, tuple[JsonObject, datetime | None]] = field(default_factory=dict)
     beginning: set[str] = field(default_factory=set)
+    at_once: int = 32
     collecting: Collecting = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +64,7 @@ class Collected:
             30,
             lambda site: self.beats.get(site, ({}, None)),
             lambda _: self.beginning,
+            lambda: self.at_once,
         )
 
     def look(self, after: float = 5.0) -> None:
@@ -217,6 +219,51 @@ def test_many_sites_that_do_not_answer_hold_up_nobody(tmp_path: Path) -> None:
         finally:
             let_go.set()
             collected.collecting.close()
+
+
+def test_looks_at_many_sites_are_begun_a_few_at_a_time(collected: Collected) -> None:
+    collected.at_once = 2
+    both, lock = threading.Barrier(2, timeout=LIMIT_S), threading.Lock()
+    at_once: list[int] = [0]
+
+    def meet(kind: str, _: str) -> None:
+        if kind == "measure":
+            with lock:
+                at_once.append(at_once[-1] + 1)
+            both.wait()
+            with lock:
+                at_once.append(at_once[-1] - 1)
+
+    for name in SITES:
+        engine(name).before = broker(name).before = meet
+    collected.look()
+    assert (max(at_once), at_once[-1]) == (2, 0)
+    assert (collected.collecting.looks, collected.collecting.gaps) == (2 * len(SITES), 0)
+
+
+def test_who_did_not_get_a_turn_misses_a_look_and_is_the_first_in_the_next(
+    collected: Collected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speck.service.collecting.PATIENCE_S", LIMIT_S)
+    hurried = Collected(collected.service, Time(), collected.root / "hurried")
+    hurried.collecting._every_s, hurried.at_once = 0.05, 1
+    let_go, asked = threading.Event(), list[str]()
+
+    def wait(kind: str, at: str) -> None:
+        if kind == "measure":
+            asked.append(at)
+            let_go.wait(LIMIT_S)
+
+    for name in SITES:
+        engine(name).before = lambda kind, _, name=name: wait(kind, f"engine of {name}")
+        broker(name).before = lambda kind, _, name=name: wait(kind, f"broker of {name}")
+    hurried.collecting.look()
+    assert (len(asked), hurried.collecting.gaps) == (1, 2 * len(SITES) - 1)
+    let_go.set()
+    wait_until(lambda: hurried.collecting.looks == 1)
+    while len(asked) < 2 * len(SITES):
+        hurried.collecting.look()
+    assert len(set(asked[: 2 * len(SITES)])) == 2 * len(SITES)
 
 
 def test_rates_are_those_between_the_last_two_looks_that_told_something(
