@@ -32,8 +32,8 @@ def summary(rows: Sequence[JsonObject], hops: Sequence[JsonObject]) -> JsonObjec
     A rate is one deployment at one point: intervals over its runs (latency percentiles in ms,
     cores, bytes a second), latency percentiles over all results of all its runs; `saturated_runs`
     of its `runs` (their feeds late or the machine too busy) are left out, unless most are: then it
-    is `saturated`, and made of all. A d
-    compares fog and cloud at one point, in per cent, over pairs of runs of the same round.
+    is `saturated`, and made of all. A d compares fog and cloud at one point, in per cent, over
+    pairs of runs of the same round.
     """
     points = list(dict.fromkeys(row["point"] for row in rows))
     names = list(dict.fromkeys(row["deployment"] for row in rows))
@@ -189,7 +189,7 @@ def _judged(check: Check, *of: JsonObject) -> Check:
     """The check, unless the machine was saturated in a deployment that it is about."""
     if not any(rate["saturated"] for rate in of):
         return check
-    return replace(check, ok=None, note="not judged: the machine was saturated")
+    return replace(check, ok=None, note="not judged: the machine was saturated or stalled")
 
 
 def _where_behind(
@@ -284,7 +284,7 @@ def _sound(rows: Sequence[JsonObject]) -> list[Check]:
             always=True,
         ),
         Check(
-            f"runs below 70 % that are left out, their feed more than {LATE_MS:g} ms late",
+            f"runs below 70 % whose feed was more than {LATE_MS:g} ms late",
             f"<= {MOST_LATE_RUNS:.0%}",
             f"{late} of {len(quiet)}, the latest {latest_ms:.0f} ms",
             late <= MOST_LATE_RUNS * len(quiet),

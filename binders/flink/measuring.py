@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -28,8 +30,15 @@ AT_ONCE = 8
 """Requests to one engine at a time: half of its connections are left to changes."""
 
 JOBS_IN_TURN = 4
-"""So many jobs are asked about one after another before a further thread is worth its while: of
-many engines with few jobs each, all threads would be more than one Python process carries."""
+"""So many jobs of an engine nearby are asked about one after another before a further thread is
+worth its while: of many engines with few jobs each, all threads would be more than one Python
+process carries."""
+
+FAR_S = 0.4
+"""The first four answers of an engine that is far away, or busy, take longer."""
+
+LONGEST_S = 10.0
+"""No further job is asked about after so long: what it told would be of another moment."""
 
 _TIMES = ("accumulateBusyTimeMs", "accumulateIdleTimeMs", "accumulateBackPressuredTimeMs")
 _EXCHANGE = {
@@ -99,14 +108,16 @@ class Measuring:
 
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
         """One look. Raises RefusedAnswer, SpeckErrors when the engine itself does not answer; a
-        job whose requests fail is missing."""
+        job whose requests fail is missing, as are those that were not asked about for `LONGEST_S`.
+        """
+        began = time.monotonic()
         overview = self.rest.get("/overview")
         worker = self._workers()  # sets off the fetch that the jobs' answers come from
         listed = self.rest.get("/jobs/overview")["jobs"]
         alive = {str(job["jid"]) for job in listed if job["state"] in _RUNNING}
         wanted = [job_id for job_id in engine_job_ids if job_id in alive]
         self._forget(set(engine_job_ids))
-        found = dict(zip(wanted, self._at_once(self._job_or_none, wanted), strict=True))
+        found = dict(zip(wanted, self._jobs(wanted, began), strict=True))
         return EngineMeasures(
             jobs={job_id: job for job_id, job in found.items() if job is not None},
             slots_total=int(overview["slots-total"]),
@@ -148,8 +159,10 @@ class Measuring:
 
     # -- jobs -----------------------------------------------------------------------------
 
-    def _job_or_none(self, job_id: str) -> JobMeasure | None:
+    def _job_or_none(self, job_id: str, until: float) -> JobMeasure | None:
         try:
+            if time.monotonic() > until:
+                return None
             return self._job(job_id)
         except (SpeckError, RefusedAnswer, KeyError, TypeError, ValueError, AttributeError):
             return None  # it may have ended meanwhile; a gap of this job's own
@@ -195,14 +208,14 @@ class Measuring:
 
     # -- how ------------------------------------------------------------------------------
 
-    def _at_once(
-        self, call: Callable[[str], JobMeasure | None], of: Sequence[str]
-    ) -> list[JobMeasure | None]:
-        threads = min(AT_ONCE, len(of) // JOBS_IN_TURN)
+    def _jobs(self, job_ids: Sequence[str], began: float) -> list[JobMeasure | None]:
+        ask = partial(self._job_or_none, until=began + LONGEST_S)
+        far = time.monotonic() - began > FAR_S
+        threads = min(AT_ONCE, len(job_ids) if far else len(job_ids) // JOBS_IN_TURN)
         if threads < 2:
-            return [call(each) for each in of]
+            return [ask(each) for each in job_ids]
         with ThreadPoolExecutor(threads, thread_name_prefix="measure") as pool:
-            return list(pool.map(call, of))
+            return list(pool.map(ask, job_ids))
 
     def _forget(self, wanted: set[str]) -> None:
         with self._lock:

@@ -42,7 +42,7 @@ from speck.model import JsonObject, Site
 from speck.rates import Pair, job_metrics
 from speck.records import Records
 from speck.service.looks import PATIENCE_S
-from speck.service.pace import Pace
+from speck.service.pace import MANY, PERIOD_S, Pace
 from speck.service.wanted import Marks, Wanted
 
 LOG = logging.getLogger(__name__)
@@ -116,6 +116,7 @@ class Collecting:
         self._sites: dict[str, _Site] = {}
         self._under_way: dict[tuple[str, str], float] = {}
         self._begun: dict[tuple[str, str], float] = {}
+        self._unanswered: set[tuple[str, str]] = set()
         self._at_once = at_once or Pace().at_once
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="collect")
         self._over = threading.Event()
@@ -226,6 +227,8 @@ class Collecting:
                 at_site.setdefault(each.job.site, {})[key] = each
         due = [(part, name) for name in sites for part in ("engine", "broker")]
         self._begun = {each: self._begun.get(each, float("-inf")) for each in due}
+        with self._lock:
+            self._unanswered &= self._begun.keys()
         for number, (part, name) in enumerate(sorted(due, key=self._begun.__getitem__)):
             if not self._await_turn(until):
                 with self._lock:
@@ -238,18 +241,27 @@ class Collecting:
             self._begin(part, sites[name], take)
 
     def _await_turn(self, until: float) -> bool:
-        """Wait while many looks are under way that began just now; False when none of them has
-        ended `until` then (monotonic)."""
+        """Wait while many looks are under way that began just now; False when that is so `until`
+        then (monotonic)."""
         with self._ended:
             while not self._over.is_set():
                 now = self._clock.monotonic()
-                young = [begun for begun in self._under_way.values() if now - begun < PATIENCE_S]
-                if len(young) < self._at_once():
+                if self._has_room(now):
                     return True
                 if now >= until:
                     return False
-                self._ended.wait(min(until, min(young) + PATIENCE_S) - now)
+                self._ended.wait(min(until - now, PERIOD_S))
         return False
+
+    def _has_room(self, now: float) -> bool:
+        """With the lock. What was not answered the last time costs nothing but a thread."""
+        young = answering = 0
+        for key, begun in reversed(self._under_way.items()):  # the last begun first
+            if now - begun >= PATIENCE_S or young >= MANY:
+                break
+            young += 1
+            answering += key not in self._unanswered
+        return young < MANY and answering < self._at_once()
 
     def _begin(self, part: str, site: Site, take: Callable[[datetime, float, Site], None]) -> None:
         key = (part, site.name)
@@ -263,7 +275,7 @@ class Collecting:
             self._pool.submit(self._take, key, lambda: take(at, begun, site))
         except RuntimeError:  # it is closed
             with self._lock:
-                del self._under_way[key]
+                self._under_way.pop(key, None)
 
     def _take(self, key: tuple[str, str], take: Callable[[], None]) -> None:
         answered = False
@@ -276,11 +288,14 @@ class Collecting:
             LOG.exception("the look at the %s of %s failed", *key)
         finally:
             with self._ended:
-                del self._under_way[key]
+                self._under_way.pop(key, None)
                 self._ended.notify_all()
                 self.looks += answered
                 self.gaps += not answered
-                if not answered:
+                if answered:
+                    self._unanswered.discard(key)
+                else:
+                    self._unanswered.add(key)
                     self._forget(*key)
 
     def _forget(self, part: str, site: str) -> None:

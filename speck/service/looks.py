@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from speck.clock import Clock
 from speck.errors import SpeckError, TransientError
-from speck.service.pace import MANY
+from speck.service.pace import MANY, PERIOD_S
 
 FRESH_S = 1.0
 """A look is good for so long."""
@@ -99,7 +99,8 @@ class Looks(Generic[T]):
     ) -> dict[str, Look[T]]:
         """The looks at `sites`, if possible none that ended more than `fresh_s` ago; one that
         never had an answer in time is missing. `within_s`: to wait for all of them together.
-        `at_once` tells how many may be awaited at a time.
+        `at_once` tells how many that answered the last time may be awaited at a time; `MANY` are
+        the most.
 
         Looks at many sites are begun a few at a time, the oldest first: who wants one of another
         site meanwhile does not wait for all of these, and those left out are the next."""
@@ -111,13 +112,14 @@ class Looks(Generic[T]):
             while (left or awaited) and not self._closed:
                 if (now := self._clock.monotonic()) >= until:
                     break
-                while left and len(awaited) < at_once():
+                while left and self._has_room(awaited, at_once):
                     site = left.pop()
                     self._begin(site, wanted)
                     awaited[site] = min(until, now + PATIENCE_S)
                 still = self._awaited(awaited, wanted)
                 if len(still) == len(awaited):
-                    self._over.wait(min(still.values()) - now)
+                    waits_s = min(still.values()) - now
+                    self._over.wait(min(waits_s, PERIOD_S) if left else waits_s)
                 awaited = still
         with self._lock:
             return {site: look for site in names if (look := self._look_of(site)) is not None}
@@ -181,6 +183,11 @@ class Looks(Generic[T]):
             except RuntimeError as error:  # it is closed
                 subject.under_way = None
                 raise TransientError("cannot look at sites: the service is stopping") from error
+
+    def _has_room(self, awaited: Mapping[str, float], at_once: Callable[[], int]) -> bool:
+        """With the lock. A site that did not answer the last time costs nothing but a thread."""
+        answering = sum(self._subjects[site].error is None for site in awaited)
+        return len(awaited) < MANY and answering < at_once()
 
     def _awaited(self, sites: Mapping[str, float], wanted: _Wanted) -> dict[str, float]:
         """With the lock: those `sites` for whose looks to wait on, and until when (monotonic). A

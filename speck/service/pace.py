@@ -17,8 +17,9 @@ MANY = 32
 FEW = 4
 """While it is busy."""
 BUSY_CORES = 0.5
-"""It is busy when it used more than this in the last `PERIOD_S` seconds."""
+"""It is busy when it used more than this since it was last looked at."""
 PERIOD_S = 0.1
+"""Of time at least lies between two such looks."""
 
 
 class Pace:

@@ -107,7 +107,7 @@ def test_a_run_whose_feed_was_late_is_left_out_and_many_such_runs_fail() -> None
     mixed = [late if row["key"] == late["key"] else row for row in rows(cloud=800)]
     (told,) = summary(mixed, [])["d"]
     assert (told["pairs"], told["job3_d_percent"]["mean"]) == (4, 19.75)
-    feeds = "runs below 70 % that are left out"
+    feeds = "runs below 70 % whose feed was more than 200 ms late"
     assert judged(mixed)[feeds].ok is True
     assert judged(mixed)[feeds].measured == "1 of 10, the latest 300 ms"
     twice = run("fog", 1, late_ms=201.0)

@@ -211,6 +211,29 @@ def test_values_that_are_missing_are_looked_for_anew(fake: Fake, engine: FlinkEn
     assert asked(fake, path) == [""]
 
 
+@pytest.mark.parametrize("far", [False, True])
+def test_every_one_of_many_jobs_is_told_with_its_own_figures(
+    fake: Fake, engine: FlinkEngine, monkeypatch: pytest.MonkeyPatch, far: bool
+) -> None:
+    monkeypatch.setattr("binders.flink.measuring.FAR_S", -1.0 if far else 60.0)
+    ids = [f"{n:032x}" for n in range(11)]
+    cluster(fake, *ids)
+    for n, job_id in enumerate(ids):
+        job(fake, job_id, {**CHAIN, "0.Source__mqtt.numRecordsIn": str(n)})
+    told = engine.measure(ids).jobs
+    assert [told[job_id].tasks[0].records_in for job_id in ids] == list(range(11))
+
+
+def test_no_further_job_is_asked_about_when_a_look_takes_too_long(
+    fake: Fake, engine: FlinkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster(fake, JOB)
+    job(fake)
+    monkeypatch.setattr("binders.flink.measuring.LONGEST_S", -1.0)
+    assert engine.measure([JOB]).jobs == {}
+    assert asked(fake, f"/jobs/{JOB}/metrics") == []
+
+
 def test_a_job_that_fails_to_answer_is_missing_alone(fake: Fake, engine: FlinkEngine) -> None:
     cluster(fake, JOB, OTHER)
     job(fake)

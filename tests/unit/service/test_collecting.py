@@ -16,6 +16,7 @@ from speck.clock import SystemClock
 from speck.dataset.reading import reading
 from speck.dataset.schema import TABLES
 from speck.dataset.writer import Writer
+from speck.errors import UnreachableError
 from speck.measured import BrokerMeasures, JobMeasure, TaskMeasure
 from speck.model import JsonObject
 from speck.service import Service
@@ -222,6 +223,7 @@ def test_many_sites_that_do_not_answer_hold_up_nobody(tmp_path: Path) -> None:
 
 
 def test_looks_at_many_sites_are_begun_a_few_at_a_time(collected: Collected) -> None:
+    """Each waits for another one that goes on; a third would be seen."""
     collected.at_once = 2
     both, lock = threading.Barrier(2, timeout=LIMIT_S), threading.Lock()
     at_once: list[int] = [0]
@@ -231,6 +233,7 @@ def test_looks_at_many_sites_are_begun_a_few_at_a_time(collected: Collected) -> 
             with lock:
                 at_once.append(at_once[-1] + 1)
             both.wait()
+            both.wait()
             with lock:
                 at_once.append(at_once[-1] - 1)
 
@@ -239,6 +242,30 @@ def test_looks_at_many_sites_are_begun_a_few_at_a_time(collected: Collected) -> 
     collected.look()
     assert (max(at_once), at_once[-1]) == (2, 0)
     assert (collected.collecting.looks, collected.collecting.gaps) == (2 * len(SITES), 0)
+
+
+def test_what_did_not_answer_the_last_time_takes_nobodys_turn(
+    collected: Collected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speck.service.collecting.PATIENCE_S", LIMIT_S)
+    collected.at_once = 1
+    let_go = threading.Event()
+
+    def silent(kind: str, _: str) -> None:
+        if kind == "measure":
+            if collected.time.passed > 6:
+                let_go.wait(LIMIT_S)
+            raise UnreachableError("no answer")
+
+    for name in ("cloud", "edge-a"):  # those before edge-b
+        engine(name).before = broker(name).before = silent
+    collected.look()
+    assert collected.collecting.gaps == 4
+    collected.time.passed += 5
+    collected.collecting.look()
+    wait_until(lambda: collected.collecting.looks == 4)
+    let_go.set()
+    wait_until(lambda: collected.collecting.gaps == 8)
 
 
 def test_who_did_not_get_a_turn_misses_a_look_and_is_the_first_in_the_next(
@@ -257,13 +284,31 @@ def test_who_did_not_get_a_turn_misses_a_look_and_is_the_first_in_the_next(
     for name in SITES:
         engine(name).before = lambda kind, _, name=name: wait(kind, f"engine of {name}")
         broker(name).before = lambda kind, _, name=name: wait(kind, f"broker of {name}")
-    hurried.collecting.look()
-    assert (len(asked), hurried.collecting.gaps) == (1, 2 * len(SITES) - 1)
-    let_go.set()
-    wait_until(lambda: hurried.collecting.looks == 1)
-    while len(asked) < 2 * len(SITES):
+    try:
         hurried.collecting.look()
-    assert len(set(asked[: 2 * len(SITES)])) == 2 * len(SITES)
+        wait_until(lambda: len(asked) == 1)
+        assert hurried.collecting.gaps == 2 * len(SITES) - 1
+        let_go.set()
+        wait_until(lambda: hurried.collecting.looks == 1)
+        while len(asked) < 2 * len(SITES):
+            hurried.collecting.look()
+        assert len(set(asked[: 2 * len(SITES)])) == 2 * len(SITES)
+    finally:
+        let_go.set()
+        hurried.collecting.close()
+
+
+def test_nobody_waits_for_a_turn_while_it_ends(
+    collected: Collected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speck.service.collecting.PATIENCE_S", LIMIT_S)
+    ended = Collected(collected.service, Time(), collected.root / "ended", at_once=0)
+    looking = threading.Thread(target=ended.collecting.look)
+    looking.start()
+    ended.collecting.close()
+    looking.join(LIMIT_S / 2)
+    assert not looking.is_alive()
+    assert ended.collecting.looks == 0
 
 
 def test_rates_are_those_between_the_last_two_looks_that_told_something(

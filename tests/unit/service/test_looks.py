@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from speck.clock import SystemClock
-from speck.errors import TransientError
+from speck.errors import TransientError, UnreachableError
 from speck.service.looks import FRESH_S, PATIENCE_S, Looks, fresh_for
 from speck.service.watch import pause_s
 
@@ -127,6 +127,44 @@ def test_who_wants_one_site_does_not_wait_for_looks_at_many(sites: Sites) -> Non
     go_on.set()
     many.join(20)
     assert len(sites.taken) == 501
+
+
+def test_no_more_looks_go_on_than_may_at_once_but_for_those_at_silent_sites(sites: Sites) -> None:
+    """Which hold a thread until their time limit, and no turn of others."""
+    names = [f"s{n}" for n in range(12)]
+    silent = {f"s{n}" for n in range(4)}
+    now, most, lock = 0, 0, threading.Lock()
+    both = threading.Barrier(2, timeout=20)
+    over, let_go = threading.Event(), list[bool]()
+
+    def during(site: str) -> None:
+        nonlocal now, most
+        if site in silent:
+            if sites.time.at > 100.0:
+                let_go.append(over.wait(20))
+            raise UnreachableError("no answer")
+        with lock:
+            now += 1
+            most = max(most, now)
+        if sites.time.at > 100.0:
+            both.wait()
+        with lock:
+            now -= 1
+
+    sites.during = during
+    sites.looks.at(names)
+    sites.time.at, most = sites.time.at + 10 * FRESH_S, 0
+    found = sites.looks.at(set(names) - silent, at_once=lambda: 2)
+    assert most == 2
+    sites.time.at += 10 * FRESH_S
+    begun = sites.time.at
+    many = threading.Thread(target=sites.looks.at, args=(names,), kwargs={"at_once": lambda: 2})
+    many.start()
+    while any(sites.looks.at([n], 1000.0)[n].begun < begun for n in found):
+        assert many.is_alive()
+    over.set()
+    many.join(20)
+    assert (most, all(let_go)) == (2, True)
 
 
 def test_who_does_not_wait_for_all_comes_to_all_of_them_in_the_end(sites: Sites) -> None:
