@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -255,7 +256,7 @@ class Connection:
                     port,
                     _KEEPALIVE_S,
                     clean_start=session.clean,
-                    properties=_connect_properties(session),
+                    properties=_connect_properties(session.expiry_s, session.receive_maximum),
                 )
             else:
                 self._client.connect(parts.hostname, port, _KEEPALIVE_S)
@@ -365,10 +366,12 @@ class Connection:
             sock.close()
 
 
-def _connect_properties(session: Session) -> Properties:
+@cache
+def _connect_properties(expiry_s: int, receive_maximum: int) -> Properties:
+    """Made once: paho builds tables for each, which costs more than the rest of a connection."""
     properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-    properties.SessionExpiryInterval = session.expiry_s
-    properties.ReceiveMaximum = session.receive_maximum
+    properties.SessionExpiryInterval = expiry_s
+    properties.ReceiveMaximum = receive_maximum
     return properties
 
 

@@ -33,6 +33,10 @@ from speck.turns import Turns
 PLANS_AT_ONCE = 4
 """How many changes that were cut short are planned anew at the same time."""
 
+GIVE_WAY_S = 5.0
+"""For so long at most a round of looks at all sites is put off for changes that have just begun."""
+_CALM_POLL_S = 0.1
+
 
 class PlanAnew(Protocol):
     """What makes another plan for a change: one that a stop of the service cut short, or that
@@ -289,6 +293,20 @@ class Changes:
             for operation in (record.step.operation for record in running.change.operations)
             if isinstance(operation, Start | Return)
         }
+
+    def await_calm(self, over: threading.Event) -> None:
+        """Wait while a change has just begun, `GIVE_WAY_S` at most, or until `over`. For what looks
+        at sites by itself: it would take from the change the time of the service, of the engines
+        and of the way to them."""
+        until = self._clock.monotonic() + GIVE_WAY_S
+        while not (over.is_set() or self.closing):
+            now = self._clock.monotonic()
+            if now >= until or not any(
+                running.begun > now - GIVE_WAY_S and running.change.state is ChangeState.RUNNING
+                for running in self.all_under_way()
+            ):
+                break
+            over.wait(_CALM_POLL_S)
 
     def end_early(self, running: Running) -> None:
         """Bring a change to its safe point, and wait for that."""

@@ -95,11 +95,13 @@ class Collecting:
         days: int,
         beat: Callable[[str], tuple[JsonObject, datetime | None]],
         beginning: Callable[[float], Collection[str]],
+        await_calm: Callable[[threading.Event], None],
         at_once: Callable[[], int] | None = None,
     ):
         """`days`: for how long rows are kept (0: for ever); `beat` gives what a site's agent told
-        last, and when; `beginning` the jobs that changes begin, see `Changes`; `at_once` how many
-        looks that began just now may be under way (by default as `Pace` says)."""
+        last, and when; `beginning` the jobs that changes begin and `await_calm`, see `Changes`;
+        `at_once` how many looks that began just now may be under way (by default as `Pace`
+        says)."""
         self._records = records
         self._connections = connections
         self._clock = clock
@@ -108,6 +110,7 @@ class Collecting:
         self._days = days
         self._beat = beat
         self._beginning = beginning
+        self._await_calm = await_calm
         self._wanted = Wanted(records)
         self._host = HostLoad()
         self._own = Host()
@@ -430,6 +433,7 @@ class Collecting:
     def _run(self) -> None:
         due = self._clock.monotonic()
         while not self._over.is_set():
+            self._await_calm(self._over)
             try:
                 self.look()
                 if self._failing is not None:

@@ -80,6 +80,7 @@ class Service:
             config.metrics_days,
             self.agents.heard,
             self.changes.beginning,
+            self.changes.await_calm,
         )
         self.dataset = Dataset(config, self.clock, self.collecting.flush)
         self.jobs = Jobs(

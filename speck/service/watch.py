@@ -447,6 +447,7 @@ class Watch:
 
     def _run(self) -> None:
         while not self._over.is_set() and not self._changes.closing:
+            self._changes.await_calm(self._over)
             due: float | None = None
             begun = self._clock.monotonic()
             try:

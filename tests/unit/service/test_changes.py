@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -46,6 +47,42 @@ def over(service: Service, change: str) -> JsonObject:
     """The change once it is over."""
     wait_until(lambda: not service.changes.all_under_way())
     return service.changes.get(change)
+
+
+def waiting_for_calm(service: Service, over: threading.Event) -> threading.Thread:
+    waits = threading.Thread(target=service.changes.await_calm, args=(over,))
+    waits.start()
+    return waits
+
+
+def test_who_gives_way_waits_until_the_change_is_over(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speck.service.changes.GIVE_WAY_S", LIMIT_S)
+    service.changes.await_calm(threading.Event())  # there is no change
+    held(service)
+    waits = waiting_for_calm(service, threading.Event())
+    waits.join(0.3)
+    assert waits.is_alive()
+    engine("edge-a").let_go()
+    waits.join(LIMIT_S / 2)
+    assert not waits.is_alive()
+
+
+def test_nobody_gives_way_to_a_change_for_long_nor_while_the_service_stops(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held(service)
+    monkeypatch.setattr("speck.service.changes.GIVE_WAY_S", 0.2)
+    service.changes.await_calm(threading.Event())
+    monkeypatch.setattr("speck.service.changes.GIVE_WAY_S", LIMIT_S)
+    over = threading.Event()
+    waits = waiting_for_calm(service, over)
+    over.set()
+    waits.join(LIMIT_S / 2)
+    assert not waits.is_alive()
+    assert service.changes.all_under_way()
+    engine("edge-a").let_go()
 
 
 def test_a_change_goes_on_under_its_id_after_a_stop(service: Service) -> None:

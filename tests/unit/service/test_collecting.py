@@ -65,6 +65,7 @@ class Collected:
             30,
             lambda site: self.beats.get(site, ({}, None)),
             lambda _: self.beginning,
+            lambda _: None,
             lambda: self.at_once,
         )
 
@@ -415,6 +416,7 @@ def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s:
             30,
             lambda _: ({}, datetime.now(UTC)),
             lambda _: (),
+            lambda _: None,
         )
         collecting.start()
         if collecting.on:
