@@ -49,13 +49,13 @@ SHOWN = ("traffic", "edge_server", "in_action")
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 LIMITS = """\
-What to bear in mind: one machine with few cores plays all parts (those named above differ in
-speed). Engines, brokers, feeds, readers and the control plane share its cores, so a figure is about
-this code beside its floor in the same run, not about what a real fog of Raspberry Pis and a data
-centre reaches. Where a run used so much
-of the machine that its figures say nothing, it is marked and not judged. What was simulated is said
-with each experiment. Intervals are 95 % confidence intervals of the mean (Student's t) over
-repeated runs; of fewer than three runs none is given."""
+What to bear in mind: one machine with few cores plays all parts; how fast those cores are was not
+recorded, and differs from day to day. Engines, brokers, feeds, readers and the control plane share
+its cores, so a figure is about this code beside its floor in the same run, not about what a real
+fog of Raspberry Pis and a data centre reaches. Where a run used so much of the machine that its
+figures say nothing, it is marked and not judged. What was simulated is said with each experiment.
+Intervals are 95 % confidence intervals of the mean (Student's t) over repeated runs; of fewer than
+three runs none is given."""
 
 
 def sections() -> list[Section]:
@@ -111,7 +111,7 @@ def _machines(found: dict[str, Told]) -> str:
         return f"Measured on: {next(iter(seen))}."
     lines = [f"- {what}: {', '.join(names)}" for what, names in seen.items() if what]
     if silent := seen.get(""):
-        lines.append(f"- not kept: {', '.join(silent)}")
+        lines.append(f"- recorded without the machine: {', '.join(silent)}")
     return "Measured on:\n\n" + "\n".join(lines)
 
 

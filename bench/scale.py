@@ -346,9 +346,12 @@ class Size:
         began = time.perf_counter()
         with self.service(collect_s=0):
             self.note("restart_ready_s", time.perf_counter() - began)
-            while min(v for k, v in self.looks().items() if k != "checkpoints") < self.sites:
-                expect(time.perf_counter() - began < 300, "not every site is looked at")
-                time.sleep(0.2)
+            while True:
+                asked = time.perf_counter()
+                if min(v for k, v in self.looks().items() if k != "checkpoints") >= self.sites:
+                    break
+                expect(asked - began < 300, "not every site is looked at")
+                time.sleep(max(0.2, 4 * (time.perf_counter() - asked)))  # to ask costs, too
             self.note("restart_looked_s", time.perf_counter() - began)
             heads = self.api.call("GET", "/changes", limit=1000)["changes"]
             repairs = [head for head in heads if head["cause"] == "repair"]

@@ -241,6 +241,7 @@ def _where_both(fog: JsonObject, cloud: JsonObject, direct: JsonObject | None) -
             "reported, with the cost of each hop",
             _beside(fog_p50, cloud_p50),
             None,
+            "reported only",
         ),
         *([less("job4", "p50_ms", direct, fog, "fog-direct against fog")] if direct else []),
     ]

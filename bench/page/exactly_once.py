@@ -47,7 +47,7 @@ SECTION = Section(
     name="exactly_once",
     title="Exactly once",
     question="What does `exactly_once` cost against `at_least_once`?",
-    set_up="One job as above, records of 100 B with QoS 1: results are published when their"
+    set_up="One job that passes records of 100 B on with QoS 1: results are published when their"
     " checkpoint completes, so latency is that of the checkpoints.",
     target="exactly-once",
     figures=_figures,

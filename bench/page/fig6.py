@@ -33,7 +33,7 @@ def _table(summary: Told) -> str:
     for action in _ACTIONS:
         for point in summary[action]:
             cells = [_runs(point[way]) for way in reversed(_WAYS)]
-            rows.append((action, point["jobs"], *cells))
+            rows.append((_ACTIONS[action], point["jobs"], *cells))
     heads = ["action", ">jobs", ">speck, s", ">floor, s", ">one by one, s"]
     ratios = ", ".join(
         f"{it} {mean(summary[f'{it}_ratio'])}, median {number(summary[f'{it}_ratio']['median'])}"

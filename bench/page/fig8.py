@@ -25,7 +25,7 @@ def _figures(result: Told) -> str:
     rows = [
         (
             _rate(it) + (" (highest)" if it["highest"] else ""),
-            it["way"] + (", saturated" if it["saturated"] else ""),
+            it["way"] + (", not judged" if it["saturated"] else ""),
             mean(it["processed_per_s"]),
             f"{number(it['p50_ms'])} / {number(it['p95_ms'])} / {number(it['p99_ms'])}",
             mean(it["p95_of_runs_ms"]),
@@ -124,7 +124,7 @@ def _draw_latency(result: Told) -> Any:
     axes.set_xlim(-0.5, len(rates) - 0.5)
     axes.set_xlabel(
         "detections offered"
-        + (" (faint: saturated)" if any(it["saturated"] for it in runs) else "")
+        + (" (faint: not judged)" if any(it["saturated"] for it in runs) else "")
     )
     axes.set_ylabel("latency of a window's result, ms")
     axes.set_yscale("log")

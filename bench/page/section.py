@@ -38,7 +38,7 @@ class Section:
 
     `name`: of its file in bench/results/, without `.json`. `target`: of the Makefile, without
     `bench-`. `figures` gives the key figures as Markdown. `claims`: for results that keep none of
-    their own (`checks`), worked out of their figures. `headline`: what the README says of it.
+    their own (`checks`), or whose own need other words. `headline`: what the README says of it.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Section:
 
 
 def claims_of(section: Section, result: Told) -> list[Claim]:
-    """The result's own checks, or those worked out of it."""
-    if "checks" in result:
-        keys = ("name", "wanted", "measured", "ok", "note")
-        return [Claim(**{key: each[key] for key in keys}) for each in result["checks"]]
-    return list(section.claims(result)) if section.claims else []
+    """Those worked out of the result, or its own checks."""
+    if section.claims is not None:
+        return list(section.claims(result))
+    keys = ("name", "wanted", "measured", "ok", "note")
+    return [Claim(**{key: each[key] for key in keys}) for each in result.get("checks", [])]
 
 
 def made_of(result: Told) -> Told:
@@ -122,7 +122,9 @@ def _repeat(section: Section, result: Told) -> str:
     words = [f"Repeat: `make bench-{section.target}`{root}"]
     made = made_of(result)
     if "at" in made:
-        words.append(f", {number(made['seconds'] / 60)} min; measured {made['at']}")
+        words.append(f", {number(made['seconds'] / 60)} min of runs; measured {made['at']}")
+    else:
+        words.append("; measured before dates and commits were kept")
     if "code" in result:
         words.append(f", code {result['code']}")
     rows = " (`rows`: every run)" if isinstance(result.get("rows"), list) else ""

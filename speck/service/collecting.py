@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -120,7 +121,8 @@ class Collecting:
         self._under_way: dict[tuple[str, str], float] = {}
         self._begun: dict[tuple[str, str], float] = {}
         self._unanswered: set[tuple[str, str]] = set()
-        self._at_once = at_once or Pace().at_once
+        self._cpu_s = 0.0
+        self._at_once = at_once or Pace(lambda: self._cpu_s).at_once
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="collect")
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -281,7 +283,7 @@ class Collecting:
                 self._under_way.pop(key, None)
 
     def _take(self, key: tuple[str, str], take: Callable[[], None]) -> None:
-        answered = False
+        answered, cpu_s = False, time.thread_time()
         try:
             take()
             answered = True
@@ -293,6 +295,7 @@ class Collecting:
             with self._ended:
                 self._under_way.pop(key, None)
                 self._ended.notify_all()
+                self._cpu_s += time.thread_time() - cpu_s
                 self.looks += answered
                 self.gaps += not answered
                 if answered:

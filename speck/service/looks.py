@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ PATIENCE_S = 1.0
 """How long looks may keep somebody waiting."""
 _AT_ONCE = 256
 """Threads at most: sites that do not answer hold theirs until the time limit."""
-_A_SECOND = 64
+_A_SECOND = 32
 """So many sites can be looked at each second without taking much of the service's time."""
 
 T = TypeVar("T")
@@ -89,6 +90,8 @@ class Looks(Generic[T]):
         self._closed = False
         self.ended = 0
         """How many looks have ended, answered or not."""
+        self.cpu_s = 0.0
+        """CPU time that their threads used for them."""
 
     def at(
         self,
@@ -205,7 +208,7 @@ class Looks(Generic[T]):
         return found
 
     def _look(self, site: str, subject: _Subject[T]) -> None:
-        begun = self._clock.monotonic()
+        begun, cpu_s = self._clock.monotonic(), time.thread_time()
         found: T | None = None
         failure: str | None = "cannot say what is there: a fault in speck"
         try:
@@ -218,4 +221,5 @@ class Looks(Generic[T]):
                 subject.begun, subject.ended = begun, self._clock.monotonic()
                 subject.under_way = None
                 self.ended += 1
+                self.cpu_s += time.thread_time() - cpu_s
                 self._over.notify_all()

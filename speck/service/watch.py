@@ -70,7 +70,6 @@ class Watch:
         self._every_s = every_s
         self._patience_s = max(PATIENCE_S, every_s)
         """For all sites together; those that it did not come to are the first in the next round."""
-        self._at_once = Pace().at_once
         self._wanted = Wanted(records)
         self._memory = Memory()
         self._causes: dict[Key, str] = {}
@@ -79,6 +78,8 @@ class Watch:
         self._checkpoints: Looks[Mapping[str, Checkpointing]] = Looks(
             self._look_at_checkpoints, clock, lambda: float("-inf"), "checkpoints"
         )
+        looks = (views.engines, views.numbers, self._checkpoints)
+        self._at_once = Pace(lambda: sum(each.cpu_s for each in looks)).at_once
         self._used: dict[tuple[str, str], float] = {}
         self._settled: dict[Key, tuple[str, float]] = {}
         self._pool = ThreadPoolExecutor(8, thread_name_prefix="mend")

@@ -105,8 +105,8 @@ def test_a_site_that_is_slow_is_not_waited_for(sites: Sites) -> None:
 
 
 def test_many_are_looked_at_more_rarely() -> None:
-    assert fresh_for(1) == fresh_for(64) == FRESH_S
-    assert fresh_for(640) == 10 * FRESH_S
+    assert fresh_for(1) == fresh_for(32) == FRESH_S
+    assert fresh_for(320) == 10 * FRESH_S
 
 
 def test_who_wants_one_site_does_not_wait_for_looks_at_many(sites: Sites) -> None:
