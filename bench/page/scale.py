@@ -79,7 +79,7 @@ _NEXT = (
     "The limit is the one Python process of the service: it has one core, whatever the machine"
     " has, for all looks and answers. Registering, planning and deploying use all of it, and so"
     " does the collector of many sites; the watch begins four looks at a time while it is busy, and"
-    " rests after each long round, to leave most of it to them. The next step would be a process of"
+    " rests after each long round, to leave half of it to them. The next step would be a process of"
     " its own for the looks of the watch and the collector, sharded by site; the store and the"
     " planner stay where they are. One composition is bounded by its document, 1 MiB, which is some"
     " 5000 jobs."

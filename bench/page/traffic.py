@@ -205,16 +205,18 @@ def _of_job4(rates: Sequence[Told]) -> list[str]:
     for point in points:
         fog, cloud = of[point, "fog"], of[point, "cloud"]
         if not (fog["falls_behind"] or cloud["falls_behind"]):
-            mine, yours = (number(it["job4"]["pooled"]["p50_ms"]) for it in (fog, cloud))
+            mine, yours = (it["job4"]["pooled"]["p50_ms"] for it in (fog, cloud))
+            gains = "" if mine < yours else " gains nothing"
             said.append(
-                f"The global result (Job 4) gains nothing: at {_name(fog)} its median is {mine} ms"
-                f" in the fog, {yours} ms in the cloud."
+                f"The global result (Job 4){gains}: at {_name(fog)} its median is {number(mine)} ms"
+                f" in the fog, {number(yours)} ms in the cloud."
             )
             break
     for point in points:
         batched = of.get((point, "fog-batched"))
         if of[point, "fog"]["job4"]["falls_behind"] and batched is not None:
-            told = f"At {_name(batched)} it falls behind in the fog, too"
+            told = f"At {_name(batched)} it falls behind in the fog"
+            told += ", too" if of[point, "cloud"]["job4"]["falls_behind"] else ""
             if not batched["job4"]["falls_behind"]:
                 p50 = number(batched["job4"]["pooled"]["p50_ms"])
                 told += f"; with batches on the uplinks it keeps up, its median {p50} ms"

@@ -37,7 +37,7 @@ process carries."""
 FAR_S = 0.4
 """The first four answers of an engine that is far away, or busy, take longer."""
 
-LONGEST_S = 10.0
+LONGEST_S = 5.0
 """No further job is asked about after so long: what it told would be of another moment."""
 
 _TIMES = ("accumulateBusyTimeMs", "accumulateIdleTimeMs", "accumulateBackPressuredTimeMs")

@@ -294,11 +294,11 @@ class Changes:
             if isinstance(operation, Start | Return)
         }
 
-    def await_calm(self, over: threading.Event) -> None:
-        """Wait while a change has just begun, `GIVE_WAY_S` at most, or until `over`. For what looks
-        at sites by itself: it would take from the change the time of the service, of the engines
-        and of the way to them."""
-        until = self._clock.monotonic() + GIVE_WAY_S
+    def await_calm(self, over: threading.Event) -> bool:
+        """Wait while a change has just begun, `GIVE_WAY_S` at most, or until `over`; whether there
+        was something to wait for. For what looks at sites by itself: it would take from the change
+        the time of the service, of the engines and of the way to them."""
+        until, waited = self._clock.monotonic() + GIVE_WAY_S, False
         while not (over.is_set() or self.closing):
             now = self._clock.monotonic()
             if now >= until or not any(
@@ -306,7 +306,9 @@ class Changes:
                 for running in self.all_under_way()
             ):
                 break
+            waited = True
             over.wait(_CALM_POLL_S)
+        return waited
 
     def end_early(self, running: Running) -> None:
         """Bring a change to its safe point, and wait for that."""

@@ -96,7 +96,7 @@ class Collecting:
         days: int,
         beat: Callable[[str], tuple[JsonObject, datetime | None]],
         beginning: Callable[[float], Collection[str]],
-        await_calm: Callable[[threading.Event], None],
+        await_calm: Callable[[threading.Event], bool],
         at_once: Callable[[], int] | None = None,
     ):
         """`days`: for how long rows are kept (0: for ever); `beat` gives what a site's agent told
@@ -437,6 +437,8 @@ class Collecting:
         due = self._clock.monotonic()
         while not self._over.is_set():
             self._await_calm(self._over)
+            if self._over.is_set():
+                break
             try:
                 self.look()
                 if self._failing is not None:

@@ -189,7 +189,8 @@ class Looks(Generic[T]):
 
     def _has_room(self, awaited: Mapping[str, float], at_once: Callable[[], int]) -> bool:
         """With the lock. A site that did not answer the last time costs nothing but a thread."""
-        answering = sum(self._subjects[site].error is None for site in awaited)
+        known = (self._subjects.get(site) for site in awaited)
+        answering = sum(subject is not None and subject.error is None for subject in known)
         return len(awaited) < MANY and answering < at_once()
 
     def _awaited(self, sites: Mapping[str, float], wanted: _Wanted) -> dict[str, float]:

@@ -447,15 +447,19 @@ class Watch:
     # -- the loop -------------------------------------------------------------------------
 
     def _run(self) -> None:
+        due: float | None = None
+        gives_way = False  # at the start there is nothing known
         while not self._over.is_set() and not self._changes.closing:
-            self._changes.await_calm(self._over)
-            due: float | None = None
-            begun = self._clock.monotonic()
+            gives_way = gives_way and due is None and self._changes.await_calm(self._over)
+            if self._over.is_set() or self._changes.closing:
+                break
+            due, begun = None, self._clock.monotonic()
             try:
                 due = self.look()
             except Exception:
                 if not self._over.is_set():
                     LOG.exception("a look at the sites failed")
+            gives_way = not gives_way  # not twice running, when changes follow each other
             now = self._clock.monotonic()
             self._over.wait(pause_s(self._every_s, now - begun, None if due is None else due - now))
 

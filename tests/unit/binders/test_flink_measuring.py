@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -216,12 +217,20 @@ def test_every_one_of_many_jobs_is_told_with_its_own_figures(
     fake: Fake, engine: FlinkEngine, monkeypatch: pytest.MonkeyPatch, far: bool
 ) -> None:
     monkeypatch.setattr("binders.flink.measuring.FAR_S", -1.0 if far else 60.0)
+    pools: list[int] = []
+
+    def pool(threads: int, **named: str) -> ThreadPoolExecutor:
+        pools.append(threads)
+        return ThreadPoolExecutor(threads, **named)
+
+    monkeypatch.setattr("binders.flink.measuring.ThreadPoolExecutor", pool)
     ids = [f"{n:032x}" for n in range(11)]
     cluster(fake, *ids)
     for n, job_id in enumerate(ids):
         job(fake, job_id, {**CHAIN, "0.Source__mqtt.numRecordsIn": str(n)})
     told = engine.measure(ids).jobs
     assert [told[job_id].tasks[0].records_in for job_id in ids] == list(range(11))
+    assert pools == [8 if far else 2]
 
 
 def test_no_further_job_is_asked_about_when_a_look_takes_too_long(

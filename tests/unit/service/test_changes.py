@@ -59,7 +59,7 @@ def test_who_gives_way_waits_until_the_change_is_over(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("speck.service.changes.GIVE_WAY_S", LIMIT_S)
-    service.changes.await_calm(threading.Event())  # there is no change
+    assert not service.changes.await_calm(threading.Event())  # there is no change
     held(service)
     waits = waiting_for_calm(service, threading.Event())
     waits.join(0.3)
@@ -74,7 +74,7 @@ def test_nobody_gives_way_to_a_change_for_long_nor_while_the_service_stops(
 ) -> None:
     held(service)
     monkeypatch.setattr("speck.service.changes.GIVE_WAY_S", 0.2)
-    service.changes.await_calm(threading.Event())
+    assert service.changes.await_calm(threading.Event())
     monkeypatch.setattr("speck.service.changes.GIVE_WAY_S", LIMIT_S)
     over = threading.Event()
     waits = waiting_for_calm(service, over)

@@ -65,7 +65,7 @@ class Collected:
             30,
             lambda site: self.beats.get(site, ({}, None)),
             lambda _: self.beginning,
-            lambda _: None,
+            lambda _: False,
             lambda: self.at_once,
         )
 
@@ -304,8 +304,11 @@ def test_nobody_waits_for_a_turn_while_it_ends(
 ) -> None:
     monkeypatch.setattr("speck.service.collecting.PATIENCE_S", LIMIT_S)
     ended = Collected(collected.service, Time(), collected.root / "ended", at_once=0)
+    ended.collecting._every_s = LIMIT_S  # so long it would wait for a turn
     looking = threading.Thread(target=ended.collecting.look)
     looking.start()
+    looking.join(0.3)
+    assert looking.is_alive()
     ended.collecting.close()
     looking.join(LIMIT_S / 2)
     assert not looking.is_alive()
@@ -416,7 +419,7 @@ def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s:
             30,
             lambda _: ({}, datetime.now(UTC)),
             lambda _: (),
-            lambda _: None,
+            lambda _: False,
         )
         collecting.start()
         if collecting.on:

@@ -220,6 +220,8 @@ def test_a_site_that_is_forgotten_while_it_is_awaited_is_not_looked_at_again(sit
     sites.during = forget
     assert sites.looks.at(["a"]) == {}
     assert sites.taken == {"a": 1}
+    assert sites.looks.at(["b", "c", "d"], at_once=lambda: 1) == {}
+    assert sites.taken == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
 def test_the_watch_looks_at_many_sites_for_half_of_the_time_at_most() -> None:

@@ -344,3 +344,20 @@ def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(watched: Watc
 
     assert len(watched.mends) == 5
     assert "mended 5 times by now, it is left alone for 1" in watched.events("job")[-1]
+
+
+def test_the_watch_gives_way_to_changes_but_not_twice_running(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def asked(_: object) -> bool:
+        done.append("gave way")
+        return True
+
+    monkeypatch.setattr(service.changes, "await_calm", asked)
+    monkeypatch.setattr(service.watch, "look", lambda: done.append("looked"))
+    monkeypatch.setattr(service.watch, "_every_s", 0.01)
+    service.watch.start()
+    wait_until(lambda: len(done) >= 5)
+    assert done[:5] == ["looked", "gave way", "looked", "looked", "gave way"]
