@@ -3,7 +3,7 @@
 All threads of a Python process share one core. Where looks wait for far sites many at once cost
 nothing; where they are limited by that core, each further one only takes turns from the threads
 of requests and changes, and the turns themselves cost: at a thousand sites nearby, an apply beside
-32 looks took 14 times as long as alone, beside 4 twice as long.
+32 looks takes many times as long as alone (`make bench-scale`: a no-op of everything).
 """
 
 from __future__ import annotations
