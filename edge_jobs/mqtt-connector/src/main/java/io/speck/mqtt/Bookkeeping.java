@@ -59,7 +59,7 @@ final class Bookkeeping {
     }
 
     /**
-     * Says that the broker has everything up to this record.
+     * Says that the broker has everything up to this record, or more if it has.
      *
      * @return whether a broker has taken that, if only over an earlier connection; if not, there
      *     is a step when it has, or when that can be tried again
@@ -85,19 +85,20 @@ final class Bookkeeping {
         if (count == heldSaid || first.series == null || !connection.isReady()) {
             return;
         }
-        SentNumber before = SentNumber.before(first);
-        SentNumber known = confirmed(connection);
-        boolean nothingNew = before.number() == 0 && known != null;
         heldSaid = count;
         announced = null; // to be said again when they are gone
-        say(connection, nothingNew ? known : before, count);
+        say(connection, SentNumber.before(first), count);
     }
 
-    private CompletableFuture<?> say(MqttConnection connection, SentNumber upTo, int held) {
+    /** Never less than is known already: records that are published twice end before it. */
+    private CompletableFuture<?> say(MqttConnection connection, SentNumber least, int held) {
+        SentNumber known = confirmed(connection);
+        boolean nothingNew = known != null && (least.number() == 0 || known.covers(least));
+        SentNumber upTo = nothingNew ? known : least;
         announcement =
                 connection.publishRetained(
                         MqttConnection.SENT + link.clientId(),
-                        upTo.toJson(System.currentTimeMillis(), held));
+                        upTo.toJson(System.currentTimeMillis(), held, link.topic()));
         return announcement;
     }
 
@@ -141,7 +142,7 @@ final class Bookkeeping {
      */
     boolean heard(MqttConnection from, String topic, byte[] payload) {
         if (!topic.startsWith(MqttConnection.READERS)) {
-            SentNumber upTo = SentNumber.parse(payload);
+            SentNumber upTo = SentNumber.parse(payload, link.topic());
             if (upTo != null) {
                 confirmed = new Confirmed(from, upTo);
             }

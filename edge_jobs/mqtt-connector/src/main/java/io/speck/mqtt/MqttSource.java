@@ -20,9 +20,12 @@ final class MqttSource
     private static final long serialVersionUID = 1L;
 
     private final LinkConfig link;
+    private final HandOver before;
 
-    MqttSource(LinkConfig link) {
+    /** @param before what the reader before this one has taken of the link */
+    MqttSource(LinkConfig link, HandOver before) {
         this.link = link;
+        this.before = before;
     }
 
     @Override
@@ -32,7 +35,7 @@ final class MqttSource
 
     @Override
     public SourceReader<byte[], TopicSplit> createReader(SourceReaderContext context) {
-        return new MqttSourceReader(link, context.metricGroup());
+        return new MqttSourceReader(link, before, context.metricGroup());
     }
 
     @Override

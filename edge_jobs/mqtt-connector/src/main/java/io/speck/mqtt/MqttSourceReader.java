@@ -40,6 +40,7 @@ final class MqttSourceReader
             MqttConnection connection,
             long arrivals,
             TakenNumbers taken,
+            boolean caughtUp,
             long takenBytes) {}
 
     /** A message with several records, some of which were taken. */
@@ -47,6 +48,7 @@ final class MqttSourceReader
             MqttConnection connection, boolean acknowledged, Frames records, Stamp.Many stamp) {}
 
     private final LinkConfig link;
+    private final HandOver before;
     private final long mostOpenBytes;
     private final Counter recordsIn;
     private final Counter bytesIn;
@@ -77,15 +79,22 @@ final class MqttSourceReader
     private long coveredBytes; // of them, in complete checkpoints
     private final ArrayList<Cut> cuts = new ArrayList<>(); // rising checkpoints
     private long announcedMessages = -1;
+    private boolean announcedCaughtUp;
     private CompletableFuture<?> announcement = AVAILABLE;
 
-    MqttSourceReader(LinkConfig link, SourceReaderMetricGroup metrics) {
-        this(link, metrics, mostOpenBytes(link.delivery()));
+    /** @param before what the reader before this one has taken of the link */
+    MqttSourceReader(LinkConfig link, HandOver before, SourceReaderMetricGroup metrics) {
+        this(link, before, metrics, mostOpenBytes(link.delivery()));
     }
 
     /** @param mostOpenBytes so much is taken at most that no complete checkpoint has */
-    MqttSourceReader(LinkConfig link, SourceReaderMetricGroup metrics, long mostOpenBytes) {
+    MqttSourceReader(
+            LinkConfig link,
+            HandOver before,
+            SourceReaderMetricGroup metrics,
+            long mostOpenBytes) {
         this.link = link;
+        this.before = before;
         this.mostOpenBytes = mostOpenBytes;
         this.recordsIn = metrics.getIOMetricGroup().getNumRecordsInCounter();
         this.bytesIn = metrics.getIOMetricGroup().getNumBytesInCounter();
@@ -134,6 +143,7 @@ final class MqttSourceReader
         assigned = true;
         taken = splits.get(0).taken();
         taken.readOver(link.clientId());
+        taken.takeOver(before);
         lastSnapshot = taken.copy();
         if (splits.get(0).restored()) {
             sessionExpected = true;
@@ -283,9 +293,21 @@ final class MqttSourceReader
         }
         TakenNumbers snapshot = taken.copy();
         lastSnapshot = snapshot;
-        cuts.add(new Cut(checkpoint, polled, arrivals, snapshot, takenBytes));
+        cuts.add(new Cut(checkpoint, polled, arrivals, snapshot, isCaughtUp(), takenBytes));
         underWay = arrivals - acknowledged;
         return List.of(new TopicSplit(snapshot, true));
+    }
+
+    /**
+     * Whether nothing is here that was not taken. When as many messages are unacknowledged as may
+     * be, the broker may have more.
+     */
+    private boolean isCaughtUp() {
+        return polled != null
+                && polled.isReady()
+                && !polled.hasMessages()
+                && batch == null
+                && arrivals - acknowledged < link.window();
     }
 
     @Override
@@ -326,11 +348,14 @@ final class MqttSourceReader
         if (announcement.isCompletedExceptionally()) {
             announcedMessages = -1;
         }
-        if (cut.taken.messages() == announcedMessages || polled == null || !polled.isReady()) {
+        boolean said =
+                cut.taken.messages() == announcedMessages && cut.caughtUp == announcedCaughtUp;
+        if (said || polled == null || !polled.isReady()) {
             return;
         }
         announcedMessages = cut.taken.messages();
-        String json = cut.taken.toJson(System.currentTimeMillis(), cut.checkpoint);
+        announcedCaughtUp = cut.caughtUp;
+        String json = cut.taken.toJson(System.currentTimeMillis(), cut.checkpoint, cut.caughtUp);
         announcement =
                 polled.publishRetained(
                         "speck/taken/" + link.clientId(), json.getBytes(StandardCharsets.UTF_8));

@@ -3,7 +3,9 @@ package io.speck.mqtt;
 import java.io.DataInput;
 import java.io.DataOutput;
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 
 /**
  * The numbers taken from one epoch of one producer, as disjoint, rising ranges that do not touch.
@@ -52,6 +54,39 @@ final class NumberRanges {
         return away;
     }
 
+    /**
+     * Adds what another reader has taken of the link: all up to a number, and the ranges above it.
+     * What went over the link is known then, so a gap after it is a loss.
+     */
+    void takeOver(long upTo, List<HandOver.Range> above) {
+        away = false;
+        if (start <= upTo + 1) {
+            start = Long.MIN_VALUE; // there are no holes below it any more
+        }
+        addAll(0, upTo);
+        above.forEach(range -> addAll(range.first(), range.last()));
+    }
+
+    private void addAll(long first, long last) {
+        int from = 0;
+        while (from < size && bounds[from + 1] + 1 < first) {
+            from += 2;
+        }
+        int to = from;
+        while (to < size && bounds[to] <= last + 1) {
+            to += 2;
+        }
+        // now ranges from `from` until `to` overlap the new one, or touch it
+        if (from == to) {
+            insert(from, first, last);
+            return;
+        }
+        bounds[from] = Math.min(bounds[from], first);
+        bounds[from + 1] = Math.max(bounds[to - 1], last);
+        System.arraycopy(bounds, to, bounds, from + 2, size - to);
+        size -= to - from - 2;
+    }
+
     /** Whether the number was not there before. */
     boolean add(long number) {
         if (away && number > highest()) {
@@ -82,10 +117,7 @@ final class NumberRanges {
         } else if (joinsRight) {
             bounds[at] = number;
         } else {
-            insert(at, number);
-            if (size > 2 * MOST_RANGES) {
-                closeOldestHole();
-            }
+            insert(at, number, number);
         }
         return true;
     }
@@ -114,6 +146,20 @@ final class NumberRanges {
     /** Counts what lies before as taken, so that a hole at the very beginning shows as missing. */
     void startAtZero() {
         add(0);
+    }
+
+    /** The ranges above what {@link #contiguous} gives. */
+    List<HandOver.Range> above() {
+        List<HandOver.Range> above = new ArrayList<>();
+        for (int i = first() + 2; i < size; i += 2) {
+            above.add(new HandOver.Range(bounds[i], bounds[i + 1]));
+        }
+        return above;
+    }
+
+    /** How many they are. */
+    int rangesAbove() {
+        return size == 0 ? 0 : (size - first()) / 2 - 1;
     }
 
     void write(DataOutput out) throws IOException {
@@ -170,13 +216,16 @@ final class NumberRanges {
         size -= 2;
     }
 
-    private void insert(int at, long number) {
+    private void insert(int at, long first, long last) {
         if (size + 2 > bounds.length) {
             bounds = Arrays.copyOf(bounds, bounds.length * 2);
         }
         System.arraycopy(bounds, at, bounds, at + 2, size - at);
-        bounds[at] = number;
-        bounds[at + 1] = number;
+        bounds[at] = first;
+        bounds[at + 1] = last;
         size += 2;
+        if (size > 2 * MOST_RANGES) {
+            closeOldestHole();
+        }
     }
 }

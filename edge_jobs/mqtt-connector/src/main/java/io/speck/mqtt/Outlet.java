@@ -16,6 +16,7 @@ import org.slf4j.LoggerFactory;
  * numbers, and before them those that were taken not long ago, see {@link ResendWindow}. A record
  * that the broker refuses stops the sending of new ones: when all before have an outcome, the
  * refused are tried again, the first alone, with a growing pause, and then the rest in order.
+ * What the broker says that it has is not sent, see {@link Bookkeeping#confirmed}.
  *
  * <p>What is under way, refused and waiting are messages, which may carry several records.
  *
@@ -262,6 +263,11 @@ final class Outlet implements MqttConnection.Events {
     }
 
     private void send(OutRecord record) {
+        if (isConfirmed(record)) { // it came from a state: new ones have numbers after that
+            counters.confirmed().inc(record.parcel.count());
+            accepted(record, System.nanoTime());
+            return;
+        }
         boolean fits = connection.fits(record);
         if (!record.parcel.isPlain() && !(fits && connection.isNumbered())) {
             sendApart(record);
@@ -351,7 +357,10 @@ final class Outlet implements MqttConnection.Events {
         }
     }
 
-    /** Taken at an earlier attempt, by us or by the incarnation before: a reader had it in store. */
+    /**
+     * Taken at an earlier attempt, by us or by the incarnation before: a reader had it in store. So
+     * was all before it in its series: nothing of that is under way.
+     */
     private boolean isConfirmed(OutRecord record) {
         SentNumber known = books.confirmed(connection);
         return known != null && known.covers(record);

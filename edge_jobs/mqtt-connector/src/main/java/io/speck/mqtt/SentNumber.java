@@ -10,6 +10,9 @@ record SentNumber(String producer, long epoch, long number) {
             Pattern.compile(
                     "\"producer\":\"([^\"]*)\",\"epoch\":(\\d{1,18}),\"number\":(\\d{1,18})");
 
+    private static final Pattern TOPIC =
+            Pattern.compile("\"topic\":(\"(?:[^\"\\\\]|\\\\.)*\")");
+
     static SentNumber of(OutRecord record) {
         return new SentNumber(record.series.producer(), record.series.epoch(), record.last());
     }
@@ -19,9 +22,17 @@ record SentNumber(String producer, long epoch, long number) {
         return new SentNumber(record.series.producer(), record.series.epoch(), record.number - 1);
     }
 
-    /** Null when it is not what our sinks write. */
-    static SentNumber parse(byte[] payload) {
-        Matcher found = JSON.matcher(new String(payload, StandardCharsets.UTF_8));
+    /**
+     * Null when it is not what our sinks write, or of another topic: links of one client id may have
+     * been at the same broker.
+     */
+    static SentNumber parse(byte[] payload, String topic) {
+        String text = new String(payload, StandardCharsets.UTF_8);
+        Matcher of = TOPIC.matcher(text);
+        if (of.find() && !of.group(1).equals(Json.quoted(topic))) {
+            return null;
+        }
+        Matcher found = JSON.matcher(text);
         return found.find()
                 ? new SentNumber(
                         found.group(1),
@@ -37,10 +48,19 @@ record SentNumber(String producer, long epoch, long number) {
                 && producer.equals(record.series.producer());
     }
 
-    /** @param unread how many records are held back, since nobody has subscribed to the topic */
-    byte[] toJson(long atMs, int unread) {
-        return "{\"v\":1,\"at\":%d,\"unread\":%d,\"producer\":%s,\"epoch\":%d,\"number\":%d}"
-                .formatted(atMs, unread, Json.quoted(producer), epoch, number)
+    boolean covers(SentNumber other) {
+        return epoch == other.epoch && number >= other.number && producer.equals(other.producer);
+    }
+
+    /**
+     * @param topic of the link
+     * @param unread how many records are held back, since nobody has subscribed to the topic
+     */
+    byte[] toJson(long atMs, int unread, String topic) {
+        String head = "{\"v\":1,\"at\":%d,\"unread\":%d,\"topic\":%s,";
+        return (head + "\"producer\":%s,\"epoch\":%d,\"number\":%d}")
+                .formatted(
+                        atMs, unread, Json.quoted(topic), Json.quoted(producer), epoch, number)
                 .getBytes(StandardCharsets.UTF_8);
     }
 }

@@ -9,6 +9,7 @@ import org.apache.flink.metrics.MetricGroup;
  * @param bytesSent of PUBLISH packets, those sent again included
  * @param failures left out, or lost under at_most_once
  * @param resent sent once more after a loss of the connection
+ * @param confirmed not sent once more: the broker had said that it has them
  * @param refused not taken by the broker at an attempt
  * @param undeliverable left out: no broker would ever take them
  * @param unread given up: their link is not the job's any more, and has no reader
@@ -18,6 +19,7 @@ record SinkCounters(
         Counter bytesSent,
         Counter failures,
         Counter resent,
+        Counter confirmed,
         Counter refused,
         Counter undeliverable,
         Counter unread,
@@ -28,6 +30,7 @@ record SinkCounters(
                 bytesSent,
                 failures,
                 group.counter("recordsResent"),
+                group.counter("recordsConfirmed"),
                 group.counter("recordsRefused"),
                 group.counter("recordsUndeliverable"),
                 group.counter("recordsUnread"),

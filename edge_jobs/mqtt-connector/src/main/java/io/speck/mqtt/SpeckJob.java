@@ -27,6 +27,10 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  * --linger-ms N         how long a record may wait for others to go with, to 60000 (0: the shortest
  *                       that a timer waits, a millisecond)
  * --compression none|zstd  of messages (none)
+ * --taken TEXT          what the reader before this one has taken of the source link, which is
+ *                       dropped here: entries joined by ";", each {@code <producer>/<epoch>/<upto>}
+ *                       or {@code <producer>/<epoch>/<upto>/<first>-<last>,<first>-<last>...}, the
+ *                       producer percent-encoded, epochs in the order in which they were met
  * </pre>
  *
  * and then the job's own.
@@ -52,6 +56,7 @@ public final class SpeckJob {
     private final Parameters parameters;
     private final LinkConfig source;
     private final LinkConfig sink;
+    private final HandOver taken;
     private final long attempt;
     private final SinkSettings settings;
     private final String name;
@@ -63,6 +68,7 @@ public final class SpeckJob {
         this.name = parameters.get("job-name");
         String clientId = parameters.get("client-id");
         Delivery delivery = Delivery.parse(parameters.get("delivery", "at_least_once"));
+        this.taken = HandOver.parse(parameters.get("taken", ""));
         this.attempt = parameters.getLong("epoch", 0);
         this.settings =
                 new SinkSettings(
@@ -116,7 +122,10 @@ public final class SpeckJob {
     /** The payloads of the source topic's messages. Call once. */
     public SingleOutputStreamOperator<byte[]> source() {
         return environment
-                .fromSource(new MqttSource(source), WatermarkStrategy.noWatermarks(), "mqtt-source")
+                .fromSource(
+                        new MqttSource(source, taken),
+                        WatermarkStrategy.noWatermarks(),
+                        "mqtt-source")
                 .uid("source")
                 .setParallelism(1);
     }

@@ -7,6 +7,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
+import java.util.HashMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -25,7 +26,10 @@ import java.util.Map;
 final class TakenNumbers {
     static final int EPOCHS_KEPT = 4;
     static final int MOST_PRODUCERS = 1000;
-    private static final int LONGEST_NAME = 200;
+    static final int LONGEST_NAME = 200;
+
+    /** How many ranges a retained message holds: no broker takes a message of any size. */
+    static final int MOST_RANGES_SAID = 5 * NumberRanges.MOST_RANGES;
 
     /** Epochs in the order in which they were met: they need not rise. */
     private static final class Producer {
@@ -60,6 +64,60 @@ final class TakenNumbers {
             lastPrefix = "";
         }
         link = now;
+    }
+
+    /**
+     * To be called after {@link #readOver}, at each start: notes what the reader before this one has
+     * taken of the link. Done again, also after more was taken, it changes nothing.
+     *
+     * <p>Numbers that were missing here are lost when they are in it: they went over a former link.
+     */
+    void takeOver(HandOver before) {
+        noteHeard();
+        lastPrefix = ""; // what it led to may not be kept
+        Map<String, Long> last = new HashMap<>(); // epoch taken over, by producer
+        for (HandOver.Entry entry : before.entries()) {
+            Producer producer = producerOf(entry.producer());
+            producer.unheard = false;
+            NumberRanges ranges = place(producer, entry.epoch(), last.get(entry.producer()));
+            if (ranges != null) {
+                last.put(entry.producer(), entry.epoch());
+                long missingBefore = ranges.missing();
+                ranges.takeOver(entry.upTo(), entry.above());
+                lost += Math.max(0, missingBefore - ranges.missing());
+            }
+        }
+    }
+
+    /**
+     * The ranges of an epoch that is handed over. A new one has its place before the first that is
+     * higher: this reader may have met others since.
+     *
+     * @param after the epoch handed over before this one, which was met earlier; null: none
+     * @return null when all that are kept are newer
+     */
+    private NumberRanges place(Producer producer, long epoch, Long after) {
+        NumberRanges known = producer.epochs.get(epoch);
+        if (known != null) {
+            return known;
+        }
+        Map<Long, NumberRanges> newer = new LinkedHashMap<>();
+        boolean passed = after == null;
+        for (Map.Entry<Long, NumberRanges> other : producer.epochs.entrySet()) {
+            if (passed && (!newer.isEmpty() || other.getKey() > epoch)) {
+                newer.put(other.getKey(), other.getValue());
+            }
+            passed |= other.getKey().equals(after);
+        }
+        if (newer.size() == EPOCHS_KEPT) {
+            return null;
+        }
+        NumberRanges ranges = new NumberRanges();
+        makeRoom(producer);
+        producer.epochs.keySet().removeAll(newer.keySet());
+        producer.epochs.put(epoch, ranges);
+        producer.epochs.putAll(newer);
+        return ranges;
     }
 
     /**
@@ -130,16 +188,21 @@ final class TakenNumbers {
     /**
      * The text of the retained message on {@code speck/taken/<client id>}. A hole is missing as
      * long as its epoch is kept, and lost when it is not.
+     *
+     * @param caughtUp whether nothing waited to be taken
      */
-    String toJson(long atMs, long checkpoint) {
+    String toJson(long atMs, long checkpoint, boolean caughtUp) {
         StringBuilder json = new StringBuilder(128);
         json.append("{\"v\":1,\"at\":").append(atMs);
         json.append(",\"checkpoint\":").append(checkpoint).append(",\"taken\":{");
         appendNumbers(json, false);
         json.append("},\"missing\":{");
         appendNumbers(json, true);
-        json.append("},\"lost\":").append(lost);
-        return json.append(",\"messages\":").append(messages).append('}').toString();
+        json.append('}');
+        appendAbove(json);
+        json.append(",\"lost\":").append(lost);
+        json.append(",\"messages\":").append(messages);
+        return json.append(",\"caught_up\":").append(caughtUp).append('}').toString();
     }
 
     void write(DataOutput out) throws IOException {
@@ -233,14 +296,19 @@ final class TakenNumbers {
             if (!producer.unheard && producer.epochs.keySet().stream().allMatch(e -> e < epoch)) {
                 ranges.startAtZero();
             }
-            if (producer.epochs.size() == EPOCHS_KEPT) {
-                Iterator<NumberRanges> oldest = producer.epochs.values().iterator();
-                lost += oldest.next().missing();
-                oldest.remove();
-            }
+            makeRoom(producer);
             producer.epochs.put(epoch, ranges);
         }
         return ranges;
+    }
+
+    /** For another epoch. */
+    private void makeRoom(Producer producer) {
+        if (producer.epochs.size() == EPOCHS_KEPT) {
+            Iterator<NumberRanges> oldest = producer.epochs.values().iterator();
+            lost += oldest.next().missing();
+            oldest.remove();
+        }
     }
 
     private static long missing(Producer producer) {
@@ -276,5 +344,47 @@ final class TakenNumbers {
             json.append('}');
             producerComma = ",";
         }
+    }
+
+    /** Ranges above those without holes, if there are any; of the producers last heard, at most. */
+    private void appendAbove(StringBuilder json) {
+        int left = producers.values().stream().mapToInt(TakenNumbers::rangesAbove).sum();
+        if (left == 0) {
+            return;
+        }
+        json.append(",\"above\":{");
+        String comma = "";
+        for (Map.Entry<String, Producer> producer : producers.entrySet()) {
+            int here = rangesAbove(producer.getValue());
+            if (here > 0 && left <= MOST_RANGES_SAID) {
+                json.append(comma).append(Json.quoted(producer.getKey())).append(":{");
+                appendAbove(json, producer.getValue());
+                json.append('}');
+                comma = ",";
+            }
+            left -= here;
+        }
+        json.append('}');
+    }
+
+    private static void appendAbove(StringBuilder json, Producer producer) {
+        String epochComma = "";
+        for (Map.Entry<Long, NumberRanges> epoch : producer.epochs.entrySet()) {
+            if (epoch.getValue().rangesAbove() > 0) {
+                json.append(epochComma).append('"').append(epoch.getKey()).append("\":[");
+                String comma = "";
+                for (HandOver.Range range : epoch.getValue().above()) {
+                    json.append(comma).append('[').append(range.first());
+                    json.append(',').append(range.last()).append(']');
+                    comma = ",";
+                }
+                json.append(']');
+                epochComma = ",";
+            }
+        }
+    }
+
+    private static int rangesAbove(Producer producer) {
+        return producer.epochs.values().stream().mapToInt(NumberRanges::rangesAbove).sum();
     }
 }

@@ -90,6 +90,14 @@ class ArgumentsTest {
                 refusal("compression", "gzip"));
     }
 
+    @Test
+    void whatWasTakenMustBeReadable() {
+        assertEquals(
+                "cannot use --taken: \"p/2\" must be <producer>/<epoch>/<upto>, after which"
+                        + " /<first>-<last>,... may come",
+                refusal("taken", "p/1/5;p/2"));
+    }
+
     private static String refusal(String name, String value) {
         String[] args = Arrays.copyOf(CONTRACT, CONTRACT.length + 2);
         args[CONTRACT.length] = "--" + name;

@@ -141,7 +141,9 @@ class BatchedLinkTest extends OnBrokers {
     private static MqttSourceReader reading(LinkConfig link, TopicSplit split) {
         MqttSourceReader reader =
                 new MqttSourceReader(
-                        link, UnregisteredMetricsGroup.createSourceReaderMetricGroup());
+                        link,
+                        HandOver.NONE,
+                        UnregisteredMetricsGroup.createSourceReaderMetricGroup());
         reader.addSplits(List.of(split));
         reader.start();
         return reader;

@@ -125,6 +125,20 @@ class LinkFlowTest extends OnBrokers {
     }
 
     @Test
+    void whatTheReaderBeforeHasTakenIsDropped() throws Exception {
+        startAndSubscribe(job().with("taken", "p/1/30/33-34"));
+        client.publishNumbered("in", 1, 1, 40);
+        awaitRecords(8);
+        assertEquals(List.of("r31", "r32", "r35", "r36"), recordsOut().subList(0, 4));
+        String savepoint = job.stop(folder.toUri().toString());
+        startAndSubscribe(job().with("taken", "p/1/30/33-34").from(savepoint));
+        client.publishNumbered("in", 1, 1, 42);
+        awaitRecords(10);
+        assertEquals(records(35, 42), recordsOut().subList(2, 10));
+        assertEquals(40, counter("repeatsDropped"));
+    }
+
+    @Test
     void holdsRecordsWithoutReaderAndSendsThemInOrder() throws Exception {
         job = new TestJob(broker, "in", broker, "nobody").with("sink-readers", "some").start();
         Wait.until("the reader is there", () -> publishAndSee("probe"));

@@ -24,7 +24,9 @@ class MqttSourceReaderTest {
                         10);
         MqttSourceReader reader =
                 new MqttSourceReader(
-                        nowhere, UnregisteredMetricsGroup.createSourceReaderMetricGroup());
+                        nowhere,
+                        HandOver.NONE,
+                        UnregisteredMetricsGroup.createSourceReaderMetricGroup());
         reader.addSplits(List.of(TopicSplit.fresh()));
         for (int checkpoint = 1; checkpoint <= 100; checkpoint++) {
             reader.snapshotState(checkpoint);
@@ -36,6 +38,95 @@ class MqttSourceReaderTest {
         reader.notifyCheckpointComplete(50);
         assertEquals(5, reader.openCheckpoints());
         reader.close();
+    }
+
+    @Test
+    void saysWhetherAnythingWaited(@TempDir Path folder) throws Exception {
+        try (Mosquitto broker = Mosquitto.started(folder);
+                TestClient client = new TestClient(broker);
+                TestClient books = new TestClient(broker).listen("speck/taken/reader")) {
+            LinkConfig link =
+                    new LinkConfig(
+                            BrokerAddress.parse(broker.address()),
+                            "in",
+                            "reader",
+                            Delivery.AT_LEAST_ONCE,
+                            10);
+            MqttSourceReader reader =
+                    new MqttSourceReader(
+                            link,
+                            HandOver.NONE,
+                            UnregisteredMetricsGroup.createSourceReaderMetricGroup());
+            reader.addSplits(List.of(TopicSplit.fresh()));
+            reader.start();
+            var taken = new BatchedLinkTest.Collected();
+            client.publishTogether("in", 1, 1, BatchedLinkTest.together(true, 1, 100)).join();
+            BatchedLinkTest.pollUntil(reader, taken, 1);
+            complete(reader, 1); // amidst the message
+            BatchedLinkTest.pollUntil(reader, taken, 100);
+            complete(reader, 2);
+            client.publish("in", "again", "p/1/1").join();
+            Wait.until("it has come", () -> reader.isAvailable().isDone());
+            complete(reader, 3);
+            Wait.until(
+                    "it is taken",
+                    () -> {
+                        reader.pollNext(taken);
+                        return !reader.isAvailable().isDone();
+                    });
+            complete(reader, 4);
+            complete(reader, 5); // nothing has changed
+            client.publish("in", "next", "p/1/101").join();
+            BatchedLinkTest.pollUntil(reader, taken, 101);
+            complete(reader, 6);
+            books.await(5);
+            assertEquals(
+                    List.of("100 false", "100 true", "100 false", "100 true", "101 true"),
+                    books.payloads().stream()
+                            .map(text -> text.replaceFirst("\"messages\":\\d\\d,", "\"messages\":100,"))
+                            .map(text -> text.replaceFirst(".*\"messages\":(\\d+),", "$1 "))
+                            .map(text -> text.replaceFirst("\"caught_up\":(\\w+)}", "$1"))
+                            .toList());
+            reader.close();
+        }
+    }
+
+    /** As many messages are unacknowledged as may be: who knows what the broker has. */
+    @Test
+    void whoMayTakeNoMoreHasNotCaughtUp(@TempDir Path folder) throws Exception {
+        try (Mosquitto broker = Mosquitto.started(folder);
+                TestClient client = new TestClient(broker);
+                TestClient books = new TestClient(broker).listen("speck/taken/reader")) {
+            LinkConfig link =
+                    new LinkConfig(
+                            BrokerAddress.parse(broker.address()),
+                            "in",
+                            "reader",
+                            Delivery.AT_LEAST_ONCE,
+                            10);
+            MqttSourceReader reader =
+                    new MqttSourceReader(
+                            link,
+                            HandOver.NONE,
+                            UnregisteredMetricsGroup.createSourceReaderMetricGroup());
+            reader.addSplits(List.of(TopicSplit.fresh()));
+            reader.start();
+            var taken = new BatchedLinkTest.Collected();
+            client.publishNumbered("in", 1, 1, 15);
+            BatchedLinkTest.pollUntil(reader, taken, 10);
+            complete(reader, 1);
+            BatchedLinkTest.pollUntil(reader, taken, 15);
+            complete(reader, 2);
+            books.await(2);
+            assertTrue(books.payloads().get(0).endsWith("\"caught_up\":false}"));
+            assertTrue(books.payloads().get(1).endsWith("\"caught_up\":true}"));
+            reader.close();
+        }
+    }
+
+    private static void complete(MqttSourceReader reader, long checkpoint) {
+        reader.snapshotState(checkpoint);
+        reader.notifyCheckpointComplete(checkpoint);
     }
 
     /** A few messages may carry more than an exactly-once sink could keep until the checkpoint. */
@@ -54,7 +145,10 @@ class MqttSourceReaderTest {
             int most = 250 * ("r100".length() + ResendWindow.OVERHEAD_BYTES);
             MqttSourceReader reader =
                     new MqttSourceReader(
-                            link, UnregisteredMetricsGroup.createSourceReaderMetricGroup(), most);
+                            link,
+                            HandOver.NONE,
+                            UnregisteredMetricsGroup.createSourceReaderMetricGroup(),
+                            most);
             reader.addSplits(List.of(TopicSplit.fresh()));
             reader.start();
             var taken = new BatchedLinkTest.Collected();
