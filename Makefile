@@ -101,6 +101,9 @@ bench-state: setup ## state of a 1000-job composition on disk
 bench-moves: setup ## 200 moves and updates under load: what is lost, how long it is silent
 	@$(PY) -m bench.moves
 
+bench-rewire: setup ## 200 rewirings under load in each delivery mode, 100 with kills: what is lost or sent twice
+	@$(PY) -m bench.rewire
+
 bench-faults: setup ## the fault suite, its results and the table in docs/guarantees.md
 	@$(PY) -m bench.faults
 

@@ -31,6 +31,7 @@ NAMES = (
     "fig6",
     "scale",
     "moves",
+    "rewire",
     "faults",
     "crash",
     "exactly_once",

@@ -20,6 +20,7 @@ from speck.model import (
     Tier,
     Upgrade,
 )
+from speck.observed import TakenEpoch
 
 
 def job_to_json(job: Job) -> JsonObject:
@@ -98,6 +99,11 @@ def deployed_from_json(data: JsonObject) -> Deployed:
 
 
 def session_to_json(session: Session) -> JsonObject:
+    handover: JsonObject = {
+        "follows": session.follows,
+        "followed_by": session.followed_by,
+        "skip": [[s.producer, s.epoch, s.upto, *map(list, s.above)] for s in session.skip],
+    }
     return {
         "client_id": session.client_id,
         "link": [session.link.broker, session.link.topic],
@@ -105,12 +111,17 @@ def session_to_json(session: Session) -> JsonObject:
         "job_name": session.job_name,
         "reserved": session.reserved,
         "owed": [list(each) for each in session.owed],
+        **{key: value for key, value in handover.items() if value},
     }
 
 
 def session_from_json(data: JsonObject) -> Session:
     owed = tuple((producer, epoch, number) for producer, epoch, number in data.get("owed", ()))
-    return Session(**{**data, "link": Link(*data["link"]), "owed": owed})
+    skip = tuple(
+        TakenEpoch(producer, epoch, upto, tuple((first, last) for first, last in above))
+        for producer, epoch, upto, *above in data.get("skip", ())
+    )
+    return Session(**{**data, "link": Link(*data["link"]), "owed": owed, "skip": skip})
 
 
 def site_to_json(site: Site) -> JsonObject:

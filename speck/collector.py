@@ -280,7 +280,7 @@ def link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> list[Row
         job, name = each.job, each.job.job_name
         if job.sink_site == site:
             client_id = sink_client_id(ends.installation, name, job.source)
-            sent = view.sent.get(client_id)
+            sent = view.sent_to(job.sink.topic, client_id)
             row = _end(at, scope, site, job.sink.topic, "producer", client_id, name, job.site)
             rows.append(
                 {
@@ -292,17 +292,20 @@ def link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> list[Row
         if job.source_site == site:
             client_id = source_client_id(ends.installation, name, job.source)
             row = _end(at, scope, site, job.source.topic, "reader", client_id, name, job.site)
-            rows.append({**row, **_reading(view, client_id, sinks.get(job.source, []))})
+            rows.append({**row, **_reading(view, client_id, job.source, sinks)})
     for scope, session in ends.outside.get(site, ()):
         row = _end(at, scope, site, session.link.topic, "reader", session.client_id, None, None)
-        rows.append({**row, **_reading(view, session.client_id, sinks.get(session.link, []))})
+        rows.append({**row, **_reading(view, session.client_id, session.link, sinks)})
     return rows
 
 
-def _reading(view: BrokerView, client_id: str, sinks: Sequence[str]) -> Row:
+def _reading(
+    view: BrokerView, client_id: str, link: Link, sinks: Mapping[Link, Sequence[str]]
+) -> Row:
     """Of a reader that has told nothing (yet) nothing is known, its lag neither."""
     taken = view.taken.get(client_id)
-    told = [sink for sink in sinks if sink in view.sent]  # a new sink tells at its first flush
+    # a new sink tells at its first flush
+    told = view.sinks_of(link.topic, sinks.get(link, ()))
     return {
         "messages": taken.messages if taken else None,
         "lag": view.lag(client_id, told) if taken else None,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from urllib.parse import quote, unquote
 
 from speck.model import Job, Sending, source_client_id
+from speck.observed import TakenEpoch
 
 FLAGS = (
     "job-name",
@@ -22,6 +24,9 @@ FLAGS = (
 
 LINK_FLAGS = ("batch-records", "linger-ms", "compression")
 """Given too, before its own, to a job whose `link` says how its sink sends."""
+
+TAKEN_FLAG = "taken"
+"""Given too to a job that follows another one as the reader of its link: what was taken there."""
 
 PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in (*FLAGS, *LINK_FLAGS))
 
@@ -42,7 +47,7 @@ def args_faults(args: Sequence[str]) -> dict[int, str]:
                 f"write {{{{{unknown[0]}}}}} for the text {{{unknown[0]}}}"
             )
         flag = arg.partition("=")[0]
-        if not rendered and flag.startswith("--") and flag[2:] in FLAGS:
+        if not rendered and flag.startswith("--") and flag[2:] in (*FLAGS, TAKEN_FLAG):
             faults[index] = f"{flag} is given by speck itself; leave it out"
         if not rendered and flag.startswith("--") and flag[2:] in LINK_FLAGS:
             field = flag[2:].replace("-", "_")
@@ -76,9 +81,14 @@ def tells_numbers(job: Job) -> bool:
 
 
 def render_args(
-    job: Job, installation: str, attempt: int, sink_has_readers: bool
+    job: Job,
+    installation: str,
+    attempt: int,
+    sink_has_readers: bool,
+    taken: Sequence[TakenEpoch] = (),
 ) -> tuple[str, ...]:
-    """The arguments of one incarnation of `job`.
+    """The arguments of one incarnation of `job`, which drops what others have `taken` of its
+    link before it.
 
     The standard ones, then the job's own; when an own one holds a placeholder, only the own
     ones, rendered. Raises KeyError for an unknown placeholder (`speck.resolve` has refused
@@ -109,7 +119,30 @@ def render_args(
         return own
     flags = FLAGS if job.link == Sending() else (*FLAGS, *LINK_FLAGS)
     standard = (text for flag in flags for text in (f"--{flag}", values[flag.replace("-", "_")]))
-    return (*standard, *own)
+    follows = (f"--{TAKEN_FLAG}", render_taken(taken)) if taken else ()
+    return (*standard, *follows, *own)
+
+
+def render_taken(taken: Sequence[TakenEpoch]) -> str:
+    """`<producer>/<epoch>/<upto>[/<first>-<last>,...]`, joined by `;`; producers are
+    percent-encoded."""
+    entries = []
+    for each in taken:
+        above = ",".join(f"{first}-{last}" for first, last in each.above)
+        numbers = f"{each.upto}/{above}" if above else str(each.upto)
+        entries.append(f"{quote(each.producer, safe='')}/{each.epoch}/{numbers}")
+    return ";".join(entries)
+
+
+def parse_taken(text: str) -> tuple[TakenEpoch, ...]:
+    """The inverse of `render_taken`. Raises ValueError when it is none."""
+    taken = []
+    for entry in filter(None, text.split(";")):
+        producer, epoch, upto, *above = entry.split("/")
+        pairs = (pair.partition("-") for part in above for pair in part.split(","))
+        ranges = tuple((int(first), int(last)) for first, _, last in pairs)
+        taken.append(TakenEpoch(unquote(producer), int(epoch), int(upto), ranges))
+    return tuple(taken)
 
 
 def _render(arg: str, values: dict[str, str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from speck.model import Job, Link
+from speck.observed import TakenEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,12 @@ class Session:
     `job_name` is None for a reader outside speck (`outputs` with a client_id). `owed` are the
     last numbers (producer, epoch, number) that a drain found not taken yet; they outlive it
     when it fails, since their producers go on elsewhere and no longer tell them.
+
+    When one job follows another as the reader of a link, the new one's session is reserved
+    while the link is fed and holds what the old one will take until it stops. It `follows` that
+    session (its client id) until the numbers that the old reader has taken are handed over:
+    they are `skip`, and the old session is then `followed_by` the new one. Such an old session
+    goes on holding what comes, as the way back, until the new reader has started.
     """
 
     client_id: str
@@ -84,6 +91,9 @@ class Session:
     job_name: str | None
     reserved: bool = True
     owed: tuple[tuple[str, int, int], ...] = ()
+    follows: str | None = None
+    followed_by: str | None = None
+    skip: tuple[TakenEpoch, ...] = ()
 
     @property
     def reader(self) -> str:

@@ -135,7 +135,7 @@ class _Look:
 
     def filling(self, reader: ReaderOf, limit: int, *, before: bool) -> bool:
         """Whether what waits for a reader comes near what its broker keeps for it."""
-        sinks = [sink for sink in reader.sinks if sink in self.view.sent]
+        sinks = self.view.sinks_of(reader.topic, reader.sinks)
         lag = self.view.lag(reader.client_id, sinks) or 0
         if not before and lag > FULL * limit:
             self.news.append(News("filling", self.site, lag, reader))
@@ -145,7 +145,8 @@ class _Look:
     def unread(self, readers: list[ReaderOf]) -> None:
         """Messages that a sink holds back, for each of the link's readers."""
         for reader in readers:
-            held = sum(self.view.sent[s].unread for s in reader.sinks if s in self.view.sent)
+            sinks = self.view.sinks_of(reader.topic, reader.sinks)
+            held = sum(self.view.sent[sink].unread for sink in sinks)
             if held:
                 self.news.append(News("unread", self.site, held, reader))
 

@@ -236,11 +236,15 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """A resolved composition: what a plan makes true. A job posted alone has name None."""
+    """A resolved composition: what a plan makes true. A job posted alone has name None.
+
+    `inputs` are the links that are declared to be fed from outside speck.
+    """
 
     name: str | None
     jobs: tuple[Job, ...]
     readers: tuple[Reader, ...] = ()
+    inputs: tuple[Link, ...] = ()
 
     def job(self, job_name: str) -> Job | None:
         return next((job for job in self.jobs if job.job_name == job_name), None)

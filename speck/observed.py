@@ -51,15 +51,64 @@ class EngineView:
     jobs: Mapping[str, EngineJob]
 
 
+Ranges = tuple[tuple[int, int], ...]
+"""Disjoint, rising (first, last) of numbers, both included."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """How far a reader has taken: producer -> epoch -> highest contiguous number."""
+    """How far a reader has taken: producer -> epoch -> highest contiguous number.
+
+    `above` are the ranges that it has taken past a hole. `caught_up` says whether nothing
+    waited for it when the checkpoint was taken; None: it does not report that.
+    """
 
     checkpoint: int
     taken: Mapping[str, Mapping[int, int]]
     missing: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     messages: int = 0
     at_ms: int = 0
+    above: Mapping[str, Mapping[int, Ranges]] = field(default_factory=dict)
+    caught_up: bool | None = None
+
+    def epochs(self) -> tuple[TakenEpoch, ...]:
+        """The numbers as plain records, in the reader's order of epochs."""
+        return tuple(
+            TakenEpoch(producer, epoch, upto, self.above.get(producer, {}).get(epoch, ()))
+            for producer, epochs in self.taken.items()
+            for epoch, upto in epochs.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TakenEpoch:
+    """Of one epoch of a producer: all numbers up to `upto` were taken, and those `above`."""
+
+    producer: str
+    epoch: int
+    upto: int
+    above: Ranges = ()
+
+
+def merge_taken(*parts: Iterable[TakenEpoch]) -> tuple[TakenEpoch, ...]:
+    """What was taken by any of several readers, in the order in which epochs first appear."""
+    merged: dict[tuple[str, int], TakenEpoch] = {}
+    for part in parts:
+        for each in part:
+            key = (each.producer, each.epoch)
+            merged[key] = _union(merged[key], each) if key in merged else each
+    return tuple(merged.values())
+
+
+def _union(one: TakenEpoch, other: TakenEpoch) -> TakenEpoch:
+    ranges = sorted([(0, one.upto), (0, other.upto), *one.above, *other.above])
+    joined: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return TakenEpoch(one.producer, one.epoch, joined[0][1], tuple(joined[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +116,8 @@ class Sent:
     """The last number that a sink knows to be delivered.
 
     `unread` messages are held back by the sink now, since the broker says that nobody reads
-    the link though it has readers.
+    the link though it has readers. `topic` is the link's: a client id may have published to
+    another topic of the broker before (None: the sink does not say).
     """
 
     producer: str
@@ -75,6 +125,7 @@ class Sent:
     number: int
     at_ms: int = 0
     unread: int = 0
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +142,15 @@ class BrokerView:
     uptime_s: int | None = None
     dropped: int | None = None
     readers: Mapping[str, bool] = field(default_factory=dict)
+
+    def sent_to(self, topic: str, sink: str) -> Sent | None:
+        """The last number that `sink` delivered to `topic`, if it says so."""
+        sent = self.sent.get(sink)
+        return sent if sent is not None and sent.topic in (None, topic) else None
+
+    def sinks_of(self, topic: str, sinks: Iterable[str]) -> list[str]:
+        """Those of `sinks` that say what they delivered to `topic`."""
+        return [sink for sink in sinks if self.sent_to(topic, sink) is not None]
 
     def lag(
         self, reader: str, sinks: list[str], owed: Iterable[tuple[str, int, int]] = ()

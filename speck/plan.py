@@ -74,16 +74,37 @@ class TryMain:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Make a reader's session on a link before anybody writes to the link."""
+    """Make a reader's session on a link before anybody writes to the link.
+
+    With `follows`, the client id of another session there, its reader takes over from that one's.
+    """
 
     kind: ClassVar[str] = "reserve"
     site: str
     link: Link
     client_id: str
     job_name: str | None
+    follows: str | None = None
 
     def __str__(self) -> str:
         return f"reserve {self.site}/{self.link.topic} for {self.job_name or self.client_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """Let one job follow another as the reader of a link, once that one has stopped: the numbers
+    that the old reader has taken are stored with the new one's session, and dropped there."""
+
+    kind: ClassVar[str] = "handover"
+    site: str
+    link: Link
+    client_id: str
+    job_name: str
+    former: str
+    former_job: str
+
+    def __str__(self) -> str:
+        return f"handover {self.site}/{self.link.topic} from {self.former_job} to {self.job_name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +113,9 @@ class Drain:
 
     The reader runs at `reader_site` as `engine_job_id`. `silent` are those of the `sinks` of
     which it is not known that they tell numbers. `going_on` are the sinks of producers that stay
-    on the link: what they had sent when the drain begins is waited for.
+    on the link: what they had sent when the drain begins is waited for. With `followed` another
+    session holds only what came after it was reserved: all that came before is waited for. It is
+    `fed_outside` when others publish there, too, and tell no numbers.
     """
 
     kind: ClassVar[str] = "drain"
@@ -105,6 +128,8 @@ class Drain:
     engine_job_id: str
     silent: tuple[str, ...] = ()
     going_on: tuple[str, ...] = ()
+    followed: bool = False
+    fed_outside: bool = False
 
     def __str__(self) -> str:
         return f"drain {self.site}/{self.link.topic} for {self.job_name}"
@@ -262,6 +287,7 @@ class Forget:
     site: str
     job_name: str
     sink_site: str
+    sink: Link
     sinks: tuple[str, ...]
     readers: tuple[str, ...] = ()
 
@@ -271,23 +297,28 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Drop what a job's sinks said of a link that it has left: nobody drains it any more, and it
-    must not pass for the sink's word on its new link. `readers`: see `Forget`."""
+    """Drop what a job's sinks said of a link that it has left: nobody drains it any more.
+    `readers`: see `Forget`. What the sink `kept` said is noted for those, and not dropped: its
+    next incarnation speaks at the same place, and learns from it what the old link has."""
 
     kind: ClassVar[str] = "clear"
     site: str
     job_name: str
+    link: Link
     sinks: tuple[str, ...]
     readers: tuple[str, ...] = ()
+    kept: str | None = None
 
     def __str__(self) -> str:
-        return f"clear {self.job_name}'s numbers at {self.site}"
+        verb = "note" if self.kept else "clear"
+        return f"{verb} {self.job_name}'s numbers at {self.site}"
 
 
 Operation = (
     Upload
     | TryMain
     | Reserve
+    | HandOver
     | Drain
     | Stop
     | Cancel

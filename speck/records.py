@@ -35,7 +35,7 @@ from speck.codec import (
     site_to_json,
 )
 from speck.inventory import Deployed, Inventory, Session
-from speck.model import JsonObject, Link, Site
+from speck.model import JsonObject, Link, Site, sink_client_id
 from speck.retention import Retention
 from speck.store import Store
 
@@ -199,6 +199,15 @@ class Records:
     def links_read_outside(self, scopes: Collection[str]) -> frozenset[Link]:
         """Links on which a session is held by a scope that is none of `scopes`."""
         return frozenset(session.link for scope, session in self._sessions_outside(scopes))
+
+    def sinks_outside(self, scopes: Collection[str]) -> dict[Link, list[str]]:
+        """Link -> client ids of the sinks that feed it, of jobs that none of `scopes` holds."""
+        sinks: defaultdict[Link, list[str]] = defaultdict(list)
+        for (scope, job_name), deployed in self.all_deployed().items():
+            if scope not in scopes:
+                job = deployed.job
+                sinks[job.sink].append(sink_client_id(self.installation, job_name, job.source))
+        return dict(sinks)
 
     def readers_outside(self, scopes: Collection[str]) -> dict[tuple[str, str], str]:
         """(broker, client id) -> scope, of sessions that are held by none of `scopes`."""

@@ -90,6 +90,7 @@ def resolve(
         name=description.name,
         jobs=tuple(job for job in jobs if job is not None),
         readers=tuple(resolver.readers()),
+        inputs=tuple(end.link for end in resolver.ends if end.kind == "input"),
     )
     warnings = [*graph.warnings(), *resolver.warnings]
     return Resolved(composition, warnings, resolver.jars, graph)

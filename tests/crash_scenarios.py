@@ -24,9 +24,11 @@ MakeJob = Callable[..., JsonObject]
 IMPOSSIBLE: dict[tuple[str, str], str] = {
     ("drain", AFTER_INTENT): "a drain asks for nothing; it reads numbers",
     ("drain", AFTER_REQUEST): "a drain asks for nothing; it reads numbers",
+    ("handover", AFTER_INTENT): "a handover asks for nothing; it reads numbers",
+    ("handover", AFTER_REQUEST): "a handover asks for nothing; it reads numbers",
     **{
         (kind, BEFORE_OUTCOME): "its answer is its outcome: the moment is after-answer"
-        for kind in ("upload", "try", "reserve", "release", "forget", "clear")
+        for kind in ("upload", "try", "reserve", "release", "forget", "clear", "handover")
     },
 }
 """(kind, point) that cannot be reached, and why."""
@@ -88,6 +90,10 @@ def scenarios(job: MakeJob, prefix: str = "", *, apart: bool = False) -> list[Sc
         f"{prefix}D", "edge-b", topic("x"), topic("side"), source_site="edge-a", sink_site="edge-b"
     )
 
+    between = job(
+        f"{prefix}E", "edge-b", topic("x"), topic("x2"), source_site="edge-a", sink_site="edge-a"
+    )
+
     def made(*jobs: JsonObject) -> JsonObject:
         return {
             "name": f"{prefix}c",
@@ -109,8 +115,14 @@ def scenarios(job: MakeJob, prefix: str = "", *, apart: bool = False) -> list[Sc
         Scenario(
             "rewire",
             whole,
-            made(a("x2"), b(source="x2"), c()),
+            made(a("x2", sink_site="edge-b"), b(source="x2", source_site="edge-b"), c()),
             ("reserve", "drain", "stop", "start", "release", "clear"),
+        ),
+        Scenario(
+            "insert",
+            whole,
+            made(a(), between, b(source="x2"), c()),
+            ("reserve", "drain", "stop", "handover", "start", "release"),
         ),
         Scenario(
             "middle", whole, made(a(), c("x")), ("reserve", "drain", "stop", "forget", "release")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from speck.observed import Ranges, TakenEpoch
 
 KEPT_EPOCHS = 4
 
@@ -48,6 +51,28 @@ class Seen:
             self.above.discard(self.highest)
         return True
 
+    def take_over(self, taken: TakenEpoch) -> None:
+        """Note what another reader has taken before: it is dropped should it come."""
+        numbers = {*self.above, *self.early} | {
+            number for first, last in taken.above for number in range(first, last + 1)
+        }
+        self.first, self.early = 1, set()
+        self.highest = max(self.highest, taken.upto)
+        self.above = {number for number in numbers if number > self.highest}
+        while self.highest + 1 in self.above:
+            self.highest += 1
+            self.above.discard(self.highest)
+
+    def above_ranges(self) -> Ranges:
+        """The numbers past a hole, as ranges."""
+        ranges: list[tuple[int, int]] = []
+        for number in sorted(self.above):
+            if ranges and number == ranges[-1][1] + 1:
+                ranges[-1] = (ranges[-1][0], number)
+            else:
+                ranges.append((number, number))
+        return tuple(ranges)
+
     @property
     def missing(self) -> int:
         """How many numbers below the highest seen were never seen."""
@@ -73,6 +98,20 @@ class Ledger:
                 del epochs[old]
         self.messages += 1
         return True
+
+    def take_over(self, taken: Iterable[TakenEpoch]) -> None:
+        """Note what another reader of the link has taken before this one."""
+        for each in taken:
+            epochs = self.seen.setdefault(each.producer, {})
+            epochs.setdefault(each.epoch, Seen()).take_over(each)
+
+    def above(self) -> dict[str, dict[int, Ranges]]:
+        """Producer -> epoch -> ranges taken past a hole; those without a hole are absent."""
+        found = {
+            producer: {epoch: seen.above_ranges() for epoch, seen in epochs.items() if seen.above}
+            for producer, epochs in self.seen.items()
+        }
+        return {producer: epochs for producer, epochs in found.items() if epochs}
 
     def taken(self) -> dict[str, dict[int, int]]:
         """Producer -> epoch -> highest contiguous number."""

@@ -18,8 +18,9 @@ from speck.binding import (
     SavepointProgress,
     Submission,
 )
+from speck.contract import parse_taken
 from speck.measured import JobMeasure
-from speck.observed import RunState, Sent, Taken
+from speck.observed import RunState, Sent, Taken, TakenEpoch
 
 if TYPE_CHECKING:
     from binders.memory.queues import Queues, Session
@@ -37,6 +38,7 @@ class Wiring:
     client_id: str
     attempt: int
     sink_readers: str
+    taken: tuple[TakenEpoch, ...] = ()
 
 
 def read_wiring(args: Sequence[str]) -> Wiring | None:
@@ -51,6 +53,7 @@ def read_wiring(args: Sequence[str]) -> Wiring | None:
             client_id=given["--client-id"],
             attempt=int(given.get("--epoch", "1")),
             sink_readers=given.get("--sink-readers", "some"),
+            taken=parse_taken(given.get("--taken", "")),
         )
     except (KeyError, ValueError):
         return None
@@ -98,6 +101,7 @@ class Incarnation:
         self.state = RunState.RUNNING
         if self.wiring is not None:
             self.epoch = max(self.epoch + 1, (self.wiring.attempt << 32) + 1)
+            self.ledger.take_over(self.wiring.taken)
             self._session(self.wiring)
 
     def work(self) -> int:
@@ -180,10 +184,12 @@ class Incarnation:
             missing=self.ledger.missing(),
             messages=self.ledger.messages,
             at_ms=now,
+            above=self.ledger.above(),
+            caught_up=not self._session(wiring).queue,
         )
         if self.number:
             sink = self.engine.world.broker(wiring.sink_broker)
-            said = Sent(self._producer, self.epoch, self.number, now)
+            said = Sent(self._producer, self.epoch, self.number, now, topic=wiring.sink_topic)
             sink.sent[wiring.client_id + "-out"] = said
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from speck.measured import BrokerMeasures
-from speck.observed import BrokerView, Sent, Taken
+from speck.observed import BrokerView, Ranges, Sent, Taken
 
 TAKEN = "speck/taken/"
 SENT = "speck/sent/"
@@ -119,21 +119,26 @@ def parse_taken(payload: bytes) -> Taken:
         missing=_numbers(said.get("missing", {})),
         messages=_whole(said, "messages", 0),
         at_ms=_whole(said, "at", 0),
+        above=_ranges(said.get("above", {})),
+        caught_up=_flag(said, "caught_up"),
     )
 
 
 def parse_sent(payload: bytes) -> Sent:
     """A sink's numbers. Raises ValueError for anything but version 1 of the message."""
     said = _object(payload)
-    producer = said.get("producer")
+    producer, topic = said.get("producer"), said.get("topic")
     if not isinstance(producer, str):
         raise ValueError("producer is no text")
+    if not isinstance(topic, str | None):
+        raise ValueError("topic is no text")
     return Sent(
         producer=producer,
         epoch=_whole(said, "epoch"),
         number=_whole(said, "number"),
         at_ms=_whole(said, "at", 0),
         unread=_whole(said, "unread", 0),
+        topic=topic,
     )
 
 
@@ -165,3 +170,34 @@ def _numbers(said: object) -> dict[str, dict[int, int]]:
             raise ValueError(f"numbers of {producer} are no object")
         numbers[producer] = {int(epoch): _whole(epochs, epoch) for epoch in epochs}
     return numbers
+
+
+def _ranges(said: object) -> dict[str, dict[int, Ranges]]:
+    if not isinstance(said, dict):
+        raise ValueError("ranges by producer are no object")
+    ranges: dict[str, dict[int, Ranges]] = {}
+    for producer, epochs in said.items():
+        if not isinstance(epochs, dict):
+            raise ValueError(f"ranges of {producer} are no object")
+        ranges[producer] = {int(epoch): _pairs(producer, epochs[epoch]) for epoch in epochs}
+    return ranges
+
+
+def _pairs(producer: str, said: object) -> Ranges:
+    if not isinstance(said, list):
+        raise ValueError(f"ranges of {producer} are no list")
+    pairs = []
+    for each in said:
+        match each:
+            case [int(first), int(last)] if 0 < first <= last:
+                pairs.append((first, last))
+            case _:
+                raise ValueError(f"a range of {producer} is no pair of rising numbers")
+    return tuple(pairs)
+
+
+def _flag(said: Mapping[str, Any], key: str) -> bool | None:
+    value = said.get(key)
+    if not isinstance(value, bool | None):
+        raise ValueError(f"{key} is neither true nor false")
+    return value

@@ -25,6 +25,7 @@ from speck.plan import (
     Clear,
     Drain,
     Forget,
+    HandOver,
     Operation,
     Release,
     Reserve,
@@ -65,6 +66,8 @@ class Operations:
                 return self._try(operation)
             case Reserve():
                 return links.reserve(context, operation)
+            case HandOver():
+                return links.hand_over(context, operation)
             case Drain():
                 return Draining(operation, context).look()
             case Stop():

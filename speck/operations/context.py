@@ -12,6 +12,7 @@ from speck.clock import Clock
 from speck.connections import Connections
 from speck.contract import render_args
 from speck.inventory import Deployed
+from speck.model import source_client_id
 from speck.operations.outcome import Patience
 from speck.plan import Start, TryMain
 from speck.records import Records
@@ -36,13 +37,18 @@ class Context:
     ) -> Submission:
         """What the engine is given for a job."""
         job = operation.job
+        client_id = source_client_id(self.records.installation, job.job_name, job.source)
+        session = self.records.session(self.scope, client_id, job.source_site)
+        skip = session.skip if session is not None and session.link == job.source else ()
         return Submission(
             engine_job_id=operation.engine_job_id,
             job_name=job.job_name,
             jar=job.jar,
             jar_file=self.jar_file(job.jar),
             entry_class=job.entry_class,
-            args=render_args(job, self.records.installation, operation.attempt, sink_has_readers),
+            args=render_args(
+                job, self.records.installation, operation.attempt, sink_has_readers, skip
+            ),
             parallelism=job.parallelism,
             savepoint=savepoint,
         )

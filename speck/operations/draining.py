@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from speck.errors import PermanentError, SpeckError
+from speck.errors import PermanentError, SpeckError, UnreachableError
 from speck.inventory import Session
-from speck.observed import BrokerView, RunState
+from speck.observed import BrokerView, RunState, Sent
 from speck.operations.connecting import source_connected
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome, Waiting
@@ -21,11 +21,18 @@ class Draining:
     It has when the numbers say so. They cannot where the reader came after messages were sent,
     has lost its memory, or a producer tells none. Then it has when it completes checkpoints and
     takes nothing: it acknowledges at checkpoints, and the broker sends what waits.
+
+    One that is followed has to take all that was published before its follower's session was
+    there. The producers' numbers are a little older than that: it has when each of them has
+    reported once more and that was taken, too, or when two checkpoints after that moment have
+    completed and nothing waited at the second (the first may have begun before).
     """
 
     operation: Drain
     context: Context
     owed: dict[tuple[str, int], int] | None = None
+    stale: dict[str, Sent | None] = field(default_factory=dict)
+    reports: set[int] = field(default_factory=set)
     least: int | None = None
     since: float = 0.0
     looked: float = 0.0
@@ -43,8 +50,9 @@ class Draining:
         self.looked = self.context.clock.monotonic()
         lag = view.untaken(operation.client_id, self._owed(view))
         # Without a number a sink of ours never sent anything; of another's nothing is known.
-        known = all(sink in view.sent for sink in operation.silent)
-        if (lag == 0 and known) or self._is_quiet(checkpoint, view):
+        known = all(view.sent_to(operation.link.topic, sink) for sink in operation.silent)
+        has_taken = lag == 0 and known and not (self.stale or operation.fed_outside)
+        if has_taken or self._has_caught_up(view) or self._is_quiet(checkpoint, view):
             return Done(self._note({}))
         if self.least is None or lag < self.least:
             self.least, self.since = lag, self.looked
@@ -71,14 +79,34 @@ class Draining:
         if self.owed is None:
             session = self._session()
             self.owed = {(p, e): n for p, e, n in session.owed} if session else {}
-        told_by = self.operation.sinks + (self.operation.going_on if first else ())
-        for sink in told_by:
-            if (sent := view.sent.get(sink)) is not None:
-                key = (sent.producer, sent.epoch)
-                self.owed[key] = max(sent.number, self.owed.get(key, 0))
+        operation = self.operation
+        for sink in operation.sinks:
+            self._owe(view.sent_to(operation.link.topic, sink))
+        for sink in operation.going_on if first else tuple(self.stale):
+            sent = view.sent_to(operation.link.topic, sink)
+            if first and operation.followed:
+                self.stale[sink] = sent
+            elif not first and sent == self.stale[sink]:
+                continue
+            else:
+                self.stale.pop(sink, None)
+            self._owe(sent)
         if first and view.untaken(self.operation.client_id, self.owed):
             self.context.records.write(self._note(self.owed))
         return self.owed
+
+    def _owe(self, sent: Sent | None) -> None:
+        if self.owed is not None and sent is not None:
+            key = (sent.producer, sent.epoch)
+            self.owed[key] = max(sent.number, self.owed.get(key, 0))
+
+    def _has_caught_up(self, view: BrokerView) -> bool:
+        """Whether nothing waited at the second checkpoint that it has reported meanwhile."""
+        seen = view.taken.get(self.operation.client_id)
+        if seen is None or not self.operation.followed:
+            return False
+        self.reports.add(seen.checkpoint)
+        return len(self.reports) > _REPORTS and seen.caught_up is True
 
     def _note(self, owed: dict[tuple[str, int], int]) -> Batch:
         session = self._session()
@@ -120,9 +148,15 @@ class Draining:
             if is_new and not source_connected(engine.metrics(job_id)):
                 return None
             return found.checkpoint_id
+        except UnreachableError:
+            if self.operation.followed:  # it cannot be stopped either: this waits for its site
+                raise
+            return None
         except SpeckError:
             return None
 
+
+_REPORTS = 2
 
 _QUIET_CHECKPOINTS = 3
 """The first may have begun before the producers had stopped; the second has not; at the third,

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from speck.errors import PermanentError
 from speck.inventory import Session
-from speck.observed import BrokerView, Sent
+from speck.model import Link
+from speck.observed import BrokerView, Sent, merge_taken
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome
-from speck.plan import Clear, Forget, Release, Reserve
+from speck.plan import Clear, Forget, HandOver, Release, Reserve
 
 
 def reserve(context: Context, operation: Reserve) -> Outcome:
     session = Session(
-        operation.client_id, operation.link, operation.site, operation.job_name, reserved=False
+        operation.client_id,
+        operation.link,
+        operation.site,
+        operation.job_name,
+        reserved=False,
+        follows=operation.follows,
     )
     context.records.write(context.records.put_session(context.scope, session))
     broker = context.connections.broker(operation.site)
@@ -32,27 +39,53 @@ def release(context: Context, operation: Release) -> Outcome:
     return Done(context.records.drop_session(context.scope, operation.client_id, operation.site))
 
 
+def hand_over(context: Context, operation: HandOver) -> Outcome:
+    """Store what was taken of the link, by the old reader and by those before it, with the new
+    reader's session. From then on the link is the new reader's."""
+    records, scope = context.records, context.scope
+    new = records.session(scope, operation.client_id, operation.site)
+    old = records.session(scope, operation.former, operation.site)
+    if new is None or old is None:
+        gone = operation.job_name if new is None else operation.former_job
+        raise PermanentError(
+            f"cannot hand over {operation.site}/{operation.link.topic} from"
+            f" {operation.former_job} to {operation.job_name}: the session of {gone} is gone;"
+            " apply again"
+        )
+    view = context.connections.broker(operation.site).view()
+    reported = view.taken.get(operation.former)
+    taken = merge_taken(old.skip, reported.epochs() if reported else (), new.skip)
+    return Done(
+        {
+            **records.put_session(scope, replace(new, follows=None, followed_by=None, skip=taken)),
+            **records.put_session(scope, replace(old, followed_by=operation.client_id)),
+        }
+    )
+
+
 def forget(context: Context, operation: Forget) -> Outcome:
-    note_owed(context, operation.sink_site, operation.sinks, operation.readers)
+    note_owed(context, operation.sink_site, operation.sink, operation.sinks, operation.readers)
     forget_sinks(context, operation.sink_site, operation.sinks)
     return Done(context.records.drop_deployed(context.scope, operation.job_name))
 
 
 def clear(context: Context, operation: Clear) -> Outcome:
-    note_owed(context, operation.site, operation.sinks, operation.readers)
+    kept = (operation.kept,) if operation.kept else ()
+    sinks = (*operation.sinks, *kept)
+    note_owed(context, operation.site, operation.link, sinks, operation.readers)
     forget_sinks(context, operation.site, operation.sinks)
     return Done()
 
 
 def note_owed(
-    context: Context, site: str, sinks: tuple[str, ...], readers: tuple[str, ...]
+    context: Context, site: str, link: Link, sinks: tuple[str, ...], readers: tuple[str, ...]
 ) -> None:
     """Note with the sessions of `readers` what `sinks` have told and they have not taken: when
     one leaves the link later it is drained by that, since nobody tells it any more."""
     if not readers:
         return
     view = context.connections.broker(site).view()
-    told = [view.sent[sink] for sink in sinks if sink in view.sent]
+    told = [view.sent[sink] for sink in view.sinks_of(link.topic, sinks)]
     for client_id in readers if told else ():
         with context.noting:
             _note(context, site, client_id, told, view)

@@ -24,23 +24,27 @@ Stops never wait for starts, so every plan is acyclic by construction.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from speck.inventory import Inventory
 from speck.model import Composition, Link
 from speck.observed import Observation
 from speck.plan import Action, JobChange, Plan
 from speck.planner.decisions import decide, leave_alone
-from speck.planner.detours import take_what_waits
+from speck.planner.detours import find_waiting, keep_sessions
 from speck.planner.draft import Decision, Draft
+from speck.planner.handovers import hand_over, match_readers
 from speck.planner.sessions import (
     ending_sessions,
     release_sessions,
     renew_sessions,
     reserve_sessions,
+    still_fed,
     wanted_sessions,
 )
-from speck.planner.sinks import clear, forget
+from speck.planner.sinks import clear, forget, note
 from speck.planner.starts import note_circuits, note_slot_waits, start
 from speck.planner.stops import note_leaving, stop, upstream_first
 
@@ -51,6 +55,7 @@ def plan(
     observed: Observation,
     installation: str,
     outside_readers: frozenset[Link] = frozenset(),
+    outside_sinks: Mapping[Link, Sequence[str]] | None = None,
     *,
     drain: bool = True,
     cannot_try: frozenset[str] = frozenset(),
@@ -62,24 +67,31 @@ def plan(
     """The plan that makes `desired` true.
 
     `inventory` and `desired` are of one scope (a composition, or one job posted alone);
-    `outside_readers` are links that jobs of other scopes read. Without `drain` readers leave
+    `outside_readers` are links that jobs of other scopes read, `outside_sinks` the client ids of
+    their sinks by link. Without `drain` readers leave
     their links at once, and what is queued there is abandoned. `cannot_try` and `cannot_save`
     are sites whose engine cannot run a `main` alone, or keep a job's state on request;
     `apart` are pairs (from, to) of sites between which state must be carried. Jobs to `leave`
     alone stay as they are, whatever is desired of them. A change that is planned anew has
     `stopped` some jobs already: what ran comes back if their start fails.
     """
-    desired = _left_alone(desired, inventory, leave)
-    draft = Draft(desired, inventory, observed, installation, outside_readers, drain)
-    draft.cannot_try, draft.cannot_save, draft.apart = cannot_try, cannot_save, apart
-    draft.stopped = stopped
-    draft.wanted = {job.job_name: job for job in desired.jobs}
-    draft.sessions = wanted_sessions(draft)
-    draft.owed = frozenset(s.client_id for s in inventory.sessions if s.owed)
-    for deployed in inventory.jobs.values():
-        draft.producers[deployed.job.sink].append(deployed)
-    goes_on = take_what_waits(draft, leave)
-    draft.read = outside_readers | {session.link for session in draft.sessions}
+    options: dict[str, Any] = {
+        "drain": drain,
+        "cannot_try": cannot_try,
+        "cannot_save": cannot_save,
+        "apart": apart,
+        "stopped": stopped,
+    }
+    known = (inventory, observed, installation, outside_readers, outside_sinks or {})
+    draft = _draft(desired, *known, **options, leave=leave)
+    match_readers(draft)
+    waiting = {} if leave or not drain else find_waiting(draft)
+    if waiting:  # those read what waits for them first; all else is left as it is until then
+        rest = frozenset(inventory.jobs.keys() - waiting.keys())
+        then, first = draft, replace(desired, jobs=tuple(waiting.values()))
+        draft = _draft(first, *known, **options, leave=rest)
+        draft.kept = leave = rest
+        keep_sessions(draft, then)
     names = sorted(draft.wanted.keys() | inventory.jobs.keys())
     decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
     _add_steps(draft, decisions)
@@ -93,7 +105,32 @@ def plan(
         )
         for d in decisions
     )
-    return Plan(desired.name, changes, tuple(draft.steps), goes_on)
+    return Plan(desired.name, changes, tuple(draft.steps), bool(waiting))
+
+
+def _draft(
+    desired: Composition,
+    inventory: Inventory,
+    observed: Observation,
+    installation: str,
+    outside_readers: frozenset[Link],
+    outside_sinks: Mapping[Link, Sequence[str]],
+    *,
+    leave: frozenset[str],
+    drain: bool,
+    **options: Any,
+) -> Draft:
+    desired = _left_alone(desired, inventory, leave)
+    draft = Draft(desired, inventory, observed, installation, outside_readers, drain, **options)
+    draft.fed_outside = frozenset({*desired.inputs, *outside_sinks})
+    draft.sinks_outside = outside_sinks
+    draft.wanted = {job.job_name: job for job in desired.jobs}
+    draft.sessions = wanted_sessions(draft)
+    draft.read = outside_readers | {session.link for session in draft.sessions}
+    draft.owed = frozenset(s.client_id for s in inventory.sessions if s.owed)
+    for deployed in inventory.jobs.values():
+        draft.producers[deployed.job.sink].append(deployed)
+    return draft
 
 
 def _left_alone(desired: Composition, inventory: Inventory, leave: frozenset[str]) -> Composition:
@@ -106,19 +143,22 @@ def _left_alone(desired: Composition, inventory: Inventory, leave: frozenset[str
 def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
     ending = ending_sessions(draft)
     shared = {(s.link.broker, s.client_id) for s in ending}
-    reserve_sessions(
-        draft, [s for s in draft.sessions if (s.link.broker, s.client_id) not in shared]
-    )
+    lasting = [s for s in draft.sessions if (s.link.broker, s.client_id) not in shared]
     note_leaving(draft, decisions)
+    reserve_sessions(draft, [s for s in lasting if still_fed(draft, s.link)], {})
     for decision in upstream_first(draft, [d for d in decisions if d.stops]):
         stop(draft, decision)
+    reserve_sessions(draft, [s for s in lasting if not still_fed(draft, s.link)], {})
     renew_sessions(draft, ending)
+    if not draft.kept:
+        hand_over(draft, decisions)
     note_slot_waits(draft, decisions)
     note_circuits(draft, decisions)
     for decision in decisions:
         if decision.starts:
-            clear(draft, decision)
+            note(draft, decision)
             start(draft, decision)
+            clear(draft, decision)
     releases = release_sessions(draft, decisions)
     for decision in decisions:
         if decision.action is Action.REMOVE:

@@ -83,6 +83,12 @@ def is_live(draft: Draft, old: Deployed) -> bool:
     return seen is not None and not seen.state.terminal
 
 
+def is_lost(draft: Draft, old: Deployed) -> bool:
+    """Whether it was to run and its engine does not know it any more."""
+    begun = not (old.ended or old.void) and old.job.site in draft.observed.engines
+    return begun and draft.observed.job(old.job.site, old.engine_job_id) is None
+
+
 def why_not_live(draft: Draft, old: Deployed) -> str:
     if old.ended:
         return "state stopped -> running"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from speck.inventory import Deployed, Inventory, Session
@@ -41,6 +41,10 @@ class Draft:
     installation: str
     outside_readers: frozenset[Link]
     drain: bool
+    fed_outside: frozenset[Link] = frozenset()
+    """Links that publishers outside speck, or jobs of other scopes, feed as well."""
+    sinks_outside: Mapping[Link, Sequence[str]] = field(default_factory=dict)
+    """Client ids of sinks of other scopes' jobs, by link."""
     wanted: dict[str, Job] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     read: frozenset[Link] = frozenset()
@@ -51,6 +55,17 @@ class Draft:
     tries: dict[tuple[object, ...], int] = field(default_factory=dict)
     reserves: dict[Link, list[int]] = field(default_factory=lambda: defaultdict(list))
     reserve_of: dict[str, int] = field(default_factory=dict)
+    predecessors: dict[str, Session] = field(default_factory=dict)
+    """The session that a new reader's follows, by the client id of the new one."""
+    leaving_readers: dict[Link, list[tuple[str, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Client ids of readers that leave a link, with the steps in which they stop."""
+    renewed: set[str] = field(default_factory=set)
+    """Client ids of sessions that end and begin anew: what is in them is another reader's."""
+    handover_of: dict[str, int] = field(default_factory=dict)
+    start_of: dict[str, int] = field(default_factory=dict)
+    """Steps by the client id of the reader that they hand over to, or start."""
     producers: dict[Link, list[Deployed]] = field(default_factory=lambda: defaultdict(list))
     slot_waits: dict[str, list[int]] = field(default_factory=dict)
     circuits: dict[Link, list[tuple[Link, int | None]]] = field(default_factory=dict)
@@ -60,10 +75,15 @@ class Draft:
     """Steps that need the last number of a sink, by its client id."""
     owed: frozenset[str] = frozenset()
     """Client ids of readers that an earlier drain, which failed, still waits for."""
+    drained_readers: set[str] = field(default_factory=set)
+    """Client ids of readers that take, before they stop, what their followers do not have."""
     emptied: set[str] = field(default_factory=set)
     """Client ids of readers whose session is known to be empty once they were drained."""
     stopped: frozenset[str] = frozenset()
     """Jobs that this change has stopped already, for starts that have not succeeded."""
+    kept: frozenset[str] = frozenset()
+    """In a plan in which jobs read what waits for them first: all others, which stay as they
+    are. Nothing is handed over yet."""
     cannot_try: frozenset[str] = frozenset()
     cannot_save: frozenset[str] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from speck.contract import tells_numbers
 from speck.inventory import Session
-from speck.model import source_client_id
+from speck.model import Link, source_client_id
 from speck.plan import Release, Reserve
 from speck.planner.draft import Decision, Draft, ids
 from speck.planner.sinks import sink_of
@@ -32,26 +32,53 @@ def wanted_sessions(
     return sorted(jobs + outside, key=lambda s: (s.reader, s.client_id))
 
 
-def reserve_sessions(draft: Draft, sessions: Iterable[Session], after: Iterable[int] = ()) -> None:
+def reserve_sessions(
+    draft: Draft, sessions: Iterable[Session], after: Mapping[str, Sequence[int]]
+) -> None:
+    """Add the steps that reserve what is not there; `after` gives, by client id, what they wait
+    for beside the producers that leave a link altogether."""
     there = {(s.client_id, s.link) for s in draft.inventory.sessions if s.reserved}
     for session in sessions:
-        if (session.client_id, session.link) in there:
+        if (session.client_id, session.link) in there and session.client_id not in after:
             continue
-        operation = Reserve(session.site, session.link, session.client_id, session.job_name)
-        step = draft.add(operation, after, "new reader")
+        former = draft.predecessors.get(session.client_id)
+        operation = Reserve(
+            session.site,
+            session.link,
+            session.client_id,
+            session.job_name,
+            former.client_id if former else None,
+        )
+        reason = f"follows {former.job_name}" if former else "new reader"
+        before = [*after.get(session.client_id, ()), *_producers_leaving(draft, session.link)]
+        step = draft.add(operation, before, reason)
         draft.reserves[session.link].append(step)
         draft.reserve_of[session.client_id] = step
+
+
+def _producers_leaving(draft: Draft, link: Link) -> tuple[int, ...]:
+    """The stops of a link's producers when all leave it: what they sent is the old readers'."""
+    return () if still_fed(draft, link) else ids(d.stop_id for d in draft.left_by[link])
+
+
+def still_fed(draft: Draft, link: Link) -> bool:
+    """Whether a producer of the link, ours or anybody's, goes on when its reader leaves."""
+    producers = {deployed.job.job_name for deployed in draft.producers.get(link, ())}
+    leaving = {d.job_name for d in draft.left_by.get(link, ())}
+    return link in draft.fed_outside or not producers or not producers <= leaving
 
 
 def ending_sessions(
     draft: Draft,
 ) -> list[Session]:
-    """Sessions of outsiders that go on under the same client id with another topic."""
+    """Sessions that end and begin anew: of outsiders that go on under the same client id with
+    another topic, and those that hold what another reader has taken."""
     wanted = {(s.link.broker, s.client_id): s.link for s in draft.sessions}
     return [
         s
         for s in sorted(draft.inventory.sessions, key=lambda s: s.client_id)
         if wanted.get((s.link.broker, s.client_id), s.link) != s.link
+        or s.client_id in draft.renewed
     ]
 
 
@@ -61,7 +88,7 @@ def renew_sessions(draft: Draft, ending: list[Session]) -> None:
         step = release(draft, old, None)
         wanted = (old.link.broker, old.client_id)
         new = [s for s in draft.sessions if (s.link.broker, s.client_id) == wanted]
-        reserve_sessions(draft, new, (step,))
+        reserve_sessions(draft, new, {old.client_id: (step,)})
 
 
 def release_sessions(draft: Draft, decisions: list[Decision]) -> dict[str, list[int]]:
@@ -77,11 +104,16 @@ def release_sessions(draft: Draft, decisions: list[Decision]) -> dict[str, list[
 
 
 def release(draft: Draft, session: Session, holder: Decision | None) -> int:
-    if holder is not None:
-        after = ids([holder.stop_id, holder.start_id])
-    else:  # what outsiders read may still be said while the links before it are drained
-        after = ids(d.stop_id for d in draft.left_by.get(session.link, ()))
-    abandons = abandoned(draft, session)
+    successors = [c for c, former in draft.predecessors.items() if former == session]
+    after = ids([holder.stop_id, holder.start_id]) if holder is not None else ()
+    if holder is None or holder.stop_id is None:
+        # who reads it is not drained: what producers that leave still say belongs to it
+        after += ids(d.stop_id for d in draft.left_by.get(session.link, ()))
+    # until a follower has started, the old session is the way back
+    after += ids(draft.handover_of.get(c) for c in successors)
+    after += ids(draft.start_of.get(c) for c in successors)
+    is_drained = bool(successors) and session.client_id in draft.drained_readers
+    abandons = 0 if is_drained else abandoned(draft, session)
     operation = Release(
         session.site,
         session.link,
@@ -94,8 +126,9 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
 
 
 def abandoned(draft: Draft, session: Session) -> int | None:
-    """Messages that the session will hold when it is released; None: cannot be known."""
-    if session.client_id in draft.emptied:
+    """Messages that the session will hold when it is released, and no other reader's does; None:
+    cannot be known."""
+    if session.client_id in draft.emptied or is_held_elsewhere(draft, session):
         return 0
     view = draft.observed.brokers.get(session.site)
     reader = draft.inventory.jobs.get(session.job_name or "")
@@ -103,10 +136,24 @@ def abandoned(draft: Draft, session: Session) -> int | None:
     if view is None or not (tells or session.client_id in view.taken):
         return None
     sinks: list[str] = []
+    topic = session.link.topic
     for deployed in draft.producers.get(session.link, ()):
-        former = [sink for sink in deployed.former_sinks if sink in view.sent]
-        sinks += [sink_of(draft, deployed), *former]  # a former one may have sent nothing
+        own = sink_of(draft, deployed)
+        if view.sent_to(topic, own) is None:
+            return None
+        sinks += [own, *view.sinks_of(topic, deployed.former_sinks)]
     return view.lag(session.client_id, sinks, session.owed)
+
+
+def is_held_elsewhere(draft: Draft, session: Session) -> bool:
+    """Whether what is in the session is in another one's, too: it waits to follow that one, or
+    was followed by it, or a follower's was reserved before its reader was drained and ended."""
+    there = {s.client_id: s for s in draft.inventory.sessions if s.reserved}
+    if any(other in there for other in (session.follows, session.followed_by)):
+        return True
+    old = draft.inventory.jobs.get(session.job_name or "")
+    has_ended = old is not None and old.ended and old.job.source == session.link
+    return has_ended and any(s.follows == session.client_id for s in there.values())
 
 
 def _release_reason(abandons: int | None) -> str:

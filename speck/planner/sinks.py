@@ -36,33 +36,68 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
         *(step for sink in sinks for step in draft.drains_of[sink]),
     )
     readers = readers_that_stay(draft, old.job.sink)
-    operation = Forget(old.job.site, decision.job_name, old.job.sink_site, sinks, readers)
+    operation = Forget(
+        old.job.site, decision.job_name, old.job.sink_site, old.job.sink, sinks, readers
+    )
     decision.forget_id = draft.add(operation, after, "removed")
 
 
+def note(draft: Draft, decision: Decision) -> None:
+    """Before a job's sink speaks at the same place of another link: note what is owed to the
+    readers that stay on the old link, by what it said of that.
+
+    The start waits until this is over, done or not: a reader that cannot be drained does not keep
+    it down, since what is owed to that reader is noted with its session.
+    """
+    old, new = decision.old, decision.new
+    own = _own_sink(draft, decision)
+    if old is None or new is None or own not in _sinks_left(draft, decision):
+        return
+    readers = readers_that_stay(draft, old.job.sink)
+    drains = draft.drains_of[own]
+    if old.job.sink.broker == new.sink.broker and (readers or drains):
+        after = [*ids([decision.stop_id]), *drains]
+        operation = Clear(old.job.sink_site, decision.job_name, old.job.sink, (), readers, kept=own)
+        decision.clear_id = draft.add(operation, after, "its links changed")
+
+
 def clear(draft: Draft, decision: Decision) -> None:
-    """Drop what the sink said of the link that it leaves, once nobody drains by it.
+    """Drop what the sink said of the link that it leaves, once nobody drains by it and the job's
+    next incarnation has started: that learns from it what the old link has.
 
     It stands at the sink's broker under the ids of the source links that the job had. While
-    the sink's link stays it is kept, since a later drain goes by it. Where the next
-    incarnation speaks at the same place it starts after that, or the two would be mixed up;
-    but a reader that cannot be drained does not keep it down: what is owed to that reader
-    is noted with its session.
+    the sink's link stays it is kept, since a later drain goes by it.
     """
     old, new = decision.old, decision.new
     if old is None or new is None:
         return
-    own = sink_client_id(draft.installation, new.job_name, new.source)
-    kept = {own, *former_sinks(draft, old, new)} if old.job.sink == new.sink else set()
-    gone = tuple(sink for sink in sinks_of(draft, old) if sink not in kept)
+    gone = _sinks_left(draft, decision)
+    if old.job.sink.broker == new.sink.broker:
+        gone = tuple(sink for sink in gone if sink != _own_sink(draft, decision))
     if not gone:
         return
-    after = [*ids([decision.stop_id]), *(s for sink in gone for s in draft.drains_of[sink])]
+    drains = [step for sink in gone for step in draft.drains_of[sink]]
+    started = ids([decision.start_id])
+    after = [*ids([decision.stop_id]), *drains, *started]
     readers = readers_that_stay(draft, old.job.sink)
-    operation = Clear(old.job.sink_site, decision.job_name, gone, readers)
-    step = draft.add(operation, after, "its links changed")
-    if own in gone and old.job.sink.broker == new.sink.broker:
-        decision.clear_id = step
+    operation = Clear(old.job.sink_site, decision.job_name, old.job.sink, gone, readers)
+    draft.add(operation, after, "its links changed", frozenset(started))
+
+
+def _own_sink(draft: Draft, decision: Decision) -> str | None:
+    new = decision.new
+    return sink_client_id(draft.installation, new.job_name, new.source) if new else None
+
+
+def _sinks_left(draft: Draft, decision: Decision) -> tuple[str, ...]:
+    """The ids under which the job said something of a link, and does no more."""
+    old, new = decision.old, decision.new
+    if old is None or new is None:
+        return ()
+    kept: set[str | None] = set()
+    if old.job.sink == new.sink:
+        kept = {_own_sink(draft, decision), *former_sinks(draft, old, new)}
+    return tuple(sink for sink in sinks_of(draft, old) if sink not in kept)
 
 
 def readers_that_stay(draft: Draft, link: Link) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from speck.inventory import Deployed
 from speck.model import Job, Link, engine_job_id, sink_client_id, source_client_id
 from speck.plan import Carry, Restore, Return, Start, TryMain, Upload
 from speck.planner.draft import Decision, Draft, ids
+from speck.planner.sessions import still_fed
 from speck.planner.sinks import former_sinks, sink_of
 
 
@@ -53,7 +54,10 @@ def start(draft: Draft, decision: Decision) -> None:
     after = [
         upload(draft, job),
         *draft.reserves.get(job.sink, []),
-        *ids([draft.reserve_of.get(own), decision.stop_id, decision.clear_id]),
+        *ids([draft.reserve_of.get(own)]),
+        *ids([draft.handover_of.get(own)] if still_fed(draft, job.source) else []),
+        *ids([decision.stop_id, decision.clear_id]),
+        *_readers_leaving(draft, decision, job),
         *ids([carry(draft, decision, old)]),
         *draft.slot_waits.get(decision.job_name, []),
         *(_closing(draft, job) if _rewired(decision) else ()),
@@ -66,8 +70,26 @@ def start(draft: Draft, decision: Decision) -> None:
     reason = "new job" if decision.old is None else decision.reason
     whatever = frozenset(ids([decision.clear_id]))
     decision.start_id = draft.add(operation, after, reason, whatever)
+    draft.start_of[own] = decision.start_id
     if _has_a_way_back(draft, decision):
         way_back(draft, decision, operation)
+
+
+def _readers_leaving(draft: Draft, decision: Decision, job: Job) -> list[int]:
+    """The steps in which readers leave the sink's link, if the job is new there: what it sends
+    is for those that read the link from now on."""
+    if decision.old is not None and decision.old.job.sink == job.sink:
+        return []
+    left = [s.client_id for s in draft.predecessors.values() if s.link == job.sink]
+    handed = [
+        draft.handover_of[client_id]
+        for client_id, former in draft.predecessors.items()
+        if former.link == job.sink and client_id in draft.handover_of
+    ]
+    stops = [
+        step for client_id, step in draft.leaving_readers.get(job.sink, ()) if client_id not in left
+    ]
+    return [*handed, *stops]
 
 
 def note_circuits(draft: Draft, decisions: list[Decision]) -> None:
@@ -132,10 +154,12 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     new = decision.new
     if new is None or (new.source, new.sink) == (old.job.source, old.job.sink):
         return True
+    own = source_client_id(draft.installation, old.job.job_name, old.job.source)
+    is_followed = any(former.client_id == own for former in draft.predecessors.values())
     handed_over = new.source != old.job.source and any(
         link == old.job.source for _, link in wanted - there
     )
-    return not handed_over and not _may_circle(draft, old.job)
+    return not (handed_over or is_followed) and not _may_circle(draft, old.job)
 
 
 def _ran_before(draft: Draft, decision: Decision) -> Deployed | None:

@@ -11,14 +11,9 @@ from speck.model import DesiredState, Link, source_client_id
 from speck.plan import Cancel, Drain, Settle, Stop
 from speck.planner.decisions import may_arrive
 from speck.planner.draft import Decision, Draft, ids
+from speck.planner.sessions import still_fed
 from speck.planner.sinks import readers_that_stay, sinks_of
 from speck.planner.starts import try_main
-
-
-def still_fed(draft: Draft, link: Link) -> bool:
-    """Whether a producer of the link, ours or anybody's, goes on when its reader leaves."""
-    producers = {deployed.job.job_name for deployed in draft.producers.get(link, ())}
-    return not producers or not producers <= {d.job_name for d in draft.left_by[link]}
 
 
 def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
@@ -95,6 +90,9 @@ def stop(draft: Draft, decision: Decision) -> None:
         kind = Cancel
     operation = kind(old.job.site, decision.job_name, old.attempt, old.engine_job_id)
     decision.stop_id = draft.add(operation, after, decision.reason)
+    if leaves(decision):
+        own = source_client_id(draft.installation, decision.job_name, old.job.source)
+        draft.leaving_readers[old.job.source].append((own, decision.stop_id))
 
 
 def producers_going_on(draft: Draft, reader: Decision) -> list[Deployed]:
@@ -121,11 +119,13 @@ def drain(
     producers = producers_that_left(draft, decision)
     going_on = producers_going_on(draft, decision)
     owed = client_id in draft.owed and drains(draft, decision)
-    if not (producers or going_on or owed):
+    followed = bool(joined) and is_followed(draft, client_id)
+    if not (producers or going_on or owed or followed):
         return None
     left = [d.old for d in producers if d.old]
     told_by = [sink for each in left for sink in sinks_of(draft, each)]
     silent = [s for d in left if not tells_numbers(d.job) for s in sinks_of(draft, d)]
+    others = draft.sinks_outside.get(source, ()) if followed else ()
     operation = Drain(
         old.job.source_site,
         source,
@@ -135,13 +135,16 @@ def drain(
         old.job.site,
         old.engine_job_id,
         tuple(sorted(silent)),
-        tuple(sorted(sink for each in going_on for sink in sinks_of(draft, each))),
+        tuple(sorted({*others, *(s for each in going_on for s in sinks_of(draft, each))})),
+        followed,
+        followed and is_fed_outside(draft, source),
     )
     names = ", ".join(sorted(d.job_name for d in producers))
     reason = f"{names} left it" if producers else "left from before"
-    if going_on and not producers:
+    if (going_on or followed) and not producers:
         reason = "what was sent so far"
     step = draft.add(operation, (*ids(d.stop_id for d in producers), *joined), reason)
+    draft.drained_readers.add(client_id)
     for sink in operation.sinks:
         draft.drains_of[sink].append(step)
     if tells_numbers(old.job) and not silent and not still_fed(draft, source):
@@ -149,10 +152,26 @@ def drain(
     return step
 
 
+def is_fed_outside(draft: Draft, link: Link) -> bool:
+    """Whether somebody publishes to the link whose last number nobody tells speck."""
+    producers = draft.producers.get(link, ())
+    if not producers and link not in draft.sinks_outside:
+        return True
+    return link in draft.desired.inputs or not all(tells_numbers(p.job) for p in producers)
+
+
+def is_followed(draft: Draft, client_id: str) -> bool:
+    """Whether another reader goes on where the one with that session ends."""
+    return any(former.client_id == client_id for former in draft.predecessors.values())
+
+
 def nothing_depends_on(draft: Draft, decision: Decision) -> bool:
     """A removed job may be cancelled, unless a reader is drained after it, now or later: only a
-    stop flushes its sink and says what its last number was."""
+    stop flushes its sink and says what its last number was. Nor when another reader follows it:
+    only a stop says exactly what it has taken."""
     assert decision.old is not None
-    sink = decision.old.job.sink
-    stay = draft.drain and readers_that_stay(draft, sink)
-    return decision.new is None and sink not in draft.drained and not stay
+    old = decision.old.job
+    stay = draft.drain and readers_that_stay(draft, old.sink)
+    own = source_client_id(draft.installation, decision.job_name, old.source)
+    depends = old.sink in draft.drained or stay or is_followed(draft, own)
+    return decision.new is None and not depends

@@ -200,6 +200,7 @@ class Deployer:
             observed,
             self._records.installation,
             self._records.links_read_outside(scopes),
+            self._records.sinks_outside(scopes),
             drain=drain,
             leave=leave,
             stopped=stopped,

@@ -161,7 +161,7 @@ class Sessions:
         unread = {
             reader.client_id
             for reader in readers
-            if any(view.sent[sink].unread for sink in reader.sinks if sink in view.sent)
+            if any(view.sent[s].unread for s in view.sinks_of(reader.topic, reader.sinks))
         }
         left = set(some)
         for scope, client_id in sorted(some):

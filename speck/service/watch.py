@@ -286,7 +286,7 @@ class Watch:
         if view is None:
             return Progress(told.interval_s, told.completed_id)
         reader = source_client_id(self._records.installation, job.job_name, job.source)
-        sinks = [sink for sink in sinks if sink in view.sent]
+        sinks = view.sinks_of(job.source.topic, sinks)
         taken = view.taken.get(reader)
         return Progress(
             told.interval_s,

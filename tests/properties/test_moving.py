@@ -35,12 +35,13 @@ SOON = Request(wait_s=0, force=True)
 
 @st.composite
 def chains(draw: st.DrawFn) -> JsonObject:
-    """The first one to three of the same jobs, from `in` at edge-a to `out` at cloud."""
-    names = ORDER[: draw(st.integers(1, len(ORDER)))]
-    ends = [("edge-a", "in")]
-    for index in range(len(names) - 1):
-        ends.append((draw(st.sampled_from(SITES)), draw(st.sampled_from("XY")) + str(index)))
-    ends.append(("cloud", "out"))
+    """One to three of the same jobs in any order, from `in` at edge-a to `out` at cloud, over a
+    few links: they change hands often."""
+    may_stop = draw(st.integers(0, 5)) == 0
+    names = draw(st.permutations(ORDER))[: draw(st.integers(1, len(ORDER)))]
+    places = [(site, topic) for site in SITES for topic in "XY"]
+    between = draw(st.permutations(places))[: len(names) - 1]
+    ends = [("edge-a", "in"), *between, ("cloud", "out")]
     jobs = [
         {
             "job_name": name,
@@ -53,7 +54,7 @@ def chains(draw: st.DrawFn) -> JsonObject:
             "job_path": "test-1.jar",
             "args": draw(st.sampled_from([[], ["--x"]])),
             "state": draw(st.sampled_from(["running"] * 3 + ["stopped"]))
-            if name == "A"
+            if name == "A" and may_stop
             else "running",
         }
         for name, source, sink in zip(names, ends[:-1], ends[1:], strict=True)
@@ -222,12 +223,13 @@ def test_nothing_is_lost_and_nothing_runs_twice_whatever_fails(
         assert ask(service, all_running(sequence[-1][0]), witness) == "done"
         missing, repeated = arrived(witness)
         faults = {fault.kind for _, happening in sequence for fault in happening}
-        if "restarted engine" in faults:  # a reader that does not run empties no link
+        if "restarted engine" in faults or has_stopped(
+            sequence
+        ):  # who does not run empties no link
             assert set(missing) <= abandoned()
             assert not missing or said_so(service)
         else:
             assert missing == [], "lost"
-            assert not abandoned()
         assert not repeated or faults & MAY_REPEAT, repeated
 
 
@@ -243,9 +245,16 @@ def test_what_is_lost_when_wishes_change_in_between_was_said_to_be_abandoned(
             ask(service, wanted, witness)
             witness.send(3)
         assert ask(service, all_running(sequence[-1][0]), witness) == "done"
-        missing, _ = arrived(witness)
+        missing, repeated = arrived(witness)
         assert set(missing) <= abandoned()
         assert not missing or said_so(service)
+        faults = {fault.kind for _, happening in sequence for fault in happening}
+        assert not repeated or faults & MAY_REPEAT, repeated
+
+
+def has_stopped(sequence: list[tuple[JsonObject, list[Fault]]]) -> bool:
+    """Whether a job was kept stopped: removed then, it abandons what waits for it."""
+    return any(job["state"] == "stopped" for wanted, _ in sequence for job in wanted["jobs"])
 
 
 @contextmanager
@@ -289,6 +298,6 @@ def abandoned() -> set[int]:
     return {int(message.payload) for queue in queues for message in queue}
 
 
-MAY_REPEAT = {"failing savepoint", "restarted engine", "cancel", "silent engine", "silent broker"}
+MAY_REPEAT = {"failing savepoint", "restarted engine", "silent engine", "silent broker"}
 """Under these a job may be ended without a savepoint: what it has published since its last
 checkpoint is published again."""

@@ -692,8 +692,8 @@ def test_a_start_stores_the_former_sinks_with_the_incarnation(bench: Bench) -> N
 @pytest.mark.parametrize(
     "operation",
     [
-        Clear("edge-a", "A", ("x-out", "y-out")),
-        Forget("edge-b", "A", "edge-a", ("x-out", "y-out")),
+        Clear("edge-a", "A", job("A").sink, ("x-out", "y-out")),
+        Forget("edge-b", "A", "edge-a", job("A").sink, ("x-out", "y-out")),
     ],
 )
 def test_the_numbers_of_all_sinks_are_cleared(bench: Bench, operation: Operation) -> None:
@@ -747,7 +747,7 @@ def test_what_several_producers_that_leave_a_link_owe_is_all_noted(
         return found
 
     monkeypatch.setattr(bench.records, "session", slowly)
-    clears = [(Clear("edge-a", name, (f"{name}-out",), ("r",)), ()) for name in ("x", "y")]
+    clears = [(Clear("edge-a", name, link, (f"{name}-out",), ("r",)), ()) for name in ("x", "y")]
     bench.run(*clears)
     noted = read("c", "r", "edge-a")
     assert noted is not None and noted.owed == (("i-X", 1, 7), ("i-Y", 1, 9))

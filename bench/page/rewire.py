@@ -1,0 +1,86 @@
+"""bench.rewire: a composition that is rewired under load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.page.section import Claim, Section
+from bench.page.told import Told
+from bench.page.words import number, table
+
+_COUNTS = ("lost", "repeated", "repeated_outside", "bytes_resent", "two_copies")
+
+
+def _modes(result: Told) -> dict[str, Told]:
+    """Each series by what it is called."""
+    return {
+        "exactly_once": result,
+        "at_least_once": result["at_least_once"],
+        "at_most_once": result["at_most_once"],
+        "exactly_once, with kills": result["with_kills"],
+    }
+
+
+def _figures(result: Told) -> str:
+    rows = [
+        (
+            mode,
+            told["changes"],
+            told["published"],
+            *(told[key] for key in _COUNTS),
+            *(told["gap_s"][key] for key in ("p50", "p95", "max")),
+        )
+        for mode, told in _modes(result).items()
+    ]
+    killed = result["with_kills"]["killed"]
+    said = (
+        f"{number(result['rate_per_s'])} records a second, a checkpoint every"
+        f" {number(result['checkpoint_interval_s'])} s. Lost and repeated are counted at both"
+        " outputs by the publisher's numbers, for a reader that drops repeats by their stamps;"
+        " repeated outside: messages that come there twice under one stamp; bytes sent again: on"
+        " all links, of messages that were published before under the same stamp. The silence is"
+        " the longest of each change at the end of the chain. With kills, an"
+        " engine, a broker or the service is killed within 2 s after each change was asked for"
+        f" ({killed['engine']}, {killed['broker']} and {killed['service']} times); brokers and"
+        " sinks then send again what may not have been kept. `at_most_once` promises nothing."
+    )
+    heads = ["delivery", ">changes", ">published", ">lost", ">repeated", ">repeated outside"]
+    heads += [">bytes sent again", ">two copies", ">silence p50, s", ">p95, s", ">max, s"]
+    return f"{said}\n\n{table(heads, rows)}"
+
+
+def _claims(result: Told) -> Sequence[Claim]:
+    found = []
+    for mode, told in _modes(result).items():
+        wanted = result["wanted_kills" if "killed" in told else "wanted_changes"]
+        done = told["changes"]
+        found.append(Claim(f"changes done, {mode}", wanted, done, done == wanted, told["fault"]))
+        of = f"of {told['published']:,} published"
+        for key in promised(told):
+            name = f"{key.replace('_', ' ')}, {mode}"
+            found.append(Claim(name, "0", told[key], told[key] == 0, of))
+    return found
+
+
+def promised(told: Mapping[str, Any]) -> list[str]:
+    """What must be 0 in a series. `at_most_once` promises nothing; a kill may make brokers and
+    sinks send again."""
+    if told["delivery"] == "at_most_once":
+        return ["two_copies"]
+    if "killed" in told:
+        return ["lost", "repeated", "two_copies"]
+    return list(_COUNTS)
+
+
+SECTION = Section(
+    name="rewire",
+    title="Rewired under load",
+    question="Is anything lost, repeated or sent twice while an application is wired anew?",
+    set_up="A chain of 1 to 6 jobs with a branch, over three sites and six topics on three brokers"
+    " (real Flink and Mosquitto, plain loopback), is fed with numbered records; its jobs, their"
+    " order, sites, topics and brokers change at random.",
+    target="rewire",
+    figures=_figures,
+    claims=_claims,
+)

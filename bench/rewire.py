@@ -1,0 +1,411 @@
+"""Rewiring under load: a chain with a branch gets other jobs, another order, other sites, topics
+and brokers, again and again, while 1000 numbered records a second go through it.
+
+What is counted, for each delivery mode (bench/wirings.py says which wirings, and why every record
+is expected once at each of the two outputs):
+
+- `lost`, `repeated`: by the publisher's numbers, at both outputs together, for a reader that drops
+  repeats by their stamps, as our sources do (speck.fog.checker);
+- `repeated_outside`: messages under a stamp that had come before, at both outputs: what a reader
+  outside speck sees twice that does not look at stamps;
+- `bytes_resent`: payload bytes, on all links, of messages under a stamp that had been published
+  before (bench/taps.py says how, and what a tap may hide);
+- `two_copies`: jobs of which two incarnations were alive at once;
+- `gap_s`: the longest silence at `out` of each change.
+
+Then the same under `exactly_once` while an engine, a broker or the service is killed within 2 s
+after each change was asked for, and started again at once.
+
+Every change with its plan goes to bench/raw/rewire-<run>.log. What is lost or repeated is put down
+to the change in which it was under way; what came twice also to the change in which it came.
+
+`make bench-rewire` writes bench/results/rewire.json; QUICK=1 makes four changes in each mode and
+two with kills. With any argument nothing is written:
+
+    python -m bench.rewire --changes 6 --delivery exactly_once
+    python -m bench.rewire --kills 5 --seed 7
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import secrets
+import sys
+import time
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import requests
+
+from bench.common import RAW, Api, fog_with_service, is_quick, machine, say, write_result
+from bench.experiment import percentile
+from bench.kills import Mortal, insist, mortal_fog
+from bench.page.rewire import promised
+from bench.taps import Taps
+from bench.wirings import IN, OUT, OUT2, Place, first_wiring, next_wiring
+from speck.errors import SpeckError
+from speck.fog.checker import Checker, Tally
+from speck.fog.feed import Feed
+from speck.fog.sites import Fog
+from speck.fog.witness import Witness
+from speck.model import JsonObject
+
+MODES = ("exactly_once", "at_least_once", "at_most_once")
+RATE = 1000
+CHANGES, KILLS = 200, 100
+SLOTS = 16
+"""All jobs of two wirings may meet at one site."""
+CHECKPOINT_S = 1.0
+KILL_WITHIN_S = 2.0
+PATIENCE_S, PATIENCE_KILLED_S = 180.0, 400.0
+"""Until a change is done, and again until what was published after it is out."""
+_OVER = ("done", "failed", "cancelled")
+_PLANS_SHOWN = 3
+
+
+@dataclass(slots=True)
+class Change:
+    """One rewiring: `first` says for each output which number was the first that was not out
+    when it began."""
+
+    number: int
+    wiring: str
+    first: dict[str, int]
+    plan: str = ""
+    state: str = ""
+    took_s: float = 0.0
+    gap_s: float = 0.0
+    killed: str = ""
+
+    def __str__(self) -> str:
+        killed = f", killed: {self.killed}" if self.killed else ""
+        return (
+            f"change {self.number} {self.state} in {self.took_s:.1f} s, silent for"
+            f" {self.gap_s:.2f} s{killed}: {self.wiring}"
+        )
+
+
+class Noted(Tally):
+    """Also keeps which numbers came twice, and during which change (`during`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.during = 0
+        self.came_again: list[tuple[int, int]] = []
+        self.dropped_again: list[tuple[int, int]] = []
+
+    def hear(self, stamp: str | None, payload: bytes, now: float) -> None:
+        dropped, repeated = self.dropped, self.repeated
+        super().hear(stamp, payload, now)
+        if (self.dropped, self.repeated) == (dropped, repeated):
+            return
+        found = self.came_again if self.repeated > repeated else self.dropped_again
+        found.append((int(json.loads(payload)["n"]), self.during))
+
+
+class Output(Checker):
+    """One end of the composition. It must be opened before anything is published."""
+
+    def __init__(self, broker: str, run: str, place: Place) -> None:
+        super().__init__(broker, f"{run}/{place[1]}", f"{run}-{place[1]}")
+        self._tally = self.noted = Noted()
+        self.name = place[1]
+
+
+@dataclass(slots=True)
+class Run:
+    """One delivery mode while it is measured. `mortal`: where something is killed in each change,
+    None: nothing is; `taps`: None where nobody listens to the links."""
+
+    api: Api
+    dice: random.Random
+    feed: Feed
+    ends: Sequence[Output]
+    taps: Taps | None
+    log: Path
+    rate: float
+    mortal: Mortal | None
+    changes: list[Change] = field(default_factory=list)
+
+    def change(self, composition: JsonObject, wiring: str) -> None:
+        """Apply, and wait until what was published after it is out at both ends.
+
+        Raises RuntimeError or SpeckError when the change is not done or nothing comes out.
+        """
+        first = {end.name: end.highest + 1 for end in self.ends}
+        change = Change(len(self.changes) + 1, wiring, first)
+        self.changes.append(change)
+        for each in [end.noted for end in self.ends]:
+            each.during = change.number
+        if self.taps:
+            self.taps.mark(change.number)
+        began = time.monotonic()
+        try:
+            self._make(change, composition)
+            change.took_s = time.monotonic() - began
+            for end in self.ends:
+                end.await_past(self.feed.sent + int(self.rate / 2), self._patience_s)
+            if self.taps:
+                self.taps.join_all()
+        finally:
+            change.gap_s = self.ends[0].longest_silence(began)
+            with self.log.open("a") as file:
+                file.write(f"{change}\nfirst not out: {change.first}\n{change.plan}\n\n")
+        say(str(change))
+
+    def _make(self, change: Change, composition: JsonObject) -> None:
+        until = time.monotonic() + self._patience_s
+        if self.mortal is None:
+            change.state = self._applied(composition, change, until)
+        else:
+            with ThreadPoolExecutor(1) as pool:
+                made = pool.submit(self._applied, composition, change, until)
+                after = self.dice.uniform(0.0, KILL_WITHIN_S)
+                time.sleep(after)  # when the fault comes
+                leave = self.taps.leave if self.taps else _nothing
+                what = self.mortal.strike(self.dice, leave)
+                change.killed = f"{what} after {after:.1f} s"
+                change.state = made.result()
+        if change.state != "done":
+            why = next((line for line in change.plan.splitlines() if ": failed " in line), "")
+            raise RuntimeError(f"change {change.number} is {change.state}: {why}")
+
+    def _applied(self, composition: JsonObject, change: Change, until: float) -> str:
+        """How the change ended; where something is killed one that failed is asked for again."""
+        while True:
+            asked = self._posted(composition, until)
+            change.plan += asked["plan"]["text"] + "\n"
+            view = self._followed(asked["change"], until)
+            change.plan += _operations(view) + "\n"
+            again = self.mortal is not None and time.monotonic() < until
+            if view["state"] == "done" or not again:
+                return str(view["state"])
+            say(f"change {change.number} is {view['state']}, asked for again: {view['error']}")
+
+    def _posted(self, composition: JsonObject, until: float) -> JsonObject:
+        """An answer that is lost is asked for again under its key: the change is made once."""
+        query = {"wait": 0, "force": "true"}  # force: it may name none of the jobs of before
+        headers = {"Idempotency-Key": secrets.token_hex(8)}
+        url = f"{self.api.url}/compositions"
+        answer = insist(
+            lambda: requests.post(url, json=composition, params=query, headers=headers, timeout=60),
+            until,
+        )
+        if not answer.ok:
+            raise RuntimeError(f"POST {url}: {answer.status_code} {answer.text[:2000]}")
+        found: JsonObject = answer.json()
+        return found
+
+    def _followed(self, change: str, until: float) -> JsonObject:
+        """The change once it is over, or as it is at `until`."""
+        url = f"{self.api.url}/changes/{change}"
+        while True:
+            view: JsonObject = insist(lambda: requests.get(url, timeout=60), until).json()
+            if view["state"] in _OVER or time.monotonic() > until:
+                return view
+            time.sleep(0.1)
+
+    @property
+    def _patience_s(self) -> float:
+        return PATIENCE_S if self.mortal is None else PATIENCE_KILLED_S
+
+
+def _nothing(_: str) -> None:
+    return
+
+
+def _operations(view: JsonObject) -> str:
+    """What was done, a line each."""
+    return "\n".join(
+        f"{it['started'] or '-'} {it['ended'] or '-'} #{it['id']} {it['kind']}"
+        f" {it['job_name'] or ''} at {it['site'] or ''}: {it['state']} {it['error'] or ''}"
+        for it in view["operations"]
+    )
+
+
+def run(
+    fog: Fog,
+    api: Api,
+    delivery: str,
+    wanted: int,
+    *,
+    seed: int,
+    rate: float = RATE,
+    mortal: Mortal | None = None,
+    tapped: bool = True,
+) -> JsonObject:
+    """Rewires `wanted` times under load and counts."""
+    brokers = {site.name: site.broker_address for site in fog.sites()}
+    engines = {site.name: site.engine_address for site in fog.sites()}
+    name = f"rewire-{delivery.replace('_', '-')}{'-kills' if mortal else ''}"
+    dice = random.Random(f"{seed} {name}")
+    wiring = first_wiring(dice)
+    log = RAW / f"{name}.log"
+    RAW.mkdir(exist_ok=True)
+    log.write_text(f"seed {seed}, at first: {wiring}\n\n")
+    api.call("POST", "/compositions", wiring.composition(name, delivery), wait=300)
+    with ExitStack() as stack:
+        taps = stack.enter_context(Taps(brokers, name)) if tapped else None
+        witness = stack.enter_context(Witness(engines))
+        ends = [
+            stack.enter_context(Output(brokers[place[0]], name, place)) for place in (OUT, OUT2)
+        ]
+        feed = stack.enter_context(Feed(brokers[IN[0]], f"{name}/{IN[1]}", rate=rate, run=name))
+        measured = Run(api, dice, feed, ends, taps, log, rate, mortal)
+        fault = ""
+        try:
+            for end in ends:
+                end.await_past(int(3 * rate), PATIENCE_S)
+            for _ in range(wanted):
+                wiring = next_wiring(dice, wiring)
+                measured.change(wiring.composition(name, delivery), str(wiring))
+        except (RuntimeError, SpeckError, requests.RequestException) as error:
+            # what was counted so far is shown all the same
+            fault = str(error)
+            say(f"{delivery} ended after {len(measured.changes)} changes: {fault}")
+        published = feed.end()
+        for end in ends:
+            end.await_all(published)
+        result = _result(measured, delivery, published, witness, fault)
+    api.call("DELETE", f"/compositions/{name}", wait=600, drain="false")
+    return result
+
+
+def _result(run: Run, delivery: str, published: int, witness: Witness, fault: str) -> JsonObject:
+    counts = [end.count(published) for end in run.ends]
+    for line in blamed(run.changes, run.ends, published, run.taps):
+        say(line)
+    stamps = run.taps.stamps if run.taps else None
+    done = [change for change in run.changes if change.state == "done"]
+    if two := witness.two_copies():
+        say(f"two copies of {', '.join(two)}")
+    return {
+        "changes": len(done),
+        "bytes_resent": stamps and stamps.bytes_resent,
+        "published": published,
+        "lost": sum(count.lost for count in counts),
+        "repeated": sum(count.repeated for count in counts),
+        "repeated_outside": sum(count.dropped for count in counts),
+        "two_copies": len(two),
+        "gap_s": spread([change.gap_s for change in done]),
+        "change_s": spread([change.took_s for change in done]),
+        "delivery": delivery,
+        "fault": fault,
+        "stray": sum(count.stray for count in counts),
+        "reordered": sum(count.reordered for count in counts),
+        "resent_by_publisher": run.feed.resent,
+        "messages_tapped": stamps and stamps.messages,
+        "bytes_tapped": stamps and stamps.size,
+        "tap_missed": stamps and stamps.missed,
+        **({"killed": dict(run.mortal.killed)} if run.mortal else {}),
+    }
+
+
+def spread(values: Sequence[float]) -> JsonObject:
+    """Median, 95th percentile and the most, in seconds; null of nothing."""
+    cuts = {"p50": 0.5, "p95": 0.95, "max": 1.0}
+    found = {name: percentile(values, share) for name, share in cuts.items()}
+    shown = {name: value and round(value, 3) for name, value in found.items()}
+    return {**shown, "of": len(values)}
+
+
+def under_way_in(number: int, firsts: Sequence[int]) -> int:
+    """The change in which a record was under way: `firsts` is for each change which number was the
+    first that was not out when it began. 0: it was out before any."""
+    return bisect_right(firsts, number)
+
+
+def blamed(
+    changes: Sequence[Change], ends: Sequence[Output], published: int, taps: Taps | None
+) -> list[str]:
+    """What was lost or came twice, by changes, and the plans of the first of these."""
+    lines, guilty = [], set()
+    for end in ends:
+        firsts = [change.first[end.name] for change in changes]
+        again = {"repeated": end.noted.came_again, "repeated outside": end.noted.dropped_again}
+        groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+        for number in end.missing(published):
+            groups["lost", under_way_in(number, firsts), -1].append(number)
+        for what, found in again.items():
+            for number, during in found:
+                groups[what, under_way_in(number, firsts), during].append(number)
+        for (what, began, during), numbers in sorted(groups.items()):
+            came = f", came in change {during}" if during >= 0 else ""
+            lines.append(
+                f"{end.name}: {len(numbers)} {what} ({min(numbers)} to {max(numbers)}), under way"
+                f" in change {began}{came}"
+            )
+            guilty |= {began, during}
+    places: Counter[tuple[int, str]] = taps.stamps.places if taps else Counter()
+    for (during, link), count in sorted(places.items()):
+        lines.append(f"{link}: {count} published twice under one stamp in change {during}")
+        guilty.add(during)
+    shown = [change for change in changes if change.number in guilty][:_PLANS_SHOWN]
+    return [*lines, *(f"{change}\n{change.plan}\n" for change in shown)]
+
+
+def faults_of(result: JsonObject, wanted: int) -> list[str]:
+    """What is not as it was wanted."""
+    found = [f"{key}: {result[key]}" for key in promised(result) if result[key]]
+    short = result["changes"] < wanted
+    return [*found, *([f"{result['changes']} of {wanted} changes"] if short else [])]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--changes", type=int, help=f"in each mode ({CHANGES})")
+    parser.add_argument("--kills", type=int, help=f"changes in which something dies ({KILLS})")
+    parser.add_argument("--delivery", choices=MODES, help="only this mode")
+    parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--rate", type=float, default=RATE, help="records a second")
+    parser.add_argument("--no-tap", action="store_true", help="do not listen to the links")
+    options = parser.parse_args()
+    trial = len(sys.argv) > 1
+    short = is_quick()
+    changes, kills = options.changes, options.kills
+    if changes is None:
+        changes = 0 if kills is not None and not options.delivery else 4 if short else CHANGES
+    if kills is None:
+        kills = 0 if trial else 2 if short else KILLS
+    modes = [options.delivery] if options.delivery else MODES if changes else []
+    how = {"seed": options.seed, "rate": options.rate, "tapped": not options.no_tap}
+    results: JsonObject = {}
+    if changes:
+        with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
+            for mode in modes:
+                results[mode] = run(fog, api, mode, changes, **how)
+    if kills:
+        with mortal_fog(SLOTS, CHECKPOINT_S) as mortal:
+            api = mortal.api
+            results["with_kills"] = run(mortal.fog, api, MODES[0], kills, mortal=mortal, **how)
+    wrong = [
+        f"{name}: {fault}"
+        for name, result in results.items()
+        for fault in faults_of(result, kills if name == "with_kills" else changes)
+    ]
+    for fault in wrong:
+        say(f"NOT as wanted: {fault}")
+    if trial:
+        print(json.dumps(results, indent=1))
+        return 1 if wrong else 0
+    facts = {
+        "wanted_changes": changes,
+        "wanted_kills": kills,
+        "rate_per_s": options.rate,
+        "checkpoint_interval_s": CHECKPOINT_S,
+        "seed": options.seed,
+        "machine": machine(),
+    }
+    write_result("rewire.json", {**results.pop(MODES[0]), **results, **facts})
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
