@@ -243,6 +243,10 @@ class Records:
         held = self._sessions.get(scope)
         return held.get(f"ses/{scope}/{client_id}/{site}") if held else None
 
+    def sessions(self, scope: str) -> list[Session]:
+        """Those of one scope, by their keys."""
+        return [held for _, held in sorted(_copy(self._sessions, scope).items())]
+
     def all_sessions(self) -> list[tuple[str, Session]]:
         """(scope, session), over all scopes."""
         return self._sessions_outside(())

@@ -36,6 +36,7 @@ class Draining:
     least: int | None = None
     since: float = 0.0
     looked: float = 0.0
+    asked: float = 0.0
     messages: int = 0
     checkpoint: int | None = None
     quiet: int = 0
@@ -56,6 +57,7 @@ class Draining:
             return Done(self._note({}))
         if self.least is None or lag < self.least:
             self.least, self.since = lag, self.looked
+        self._see_it_run()
         if self.looked - self.since > self.context.patience.drain_idle_s:
             what = f"{lag} messages and takes no more" if known else "what nobody counts"
             raise PermanentError(
@@ -72,6 +74,23 @@ class Draining:
             lambda: "",
             may_be_left=True,
         )
+
+    def _see_it_run(self) -> None:
+        """Raise PermanentError when the reader, which comes no nearer, does not run any more, and
+        UnreachableError when its engine does not say."""
+        operation, patience = self.operation, self.context.patience
+        if self.looked - max(self.since, self.asked) <= patience.drain_ask_s:
+            return
+        self.asked = self.looked
+        state = self.context.connections.engine(operation.reader_site).status(
+            operation.engine_job_id
+        )
+        if state is None or state.terminal:
+            what = state or f"not known to {operation.reader_site} any more"
+            raise PermanentError(
+                f"cannot drain {operation.site}/{operation.link.topic}: {operation.job_name} is"
+                f" {what}; apply again"
+            )
 
     def _owed(self, view: BrokerView) -> dict[tuple[str, int], int]:
         """The last numbers to wait for; written down, since they may be told no more later."""

@@ -52,4 +52,5 @@ class Patience:
     stop_poll_s: float = 1.0
     drain_idle_s: float = 60.0
     drain_poll_s: float = 0.2
+    drain_ask_s: float = 3.0
     carry_idle_s: float = 60.0

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError, SpeckError
 from speck.inventory import Deployed, Left
+from speck.model import source_client_id
 from speck.observed import EngineJob, RunState
 from speck.operations.carrying import bring
 from speck.operations.connecting import source_connected
@@ -22,7 +23,9 @@ def start(context: Context, operation: Start) -> Outcome:
     if old is not None and old.engine_job_id == operation.engine_job_id:
         if old.accepted:
             return _until_it_runs(context, operation, old)  # only what came after is tried again
-        old = old.base  # this very start was sent before
+        old = old.base  # this very start was sent before: it may hold its session
+    else:
+        _see_session(context, operation, old)
 
     def go(found: Deployed | None, savepoint: str | None) -> Outcome:
         _refuse_a_second(context, old)
@@ -31,6 +34,40 @@ def start(context: Context, operation: Start) -> Outcome:
     if operation.restore is None:
         return go(old, None)
     return bring(context, old, operation.site, go)
+
+
+def _see_session(context: Context, operation: Start, old: Deployed | None) -> None:
+    """See that the session in which a reader goes on where another one ended is still there.
+
+    A broker that is killed soon after a reservation forgets it, and with it what nobody else
+    holds any more. Then the old reader, whose session is older, has to take that first. Raises
+    PermanentError; the plan after this one lets it.
+    """
+    job, records, scope = operation.job, context.records, context.scope
+    client_id = source_client_id(records.installation, job.job_name, job.source)
+    session = records.session(scope, client_id, job.source_site)
+    while old is not None:  # an incarnation that reads the link may hold it
+        if old.job.source == job.source and not old.void:
+            return
+        old = old.base
+    former = next((s for s in records.sessions(scope) if s.followed_by == client_id), None)
+    if session is None or former is None:
+        return
+    broker = context.connections.broker(job.source_site)
+    if broker.reserve(client_id, job.source.topic):
+        return
+    lost = replace(session, reserved=False, follows=former.client_id)
+    records.write(
+        {
+            **records.put_session(scope, lost),
+            **records.put_session(scope, replace(former, followed_by=None)),
+        }
+    )
+    raise PermanentError(
+        f"cannot start {job.job_name}: the broker of {job.source_site} has lost its session on"
+        f" {job.source.topic} since it was reserved; apply again: {former.job_name} then takes"
+        " what came meanwhile"
+    )
 
 
 def _refuse_a_second(context: Context, old: Deployed | None) -> None:

@@ -144,6 +144,8 @@ def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
     ending = ending_sessions(draft)
     shared = {(s.link.broker, s.client_id) for s in ending}
     lasting = [s for s in draft.sessions if (s.link.broker, s.client_id) not in shared]
+    if draft.kept:
+        lasting = [s for s in lasting if s.client_id in draft.first_readers]
     note_leaving(draft, decisions)
     reserve_sessions(draft, [s for s in lasting if still_fed(draft, s.link)], {})
     for decision in upstream_first(draft, [d for d in decisions if d.stops]):

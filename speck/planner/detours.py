@@ -43,14 +43,18 @@ def find_waiting(draft: Draft) -> dict[str, Job]:
 def keep_sessions(draft: Draft, then: Draft) -> None:
     """Let all sessions that are there be wanted, so that none is released; what the jobs of this
     plan write to has the readers that it is to have `then`."""
-    there = {(session.client_id, session.link) for session in draft.inventory.sessions}
+    there = {(s.client_id, s.link): s.reserved for s in draft.inventory.sessions}
     sinks = {job.sink for job in draft.wanted.values() if job.job_name not in draft.kept}
     draft.sessions = list(draft.inventory.sessions)
     for session in then.sessions:
-        if session.link in sinks and (session.client_id, session.link) not in there:
+        key = (session.client_id, session.link)
+        if session.link not in sinks or there.get(key):
+            continue
+        draft.first_readers.add(session.client_id)
+        if key not in there:
             draft.sessions.append(session)
-            if session.client_id in then.predecessors:
-                draft.predecessors[session.client_id] = then.predecessors[session.client_id]
+        if session.client_id in then.predecessors:
+            draft.predecessors[session.client_id] = then.predecessors[session.client_id]
     draft.read |= {session.link for session in draft.sessions}
 
 
@@ -61,7 +65,8 @@ def _to_run(draft: Draft, session: Session) -> list[Job]:
     name = session.job_name or ""
     job, old = draft.wanted.get(name), draft.inventory.jobs.get(name)
     if job is None:
-        return [old.job] if old is not None and is_lost(draft, old) else []
+        comes_back = old is not None and (is_lost(draft, old) or _lost_its_follower(draft, session))
+        return [old.job] if old is not None and comes_back else []
     if job.state is not DesiredState.RUNNING:
         return []
     if old is None:
@@ -82,15 +87,26 @@ def _is_read(draft: Draft, session: Session) -> bool:
 def _has_to_be_read(draft: Draft, session: Session) -> bool:
     """Whether something may wait in the session that no other one has."""
     name = session.job_name or ""
+    if _lost_its_follower(draft, session):
+        return True
     if name not in draft.wanted:  # what a removed job has not taken matters to who follows it
         return _is_followed_while_fed(draft, session)
     if _goes_back(draft, session):
         return False
     old = draft.inventory.jobs.get(name)
     has_begun = old is not None and old.job.source == session.link and not old.ended
-    if has_begun and _is_followed_while_fed(draft, session):
-        return True
+    if has_begun:  # it failed or got lost: what it had taken since its last checkpoint waits, too
+        return _is_followed_while_fed(draft, session) or abandoned(draft, session) != 0
     return bool(abandoned(draft, session))
+
+
+def _lost_its_follower(draft: Draft, session: Session) -> bool:
+    """Whether a broker forgot the session of the reader that was to go on where this one's has
+    ended: only this one holds what came since."""
+    return session.followed_by is None and any(
+        other.follows == session.client_id and not other.reserved
+        for other in draft.inventory.sessions
+    )
 
 
 def _is_followed_while_fed(draft: Draft, session: Session) -> bool:

@@ -84,6 +84,8 @@ class Draft:
     kept: frozenset[str] = frozenset()
     """In a plan in which jobs read what waits for them first: all others, which stay as they
     are. Nothing is handed over yet."""
+    first_readers: set[str] = field(default_factory=set)
+    """Client ids of the sessions that such a plan reserves: on links that those jobs write to."""
     cannot_try: frozenset[str] = frozenset()
     cannot_save: frozenset[str] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()

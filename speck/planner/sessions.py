@@ -142,6 +142,8 @@ def abandoned(draft: Draft, session: Session) -> int | None:
         if view.sent_to(topic, own) is None:
             return None
         sinks += [own, *view.sinks_of(topic, deployed.former_sinks)]
+    if not sinks and session.owed:  # its producers have left, and what they sent is noted
+        return view.untaken(session.client_id, {(p, e): n for p, e, n in session.owed})
     return view.lag(session.client_id, sinks, session.owed)
 
 

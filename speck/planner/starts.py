@@ -55,7 +55,7 @@ def start(draft: Draft, decision: Decision) -> None:
         upload(draft, job),
         *draft.reserves.get(job.sink, []),
         *ids([draft.reserve_of.get(own)]),
-        *ids([draft.handover_of.get(own)] if still_fed(draft, job.source) else []),
+        *ids([draft.handover_of.get(own)] if _may_repeat(draft, own, job.source) else []),
         *ids([decision.stop_id, decision.clear_id]),
         *_readers_leaving(draft, decision, job),
         *ids([carry(draft, decision, old)]),
@@ -73,6 +73,12 @@ def start(draft: Draft, decision: Decision) -> None:
     draft.start_of[own] = decision.start_id
     if _has_a_way_back(draft, decision):
         way_back(draft, decision, operation)
+
+
+def _may_repeat(draft: Draft, client_id: str, link: Link) -> bool:
+    """Whether the reader's session may hold what another one takes: not when it is reserved after
+    all producers have stopped, since new ones start after the handover."""
+    return still_fed(draft, link) or client_id not in draft.reserve_of
 
 
 def _readers_leaving(draft: Draft, decision: Decision, job: Job) -> list[int]:

@@ -81,7 +81,7 @@ def running(inventory: Inventory, free: int = 8, **states: RunState) -> Observat
 
 
 def planned(
-    inventory: Inventory, *jobs: Job, observed: Observation | None = None, **options: bool
+    inventory: Inventory, *jobs: Job, observed: Observation | None = None, **options: Any
 ) -> Plan:
     observed = observed or running(inventory)
     return plan(Composition("c", jobs), inventory, observed, INSTALLATION, **options)
