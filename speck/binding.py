@@ -225,6 +225,10 @@ class MessageBroker(Protocol):
     def announce(self, topic: str, *, readers: bool) -> None:
         """Tell sinks (retained, `speck/readers/<topic>`) whether the link has readers."""
 
+    def ask_again(self, topic: str) -> None:
+        """Have the sinks of a link send once more what they sent not long ago (`again`, not
+        retained, on `speck/readers/<topic>`): one of its readers has lost its session."""
+
     def view(self) -> BrokerView:
         """All readers' taken and all sinks' sent numbers."""
 

@@ -45,7 +45,7 @@ POINTS = (
 REQUESTS = frozenset(
     {
         *("upload", "try_main", "submit", "burn", "stop", "savepoint", "cancel"),
-        *("reserve", "release", "forget"),
+        *("reserve", "release", "forget", "ask_again"),
         *("carry", "drop"),
     }
 )

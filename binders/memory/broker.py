@@ -52,6 +52,11 @@ class MemoryBroker:
         with self._call("announce"):
             self._broker.readers[topic] = "some" if readers else "none"
 
+    def ask_again(self, topic: str) -> None:
+        """Give all sessions on the topic what the jobs that write to it have published."""
+        with self._call("ask_again"):
+            self._world.send_again(self._broker, topic)
+
     def view(self) -> BrokerView:
         """The jobs' numbers, after the jobs have worked (unless `World.auto_pump` is off)."""
         with self._call("view"):

@@ -73,6 +73,10 @@ class Queues(Faults):
     def publish(self, topic: str, message: Message) -> None:
         """Hand a message to every session on the topic."""
         self.published[topic].append(message)
+        self.deliver(topic, message)
+
+    def deliver(self, topic: str, message: Message) -> None:
+        """The same without a note that it was published."""
         readers = [session for session in self.sessions.values() if topic in session.topics]
         if not readers:
             self.unread[topic].append(message)

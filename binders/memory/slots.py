@@ -156,6 +156,11 @@ class Incarnation:
         self.state = state
 
     @property
+    def series(self) -> tuple[str, int]:
+        """Under which name and epoch it numbers what it publishes."""
+        return self._producer, self.epoch
+
+    @property
     def _producer(self) -> str:
         assert self.wiring is not None
         return self.wiring.client_id.removeprefix("speck-").rpartition("-")[0]

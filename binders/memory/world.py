@@ -103,6 +103,20 @@ class World:
                     job.checkpoint()
             return total
 
+    def send_again(self, broker: Queues, topic: str) -> None:
+        """Let the jobs that write to a topic publish once more what they have in this epoch."""
+        with self.lock:
+            series = {
+                job.series
+                for job in self._running()
+                if job.wiring is not None
+                and job.wiring.sink_topic == topic
+                and self.broker(job.wiring.sink_broker) is broker
+            }
+            for message in list(broker.published[topic]):
+                if (message.producer, message.epoch) in series:
+                    broker.deliver(topic, message)
+
     def now_ms(self) -> int:
         """Unix milliseconds of the clock, or the next tick."""
         with self.lock:

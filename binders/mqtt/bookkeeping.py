@@ -12,6 +12,7 @@ from speck.observed import BrokerView, Ranges, Sent, Taken
 TAKEN = "speck/taken/"
 SENT = "speck/sent/"
 READERS = "speck/readers/"
+AGAIN = b"again"
 MARKER = "speck/marker/"
 PROBE = "speck/probe/"
 NUMBERS = (TAKEN, SENT, READERS)
@@ -87,7 +88,7 @@ class Retained:
             _put(self._taken, topic.removeprefix(TAKEN), parse_taken(payload) if payload else None)
         elif topic.startswith(SENT):
             _put(self._sent, topic.removeprefix(SENT), parse_sent(payload) if payload else None)
-        elif topic.startswith(READERS):
+        elif topic.startswith(READERS) and payload != AGAIN:
             _put(
                 self._readers, topic.removeprefix(READERS), payload == b"some" if payload else None
             )

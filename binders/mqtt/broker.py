@@ -107,6 +107,12 @@ class MqttBroker:
             said = b"some" if readers else b"none"
             connection.publish(bookkeeping.READERS + topic, said, retain=True)
 
+    def ask_again(self, topic: str) -> None:
+        """Say so to the sinks that are connected; others go by what the broker has saved."""
+        _check_topic(topic)
+        with self._open(_visitor()) as connection:
+            connection.publish(bookkeeping.READERS + topic, bookkeeping.AGAIN)
+
     def view(self) -> BrokerView:
         """All readers' taken and all sinks' sent numbers, which links are announced to have
         readers, and what $SYS tells where it may be read; an unreadable one is skipped."""

@@ -37,11 +37,13 @@ def start(context: Context, operation: Start) -> Outcome:
 
 
 def _see_session(context: Context, operation: Start, old: Deployed | None) -> None:
-    """See that the session in which a reader goes on where another one ended is still there.
+    """See that the reserved session of a reader is still there before it is first used.
 
-    A broker that is killed soon after a reservation forgets it, and with it what nobody else
-    holds any more. Then the old reader, whose session is older, has to take that first. Raises
-    PermanentError; the plan after this one lets it.
+    A broker that is killed soon after a reservation forgets it. Where nobody else reads the link
+    its sinks wait for the reader; else they take the others for all. They are asked to send once
+    more what they sent since. If the reader is to go on where another one ended, that one, whose
+    session is older, has to take first what came since. Raises PermanentError then; the plan
+    after this one lets it.
     """
     job, records, scope = operation.job, context.records, context.scope
     client_id = source_client_id(records.installation, job.job_name, job.source)
@@ -50,11 +52,16 @@ def _see_session(context: Context, operation: Start, old: Deployed | None) -> No
         if old.job.source == job.source and not old.void:
             return
         old = old.base
-    former = next((s for s in records.sessions(scope) if s.followed_by == client_id), None)
-    if session is None or former is None:
+    others = [s for s in records.sessions(scope) if s.link == job.source]
+    others = [s for s in others if s.client_id != client_id]
+    if session is None or not others:
         return
     broker = context.connections.broker(job.source_site)
     if broker.reserve(client_id, job.source.topic):
+        return
+    former = next((s for s in others if s.followed_by == client_id), None)
+    if former is None:
+        broker.ask_again(job.source.topic)
         return
     lost = replace(session, reserved=False, follows=former.client_id)
     records.write(

@@ -191,6 +191,7 @@ class Sessions:
             broker = self._connections.broker(site)
             if not self._may_be_held(scope, held, unread=unread):
                 if not broker.reserve(held.client_id, held.link.topic):
+                    broker.ask_again(held.link.topic)
                     self._tell(scope, held)
             elif not view.readers.get(held.link.topic, False):
                 broker.announce(held.link.topic, readers=True)

@@ -34,6 +34,9 @@ class MailboxBroker:
         self._sessions().pop(client_id, None)
         self.forget(client_id)
 
+    def ask_again(self, topic: str) -> None:
+        pass
+
     def announce(self, topic: str, *, readers: bool) -> None:
         self._sessions()
 

@@ -12,7 +12,7 @@ import org.slf4j.LoggerFactory;
  * What is said about a sink's link on the broker's retained topics: whether it has readers and what
  * the broker has, which is heard, and how far the sink is, which it says itself.
  *
- * <p>Used in the turns of an {@link Outlet}, but for {@link #heard}.
+ * <p>Used in the turns of an {@link Outlet}, but for {@link #hear}.
  */
 final class Bookkeeping {
     /** What to do with records that nobody has subscribed to. */
@@ -21,6 +21,15 @@ final class Bookkeeping {
         NONE,
         /** The link was the job's once: hold them for a while, then let them go. */
         NOT_KNOWN
+    }
+
+    /** What calls for an action of the sink. */
+    enum Heard {
+        NOTHING,
+        /** It is new that the link has none. */
+        NO_READERS,
+        /** A reader has lost its session. */
+        AGAIN
     }
 
     private static final Logger LOG = LoggerFactory.getLogger(Bookkeeping.class);
@@ -135,28 +144,27 @@ final class Bookkeeping {
         }
     }
 
-    /**
-     * On the network thread.
-     *
-     * @return whether it is new that the link has no readers
-     */
-    boolean heard(MqttConnection from, String topic, byte[] payload) {
+    /** On the network thread: takes note of what is said on a retained topic, or to all sinks. */
+    Heard hear(MqttConnection from, String topic, byte[] payload) {
         if (!topic.startsWith(MqttConnection.READERS)) {
             SentNumber upTo = SentNumber.parse(payload, link.topic());
             if (upTo != null) {
                 confirmed = new Confirmed(from, upTo);
             }
-            return false;
+            return Heard.NOTHING;
         }
         String text = new String(payload, StandardCharsets.UTF_8);
         switch (text) {
             case "some" -> readers = Readers.SOME;
             case "none" -> {
                 readers = Readers.NONE;
-                return true;
+                return Heard.NO_READERS;
+            }
+            case MqttConnection.AGAIN -> {
+                return Heard.AGAIN;
             }
             default -> LOG.warn("cannot read what is said on {}: {}", topic, text);
         }
-        return false;
+        return Heard.NOTHING;
     }
 }

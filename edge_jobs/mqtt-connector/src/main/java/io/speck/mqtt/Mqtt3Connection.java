@@ -117,14 +117,14 @@ final class Mqtt3Connection extends MqttConnection {
     }
 
     @Override
-    CompletableFuture<?> publishRetained(String retainedTopic, byte[] payload) {
+    CompletableFuture<?> publish(String otherTopic, byte[] payload, boolean retained) {
         return client.toAsync()
                 .publish(
                         Mqtt3Publish.builder()
-                                .topic(retainedTopic)
+                                .topic(otherTopic)
                                 .payload(payload)
                                 .qos(MqttQos.AT_LEAST_ONCE)
-                                .retain(true)
+                                .retain(retained)
                                 .build());
     }
 

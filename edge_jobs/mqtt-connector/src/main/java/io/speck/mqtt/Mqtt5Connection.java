@@ -226,14 +226,14 @@ final class Mqtt5Connection extends MqttConnection {
     }
 
     @Override
-    CompletableFuture<?> publishRetained(String retainedTopic, byte[] payload) {
+    CompletableFuture<?> publish(String otherTopic, byte[] payload, boolean retained) {
         return client.toAsync()
                 .publish(
                         Mqtt5Publish.builder()
-                                .topic(retainedTopic)
+                                .topic(otherTopic)
                                 .payload(payload)
                                 .qos(MqttQos.AT_LEAST_ONCE)
-                                .retain(true)
+                                .retain(retained)
                                 .build());
     }
 

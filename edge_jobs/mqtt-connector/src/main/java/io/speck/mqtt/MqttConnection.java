@@ -46,6 +46,9 @@ abstract class MqttConnection {
     /** Whether a topic has readers: {@code some} or {@code none}. */
     static final String READERS = "speck/readers/";
 
+    /** Said there, and not retained, by a reader that has lost its session. */
+    static final String AGAIN = "again";
+
     /** The last number of a sink that the broker has taken, by its client id. */
     static final String SENT = "speck/sent/";
 
@@ -109,8 +112,12 @@ abstract class MqttConnection {
      */
     abstract int transmit(OutRecord record);
 
-    /** Publishes a retained message at QoS 1. */
-    abstract CompletableFuture<?> publishRetained(String topic, byte[] payload);
+    /** Publishes a message of bookkeeping at QoS 1. */
+    abstract CompletableFuture<?> publish(String topic, byte[] payload, boolean retained);
+
+    final CompletableFuture<?> publishRetained(String topic, byte[] payload) {
+        return publish(topic, payload, true);
+    }
 
     abstract byte[] payloadOf(Object message);
 

@@ -61,6 +61,7 @@ final class MqttSourceReader
     private final AtomicReference<CompletableFuture<Void>> waiting = new AtomicReference<>();
     private volatile Supervisor supervisor; // null: not started
     private volatile boolean sessionExpected;
+    private boolean sessionLost; // of the network thread
 
     // for gauges, which other threads read: as of the last checkpoint
     private volatile long underWay;
@@ -387,6 +388,13 @@ final class MqttSourceReader
     public void ready(MqttConnection connection, boolean sessionPresent, int sendMaximum) {
         connections.inc();
         sessionExpected = true;
+        if (sessionLost) {
+            sessionLost = false;
+            connection.publish(
+                    MqttConnection.READERS + link.topic(),
+                    MqttConnection.AGAIN.getBytes(StandardCharsets.UTF_8),
+                    false);
+        }
         wake(); // to announce over this connection what was announced over the last
     }
 
@@ -394,8 +402,10 @@ final class MqttSourceReader
     public void admitted(MqttConnection connection, boolean sessionPresent) {
         if (!sessionPresent && sessionExpected && link.delivery().acknowledged()) {
             sessionsLost.inc();
+            sessionLost = true;
             LOG.error(
-                    "the session {} at {} is lost: messages that waited in it are lost with it",
+                    "the session {} at {} is lost: of messages that waited in it, those come again"
+                            + " that their sinks still have",
                     link.clientId(),
                     link);
         }

@@ -27,7 +27,6 @@ final class Outlet implements MqttConnection.Events {
     private static final Logger LOG = LoggerFactory.getLogger(Outlet.class);
     private static final long FIRST_PAUSE_MS = 50;
     private static final long LONGEST_PAUSE_MS = 2000;
-    private static final long LONGEST_GRACE_MS = 4000; // readers try again at least as often
     private static final long NEVER = Long.MAX_VALUE;
     private static final String TOO_LARGE =
             "it is larger than the broker's Maximum Packet Size allows";
@@ -49,8 +48,6 @@ final class Outlet implements MqttConnection.Events {
 
     private volatile int window;
     private volatile MqttConnection lastReady;
-    private volatile long lostNs; // when the last connection that was ready ended; 0: none did
-    private volatile long outageMs; // before the present connection
 
     private MqttConnection apartOver; // said to take one record at a time only
     private MqttConnection connection; // the one that `sent` went to; null: none yet
@@ -59,7 +56,7 @@ final class Outlet implements MqttConnection.Events {
     private final ArrayDeque<OutRecord> refused = new ArrayDeque<>();
     private final ArrayDeque<OutRecord> waiting = new ArrayDeque<>();
     private boolean owed; // the recent ones may be missing at the broker
-    private long graceNs; // they are sent again from then on; 0: not known yet
+    private boolean asked; // by a reader that has lost its session: whatever the broker has
     private boolean holding; // new records wait until the refused have gone
     private boolean retryPlanned;
     private IllegalStateException fault; // after which nothing goes on
@@ -186,9 +183,6 @@ final class Outlet implements MqttConnection.Events {
     }
 
     private void sendWaiting() {
-        if (owed) { // that goes first
-            return;
-        }
         while (!holding && !waiting.isEmpty() && connection.isReady() && sent.size() < window) {
             send(waiting.poll());
         }
@@ -270,7 +264,7 @@ final class Outlet implements MqttConnection.Events {
     }
 
     private void send(OutRecord record) {
-        if (isConfirmed(record)) { // it came from a state: new ones have numbers after that
+        if (!record.again && isConfirmed(record)) { // it came from a state: new ones come after that
             counters.confirmed().inc(record.parcel.count());
             accepted(record, System.nanoTime());
             return;
@@ -423,7 +417,6 @@ final class Outlet implements MqttConnection.Events {
         }
         takeBackRefused();
         owed = recent.size() > 0;
-        graceNs = 0;
         if (owed) {
             waiting.removeIf(this::isAgain); // they come out of the window once more
         }
@@ -442,11 +435,13 @@ final class Outlet implements MqttConnection.Events {
 
     /** Sends again what was acknowledged of late, unless the broker says that it has it. */
     private void payUp() {
-        if (!owed || !connection.isReady() || isInGrace()) {
+        if (!owed || !connection.isReady() || (asked && !sent.isEmpty())) {
             return;
         }
         owed = false;
-        List<OutRecord> missing = recent.sendAgain(books.confirmed(connection));
+        waiting.removeIf(this::isAgain); // they come out of the window once more
+        List<OutRecord> missing = recent.sendAgain(asked ? null : books.confirmed(connection));
+        asked = false;
         counters.resent().inc(recordsIn(missing));
         for (int i = missing.size() - 1; i >= 0; i--) {
             OutRecord record = missing.get(i);
@@ -455,21 +450,14 @@ final class Outlet implements MqttConnection.Events {
         }
     }
 
-    /**
-     * A broker that was killed may have forgotten the session of a reader that is new on the link,
-     * while it knows another one: what is sent again before that reader is back would miss it, and
-     * be acknowledged. Its pauses between attempts are about as long as the broker was away.
-     */
-    private boolean isInGrace() {
-        if (outageMs == 0 || recent.isCovered(books.confirmed(connection))) {
-            return false;
+    /** All of the window once more: one of the link's readers has lost its session. */
+    private void sendAgain() {
+        if (recent.size() > 0 && link.delivery().acknowledged()) {
+            LOG.info("a reader of {} has lost its session: sends again what is not long ago", link);
+            owed = true;
+            asked = true;
         }
-        if (graceNs == 0) {
-            long grace = Math.min(LONGEST_GRACE_MS, outageMs);
-            graceNs = System.nanoTime() + grace * 1_000_000;
-            supervisor.later(grace, () -> turn(step));
-        }
-        return System.nanoTime() < graceNs;
+        step.run();
     }
 
     private void takeBackRefused() {
@@ -543,8 +531,6 @@ final class Outlet implements MqttConnection.Events {
     public void ready(MqttConnection ready, boolean sessionPresent, int sendMaximum) {
         window = Math.min(link.window(), sendMaximum);
         lastReady = ready;
-        outageMs = lostNs == 0 ? 0 : (System.nanoTime() - lostNs) / 1_000_000 + 1;
-        lostNs = 0;
         counters.connections().inc();
         turn(step);
     }
@@ -562,16 +548,15 @@ final class Outlet implements MqttConnection.Events {
 
     @Override
     public void said(MqttConnection from, String topic, byte[] payload) {
-        if (books.heard(from, topic, payload)) {
-            turn(this::retryAtOnce);
+        switch (books.hear(from, topic, payload)) {
+            case NO_READERS -> turn(this::retryAtOnce);
+            case AGAIN -> turn(this::sendAgain);
+            case NOTHING -> {}
         }
     }
 
     @Override
     public void ended(MqttConnection lost, Throwable cause) {
-        if (lost == lastReady && lostNs == 0) {
-            lostNs = System.nanoTime();
-        }
         turn(step);
     }
 }

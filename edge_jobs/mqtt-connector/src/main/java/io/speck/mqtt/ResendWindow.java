@@ -84,12 +84,6 @@ final class ResendWindow {
         return records.size();
     }
 
-    /** Whether the broker has all of it, as far as it says. */
-    synchronized boolean isCovered(SentNumber known) {
-        OutRecord newest = records.peekLast();
-        return newest == null || (known != null && known.covers(newest));
-    }
-
     /**
      * What is to be sent again, in order. It stays here meanwhile, for checkpoints.
      *

@@ -71,7 +71,7 @@ class SettlingTest {
         }
 
         @Override
-        CompletableFuture<?> publishRetained(String topic, byte[] payload) {
+        CompletableFuture<?> publish(String topic, byte[] payload, boolean retained) {
             return new CompletableFuture<>();
         }
 

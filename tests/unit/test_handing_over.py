@@ -1,0 +1,678 @@
+"""How a link changes hands is carried out, on in-memory engines and brokers and a real store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binders.memory import World
+from speck.change import ChangeState, OperationState
+from speck.clock import SystemClock
+from speck.contract import render_taken
+from speck.errors import PermanentError, UnreachableError
+from speck.inventory import Deployed, Session
+from speck.model import Job, JsonObject, source_client_id
+from speck.observed import Sent, Taken, TakenEpoch
+from speck.operations import Patience
+from speck.operations.context import Context
+from speck.operations.draining import Draining
+from speck.operations.outcome import Done, Waiting
+from speck.plan import Drain, HandOver, Reserve
+from speck.records import Batch
+from speck.service import Service
+from speck.service.agents import Agents
+from speck.service.compositions import Request
+from tests.memory_fog import HASTY, memory_service, site_body
+from tests.service_helpers import DONE as WAIT
+from tests.service_helpers import composition, job_body, wait_until
+from tests.unit.test_executor import (
+    DONE,
+    FAILED,
+    LIMIT_S,
+    Bench,
+    RecordingRecords,
+    broker,
+    engine,
+    job,
+    join,
+    start,
+    states,
+)
+
+EPOCH = (1 << 32) + 1
+OLD, NEW = "speck-i-Old-1", "speck-i-New-1"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    World.reset(slots=64)
+    records = RecordingRecords.at(tmp_path / "store", SystemClock())
+    assert isinstance(records, RecordingRecords)
+    records.log = []
+    yield Bench(tmp_path, records)
+    records.store.close()
+
+
+def session(client_id: str, name: str, **more: object) -> Session:
+    """On the link that A reads."""
+    return replace(Session(client_id, job("A").source, "edge-a", name), **more)  # type: ignore[arg-type]
+
+
+def put(bench: Bench, *sessions: Session) -> None:
+    bench.records.write(*(bench.records.put_session("c", each) for each in sessions))
+
+
+def stored(bench: Bench) -> dict[str, Session]:
+    return {each.client_id: each for each in bench.records.sessions("c")}
+
+
+# -- the handover -------------------------------------------------------------------------
+
+HAND_OVER = HandOver("edge-a", job("A").source, NEW, "New", OLD, "Old")
+
+
+def test_a_handover_stores_what_was_taken_by_all_readers_before(bench: Bench) -> None:
+    """By those before the old reader, by that one, and by others of the same link."""
+    put(
+        bench,
+        session(OLD, "Old", skip=(TakenEpoch("i-P", EPOCH, 4), TakenEpoch("i-Q", EPOCH, 2))),
+        session(NEW, "New", follows=OLD, skip=(TakenEpoch("i-P", EPOCH, 1, ((9, 9),)),)),
+    )
+    broker("edge-a").taken[OLD] = Taken(
+        3, {"i-P": {EPOCH: 6, EPOCH + 1: 5}}, above={"i-P": {EPOCH: ((8, 8),)}}
+    )
+    assert states(bench.run((HAND_OVER, ()))) == [DONE]
+    taken = (
+        TakenEpoch("i-P", EPOCH, 6, ((8, 9),)),
+        TakenEpoch("i-Q", EPOCH, 2),
+        TakenEpoch("i-P", EPOCH + 1, 5),
+    )
+    found = stored(bench)
+    assert found[NEW] == session(NEW, "New", skip=taken)
+    assert found[OLD].followed_by == NEW
+
+
+def test_a_handover_leaves_the_old_session_as_the_way_back(bench: Bench) -> None:
+    old = session(OLD, "Old", skip=(TakenEpoch("i-P", EPOCH, 4),), owed=(("i-P", EPOCH, 7),))
+    put(bench, old, session(NEW, "New", follows=OLD))
+    bench.run((HAND_OVER, ()))
+    assert stored(bench)[OLD] == replace(old, followed_by=NEW)
+
+
+def test_a_handover_is_one_write(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that dies finds both sessions changed, or none."""
+    put(bench, session(OLD, "Old"), session(NEW, "New", follows=OLD))
+    writes: list[set[str]] = []
+    write = bench.records.write
+
+    def noted(*batches: Batch) -> None:
+        writes.append({key for batch in batches for key in batch if key.startswith("ses/")})
+        write(*batches)
+
+    monkeypatch.setattr(bench.records, "write", noted)
+    bench.run((HAND_OVER, ()))
+    assert [keys for keys in writes if keys] == [{f"ses/c/{OLD}/edge-a", f"ses/c/{NEW}/edge-a"}]
+
+
+def test_a_reader_that_was_followed_and_comes_back_follows_in_its_turn(bench: Bench) -> None:
+    """Its follower never started: what that one was to drop, it drops itself."""
+    taken = (TakenEpoch("i-P", EPOCH, 4),)
+    put(bench, session(OLD, "Old", followed_by=NEW), session(NEW, "New", skip=taken))
+    back = HandOver("edge-a", job("A").source, OLD, "Old", NEW, "New")
+    assert states(bench.run((back, ()))) == [DONE]
+    assert stored(bench) == {
+        OLD: session(OLD, "Old", skip=taken),
+        NEW: session(NEW, "New", skip=taken, followed_by=OLD),
+    }
+
+
+@pytest.mark.parametrize(("there", "gone"), [((OLD, "Old"), "New"), ((NEW, "New"), "Old")])
+def test_nothing_is_handed_over_from_or_to_a_session_that_is_gone(
+    bench: Bench, there: tuple[str, str], gone: str
+) -> None:
+    put(bench, session(*there))
+    change = bench.run((HAND_OVER, ()))
+    assert states(change) == [FAILED]
+    assert change.error == (
+        f"cannot hand over edge-a/A-in from Old to New: the session of {gone} is gone; apply again"
+    )
+    assert stored(bench) == {there[0]: session(*there)}
+
+
+def test_a_reservation_notes_whose_session_it_follows(bench: Bench) -> None:
+    broker("edge-a").refuse("reserve", 1, PermanentError("cannot reserve: no"))
+    reserve = Reserve("edge-a", job("A").source, NEW, "New", follows=OLD)
+    bench.run((reserve, ()))
+    assert stored(bench) == {NEW: session(NEW, "New", follows=OLD, reserved=False)}
+    bench.run((reserve, ()))
+    assert stored(bench) == {NEW: session(NEW, "New", follows=OLD)}
+
+
+# -- the start that drops it --------------------------------------------------------------
+
+
+def reader_of(bench: Bench, of: Job) -> str:
+    return source_client_id(bench.records.installation, of.job_name, of.source)
+
+
+def handed_over(bench: Bench, **more: object) -> str:
+    """A's session, in which it goes on where Old ended; gives its client id."""
+    own = reader_of(bench, job("A"))
+    taken = (TakenEpoch("i-P", 1, 2, ((4, 4),)),)
+    put(bench, session(OLD, "Old", followed_by=own), session(own, "A", skip=taken, **more))
+    broker("edge-a").subscribe(own, "A-in")
+    return own
+
+
+def came_out() -> list[bytes]:
+    World.current().pump()
+    return [message.payload for message in broker("edge-a").published["A-out"]]
+
+
+def test_a_start_says_what_others_have_taken_and_the_job_drops_it(bench: Bench) -> None:
+    handed_over(bench)
+    numbers = [str(number).encode() for number in range(1, 7)]
+    World.current().feed("tcp://edge-a.test:1883", "A-in", numbers, "i-P")
+    assert states(bench.run((start("A"), ()))) == [DONE]
+    args = engine("edge-a").jobs[start("A").engine_job_id].submission.args
+    taken = (TakenEpoch("i-P", 1, 2, ((4, 4),)),)
+    assert args[args.index("--taken") + 1] == render_taken(taken)
+    assert came_out() == [b"3", b"5", b"6"]
+
+
+def test_a_start_of_a_reader_that_follows_nobody_says_nothing_of_it(bench: Bench) -> None:
+    own = reader_of(bench, job("A"))
+    put(bench, session(own, "A"))
+    assert states(bench.run((start("A"), ()))) == [DONE]
+    args = engine("edge-a").jobs[start("A").engine_job_id].submission.args
+    assert "--taken" not in args
+    assert broker("edge-a").count("reserve") == 0
+
+
+def test_what_was_taken_of_another_link_is_not_dropped(bench: Bench) -> None:
+    """A client id stands for a link; a record that says otherwise is not believed."""
+    own = reader_of(bench, job("A"))
+    put(bench, session(own, "A", link=job("B").source, skip=(TakenEpoch("i-P", 1, 2),)))
+    bench.run((start("A"), ()))
+    assert "--taken" not in engine("edge-a").jobs[start("A").engine_job_id].submission.args
+
+
+def test_a_later_start_drops_the_same(bench: Bench) -> None:
+    handed_over(bench)
+    bench.run((start("A"), ()))
+    engine("edge-a").fail(start("A").engine_job_id, "no memory")
+    again = start("A", attempt=2)
+    assert states(bench.run((again, ()))) == [DONE]
+    assert "--taken" in engine("edge-a").jobs[again.engine_job_id].submission.args
+
+
+def test_a_start_says_only_what_was_stored_at_the_handover(bench: Bench) -> None:
+    """A start asks nobody what others have taken: a change that goes on says the same again."""
+    own = handed_over(bench)
+    broker("edge-a").taken[OLD] = Taken(9, {"i-P": {1: 99}})
+    bench.run((start("A"), ()))
+    args = engine("edge-a").jobs[start("A").engine_job_id].submission.args
+    assert args[args.index("--taken") + 1] == render_taken(stored(bench)[own].skip)
+
+
+# -- the session in which it goes on ------------------------------------------------------
+
+
+def test_a_session_that_is_there_is_gone_on_with(bench: Bench) -> None:
+    own = handed_over(bench)
+    before = stored(bench)
+    assert states(bench.run((start("A"), ()))) == [DONE]
+    assert broker("edge-a").calls[0] == ("reserve", own)
+    assert stored(bench) == before
+    assert broker("edge-a").thrown_out == []
+
+
+def test_a_reader_does_not_start_in_a_session_that_the_broker_has_lost(bench: Bench) -> None:
+    own = handed_over(bench)
+    del broker("edge-a").sessions[own]
+    change = bench.run((start("A"), ()))
+    assert states(change) == [FAILED]
+    assert change.error == (
+        "cannot start A: the broker of edge-a has lost its session on A-in since it was reserved;"
+        " apply again: Old then takes what came meanwhile"
+    )
+    assert engine("edge-a").count("submit") == 0
+    assert bench.records.deployed("c", "A") is None
+    skip = (TakenEpoch("i-P", 1, 2, ((4, 4),)),)
+    assert stored(bench) == {
+        OLD: session(OLD, "Old"),
+        own: session(own, "A", reserved=False, follows=OLD, skip=skip),
+    }
+
+
+def before_it(of: Job, **more: object) -> Deployed:
+    return replace(Deployed(of, 1, "1" * 32), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("more", [{"confirmed": True}, {"accepted": True}, {"ended": True}, {}])
+def test_a_session_that_an_incarnation_may_hold_is_not_reserved_again(
+    bench: Bench, more: dict[str, bool]
+) -> None:
+    """That would throw it out."""
+    handed_over(bench)
+    bench.records.write(bench.records.put_deployed("c", before_it(job("A"), **more)))
+    bench.run((start("A", attempt=2), ()))
+    assert broker("edge-a").count("reserve") == 0
+
+
+def test_an_incarnation_before_one_that_never_ran_may_hold_the_session_too(bench: Bench) -> None:
+    handed_over(bench)
+    base = before_it(job("A"), confirmed=True)
+    void = Deployed(job("A"), 2, "2" * 32, void=True, base=base)
+    bench.records.write(bench.records.put_deployed("c", void))
+    bench.run((start("A", attempt=3), ()))
+    assert broker("edge-a").count("reserve") == 0
+
+
+@pytest.mark.parametrize("before", ["of another link", "that never ran"])
+def test_an_incarnation_that_does_not_hold_the_session_does_not_vouch_for_it(
+    bench: Bench, before: str
+) -> None:
+    own = handed_over(bench)
+    del broker("edge-a").sessions[own]
+    elsewhere = replace(job("A"), source=job("B").source)
+    old = before_it(elsewhere, ended=True) if before == "of another link" else None
+    bench.records.write(
+        bench.records.put_deployed("c", old or before_it(job("A"), void=True, ended=True))
+    )
+    change = bench.run((start("A", attempt=2), ()))
+    assert states(change) == [FAILED]
+    assert "has lost its session" in str(change.error)
+
+
+def test_a_start_whose_answer_was_lost_does_not_throw_out_its_own_incarnation(
+    bench: Bench,
+) -> None:
+    handed_over(bench)
+    lost = UnreachableError("cannot reach edge-a: the answer was lost")
+    engine("edge-a").refuse("submit", 1, lost, after=True)
+    change = bench.run((start("A"), ()))
+    assert states(change) == [DONE]
+    assert change.operations[0].attempts == 2
+    assert broker("edge-a").thrown_out == []
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a session is followed by one at most: of two followers the last is remembered",
+)
+def test_each_of_two_that_follow_one_reader_sees_that_its_session_is_there(bench: Bench) -> None:
+    """The broker lost that of the first; what it was to read waits in the old session only."""
+    first, second = (reader_of(bench, job(name)) for name in "AB")
+    put(bench, session(OLD, "Old"))
+    put(bench, *(session(each, n, follows=OLD) for each, n in ((first, "A"), (second, "B"))))
+    for client_id, name in ((first, "A"), (second, "B")):
+        bench.run((HandOver("edge-a", job("A").source, client_id, name, OLD, "Old"), ()))
+    broker("edge-a").subscribe(second, "A-in")
+    assert states(bench.run((start("A"), ()))) == [FAILED]
+
+
+# -- what a reader takes before it is followed --------------------------------------------
+
+SINK = "speck-i-P-1-out"
+PATIENT = replace(HASTY, drain_idle_s=1000.0, drain_ask_s=100.0)
+
+
+@dataclass
+class Reader:
+    """A drain of A's link by a reader that a test speaks for."""
+
+    bench: Bench
+    patience: Patience = PATIENT
+
+    def drain(self, **more: object) -> Draining:
+        running = start("A").engine_job_id
+        drain = Drain("edge-a", job("A").source, OLD, "Old", (), "edge-a", running)
+        context = Context(
+            self.bench.connections,
+            self.bench.records,
+            self.bench.clock,
+            "c",
+            lambda sha256: self.bench.folder / "a.jar",
+            self.patience,
+            Agents(self.bench.records, self.bench.records.sites, self.bench.clock),
+        )
+        return Draining(replace(drain, **more), context)  # type: ignore[arg-type]
+
+    def has_taken(self, number: int, checkpoint: int = 1, caught_up: bool | None = None) -> None:
+        broker("edge-a").taken[OLD] = Taken(
+            checkpoint, {"i-P": {EPOCH: number}}, messages=number, caught_up=caught_up
+        )
+
+
+@pytest.fixture
+def reader(bench: Bench) -> Reader:
+    put(bench, session(OLD, "Old"))
+    return Reader(bench)
+
+
+def sent(number: int, at_ms: int = 0, topic: str | None = "A-in") -> None:
+    broker("edge-a").sent[SINK] = Sent("i-P", EPOCH, number, at_ms, topic=topic)
+
+
+def ends(drain: Draining) -> bool:
+    """Whether it ends at this look."""
+    outcome = drain.look()
+    assert isinstance(outcome, Done | Waiting)
+    return isinstance(outcome, Done)
+
+
+def test_a_reader_that_nobody_follows_takes_what_was_told_when_it_began(reader: Reader) -> None:
+    sent(7)
+    reader.has_taken(6)
+    drain = reader.drain(going_on=(SINK,))
+    assert not ends(drain)
+    sent(9, at_ms=1)
+    reader.has_taken(7)
+    assert ends(drain)
+
+
+def test_a_reader_that_is_followed_takes_what_is_told_once_more(reader: Reader) -> None:
+    """What a producer told when the drain began is a little older than that."""
+    sent(7)
+    reader.has_taken(7)
+    drain = reader.drain(going_on=(SINK,), followed=True)
+    assert not ends(drain)
+    assert not ends(drain)
+    sent(9, at_ms=1)
+    assert not ends(drain)
+    sent(12, at_ms=2)
+    reader.has_taken(8)
+    assert not ends(drain)
+    reader.has_taken(9)
+    assert ends(drain)
+
+
+def test_a_producer_that_sends_nothing_more_need_only_say_so(reader: Reader) -> None:
+    sent(7)
+    reader.has_taken(7)
+    drain = reader.drain(going_on=(SINK,), followed=True)
+    assert not ends(drain)
+    sent(7, at_ms=1)
+    assert ends(drain)
+
+
+def test_every_producer_that_goes_on_has_to_tell_once_more(reader: Reader) -> None:
+    drain = reader.drain(going_on=(SINK, "other-out"), followed=True)
+    reader.has_taken(7)
+    assert not ends(drain)
+    sent(7, at_ms=1)
+    assert not ends(drain)
+    broker("edge-a").sent["other-out"] = Sent("i-Q", EPOCH, 1, 1)
+    assert not ends(drain)
+    broker("edge-a").taken[OLD] = Taken(2, {"i-P": {EPOCH: 7}, "i-Q": {EPOCH: 1}})
+    assert ends(drain)
+
+
+def test_two_checkpoints_of_a_reader_that_has_caught_up_do_as_well(reader: Reader) -> None:
+    """The first may have begun before the follower's session was there."""
+    sent(7)
+    drain = reader.drain(going_on=(SINK,), followed=True)
+    for checkpoint in (1, 2):
+        reader.has_taken(7, checkpoint, caught_up=True)
+        assert not ends(drain)
+        assert not ends(drain)
+    reader.has_taken(7, 3, caught_up=True)
+    assert ends(drain)
+
+
+@pytest.mark.parametrize("caught_up", [False, None])
+def test_checkpoints_of_a_reader_that_has_not_caught_up_end_no_drain(
+    reader: Reader, caught_up: bool | None
+) -> None:
+    sent(7)
+    drain = reader.drain(going_on=(SINK,), followed=True)
+    for checkpoint in range(1, 6):
+        reader.has_taken(7, checkpoint, caught_up=caught_up)
+        assert not ends(drain)
+    reader.has_taken(7, 6, caught_up=True)
+    assert ends(drain)
+
+
+def test_a_reader_that_nobody_follows_is_not_believed_to_have_caught_up(reader: Reader) -> None:
+    """Its numbers say what is missing."""
+    sent(7)
+    drain = reader.drain(going_on=(SINK,))
+    for checkpoint in range(1, 6):
+        reader.has_taken(6, checkpoint, caught_up=True)
+        assert not ends(drain)
+
+
+def test_where_others_publish_unseen_only_the_reader_can_say_that_it_has_caught_up(
+    reader: Reader,
+) -> None:
+    drain = reader.drain(going_on=(SINK,), followed=True, fed_outside=True)
+    for checkpoint in (1, 2, 3):
+        sent(7, at_ms=checkpoint)
+        reader.has_taken(7, checkpoint, caught_up=False)
+        assert not ends(drain)
+    reader.has_taken(7, 4, caught_up=True)
+    assert ends(drain)
+
+
+def test_what_a_sink_told_of_another_topic_is_not_waited_for(reader: Reader) -> None:
+    sent(7, topic="elsewhere")
+    assert ends(reader.drain(sinks=(SINK,), going_on=(SINK,)))
+    sent(7)
+    assert not ends(reader.drain(sinks=(SINK,), going_on=(SINK,)))
+
+
+def test_what_a_followed_drain_waits_for_is_noted_until_it_ends(reader: Reader) -> None:
+    """If it fails, its producer may have left the link before the next one, and tell no more."""
+    sent(7)
+    drain = reader.drain(going_on=(SINK,), followed=True)
+    assert not ends(drain)
+    assert stored(reader.bench)[OLD].owed == (("i-P", EPOCH, 7),)
+    sent(7, at_ms=1)
+    reader.has_taken(7)
+    outcome = drain.look()
+    assert isinstance(outcome, Done)
+    reader.bench.records.write(outcome.store)
+    assert stored(reader.bench)[OLD].owed == ()
+
+
+# -- a reader that does not run -----------------------------------------------------------
+
+
+def test_a_drain_ends_soon_whose_reader_the_engine_does_not_know(reader: Reader) -> None:
+    sent(7)
+    drain = reader.drain(going_on=(SINK,))
+    assert not ends(drain)
+    reader.bench.clock.ahead_s += PATIENT.drain_ask_s / 2
+    assert not ends(drain)
+    reader.bench.clock.ahead_s += PATIENT.drain_ask_s
+    with pytest.raises(PermanentError) as caught:
+        drain.look()
+    assert str(caught.value) == (
+        "cannot drain edge-a/A-in: Old is not known to edge-a any more; apply again"
+    )
+
+
+def test_a_drain_ends_soon_whose_reader_has_ended(reader: Reader) -> None:
+    reader.bench.run((start("A"), ()))
+    engine("edge-a").fail(start("A").engine_job_id, "no memory")
+    sent(7)
+    drain = reader.drain(going_on=(SINK,))
+    assert not ends(drain)
+    reader.bench.clock.ahead_s += PATIENT.drain_ask_s + 1
+    with pytest.raises(
+        PermanentError, match=r"^cannot drain edge-a/A-in: Old is failed; apply again$"
+    ):
+        drain.look()
+
+
+def test_a_drain_whose_reader_runs_goes_on(reader: Reader) -> None:
+    reader.bench.run((start("A"), ()))
+    sent(7)
+    drain = reader.drain(going_on=(SINK,))
+    for _ in range(4):
+        assert not ends(drain)
+        reader.bench.clock.ahead_s += PATIENT.drain_ask_s + 1
+    reader.has_taken(7)
+    assert ends(drain)
+
+
+@pytest.mark.parametrize("followed", [True, False])
+def test_a_drain_whose_reader_nobody_can_ask_about_waits_for_its_site(
+    reader: Reader, followed: bool
+) -> None:
+    sent(7)
+    drain = reader.drain(going_on=(SINK,), followed=followed)
+    assert not ends(drain)
+    engine("edge-a").unreachable = True
+    reader.bench.clock.ahead_s += PATIENT.drain_ask_s + 1
+    with pytest.raises(UnreachableError):
+        drain.look()
+
+
+def test_a_change_is_blocked_while_nobody_can_ask_about_a_reader(reader: Reader) -> None:
+    bench = reader.bench
+    bench.run((start("A"), ()))
+    sent(7)
+    engine("edge-a").unreachable = True
+    operation = reader.drain(going_on=(SINK,)).operation
+    execution, thread = bench.start(
+        (operation, ()), patience=replace(PATIENT, drain_ask_s=0.0, drain_idle_s=LIMIT_S)
+    )
+    wait_until(lambda: execution.change.state is ChangeState.BLOCKED)
+    assert states(execution.change) == [OperationState.BLOCKED]
+    engine("edge-a").unreachable = False
+    reader.has_taken(7)
+    join(thread)
+    assert states(execution.change) == [DONE]
+
+
+# -- all of it ----------------------------------------------------------------------------
+
+OUT: dict[str, Any] = {"outputs": [{"site": "edge-a", "topic": "y", "client_id": "out"}]}
+P = job_body("P", source_topic="in", sink_topic="x")
+Q = job_body("Q", source_topic="x", sink_topic="y")
+R = job_body("R", source_topic="x", sink_topic="y")
+BETWEEN = job_body("R", source_topic="x", sink_topic="x2")
+Q2 = job_body("Q", source_topic="x2", sink_topic="y")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with memory_service(tmp_path, [site_body("edge-a"), site_body("cloud")]) as opened:
+        yield opened
+
+
+@dataclass
+class Feed:
+    """Numbers that come in at every call of these kinds to the engine."""
+
+    kinds: tuple[str, ...]
+    sent: int = 0
+
+    def __call__(self, kind: str, subject: str) -> None:
+        if kind in self.kinds:
+            self.send(2)
+
+    def send(self, count: int) -> None:
+        payloads = [str(self.sent + n).encode() for n in range(count)]
+        self.sent += count
+        World.current().feed("tcp://edge-a.test:1883", "in", payloads, "sensor")
+        World.current().pump()
+
+
+def out() -> list[int]:
+    World.current().pump()
+    return [int(payload) for payload in broker("edge-a").take("out")]
+
+
+def apply(service: Service, *jobs: JsonObject, request: Request = WAIT) -> JsonObject:
+    body: JsonObject = service.compositions.apply(composition(*jobs, **OUT), request).body
+    return service.changes.get(body["change"])
+
+
+@pytest.mark.parametrize("new", [(P, R), (P, BETWEEN, Q2)], ids=["replaced", "inserted"])
+def test_what_comes_while_a_link_changes_hands_comes_out_once(
+    service: Service, new: tuple[JsonObject, ...]
+) -> None:
+    """What comes between the reservation and the stop lies in both sessions."""
+    apply(service, P, Q)
+    feed = Feed(("try_main", "stop", "submit", "savepoint_progress"))
+    feed.send(5)
+    engine("edge-a").before = feed
+    assert apply(service, *new)["state"] == "done"
+    engine("edge-a").before = None
+    feed.send(5)
+    assert feed.sent > 10
+    assert out() == list(range(feed.sent))
+    assert not any(broker("edge-a").abandoned[c] for c in broker("edge-a").sessions)
+    assert service.compositions.plan("c")["operations"] == []
+
+
+def test_a_link_can_be_handed_back_and_forth(service: Service) -> None:
+    apply(service, P, Q)
+    feed = Feed(("stop", "submit"))
+    engine("edge-a").before = feed
+    for reader in (R, Q, R):
+        assert apply(service, P, reader)["state"] == "done"
+    engine("edge-a").before = None
+    feed.send(1)
+    assert out() == list(range(feed.sent))
+
+
+def lose_session_of(name: str) -> Callable[[], None]:
+    """Let the broker lose a job's session, as one that is killed soon after a reservation."""
+
+    def lose() -> None:
+        sessions = broker("edge-a").sessions
+        (client_id,) = (each for each in sessions if f"-{name}-" in each)
+        del sessions[client_id]
+
+    return lose
+
+
+def test_nothing_is_lost_when_the_broker_loses_the_session_of_a_follower(
+    service: Service,
+) -> None:
+    apply(service, P, Q)
+    feed = Feed(("submit", "savepoint_progress"))
+    feed.send(3)
+    lose = lose_session_of("R")
+
+    def kill(kind: str, subject: str) -> None:
+        feed(kind, subject)
+        if kind == "stop":
+            lose()
+
+    engine("edge-a").before = kill
+    first = apply(service, P, R)
+    assert first["state"] == "failed"
+    assert "has lost its session on x since it was reserved; apply again: Q then" in first["error"]
+    engine("edge-a").before = feed
+    feed.send(3)
+    assert apply(service, P, R)["state"] == "done"
+    engine("edge-a").before = None
+    feed.send(3)
+    assert out() == list(range(feed.sent))
+    (running,) = (i for i in engine("edge-a").running() if i.submission.job_name != "P")
+    assert running.submission.job_name == "R"
+
+
+def test_going_back_after_a_start_that_failed_loses_and_repeats_nothing(service: Service) -> None:
+    apply(service, P, Q)
+    feed = Feed(("stop", "savepoint_progress"))
+    feed.send(3)
+    engine("edge-a").before = feed
+    engine("edge-a").refuse("submit", 1, PermanentError("cannot start R: no"))
+    assert apply(service, P, R)["state"] == "failed"
+    feed.send(3)
+    assert apply(service, P, Q)["state"] == "done"
+    engine("edge-a").before = None
+    feed.send(3)
+    assert out() == list(range(feed.sent))
+    assert service.compositions.plan("c")["operations"] == []
