@@ -59,8 +59,8 @@ Ranges = tuple[tuple[int, int], ...]
 class Taken:
     """How far a reader has taken: producer -> epoch -> highest contiguous number.
 
-    `above` are the ranges that it has taken past a hole. `caught_up` says whether nothing
-    waited for it when the checkpoint was taken; None: it does not report that.
+    `above` are the ranges that it has taken past a hole. `caught_up` is the newest checkpoint of
+    which it is known that all that had come before it is taken (0: none; None: not reported).
     """
 
     checkpoint: int
@@ -69,7 +69,7 @@ class Taken:
     messages: int = 0
     at_ms: int = 0
     above: Mapping[str, Mapping[int, Ranges]] = field(default_factory=dict)
-    caught_up: bool | None = None
+    caught_up: int | None = None
 
     def epochs(self) -> tuple[TakenEpoch, ...]:
         """The numbers as plain records, in the reader's order of epochs."""

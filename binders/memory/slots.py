@@ -190,7 +190,7 @@ class Incarnation:
             messages=self.ledger.messages,
             at_ms=now,
             above=self.ledger.above(),
-            caught_up=not self._session(wiring).queue,
+            caught_up=0 if self._session(wiring).queue else self.checkpoint_id,
         )
         if self.number:
             sink = self.engine.world.broker(wiring.sink_broker)

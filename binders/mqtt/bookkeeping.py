@@ -121,7 +121,7 @@ def parse_taken(payload: bytes) -> Taken:
         messages=_whole(said, "messages", 0),
         at_ms=_whole(said, "at", 0),
         above=_ranges(said.get("above", {})),
-        caught_up=_flag(said, "caught_up"),
+        caught_up=_whole(said, "caught_up") if "caught_up" in said else None,
     )
 
 
@@ -195,10 +195,3 @@ def _pairs(producer: str, said: object) -> Ranges:
             case _:
                 raise ValueError(f"a range of {producer} is no pair of rising numbers")
     return tuple(pairs)
-
-
-def _flag(said: Mapping[str, Any], key: str) -> bool | None:
-    value = said.get(key)
-    if not isinstance(value, bool | None):
-        raise ValueError(f"{key} is neither true nor false")
-    return value

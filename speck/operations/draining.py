@@ -24,15 +24,15 @@ class Draining:
 
     One that is followed has to take all that was published before its follower's session was
     there. The producers' numbers are a little older than that: it has when each of them has
-    reported once more and that was taken, too, or when two checkpoints after that moment have
-    completed and nothing waited at the second (the first may have begun before).
+    reported once more and that was taken, too, or when all is taken that had come at the second
+    checkpoint that it reports from then on (the first may have begun before).
     """
 
     operation: Drain
     context: Context
     owed: dict[tuple[str, int], int] | None = None
     stale: dict[str, Sent | None] = field(default_factory=dict)
-    reports: set[int] = field(default_factory=set)
+    reports: list[int] = field(default_factory=list)
     least: int | None = None
     since: float = 0.0
     looked: float = 0.0
@@ -120,12 +120,13 @@ class Draining:
             self.owed[key] = max(sent.number, self.owed.get(key, 0))
 
     def _has_caught_up(self, view: BrokerView) -> bool:
-        """Whether nothing waited at the second checkpoint that it has reported meanwhile."""
+        """Whether it has taken all that had come at the second checkpoint that it reported."""
         seen = view.taken.get(self.operation.client_id)
         if seen is None or not self.operation.followed:
             return False
-        self.reports.add(seen.checkpoint)
-        return len(self.reports) > _REPORTS and seen.caught_up is True
+        if seen.checkpoint not in self.reports:
+            self.reports.append(seen.checkpoint)
+        return len(self.reports) > _REPORTS and (seen.caught_up or 0) >= self.reports[_REPORTS]
 
     def _note(self, owed: dict[tuple[str, int], int]) -> Batch:
         session = self._session()

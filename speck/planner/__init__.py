@@ -5,15 +5,17 @@ docs/architecture.md and no others:
 
 (a) a session is reserved before any producer starts on its link (and before its own reader),
     and before another reader leaves the link while it is still fed: no message falls between;
+    where all its producers leave the link, after they have stopped;
 (b) a reader leaves a link after the producers that leave it in this plan have stopped and it
-    has taken their last number;
+    has taken their last number; what it has taken is handed over to the reader that follows it
+    before that starts, and before a new producer of the link does;
 (c) a session is released after its reader's stop, and after the start of the job's next
-    incarnation: until that runs, the old session is the way back; one of a reader outside
-    speck after its link's leaving producers have stopped, and before that reader's next one on
-    the same broker is reserved, since both are one;
+    incarnation and of its reader's follower: until they run, the old session is the way back;
+    one of a reader outside speck after its link's leaving producers have stopped, and before
+    that reader's next one on the same broker is reserved, since both are one;
 (d) a sink's last number is dropped when its job leaves the sink's link, after the drains that
-    go by it; the job's next incarnation, if it speaks at the same place of another link, waits
-    until that is over, done or not;
+    go by it and the job's next start; if that speaks at the same place of another link, it waits
+    until what is owed by that number is noted, done or not;
 (e) within one job: the jar is there and `main` was tried before it stops, it stops before it
     starts; a start that needs a slot waits for stops that free one; between the stop and a
     start that cannot read the old site's storage the state is carried; what stopped comes back

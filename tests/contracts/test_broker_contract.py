@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 import pytest
@@ -24,7 +25,7 @@ from speck.binding import BrokerCapability, MessageBroker, Target, open_broker
 from speck.errors import UnreachableError
 from speck.fog.mosquitto import Mosquitto
 from speck.measured import BrokerMeasures
-from speck.observed import Sent, Taken
+from speck.observed import Sent, Taken, TakenEpoch
 from tests.flink_server import wait_for
 from tests.mosquitto_server import mosquitto
 
@@ -129,6 +130,8 @@ class MosquittoBench:
             "taken": taken.taken,
             "missing": taken.missing,
             "messages": taken.messages,
+            "above": taken.above,
+            "caught_up": taken.caught_up,
         }
         self._retain(f"speck/taken/{client_id}", said)
 
@@ -140,6 +143,7 @@ class MosquittoBench:
             "epoch": sent.epoch,
             "number": sent.number,
             "unread": sent.unread,
+            "topic": sent.topic,
         }
         self._retain(f"speck/sent/{client_id}", said)
 
@@ -366,6 +370,32 @@ def test_view_reads_the_numbers_of_readers_and_sinks(bench: Bench) -> None:
     assert view.taken == {"speck-abc-merge-1": TAKEN}
     assert view.sent == {"speck-abc-clean-1-out": SENT}
     assert view.lag("speck-abc-merge-1", ["speck-abc-clean-1-out"]) == 4
+
+
+def test_view_reads_what_was_taken_past_a_hole_and_what_was_sent_where(bench: Bench) -> None:
+    epoch = (3 << 32) + 5
+    taken = replace(TAKEN, above={"abc-clean": {epoch: ((43, 43), (45, 60))}}, caught_up=True)
+    behind = replace(TAKEN, caught_up=False)
+    sent = replace(SENT, topic="traffic/a")
+    bench.tell_taken("speck-abc-merge-1", taken)
+    bench.tell_taken("speck-abc-behind-1", behind)
+    bench.tell_taken("speck-abc-old-1", TAKEN)
+    bench.tell_sent("speck-abc-clean-1-out", sent)
+    bench.tell_sent("speck-abc-old-1-out", SENT)
+
+    view = bench.open().view()
+
+    assert view.taken == {
+        "speck-abc-merge-1": taken,
+        "speck-abc-behind-1": behind,
+        "speck-abc-old-1": TAKEN,
+    }
+    assert view.taken["speck-abc-merge-1"].epochs() == (
+        TakenEpoch("abc-clean", epoch, 40, ((43, 43), (45, 60))),
+    )
+    assert view.sent_to("traffic/a", "speck-abc-clean-1-out") == sent
+    assert view.sent_to("traffic/b", "speck-abc-clean-1-out") is None
+    assert view.sent_to("traffic/b", "speck-abc-old-1-out") == SENT
 
 
 def test_forget_clears_the_numbers_of_one_client_only(bench: Bench) -> None:

@@ -32,6 +32,7 @@ from speck.model import (
     Tier,
     Upgrade,
 )
+from speck.observed import TakenEpoch
 
 LINK = Link("tcp://a:1883", "T-1")
 PLAIN = Job("A", "a", "http://a:8081", LINK, Link("tcp://b:1883", "T"), "a", "b", "x.A", "f" * 64)
@@ -92,6 +93,19 @@ def test_what_holds_its_default_is_left_out_and_read_back() -> None:
 def test_a_session_is_read_back(job_name: str | None) -> None:
     session = Session("reader", LINK, "a", job_name, reserved=False, owed=(("p", 1 << 32, 7),))
     assert session_from_json(stored(session_to_json(session))) == session
+
+
+@pytest.mark.parametrize("more", [{"follows": "old"}, {"followed_by": "new"}])
+def test_a_session_that_follows_or_is_followed_is_read_back(more: dict[str, str]) -> None:
+    skip = (TakenEpoch("p", 1 << 32, 7, ((9, 9), (12, 15))), TakenEpoch("q", 1, 0))
+    session = replace(Session("reader", LINK, "a", "A", skip=skip), **more)  # type: ignore[arg-type]
+    assert session_from_json(stored(session_to_json(session))) == session
+
+
+def test_a_session_that_never_changed_hands_takes_no_more_room() -> None:
+    data = stored(session_to_json(Session("reader", LINK, "a", "A")))
+    assert data.keys().isdisjoint({"follows", "followed_by", "skip"})
+    assert session_from_json(data) == Session("reader", LINK, "a", "A")
 
 
 def test_a_site_is_read_back() -> None:

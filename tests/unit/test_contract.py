@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from speck.contract import args_faults, link_fault, render_args
+from speck.contract import args_faults, link_fault, parse_taken, render_args, render_taken
 from speck.model import Compression, Delivery, Job, Link, Sending, source_client_id
+from speck.observed import TakenEpoch
 
 INSTALLATION = "0f8fad5b-d9cb-469f-a165-70867728950e"
 JOB = Job(
@@ -121,7 +124,7 @@ def test_an_unknown_placeholder_is_a_fault() -> None:
     }
 
 
-@pytest.mark.parametrize("arg", ["--epoch", "--client-id=x"])
+@pytest.mark.parametrize("arg", ["--epoch", "--client-id=x", "--taken", "--taken=p/1/2"])
 def test_what_speck_gives_is_not_given_again(arg: str) -> None:
     flag = arg.partition("=")[0]
     assert args_faults([arg]) == {0: f"{flag} is given by speck itself; leave it out"}
@@ -129,3 +132,58 @@ def test_what_speck_gives_is_not_given_again(arg: str) -> None:
 
 def test_with_placeholders_a_job_spells_its_arguments_as_it_likes() -> None:
     assert args_faults(["--epoch", "{epoch}"]) == {}
+
+
+TAKEN = (
+    TakenEpoch("01234567-A", (1 << 32) + 1, 40, ((42, 42), (45, 50))),
+    TakenEpoch("01234567-A", (2 << 32) + 1, 0),
+)
+RENDERED = "01234567-A/4294967297/40/42-42,45-50;01234567-A/8589934593/0"
+
+
+def test_what_others_have_taken_comes_before_the_jobs_own() -> None:
+    told = render_args(replace(JOB, link=BATCHED), INSTALLATION, 7, True, TAKEN)
+    assert told[-6:] == ("--compression", "zstd", "--taken", RENDERED, "--window", "10s")
+
+
+def test_a_job_that_follows_nobody_is_not_told_what_others_have_taken() -> None:
+    assert "--taken" not in render_args(JOB, INSTALLATION, 7, True)
+
+
+def test_with_placeholders_a_job_is_not_told_what_others_have_taken() -> None:
+    own = replace(JOB, args=("--in={source_topic}",))
+    assert render_args(own, INSTALLATION, 7, True, TAKEN) == ("--in=T-1",)
+
+
+def test_with_placeholders_a_job_may_have_a_taken_of_its_own() -> None:
+    assert args_faults(["--taken", "{epoch}"]) == {}
+
+
+def test_what_was_taken_is_read_back() -> None:
+    assert render_taken(TAKEN) == RENDERED
+    assert parse_taken(RENDERED) == TAKEN
+    assert (render_taken(()), parse_taken("")) == ("", ())
+
+
+def test_the_marks_of_the_format_are_encoded_in_a_producers_name() -> None:
+    odd = (TakenEpoch("a/b;c,d-e%2F +\u00fc", 1, 2, ((4, 5),)), TakenEpoch("f", 1, 3))
+    assert render_taken(odd) == "a%2Fb%3Bc%2Cd-e%252F%20%2B%C3%BC/1/2/4-5;f/1/3"
+    assert parse_taken(render_taken(odd)) == odd
+
+
+NUMBERS = st.integers(0, 1 << 62)
+RANGES = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=4).map(tuple)
+
+
+@given(st.lists(st.builds(TakenEpoch, st.text(min_size=1), NUMBERS, NUMBERS, RANGES)))
+def test_whatever_was_taken_is_read_back(taken: list[TakenEpoch]) -> None:
+    assert parse_taken(render_taken(taken)) == tuple(taken)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["p", "p/1", "p/x/1", "p/1/", "p/1/2/", "p/1/2/3", "p/1/2/3-", "p/1/2/3-4,", "p/1/2/a-b"],
+)
+def test_what_is_not_of_the_format_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_taken(text)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from speck.observed import BrokerView, Sent, Taken
+from speck.observed import BrokerView, Sent, Taken, TakenEpoch, merge_taken
 
 FIRST, SECOND = (1 << 32) + 7, (2 << 32) + 7
 """Epochs of one producer, in the order in which they began."""
@@ -63,3 +65,84 @@ def test_the_lag_behind_a_sink_that_told_nothing_is_not_known() -> None:
     view = BrokerView({}, {"P-out": Sent("P", FIRST, 5)})
     assert view.lag("reader", ["P-out", "Q-out"]) is None
     assert view.lag("reader", []) is None
+
+
+# -- what was sent to which topic ---------------------------------------------------------
+
+
+def test_what_a_sink_sent_to_another_topic_is_not_of_this_one() -> None:
+    here, elsewhere, silent = (
+        Sent("P", 1, 5, topic="t"),
+        Sent("Q", 1, 5, topic="u"),
+        Sent("R", 1, 5),
+    )
+    view = BrokerView({}, {"P-out": here, "Q-out": elsewhere, "R-out": silent})
+    assert view.sent_to("t", "P-out") == here
+    assert view.sent_to("t", "Q-out") is None
+    assert view.sent_to("t", "R-out") == silent, "it does not say where to"
+    assert view.sent_to("t", "never-was") is None
+    assert view.sinks_of("t", ["R-out", "Q-out", "never-was", "P-out"]) == ["R-out", "P-out"]
+
+
+# -- what several readers have taken ------------------------------------------------------
+
+
+def epoch_of(numbers: frozenset[int], producer: str = "P", epoch: int = FIRST) -> TakenEpoch:
+    """As a reader reports that it has taken these numbers."""
+    upto = next(n for n in range(len(numbers) + 1) if n + 1 not in numbers)
+    above: list[tuple[int, int]] = []
+    for number in sorted(n for n in numbers if n > upto):
+        if above and number == above[-1][1] + 1:
+            above[-1] = (above[-1][0], number)
+        else:
+            above.append((number, number))
+    return TakenEpoch(producer, epoch, upto, tuple(above))
+
+
+def numbers_of(taken: TakenEpoch) -> set[int]:
+    above = {n for first, last in taken.above for n in range(first, last + 1)}
+    return {*range(1, taken.upto + 1), *above}
+
+
+def test_a_report_is_read_in_the_readers_order_of_epochs() -> None:
+    taken = Taken(1, {"P": {SECOND: 4, FIRST: 2}, "Q": {FIRST: 1}}, above={"P": {FIRST: ((5, 6),)}})
+    assert taken.epochs() == (
+        TakenEpoch("P", SECOND, 4),
+        TakenEpoch("P", FIRST, 2, ((5, 6),)),
+        TakenEpoch("Q", FIRST, 1),
+    )
+
+
+def test_what_was_taken_by_several_is_joined_where_it_meets() -> None:
+    one = TakenEpoch("P", FIRST, 4, ((8, 9),))
+    other = TakenEpoch("P", FIRST, 2, ((5, 6), (10, 10), (20, 20)))
+    assert merge_taken([one], [other]) == (TakenEpoch("P", FIRST, 6, ((8, 10), (20, 20))),)
+
+
+def test_epochs_and_producers_are_kept_apart_in_the_order_in_which_they_appear() -> None:
+    old = [TakenEpoch("P", SECOND, 1), TakenEpoch("Q", FIRST, 2)]
+    new = [TakenEpoch("P", FIRST, 3), TakenEpoch("P", SECOND, 4)]
+    assert merge_taken(old, new) == (
+        TakenEpoch("P", SECOND, 4),
+        TakenEpoch("Q", FIRST, 2),
+        TakenEpoch("P", FIRST, 3),
+    )
+    assert merge_taken() == ()
+
+
+SETS = st.frozensets(st.integers(1, 24))
+PARTS = st.lists(st.dictionaries(st.sampled_from(["P", "Q"]), SETS), max_size=4)
+
+
+@given(PARTS)
+def test_merged_are_exactly_the_numbers_that_any_has_taken(
+    parts: list[dict[str, frozenset[int]]],
+) -> None:
+    merged = merge_taken(*([epoch_of(ns, name) for name, ns in part.items()] for part in parts))
+    wanted: dict[str, frozenset[int]] = {}
+    for part in parts:
+        for name, numbers in part.items():
+            wanted[name] = wanted.get(name, frozenset()) | numbers
+    assert merged == tuple(epoch_of(numbers, name) for name, numbers in wanted.items())
+    assert {each.producer: numbers_of(each) for each in merged} == wanted
+    assert merge_taken(merged, merged) == merged

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from speck.change import Change, ChangeState, OperationRecord, OperationState
 from speck.clock import SystemClock, rfc3339
 from speck.errors import StoreError
 from speck.inventory import Deployed, Session
-from speck.model import Job, Link
+from speck.model import Job, Link, sink_client_id
 from speck.plan import Action, JobChange, Plan, Step, Upload
 from speck.records import Batch, Records, scope_of
 from speck.schema import site_from_data
@@ -106,6 +107,37 @@ def test_links_read_outside_are_those_of_other_scopes(records: Records, path: Pa
     again.write(again.drop_session("c", "r-1", "a"))
     assert again.links_read_outside({"d"}) == frozenset()
     again.store.close()
+
+
+def test_sinks_outside_are_those_of_other_scopes_by_the_link_that_they_feed(
+    records: Records, path: Path
+) -> None:
+    other = replace(JOB, job_name="B", source=Link("tcp://b:1883", "T-9"))
+    records.write(
+        records.put_deployed("c", Deployed(JOB, 1, "1")),
+        records.put_deployed("d", Deployed(other, 1, "2")),
+    )
+    ours, theirs = (
+        sink_client_id(records.installation, j.job_name, j.source) for j in (JOB, other)
+    )
+    assert records.sinks_outside({"c"}) == {JOB.sink: [theirs]}
+    assert records.sinks_outside({"d"}) == {JOB.sink: [ours]}
+    assert records.sinks_outside({"c", "d"}) == {}
+    again = reopened(records, path)
+    assert again.sinks_outside(()) == {JOB.sink: [ours, theirs]}
+    again.write(again.drop_deployed("c", "A"))
+    assert again.sinks_outside(()) == {JOB.sink: [theirs]}
+    again.store.close()
+
+
+def test_sessions_of_one_scope_are_listed(records: Records) -> None:
+    assert records.sessions("c") == []
+    records.write(
+        records.put_session("c", session("r-2")),
+        records.put_session("c", session("r-1")),
+        records.put_session("d", session("r-3")),
+    )
+    assert records.sessions("c") == [session("r-1"), session("r-2")]
 
 
 def test_one_client_id_may_have_a_session_at_each_broker(records: Records) -> None:

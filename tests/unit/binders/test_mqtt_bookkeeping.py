@@ -3,7 +3,7 @@ import pytest
 from binders.mqtt import bookkeeping
 from binders.mqtt.bookkeeping import Retained, parse_sent, parse_taken
 from speck.measured import BrokerMeasures
-from speck.observed import BrokerView, Sent, Taken
+from speck.observed import BrokerView, Sent, Taken, TakenEpoch
 
 
 def test_taken_is_read_with_numbers_as_numbers() -> None:
@@ -17,6 +17,55 @@ def test_taken_is_read_with_numbers_as_numbers() -> None:
 
 def test_what_a_reader_may_leave_out() -> None:
     assert parse_taken(b'{"v":1,"checkpoint":0}') == Taken(0, {})
+
+
+def test_what_a_reader_has_taken_past_a_hole_is_read() -> None:
+    payload = (
+        b'{"v":1,"checkpoint":3,"taken":{"p":{"4294967297":10}},'
+        b'"above":{"p":{"4294967297":[[12,12],[15,20]]},"q":{"1":[]}},"caught_up":true}'
+    )
+
+    taken = parse_taken(payload)
+
+    assert taken.above == {"p": {4294967297: ((12, 12), (15, 20))}, "q": {1: ()}}
+    assert taken.epochs() == (TakenEpoch("p", 4294967297, 10, ((12, 12), (15, 20))),)
+
+
+@pytest.mark.parametrize(
+    ("said", "caught_up"),
+    [(b',"caught_up":true', True), (b',"caught_up":false', False), (b"", None)],
+)
+def test_whether_a_reader_has_caught_up_is_read(said: bytes, caught_up: bool | None) -> None:
+    assert parse_taken(b'{"v":1,"checkpoint":1' + said + b"}").caught_up is caught_up
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b'"above":[]', "ranges by producer are no object"),
+        (b'"above":{"p":[[1,2]]}', "ranges of p are no object"),
+        (b'"above":{"p":{"1":{}}}', "ranges of p are no list"),
+        (b'"above":{"p":{"x":[[1,2]]}}', "invalid literal"),
+        (b'"above":{"p":{"1":[3]}}', "a range of p is no pair of rising numbers"),
+        (b'"above":{"p":{"1":[[3]]}}', "a range of p is no pair of rising numbers"),
+        (b'"above":{"p":{"1":[[1,2,3]]}}', "a range of p is no pair of rising numbers"),
+        (b'"above":{"p":{"1":[[4,3]]}}', "a range of p is no pair of rising numbers"),
+        (b'"above":{"p":{"1":[[0,3]]}}', "a range of p is no pair of rising numbers"),
+        (b'"above":{"p":{"1":[["1","2"]]}}', "a range of p is no pair of rising numbers"),
+        (b'"above":{"p":{"1":[[1.0,2]]}}', "a range of p is no pair of rising numbers"),
+        (b'"caught_up":1', "caught_up is neither true nor false"),
+        (b'"caught_up":"true"', "caught_up is neither true nor false"),
+    ],
+)
+def test_ranges_and_flags_of_another_kind_are_a_value_error(said: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_taken(b'{"v":1,"checkpoint":1,' + said + b"}")
+
+
+@pytest.mark.xfail(strict=True, reason="true is taken for the number 1")
+def test_true_is_no_number_of_a_range() -> None:
+    with pytest.raises(ValueError, match="no pair of rising numbers"):
+        parse_taken(b'{"v":1,"checkpoint":1,"above":{"p":{"1":[[true,2]]}}}')
 
 
 def test_sent_is_read() -> None:
@@ -49,6 +98,18 @@ def test_anything_else_is_a_value_error(payload: bytes, reason: str) -> None:
 def test_sent_needs_a_producer() -> None:
     with pytest.raises(ValueError, match="producer is no text"):
         parse_sent(b'{"v":1,"epoch":1,"number":1}')
+
+
+def test_the_topic_that_a_sink_sends_to_is_read() -> None:
+    payload = b'{"v":1,"producer":"p","epoch":1,"number":7,"topic":"traffic/a"}'
+
+    assert parse_sent(payload) == Sent("p", 1, 7, topic="traffic/a")
+    assert parse_sent(b'{"v":1,"producer":"p","epoch":1,"number":7}').topic is None
+
+
+def test_a_topic_that_is_no_text_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="topic is no text"):
+        parse_sent(b'{"v":1,"producer":"p","epoch":1,"number":7,"topic":["a"]}')
 
 
 def test_what_a_sink_holds_back_is_read() -> None:

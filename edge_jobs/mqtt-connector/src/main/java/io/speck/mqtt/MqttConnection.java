@@ -202,6 +202,11 @@ abstract class MqttConnection {
         return !inbox.isEmpty();
     }
 
+    /** How many messages wait; only by the inbox's reader. */
+    final int messagesWaiting() {
+        return inbox.size();
+    }
+
     /** How much payload waits; read by any thread. */
     final long waitingBytes() {
         return bytesArrived - bytesTaken.get();

@@ -2,6 +2,7 @@ package io.speck.mqtt;
 
 import io.airlift.compress.zstd.ZstdDecompressor;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
@@ -40,8 +41,11 @@ final class MqttSourceReader
             MqttConnection connection,
             long arrivals,
             TakenNumbers taken,
-            boolean caughtUp,
+            long caughtUp,
             long takenBytes) {}
+
+    /** How many messages had come over the present connection when a checkpoint was taken. */
+    private record Mark(long checkpoint, long arrived) {}
 
     /** A message with several records, some of which were taken. */
     private record Opened(
@@ -81,6 +85,9 @@ final class MqttSourceReader
     private final ArrayList<Cut> cuts = new ArrayList<>(); // rising checkpoints
     private long announcedMessages = -1;
     private boolean announcedCaughtUp;
+    private final ArrayDeque<Mark> marks = new ArrayDeque<>(); // of this connection, rising
+    private long handled; // messages of this connection that are taken, or were left out
+    private long caughtUp; // a checkpoint; 0: none
     private CompletableFuture<?> announcement = AVAILABLE;
 
     /** @param before what the reader before this one has taken of the link */
@@ -188,6 +195,7 @@ final class MqttSourceReader
             return;
         }
         recordsIn.inc();
+        handled++;
         if (connection.isAcknowledged(message)) {
             arrivals++;
         }
@@ -222,6 +230,7 @@ final class MqttSourceReader
                 LOG.error("{} has a message that is left out: {}", link, e.getMessage());
             }
             unreadable.inc();
+            handled++;
             arrivals += acknowledged ? 1 : 0; // else it would come for ever
         }
     }
@@ -241,6 +250,7 @@ final class MqttSourceReader
             repeats.inc();
         }
         if (!batch.records.hasNext()) { // only now a checkpoint covers all of it
+            handled += batch.connection == polled ? 1 : 0;
             arrivals += batch.acknowledged && batch.connection == polled ? 1 : 0;
             batch = null;
         }
@@ -252,6 +262,8 @@ final class MqttSourceReader
         announcedMessages = -1; // the last announcement may have been lost with the old one
         arrivals = 0;
         acknowledged = 0;
+        handled = 0;
+        marks.clear();
     }
 
     @Override
@@ -294,21 +306,24 @@ final class MqttSourceReader
         }
         TakenNumbers snapshot = taken.copy();
         lastSnapshot = snapshot;
-        cuts.add(new Cut(checkpoint, polled, arrivals, snapshot, isCaughtUp(), takenBytes));
+        cuts.add(new Cut(checkpoint, polled, arrivals, snapshot, caughtUp(checkpoint), takenBytes));
         underWay = arrivals - acknowledged;
         return List.of(new TopicSplit(snapshot, true));
     }
 
     /**
-     * Whether nothing is here that was not taken. When as many messages are unacknowledged as may
-     * be, the broker may have more.
+     * The newest checkpoint of which it is known that all that had come before it is taken now. When
+     * as many messages are unacknowledged as may be, the broker may have more.
      */
-    private boolean isCaughtUp() {
-        return polled != null
-                && polled.isReady()
-                && !polled.hasMessages()
-                && batch == null
-                && arrivals - acknowledged < link.window();
+    private long caughtUp(long checkpoint) {
+        if (polled != null && polled.isReady() && arrivals - acknowledged < link.window()) {
+            long waiting = polled.messagesWaiting() + (batch == null ? 0 : 1);
+            marks.add(new Mark(checkpoint, handled + waiting));
+        }
+        while (!marks.isEmpty() && marks.peek().arrived <= handled) {
+            caughtUp = marks.poll().checkpoint;
+        }
+        return caughtUp;
     }
 
     @Override
@@ -350,12 +365,13 @@ final class MqttSourceReader
             announcedMessages = -1;
         }
         boolean said =
-                cut.taken.messages() == announcedMessages && cut.caughtUp == announcedCaughtUp;
+                cut.taken.messages() == announcedMessages
+                        && (announcedCaughtUp || cut.caughtUp < cut.checkpoint);
         if (said || polled == null || !polled.isReady()) {
             return;
         }
         announcedMessages = cut.taken.messages();
-        announcedCaughtUp = cut.caughtUp;
+        announcedCaughtUp = cut.caughtUp == cut.checkpoint;
         String json = cut.taken.toJson(System.currentTimeMillis(), cut.checkpoint, cut.caughtUp);
         announcement =
                 polled.publishRetained(

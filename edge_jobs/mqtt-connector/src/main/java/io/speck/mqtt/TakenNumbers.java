@@ -189,9 +189,9 @@ final class TakenNumbers {
      * The text of the retained message on {@code speck/taken/<client id>}. A hole is missing as
      * long as its epoch is kept, and lost when it is not.
      *
-     * @param caughtUp whether nothing waited to be taken
+     * @param caughtUp all that had come when this checkpoint was taken is taken; 0: not known
      */
-    String toJson(long atMs, long checkpoint, boolean caughtUp) {
+    String toJson(long atMs, long checkpoint, long caughtUp) {
         StringBuilder json = new StringBuilder(128);
         json.append("{\"v\":1,\"at\":").append(atMs);
         json.append(",\"checkpoint\":").append(checkpoint).append(",\"taken\":{");

@@ -96,6 +96,29 @@ class BrokerKillTest extends OnBrokers {
         assertEquals(records(1, 210), distinct);
     }
 
+    /** Another reader of the link has lost its session, and with it what this broker has. */
+    @ParameterizedTest
+    @ValueSource(strings = {"at_least_once", "exactly_once"})
+    void whatAReaderAsksForIsSentAgain(String delivery) throws Exception {
+        startFirst(delivery, "15s");
+        try (TestClient observer = new TestClient(middle).listen("mid")) {
+            client.publishNumbered("in", 1, 1, 200);
+            Wait.until("all is there", () -> observer.payloads().containsAll(records(1, 200)));
+            awaitAcknowledged();
+            observer.publish("speck/readers/mid", "again", null).join();
+            Wait.until(
+                    "all is there twice",
+                    () -> count(observer, "r1") == 2 && count(observer, "r200") == 2);
+            client.publishNumbered("in", 1, 201, 210);
+            Wait.until("it goes on", () -> count(observer, "r210") == 1);
+            assertEquals(1, count(observer, "r201"));
+        }
+    }
+
+    private static long count(TestClient observer, String payload) {
+        return observer.payloads().stream().filter(payload::equals).count();
+    }
+
     /**
      * As when a site loses its power: what is in memory is gone on both sides.
      *
