@@ -102,6 +102,7 @@ def session_to_json(session: Session) -> JsonObject:
     handover: JsonObject = {
         "follows": session.follows,
         "followed_by": session.followed_by,
+        "former": session.former,
         "skip": [[s.producer, s.epoch, s.upto, *map(list, s.above)] for s in session.skip],
     }
     return {

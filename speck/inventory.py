@@ -81,8 +81,9 @@ class Session:
     When one job follows another as the reader of a link, the new one's session is reserved
     while the link is fed and holds what the old one will take until it stops. It `follows` that
     session (its client id) until the numbers that the old reader has taken are handed over:
-    they are `skip`, and the old session is then `followed_by` the new one. Such an old session
-    goes on holding what comes, as the way back, until the new reader has started.
+    they are `skip`, and the old session is then `followed_by` the new one, whose `former` it is.
+    Such an old session goes on holding what comes, as the way back, until the new reader has
+    started. Of several that follow one, the last is remembered by it.
     """
 
     client_id: str
@@ -93,6 +94,7 @@ class Session:
     owed: tuple[tuple[str, int, int], ...] = ()
     follows: str | None = None
     followed_by: str | None = None
+    former: str | None = None
     skip: tuple[TakenEpoch, ...] = ()
 
     @property

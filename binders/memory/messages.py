@@ -52,7 +52,12 @@ class Seen:
         return True
 
     def take_over(self, taken: TakenEpoch) -> None:
-        """Note what another reader has taken before: it is dropped should it come."""
+        """Note what another reader has taken before: it is dropped should it come. What neither
+        of the two had before this one came late is taken, as ever."""
+        if taken.upto + 1 < self.first:
+            self.early |= set(range(1, taken.upto + 1))
+            self.early |= {n for a, b in taken.above for n in range(a, b + 1) if n < self.first}
+            return
         numbers = {*self.above, *self.early} | {
             number for first, last in taken.above for number in range(first, last + 1)
         }

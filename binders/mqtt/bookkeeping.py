@@ -190,7 +190,7 @@ def _pairs(producer: str, said: object) -> Ranges:
     pairs = []
     for each in said:
         match each:
-            case [int(first), int(last)] if 0 < first <= last:
+            case [int(first), int(last)] if 0 < first <= last and bool not in map(type, each):
                 pairs.append((first, last))
             case _:
                 raise ValueError(f"a range of {producer} is no pair of rising numbers")

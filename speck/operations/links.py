@@ -57,7 +57,10 @@ def hand_over(context: Context, operation: HandOver) -> Outcome:
     taken = merge_taken(old.skip, reported.epochs() if reported else (), new.skip)
     return Done(
         {
-            **records.put_session(scope, replace(new, follows=None, followed_by=None, skip=taken)),
+            **records.put_session(
+                scope,
+                replace(new, follows=None, followed_by=None, former=operation.former, skip=taken),
+            ),
             **records.put_session(scope, replace(old, followed_by=operation.client_id)),
         }
     )

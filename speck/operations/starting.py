@@ -59,11 +59,11 @@ def _see_session(context: Context, operation: Start, old: Deployed | None) -> No
     broker = context.connections.broker(job.source_site)
     if broker.reserve(client_id, job.source.topic):
         return
-    former = next((s for s in others if s.followed_by == client_id), None)
+    former = next((s for s in others if s.client_id == session.former), None)
     if former is None:
         broker.ask_again(job.source.topic)
         return
-    lost = replace(session, reserved=False, follows=former.client_id)
+    lost = replace(session, reserved=False, follows=former.client_id, former=None)
     records.write(
         {
             **records.put_session(scope, lost),

@@ -64,7 +64,7 @@ class Draft:
     renewed: set[str] = field(default_factory=set)
     """Client ids of sessions that end and begin anew: what is in them is another reader's."""
     handover_of: dict[str, int] = field(default_factory=dict)
-    start_of: dict[str, int] = field(default_factory=dict)
+    start_of: dict[str | None, int] = field(default_factory=dict)
     """Steps by the client id of the reader that they hand over to, or start."""
     producers: dict[Link, list[Deployed]] = field(default_factory=lambda: defaultdict(list))
     slot_waits: dict[str, list[int]] = field(default_factory=dict)

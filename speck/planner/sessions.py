@@ -111,7 +111,7 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
         after += ids(d.stop_id for d in draft.left_by.get(session.link, ()))
     # until a follower has started, the old session is the way back
     after += ids(draft.handover_of.get(c) for c in successors)
-    after += ids(draft.start_of.get(c) for c in successors)
+    after += ids(draft.start_of.get(c) for c in (*successors, session.followed_by))
     is_drained = bool(successors) and session.client_id in draft.drained_readers
     abandons = 0 if is_drained else abandoned(draft, session)
     operation = Release(
@@ -149,9 +149,13 @@ def abandoned(draft: Draft, session: Session) -> int | None:
 
 def is_held_elsewhere(draft: Draft, session: Session) -> bool:
     """Whether what is in the session is in another one's, too: it waits to follow that one, or
-    was followed by it, or a follower's was reserved before its reader was drained and ended."""
+    was followed by it; it followed that one, whose reader comes back; or a follower's was reserved
+    before its reader was drained and ended."""
     there = {s.client_id: s for s in draft.inventory.sessions if s.reserved}
     if any(other in there for other in (session.follows, session.followed_by)):
+        return True
+    comes_back = (c for c, former in draft.predecessors.items() if former == session)
+    if any(c in there and there[c].followed_by == session.client_id for c in comes_back):
         return True
     old = draft.inventory.jobs.get(session.job_name or "")
     has_ended = old is not None and old.ended and old.job.source == session.link

@@ -119,7 +119,8 @@ def drain(
     producers = producers_that_left(draft, decision)
     going_on = producers_going_on(draft, decision)
     owed = client_id in draft.owed and drains(draft, decision)
-    followed = bool(joined) and is_followed(draft, client_id)
+    followed = drains(draft, decision) and is_followed(draft, client_id)
+    followed = followed and still_fed(draft, source)
     if not (producers or going_on or owed or followed):
         return None
     left = [d.old for d in producers if d.old]

@@ -123,7 +123,7 @@ class MosquittoBench:
         return came[:-1]
 
     def tell_taken(self, client_id: str, taken: Taken) -> None:
-        said = {
+        said: dict[str, object] = {
             "v": 1,
             "at": taken.at_ms,
             "checkpoint": taken.checkpoint,
@@ -131,8 +131,9 @@ class MosquittoBench:
             "missing": taken.missing,
             "messages": taken.messages,
             "above": taken.above,
-            "caught_up": taken.caught_up,
         }
+        if taken.caught_up is not None:
+            said["caught_up"] = taken.caught_up
         self._retain(f"speck/taken/{client_id}", said)
 
     def tell_sent(self, client_id: str, sent: Sent) -> None:
@@ -300,6 +301,20 @@ def test_view_tells_which_links_are_announced_to_have_readers(bench: Bench) -> N
     assert broker.view().readers == {"traffic/a": True, "traffic/b/c": False}
 
 
+def test_asking_sinks_to_send_again_changes_nothing_that_is_announced(bench: Bench) -> None:
+    broker = bench.open()
+    broker.reserve("one", "traffic/a")
+    broker.reserve("two", "traffic/b")
+    broker.release("two", "traffic/b", last_reader=True)
+
+    for topic in ("traffic/a", "traffic/b", "traffic/c"):
+        broker.ask_again(topic)
+
+    assert broker.view().readers == {"traffic/a": True, "traffic/b": False}
+    assert bench.readers("traffic/a") == "some"
+    assert bench.readers("traffic/c") is None
+
+
 def test_each_session_on_a_topic_gets_everything(bench: Bench) -> None:
     broker = bench.open()
     for client_id in ("one", "two"):
@@ -374,8 +389,8 @@ def test_view_reads_the_numbers_of_readers_and_sinks(bench: Bench) -> None:
 
 def test_view_reads_what_was_taken_past_a_hole_and_what_was_sent_where(bench: Bench) -> None:
     epoch = (3 << 32) + 5
-    taken = replace(TAKEN, above={"abc-clean": {epoch: ((43, 43), (45, 60))}}, caught_up=True)
-    behind = replace(TAKEN, caught_up=False)
+    taken = replace(TAKEN, above={"abc-clean": {epoch: ((43, 43), (45, 60))}}, caught_up=6)
+    behind = replace(TAKEN, caught_up=0)
     sent = replace(SENT, topic="traffic/a")
     bench.tell_taken("speck-abc-merge-1", taken)
     bench.tell_taken("speck-abc-behind-1", behind)
@@ -452,7 +467,7 @@ def test_calls_may_overlap(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "call", ["reach", "reserve", "release", "view", "forget", "measure", "check"]
+    "call", ["reach", "reserve", "release", "ask_again", "view", "forget", "measure", "check"]
 )
 def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
     broker = bench.open_absent()
@@ -460,6 +475,7 @@ def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
         "reach": broker.reach,
         "reserve": lambda: broker.reserve("one", "traffic/a"),
         "release": lambda: broker.release("one", "traffic/a", last_reader=True),
+        "ask_again": lambda: broker.ask_again("traffic/a"),
         "view": broker.view,
         "forget": lambda: broker.forget("one"),
         "measure": broker.measure,
