@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, astuple, fields, replace
 from typing import Any
 
-from speck.inventory import Carried, Deployed, Left, Session
+from speck.inventory import Carried, Deployed, Left, Session, StaleSink
 from speck.model import (
     Broker,
     Compression,
@@ -69,6 +69,7 @@ def deployed_to_json(deployed: Deployed) -> JsonObject:
         "restored": deployed.restored,
         "carried": list(astuple(deployed.carried)) if deployed.carried else None,
         "left": [list(astuple(left)) for left in deployed.left],
+        "stale": [[s.site, s.link.broker, s.link.topic, s.client_id] for s in deployed.stale],
     }
     return {
         "job": job_to_json(deployed.job),
@@ -95,6 +96,10 @@ def deployed_from_json(data: JsonObject) -> Deployed:
         restored=data.get("restored"),
         carried=Carried(*data["carried"]) if data.get("carried") else None,
         left=tuple(Left(*left) for left in data.get("left", ())),
+        stale=tuple(
+            StaleSink(site, Link(broker, topic), client_id)
+            for site, broker, topic, client_id in data.get("stale", ())
+        ),
     )
 
 

@@ -28,6 +28,16 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class StaleSink:
+    """What a job's sink said, under `client_id`, of a link that the job has left: it stands at the
+    broker of `site` until nobody needs it any more."""
+
+    site: str
+    link: Link
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Deployed:
     """The newest incarnation of a job.
 
@@ -42,7 +52,8 @@ class Deployed:
 
     `former_sinks` are the client ids, oldest first, under which earlier incarnations told the
     last number that they sent over the same sink link: the id changes with the job's source,
-    and what was sent under an old one may still wait for a slow reader.
+    and what was sent under an old one may still wait for a slow reader. `stale` are those of
+    links that it has left, which are still to be cleared.
 
     `restored` is the state that it was started with, as its engine names it: still its newest
     until it completes a checkpoint. `carried` is a copy of its state at a site that cannot read
@@ -63,6 +74,7 @@ class Deployed:
     restored: str | None = None
     carried: Carried | None = None
     left: tuple[Left, ...] = ()
+    stale: tuple[StaleSink, ...] = ()
 
     @property
     def may_arrive(self) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
+from speck.inventory import StaleSink
 from speck.model import Job, Link
 
 
@@ -191,7 +192,7 @@ class Restore:
 class Start:
     """Start an incarnation and see all its tasks run.
 
-    `former_sinks`: see `speck.inventory.Deployed`.
+    `former_sinks` and `stale`: see `speck.inventory.Deployed`.
     """
 
     kind: ClassVar[str] = "start"
@@ -201,6 +202,7 @@ class Start:
     sink_has_readers: bool
     restore: Restore | None = None
     former_sinks: tuple[str, ...] = ()
+    stale: tuple[StaleSink, ...] = ()
 
     @property
     def site(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from speck.errors import PermanentError
 from speck.inventory import Session
-from speck.model import Link
+from speck.model import Link, sink_client_id
 from speck.observed import BrokerView, Sent, merge_taken
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome
@@ -76,8 +76,18 @@ def clear(context: Context, operation: Clear) -> Outcome:
     kept = (operation.kept,) if operation.kept else ()
     sinks = (*operation.sinks, *kept)
     note_owed(context, operation.site, operation.link, sinks, operation.readers)
-    forget_sinks(context, operation.site, operation.sinks)
-    return Done()
+    deployed = context.deployed(operation.job_name)
+    gone = operation.sinks
+    if deployed is not None and deployed.job.sink == operation.link:  # it has come back
+        job = deployed.job
+        own = sink_client_id(context.records.installation, job.job_name, job.source)
+        gone = tuple(sink for sink in gone if sink not in (own, *deployed.former_sinks))
+    forget_sinks(context, operation.site, gone)
+    if deployed is None or not deployed.stale:
+        return Done()
+    cleared = {(operation.site, operation.link, sink) for sink in operation.sinks}
+    stale = tuple(s for s in deployed.stale if (s.site, s.link, s.client_id) not in cleared)
+    return Done(context.records.put_deployed(context.scope, replace(deployed, stale=stale)))
 
 
 def note_owed(

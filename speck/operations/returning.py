@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from speck.errors import DuplicateJobError, EngineRefusedError
-from speck.inventory import Deployed
+from speck.inventory import Deployed, StaleSink
 from speck.observed import EngineJob
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome, Waiting
@@ -86,9 +86,16 @@ def _start(context: Context, operation: Return) -> Outcome:
             operation.sink_has_readers,
             restore,
             operation.former_sinks,
+            _stale(newest, operation),
         ),
     )
     return _told(context, operation, outcome)
+
+
+def _stale(newest: Deployed | None, operation: Return) -> tuple[StaleSink, ...]:
+    """What is still to be cleared: not what the job's sink said of the link that it has again."""
+    stale = newest.stale if newest is not None else ()
+    return tuple(sink for sink in stale if sink.link != operation.job.sink)
 
 
 def _told(context: Context, operation: Return, outcome: Outcome) -> Outcome:

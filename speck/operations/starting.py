@@ -108,6 +108,7 @@ def _submit(
         former_sinks=operation.former_sinks,
         restored=savepoint,
         left=_left(context, operation, old, savepoint),
+        stale=operation.stale,
     )
     context.records.write(context.records.put_deployed(context.scope, deployed))
     submission = context.submission(operation, operation.sink_has_readers, savepoint)

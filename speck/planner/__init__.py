@@ -162,6 +162,7 @@ def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
         if decision.starts:
             note(draft, decision)
             start(draft, decision)
+        if decision.action is not Action.REMOVE and decision.job_name not in draft.kept:
             clear(draft, decision)
     releases = release_sessions(draft, decisions)
     for decision in decisions:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from speck.inventory import Deployed
+from collections import defaultdict
+
+from speck.inventory import Deployed, StaleSink
 from speck.model import Job, Link, sink_client_id
 from speck.plan import Clear, Forget
 from speck.planner.draft import Decision, Draft, ids
@@ -32,6 +34,7 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
     sinks = sinks_of(draft, old)
     after = (
         *ids([decision.stop_id]),
+        *clear(draft, decision),
         *releases.get(decision.job_name, []),
         *(step for sink in sinks for step in draft.drains_of[sink]),
     )
@@ -61,27 +64,38 @@ def note(draft: Draft, decision: Decision) -> None:
         decision.clear_id = draft.add(operation, after, "its links changed")
 
 
-def clear(draft: Draft, decision: Decision) -> None:
-    """Drop what the sink said of the link that it leaves, once nobody drains by it and the job's
-    next incarnation has started: that learns from it what the old link has.
+def stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
+    """What is to be cleared once the job's next incarnation has started, or once it is gone:
+    what its sink said of links that it has left, or leaves in this plan.
 
-    It stands at the sink's broker under the ids of the source links that the job had. While
-    the sink's link stays it is kept, since a later drain goes by it.
+    The next incarnation learns from it what the old link has. While the sink's link stays it is
+    kept, since a later drain goes by it.
     """
     old, new = decision.old, decision.new
-    if old is None or new is None:
-        return
-    gone = _sinks_left(draft, decision)
-    if old.job.sink.broker == new.sink.broker:
-        gone = tuple(sink for sink in gone if sink != _own_sink(draft, decision))
-    if not gone:
-        return
-    drains = [step for sink in gone for step in draft.drains_of[sink]]
-    started = ids([decision.start_id])
-    after = [*ids([decision.stop_id]), *drains, *started]
-    readers = readers_that_stay(draft, old.job.sink)
-    operation = Clear(old.job.sink_site, decision.job_name, old.job.sink, gone, readers)
-    draft.add(operation, after, "its links changed", frozenset(started))
+    if old is None:
+        return ()
+    left = old.stale
+    if new is not None and decision.starts:
+        own, is_near = _own_sink(draft, decision), old.job.sink.broker == new.sink.broker
+        gone = (s for s in _sinks_left(draft, decision) if not (is_near and s == own))
+        left += tuple(StaleSink(old.job.sink_site, old.job.sink, sink) for sink in gone)
+        left = tuple(s for s in left if (s.link, s.client_id) != (new.sink, own))
+    return tuple(dict.fromkeys(left))
+
+
+def clear(draft: Draft, decision: Decision) -> list[int]:
+    """Add the steps that drop what is stale, once nobody drains by it; gives their ids."""
+    by_link: dict[tuple[str, Link], list[str]] = defaultdict(list)
+    for sink in stale_sinks(draft, decision):
+        by_link[sink.site, sink.link].append(sink.client_id)
+    steps = []
+    for (site, link), gone in by_link.items():
+        drains = [step for sink in gone for step in draft.drains_of[sink]]
+        after = [*ids([decision.stop_id, decision.start_id]), *drains]
+        readers = readers_that_stay(draft, link)
+        operation = Clear(site, decision.job_name, link, tuple(gone), readers)
+        steps.append(draft.add(operation, after, "its links changed"))
+    return steps
 
 
 def _own_sink(draft: Draft, decision: Decision) -> str | None:

@@ -11,7 +11,7 @@ from speck.model import Job, Link, engine_job_id, sink_client_id, source_client_
 from speck.plan import Carry, Restore, Return, Start, TryMain, Upload
 from speck.planner.draft import Decision, Draft, ids
 from speck.planner.sessions import still_fed
-from speck.planner.sinks import former_sinks, sink_of
+from speck.planner.sinks import former_sinks, sink_of, stale_sinks
 
 
 def upload(draft: Draft, job: Job) -> int:
@@ -66,7 +66,8 @@ def start(draft: Draft, decision: Decision) -> None:
     if old is not None and decision.keeps_state:
         restore = Restore(old.job.site, old.attempt, old.engine_job_id)
     former = former_sinks(draft, decision.old, job)
-    operation = Start(job, attempt, job_id, job.sink in draft.read, restore, former)
+    stale = stale_sinks(draft, decision)
+    operation = Start(job, attempt, job_id, job.sink in draft.read, restore, former, stale)
     reason = "new job" if decision.old is None else decision.reason
     whatever = frozenset(ids([decision.clear_id]))
     decision.start_id = draft.add(operation, after, reason, whatever)

@@ -14,14 +14,14 @@ from speck.change import ChangeState, OperationState
 from speck.clock import SystemClock
 from speck.contract import render_taken
 from speck.errors import PermanentError, UnreachableError
-from speck.inventory import Deployed, Session
-from speck.model import Job, JsonObject, source_client_id
+from speck.inventory import Deployed, Session, StaleSink
+from speck.model import Job, JsonObject, sink_client_id, source_client_id
 from speck.observed import Sent, Taken, TakenEpoch
 from speck.operations import Patience
 from speck.operations.context import Context
 from speck.operations.draining import Draining
 from speck.operations.outcome import Done, Waiting
-from speck.plan import Drain, HandOver, Reserve
+from speck.plan import Clear, Drain, HandOver, Reserve
 from speck.records import Batch
 from speck.service import Service
 from speck.service.agents import Agents
@@ -731,3 +731,29 @@ def test_nothing_is_lost_when_a_change_is_cancelled_while_a_followed_reader_is_d
     wait_until(lambda: not service.changes.all_under_way())
     assert service.changes.get(again)["state"] == "done"
     assert out() == [0, 1, 2]
+
+
+# -- what a sink said of a link that it has left -------------------------------------------
+
+
+def test_what_a_sink_said_is_cleared_by_the_next_plan_if_the_change_ended_before(
+    bench: Bench,
+) -> None:
+    """The start is stored with what is left to clear, and the clearing takes it off the list."""
+    gone, own = StaleSink("edge-b", job("B").sink, "speck-i-A-0-out"), start("A")
+    bench.run((replace(own, stale=(gone,)), ()))
+    deployed = bench.records.deployed("c", "A")
+    assert deployed is not None and deployed.stale == (gone,)
+    broker("edge-b").sent[gone.client_id] = Sent("i-A", 1, 7)
+    assert states(bench.run((Clear("edge-b", "A", gone.link, (gone.client_id,)), ()))) == [DONE]
+    deployed = bench.records.deployed("c", "A")
+    assert deployed is not None and deployed.stale == ()
+    assert broker("edge-b").sent == {}
+
+
+def test_what_a_sink_says_of_the_link_that_it_has_again_is_not_cleared(bench: Bench) -> None:
+    bench.run((start("A"), ()))
+    own = sink_client_id(bench.records.installation, "A", job("A").source)
+    broker("edge-a").sent[own] = Sent("i-A", 1, 7)
+    bench.run((Clear("edge-a", "A", job("A").sink, (own,)), ()))
+    assert set(broker("edge-a").sent) == {own}

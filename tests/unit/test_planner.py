@@ -582,7 +582,7 @@ def test_all_numbers_are_cleared_once_the_sink_leaves_its_link() -> None:
     assert drain.id in noted.after
     assert noted.id in start.whatever
     assert cleared.operation.sinks == (sink_of(fed_by("T-7")),)
-    assert start.id in cleared.whatever
+    assert start.id in cleared.after
     assert start_of(made, "A").former_sinks == ()
 
 

@@ -61,7 +61,7 @@ def test_an_apply_need_not_drain(service: Service) -> None:
         request = Request(dry_run=True, drain=drain)
         plan = service.compositions.apply(composition(*moved), request).body["plan"]
         kinds[drain] = {operation["kind"] for operation in plan["operations"]}
-    assert kinds[True] - kinds[False] == {"drain"}
+    assert "drain" in kinds[True] - kinds[False]
 
 
 def test_of_many_applies_at_once_exactly_one_wins(service: Service) -> None:
