@@ -163,6 +163,10 @@ class StreamEngine(Protocol):
     def savepoint(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
         """Begin a savepoint of a job that goes on."""
 
+    def checkpoint(self, engine_job_id: str) -> None:
+        """Ask for a checkpoint now, beside those that come by themselves: a reader acknowledges,
+        and reports, what it has taken. What comes of it is not waited for."""
+
     def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
         """How far the savepoint of `trigger_id` is."""
 

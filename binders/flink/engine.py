@@ -146,6 +146,12 @@ class FlinkEngine:
             body |= {"cancel-job": False}
             self._rest.post(f"/jobs/{engine_job_id}/savepoints", body)
 
+    def checkpoint(self, engine_job_id: str) -> None:
+        """Trigger a checkpoint now, beside those that come by themselves."""
+        with self._translated(f"take a checkpoint of job {engine_job_id}"):
+            body = {"checkpointType": "CONFIGURED"}
+            self._rest.post(f"/jobs/{engine_job_id}/checkpoints", body)
+
     def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
         """How far it is. EngineRefusedError when the engine has no such trigger (any more):
         results live `rest.async.store-duration` long, and not past the JobManager."""

@@ -126,6 +126,11 @@ class MemoryEngine:
             if trigger_id not in job.savepoints:
                 self._begin_savepoint(job, target_directory, trigger_id)
 
+    def checkpoint(self, engine_job_id: str) -> None:
+        """Nothing: its checkpoints come with the pump."""
+        with self._call("checkpoint", engine_job_id):
+            return
+
     def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
         """Done at once unless the test holds savepoints."""
         with self._call("savepoint_progress", engine_job_id):

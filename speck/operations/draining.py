@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from speck.errors import PermanentError, SpeckError, UnreachableError
@@ -37,6 +38,7 @@ class Draining:
     since: float = 0.0
     looked: float = 0.0
     asked: float = 0.0
+    triggered: float = float("-inf")
     messages: int = 0
     checkpoint: int | None = None
     quiet: int = 0
@@ -58,6 +60,8 @@ class Draining:
         if self.least is None or lag < self.least:
             self.least, self.since = lag, self.looked
         self._see_it_run()
+        if lag:
+            self._ask_for_checkpoint()
         if self.looked - self.since > self.context.patience.drain_idle_s:
             what = f"{lag} messages and takes no more" if known else "what nobody counts"
             raise PermanentError(
@@ -74,6 +78,16 @@ class Draining:
             lambda: "",
             may_be_left=True,
         )
+
+    def _ask_for_checkpoint(self) -> None:
+        """Its report comes with the next checkpoint: whoever waits for it need not wait so long."""
+        operation = self.operation
+        if self.looked - self.triggered >= _CHECKPOINT_S:
+            self.triggered = self.looked
+            with suppress(SpeckError):  # they come by themselves, too
+                self.context.connections.engine(operation.reader_site).checkpoint(
+                    operation.engine_job_id
+                )
 
     def _see_it_run(self) -> None:
         """Raise PermanentError when the reader, which comes no nearer, does not run any more, and
@@ -177,6 +191,8 @@ class Draining:
 
 
 _REPORTS = 2
+
+_CHECKPOINT_S = 0.4
 
 _QUIET_CHECKPOINTS = 3
 """The first may have begun before the producers had stopped; the second has not; at the third,

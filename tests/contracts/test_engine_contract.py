@@ -394,6 +394,14 @@ def test_a_savepoint_alone_leaves_the_job_running(bench: Bench, engine: StreamEn
     assert engine.status(job) is RunState.RUNNING
 
 
+def test_a_checkpoint_may_be_asked_for(bench: Bench, engine: StreamEngine) -> None:
+    """Also of a job that is gone: whatever comes of it is seen by the next checkpoint."""
+    engine.checkpoint(uuid4().hex)
+    job = run(engine, submission(bench))
+    engine.checkpoint(job)
+    assert engine.status(job) is RunState.RUNNING
+
+
 def test_a_savepoint_fails_while_tasks_wait(bench: Bench, engine: StreamEngine) -> None:
     wide = submission(bench, parallelism=bench.slots + 1)
     engine.submit(wide)
