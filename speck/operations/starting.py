@@ -143,20 +143,23 @@ def _left(
 def _until_it_runs(context: Context, operation: Start, deployed: Deployed) -> Outcome:
     job_id, name = operation.engine_job_id, operation.job_name
     engine = context.connections.engine(operation.site)
-    seen: list[RunState] = []
+    state: RunState | None = None
+    missing_since: float | None = None
     began = context.clock.monotonic()
 
     def settled(jobs: Mapping[str, EngineJob]) -> bool:
-        job = jobs.get(job_id)
-        if job is None or not (job.state is RunState.RUNNING or job.state.terminal):
-            return False
-        seen.append(job.state)
-        return True
+        nonlocal state, missing_since
+        job, now = jobs.get(job_id), context.clock.monotonic()
+        if job is None:  # it took the job on: it lists it soon, or it has forgotten it
+            state, missing_since = None, missing_since or now
+            return now - missing_since > context.patience.forgotten_s
+        state, missing_since = job.state, None
+        return state is RunState.RUNNING or state.terminal
 
     def finish() -> Outcome:
-        if seen[-1].terminal:
+        if state is None or state.terminal:
             note_if_void(context, deployed)
-            raise PermanentError(f"cannot start {name}: {_cause(context, operation, seen[-1])}")
+            raise PermanentError(f"cannot start {name}: {_cause(context, operation, state)}")
         took = context.clock.monotonic() - began
         if took > context.patience.connect_s and not _is_connected(context, operation):
             left_s = context.patience.start_s - took

@@ -281,6 +281,21 @@ def test_nothing_comes_back_while_the_target_does_not_answer(service: Service) -
     assert list(running()) == ["cloud"]
 
 
+def test_a_start_that_its_engine_has_forgotten_fails_long_before_its_limit(
+    service: Service,
+) -> None:
+    apply(service, at("edge-a"))
+    feed(b"1")
+    engine("cloud").hold_starts = True
+    service.changes._patience = replace(HASTY, start_s=1000.0, forgotten_s=0.1)
+    change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
+    wait_until(lambda: len(engine("cloud").jobs) == 1)
+    engine("cloud").forget_jobs()
+    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    assert "cloud does not know it any more" in service.changes.get(change)["error"]
+    assert running()["edge-a"].ledger.messages == 1
+
+
 def test_an_apply_after_a_way_back_goes_on_to_what_is_wanted(service: Service) -> None:
     apply(service, at("edge-a"))
     feed(b"1")
