@@ -19,8 +19,12 @@ after each change was asked for, and started again at once.
 Every change with its plan goes to bench/raw/rewire-<run>.log. What is lost or repeated is put down
 to the change in which it was under way; what came twice also to the change in which it came.
 
-`make bench-rewire` writes bench/results/rewire.json; QUICK=1 makes four changes in each mode and
-two with kills. With any argument nothing is written:
+`make bench-rewire` writes bench/results/rewire.json, after each series what there is by then;
+QUICK=1 makes four changes in each mode and two with kills. It takes some 80 minutes; one series:
+
+    python -m bench.rewire --series with_kills
+
+Trials print what they find and write nothing:
 
     python -m bench.rewire --changes 6 --delivery exactly_once
     python -m bench.rewire --kills 5 --seed 7
@@ -36,7 +40,7 @@ import sys
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -44,7 +48,7 @@ from pathlib import Path
 
 import requests
 
-from bench.common import RAW, Api, fog_with_service, is_quick, machine, say, write_result
+from bench.common import RAW, RESULTS, Api, fog_with_service, is_quick, machine, say, write_result
 from bench.experiment import percentile
 from bench.kills import Mortal, insist, mortal_fog
 from bench.page.rewire import promised
@@ -58,6 +62,7 @@ from speck.fog.witness import Witness
 from speck.model import JsonObject
 
 MODES = ("exactly_once", "at_least_once", "at_most_once")
+WITH_KILLS = "with_kills"
 RATE = 1000
 CHANGES, KILLS = 200, 100
 SLOTS = 16
@@ -366,45 +371,82 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--rate", type=float, default=RATE, help="records a second")
     parser.add_argument("--no-tap", action="store_true", help="do not listen to the links")
+    parser.add_argument(
+        "--series",
+        choices=(*MODES, WITH_KILLS),
+        nargs="+",
+        help="measure only these, in full, and keep the others of bench/results/rewire.json",
+    )
     options = parser.parse_args()
-    trial = len(sys.argv) > 1
-    short = is_quick()
-    changes, kills = options.changes, options.kills
-    if changes is None:
-        changes = 0 if kills is not None and not options.delivery else 4 if short else CHANGES
-    if kills is None:
-        kills = 0 if trial else 2 if short else KILLS
-    modes = [options.delivery] if options.delivery else MODES if changes else []
     how = {"seed": options.seed, "rate": options.rate, "tapped": not options.no_tap}
-    results: JsonObject = {}
-    if changes:
-        with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
-            for mode in modes:
-                results[mode] = run(fog, api, mode, changes, **how)
-    if kills:
-        with mortal_fog(SLOTS, CHECKPOINT_S) as mortal:
-            api = mortal.api
-            results["with_kills"] = run(mortal.fog, api, MODES[0], kills, mortal=mortal, **how)
-    wrong = [
-        f"{name}: {fault}"
-        for name, result in results.items()
-        for fault in faults_of(result, kills if name == "with_kills" else changes)
-    ]
-    for fault in wrong:
-        say(f"NOT as wanted: {fault}")
-    if trial:
-        print(json.dumps(results, indent=1))
-        return 1 if wrong else 0
+    given = options.changes is not None or options.kills is not None or options.delivery
+    if given or how != {"seed": 5, "rate": RATE, "tapped": True}:
+        return _trial(options, how)
+    changes, kills = (4, 2) if is_quick() else (CHANGES, KILLS)
+    wanted = {**dict.fromkeys(MODES, changes), WITH_KILLS: kills}
     facts = {
         "wanted_changes": changes,
         "wanted_kills": kills,
-        "rate_per_s": options.rate,
+        "rate_per_s": RATE,
         "checkpoint_interval_s": CHECKPOINT_S,
         "seed": options.seed,
         "machine": machine(),
     }
-    write_result("rewire.json", {**results.pop(MODES[0]), **results, **facts})
+    chosen = {name: wanted[name] for name in options.series or wanted}
+    kept = _kept() if options.series and not is_quick() else {}
+    wrong: list[str] = []
+    for name, result in _measured(chosen, how):
+        wrong += _told(name, result, wanted[name])
+        kept[name] = {**result, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        nested = {key: value for key, value in kept.items() if key != MODES[0]}
+        write_result("rewire.json", {**kept.get(MODES[0], {}), **nested, **facts})
     return 1 if wrong else 0
+
+
+def _trial(options: argparse.Namespace, how: JsonObject) -> int:
+    """Prints what was measured, and writes nothing."""
+    changes, kills = options.changes, options.kills
+    if changes is None:
+        changes = 0 if kills is not None and not options.delivery else 4
+    modes = [options.delivery] if options.delivery else MODES
+    wanted = {**(dict.fromkeys(modes, changes) if changes else {}), WITH_KILLS: kills or 0}
+    results, wrong = {}, []
+    for name, result in _measured(wanted, how):
+        results[name] = result
+        wrong += _told(name, result, wanted[name])
+    print(json.dumps(results, indent=1))
+    return 1 if wrong else 0
+
+
+def _measured(wanted: Mapping[str, int], how: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    """Each series with its result; `wanted` says how many changes each has."""
+    modes = [name for name in MODES if wanted.get(name)]
+    if modes:
+        with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
+            for mode in modes:
+                yield mode, run(fog, api, mode, wanted[mode], **how)
+    if wanted.get(WITH_KILLS):
+        with mortal_fog(SLOTS, CHECKPOINT_S) as mortal:
+            kills = wanted[WITH_KILLS]
+            yield WITH_KILLS, run(mortal.fog, mortal.api, MODES[0], kills, mortal=mortal, **how)
+
+
+def _told(name: str, result: JsonObject, wanted: int) -> list[str]:
+    """What is not as it was wanted, said."""
+    wrong = [f"{name}: {fault}" for fault in faults_of(result, wanted)]
+    for fault in wrong:
+        say(f"NOT as wanted: {fault}")
+    return wrong
+
+
+def _kept() -> JsonObject:
+    """The series of the last result."""
+    file = RESULTS / "rewire.json"
+    if not file.exists():
+        return {}
+    found: JsonObject = json.loads(file.read_text())
+    kept = {name: found.pop(name) for name in (*MODES[1:], WITH_KILLS) if name in found}
+    return {**kept, MODES[0]: found} if "changes" in found else kept
 
 
 if __name__ == "__main__":

@@ -90,36 +90,37 @@ class Tally:
             if not self._taken[series].take(int(number)):
                 self.dropped += 1
                 return
-        if now - self.last > _SILENCE_S and self.last:
-            self.silences.append((self.last, now))
-        self.last = now
         try:
             record = json.loads(payload)
             own = int(record["n"])
         except (ValueError, KeyError, TypeError):
             self.stray += 1
             return
-        self._judge(own)
+        if self._is_new(own):
+            if now - self.last > _SILENCE_S and self.last:
+                self.silences.append((self.last, now))
+            self.last = now
         if "count" in record:
             key = str(record.get("k"))
             self.miscounted += record["count"] != self._counts.get(key, 0) + 1
             self._counts[key] = record["count"]
 
-    def _judge(self, number: int) -> None:
+    def _is_new(self, number: int) -> bool:
         if number < 1:
             self.stray += 1
-            return
+            return False
         while number >= len(self._seen):
             self._seen.extend(bytes(len(self._seen)))
         if self._seen[number]:
             self.repeated += 1
             self._repeated.append(number)
-            return
+            return False
         self._seen[number] = 1
         self.distinct += 1
         if number < self.highest:
             self.reordered += 1
         self.highest = max(self.highest, number)
+        return True
 
     def missing(self, published: int) -> list[int]:
         """Which of 1..published have not come."""
@@ -231,8 +232,8 @@ class Checker:
             pause.wait(0.02)
 
     def longest_silence(self, since: float, until: float | None = None) -> float:
-        """Seconds of the longest pause between two new messages that overlaps the time from
-        `since` to `until` (of time.monotonic; None: now)."""
+        """Seconds of the longest pause between two records that come for the first time and that
+        overlaps the time from `since` to `until` (of time.monotonic; None: now)."""
         now = time.monotonic()
         end = now if until is None else until
         with self._lock:
