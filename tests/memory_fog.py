@@ -29,7 +29,9 @@ FAST = Bounds(
     retry_most_s=0.01,
     retry_for_s=0.05,
 )
-HASTY = Patience(start_s=5, stop_s=5, drain_idle_s=2, drain_poll_s=0.001, stop_poll_s=0.001)
+HASTY = Patience(
+    start_s=5, refill_s=0, stop_s=5, drain_idle_s=2, drain_poll_s=0.001, stop_poll_s=0.001
+)
 
 
 class MemoryKeeper:
@@ -122,6 +124,7 @@ def memory_service(
     keeper: StateKeeper | None = None,
     apart: bool = True,
     clock: Clock | None = None,
+    patience: Patience = HASTY,
 ) -> Iterator[Service]:
     """A service with its own new world, the given sites and one jar, `test-1.jar`.
 
@@ -130,7 +133,7 @@ def memory_service(
     World.reset(slots=slots)
     make_jar(folder / "jars")
     config = Config(home=folder / "home", jar_folders=(folder / "jars",))
-    service = Service(config, clock, bounds=bounds, patience=HASTY, keeper=keeper)
+    service = Service(config, clock, bounds=bounds, patience=patience, keeper=keeper)
     try:
         for body in sites:
             if keeper is not None:

@@ -17,6 +17,7 @@ from speck.operations.carrying import carry
 from speck.operations.context import Context
 from speck.operations.draining import Draining
 from speck.operations.outcome import Done, Outcome, Patience, Waiting
+from speck.operations.refilling import Refills
 from speck.operations.returning import come_back
 from speck.operations.stopping import Stopping
 from speck.plan import (
@@ -38,7 +39,7 @@ from speck.plan import (
 )
 from speck.records import Records
 
-__all__ = ["Done", "Operations", "Outcome", "Patience", "Waiting"]
+__all__ = ["Done", "Operations", "Outcome", "Patience", "Refills", "Waiting"]
 
 
 class Operations:
@@ -53,8 +54,11 @@ class Operations:
         jar_file: Callable[[str], Path],
         patience: Patience,
         keeper: StateKeeper,
+        refills: Refills,
     ):
-        self._context = Context(connections, records, clock, scope, jar_file, patience, keeper)
+        self._context = Context(
+            connections, records, clock, scope, jar_file, patience, keeper, refills
+        )
 
     def carry_out(self, operation: Operation) -> Outcome:
         """Do it. Raises TransientError when another try makes sense, PermanentError if not."""

@@ -14,6 +14,7 @@ from speck.contract import render_args
 from speck.inventory import Deployed
 from speck.model import source_client_id
 from speck.operations.outcome import Patience
+from speck.operations.refilling import Refills
 from speck.plan import Start, TryMain
 from speck.records import Records
 
@@ -29,6 +30,7 @@ class Context:
     jar_file: Callable[[str], Path]
     patience: Patience
     keeper: StateKeeper
+    refills: Refills
     noting: Lock = field(default_factory=Lock)
     """Held while what is owed to a reader is read and written: several producers may leave it."""
 

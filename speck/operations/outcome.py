@@ -47,6 +47,7 @@ class Patience:
     start_s: float = 180.0
     connect_s: float = 8.0
     forgotten_s: float = 10.0
+    refill_s: float = 4.0
     stop_s: float = 1800.0
     stop_idle_s: float = 30.0
     stop_sink_idle_s: float = 10.0

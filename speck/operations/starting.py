@@ -208,13 +208,13 @@ def _confirmed(context: Context, deployed: Deployed) -> Done:
     gone = [left for left in deployed.left if left.path not in needed]
     confirmed = replace(deployed, accepted=False, confirmed=True, base=None, left=kept)
 
-    def drop() -> None:
+    def afterwards() -> None:
+        context.refills.begin(confirmed)
         for left in gone:
             with suppress(SpeckError):  # it only takes room
                 context.keeper.drop(left.site, left.path)
 
-    stored = context.records.put_deployed(context.scope, confirmed)
-    return Done(stored, drop if gone else None)
+    return Done(context.records.put_deployed(context.scope, confirmed), afterwards)
 
 
 def _runs(context: Context, deployed: Deployed) -> bool:

@@ -23,7 +23,7 @@ from speck.errors import (
 )
 from speck.executor import Bounds, Execution
 from speck.model import JsonObject, Site
-from speck.operations import Operations, Patience
+from speck.operations import Operations, Patience, Refills
 from speck.plan import Carry, Forget, Plan, Return, Start, TryMain
 from speck.records import Batch, Records, scope_of
 from speck.service.locks import NamedLocks
@@ -91,6 +91,7 @@ class Changes:
         self._bounds = bounds
         self._patience = patience
         self._keeper = keeper
+        self._refills = Refills(connections, clock, patience.refill_s)
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
         newest = records.store.last("change/")
@@ -181,6 +182,7 @@ class Changes:
             self._jar_file,
             self._patience,
             crash.watched(self._keeper, tells=False),
+            self._refills,
         )
         return Execution(
             change,
@@ -437,6 +439,7 @@ class Changes:
                 execution.halt()
         for running in self.all_under_way():
             running.over.wait(30.0)
+        self._refills.close()
 
     def _planned_anew(self, change: Change) -> Batch:
         stored = self._records.store.scan(f"op/{change.id}/")

@@ -23,7 +23,7 @@ from speck.executor import Bounds, Execution
 from speck.inventory import Deployed, Session
 from speck.model import Job, Link, engine_job_id, sink_client_id, source_client_id
 from speck.observed import RunState, Sent, Taken
-from speck.operations import Operations, Patience
+from speck.operations import Operations, Patience, Refills
 from speck.plan import (
     Clear,
     Drain,
@@ -99,6 +99,7 @@ class Bench:
             lambda sha256: self.folder / "a.jar",
             patience,
             Agents(self.records, self.records.sites, self.clock),
+            Refills(self.connections, self.clock, patience.refill_s),
         )
         change = Change("1", Plan("c", (), numbered), 1, "")
         return Execution(change, operations, self.connections, self.records, self.clock, bounds)

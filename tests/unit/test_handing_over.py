@@ -17,7 +17,7 @@ from speck.errors import PermanentError, UnreachableError
 from speck.inventory import Deployed, Session, StaleSink
 from speck.model import Job, JsonObject, sink_client_id, source_client_id
 from speck.observed import Sent, Taken, TakenEpoch
-from speck.operations import Patience
+from speck.operations import Patience, Refills
 from speck.operations.context import Context
 from speck.operations.draining import Draining
 from speck.operations.outcome import Done, Waiting
@@ -348,6 +348,7 @@ class Reader:
             lambda sha256: self.bench.folder / "a.jar",
             self.patience,
             Agents(self.bench.records, self.bench.records.sites, self.bench.clock),
+            Refills(self.bench.connections, self.bench.clock, 0.0),
         )
         return Draining(replace(drain, **more), context)  # type: ignore[arg-type]
 
