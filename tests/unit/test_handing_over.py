@@ -642,6 +642,42 @@ def test_what_comes_while_a_link_changes_hands_comes_out_once(
     assert service.compositions.plan("c")["operations"] == []
 
 
+@pytest.mark.parametrize("new", [(R,), (BETWEEN, Q2)], ids=["replaced", "inserted"])
+def test_a_link_that_another_composition_feeds_and_a_third_reads_changes_hands(
+    service: Service, new: tuple[JsonObject, ...]
+) -> None:
+    beside = job_body("S", source_topic="x", sink_topic="z")
+    others = {"outputs": [{"site": "edge-a", "topic": "z", "client_id": "beside"}]}
+    service.compositions.apply(composition(P, name="feeds"), WAIT)
+    service.compositions.apply(composition(beside, name="reads", **others), WAIT)
+    apply(service, Q)
+    feed = Feed(("try_main", "stop", "submit", "savepoint_progress"))
+    feed.send(5)
+    engine("edge-a").before = feed
+    assert apply(service, *new)["state"] == "done"
+    engine("edge-a").before = None
+    feed.send(5)
+    assert feed.sent > 10
+    assert out() == list(range(feed.sent))
+    assert [int(payload) for payload in broker("edge-a").take("beside")] == list(range(feed.sent))
+
+
+def test_the_producer_of_a_link_that_another_composition_reads_is_replaced(
+    service: Service,
+) -> None:
+    service.compositions.apply(composition(P, name="feeds"), WAIT)
+    apply(service, Q)
+    feed = Feed(("try_main", "stop", "submit", "savepoint_progress"))
+    feed.send(5)
+    engine("edge-a").before = feed
+    other = job_body("P2", source_topic="in", sink_topic="x")
+    change = service.compositions.apply(composition(other, name="feeds"), WAIT).body["change"]
+    assert service.changes.get(change)["state"] == "done"
+    engine("edge-a").before = None
+    feed.send(5)
+    assert out() == list(range(feed.sent))
+
+
 def test_a_link_can_be_handed_back_and_forth(service: Service) -> None:
     apply(service, P, Q)
     feed = Feed(("stop", "submit"))
