@@ -70,12 +70,12 @@ def plan(
 
     `inventory` and `desired` are of one scope (a composition, or one job posted alone);
     `outside_readers` are links that jobs of other scopes read, `outside_sinks` the client ids of
-    their sinks by link. Without `drain` readers leave
-    their links at once, and what is queued there is abandoned. `cannot_try` and `cannot_save`
-    are sites whose engine cannot run a `main` alone, or keep a job's state on request;
-    `apart` are pairs (from, to) of sites between which state must be carried. Jobs to `leave`
-    alone stay as they are, whatever is desired of them. A change that is planned anew has
-    `stopped` some jobs already: what ran comes back if their start fails.
+    their sinks by link. Without `drain` readers leave their links at once, and what is queued
+    there is abandoned. `cannot_try` and `cannot_save` are sites whose engine cannot run a `main`
+    alone, or keep a job's state on request; `apart` are pairs (from, to) of sites between which
+    state must be carried. Jobs to `leave` alone stay as they are, whatever is desired of them. A
+    change that is planned anew has `stopped` some jobs already: what ran comes back if their
+    start fails.
     """
     options: dict[str, Any] = {
         "drain": drain,
@@ -97,17 +97,18 @@ def plan(
     names = sorted(draft.wanted.keys() | inventory.jobs.keys())
     decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
     _add_steps(draft, decisions)
-    changes = tuple(
-        JobChange(
-            d.job_name,
-            d.action,
-            d.reason,
-            d.old.job.site if d.old else None,
-            d.new.site if d.new else None,
-        )
-        for d in decisions
-    )
+    changes = tuple(_job_change(decision) for decision in decisions)
     return Plan(desired.name, changes, tuple(draft.steps), bool(waiting))
+
+
+def _job_change(decision: Decision) -> JobChange:
+    return JobChange(
+        decision.job_name,
+        decision.action,
+        decision.reason,
+        decision.old.job.site if decision.old else None,
+        decision.new.site if decision.new else None,
+    )
 
 
 def _draft(
