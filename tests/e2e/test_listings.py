@@ -14,13 +14,12 @@ COMPOSITIONS = Path(__file__).parents[2] / "compositions"
 
 HOSTS = {
     "172.16.39.7": "edge-a",
-    "172.16.39.8": "edge-b",
+    "172.16.48.8": "edge-b",
     "172.16.192.18": "edge-c",
-    "172.16.177.2": "cloud",
-    # four sites play the listings' six: C2 comes to where B was, D to where A is
-    "172.16.192.19": "edge-b",
-    "172.16.96.5": "edge-a",
-    "172.16.96.6": "edge-a",
+    "172.16.177.7": "cloud",
+    # four sites play the listings' five: D comes to where A is
+    "172.16.177.20": "edge-a",
+    "172.16.193.22": "edge-a",
 }
 
 
@@ -36,7 +35,8 @@ def listing(speck: Speck, number: str) -> JsonObject:
                 job[key] = site.engine_address if key == "spe_address" else site.broker_address
         job |= {"entry_class": "io.speck.jobs.PassThrough", "job_path": "speck-jobs.jar"}
     outputs = [
-        {"site": site, "topic": "T-out", "client_id": f"e2e-{site}"} for site in ("cloud", "edge-a")
+        {"site": site, "topic": "T-D-total", "client_id": f"e2e-{site}"}
+        for site in ("cloud", "edge-a")
     ]
     return {"name": "default", **data, "outputs": outputs}
 
@@ -51,7 +51,7 @@ def incarnation(speck: Speck, job_name: str) -> tuple[Any, ...]:
 def test_from_listing_1_1_to_1_2_while_messages_flow(speck: Speck) -> None:
     speck.apply(listing(speck, "1.1"))
     before = {name: incarnation(speck, name) for name in "ABCD"}
-    readers = [speck.reader(site, "T-out", f"e2e-{site}") for site in ("cloud", "edge-a")]
+    readers = [speck.reader(site, "T-D-total", f"e2e-{site}") for site in ("cloud", "edge-a")]
 
     with flowing(speck.publisher("edge-a", "T-1", plain=True)) as flow:
         answer = speck.apply(listing(speck, "1.2"))

@@ -162,7 +162,7 @@ def test_from_listing_1_1_to_1_2_and_back(speck: Speck) -> None:
     B is abandoned, as the plan says: of its records none comes twice."""
     there, elsewhere = exactly_once(listing(speck, "1.1")), exactly_once(listing(speck, "1.2"))
     speck.apply(there)
-    outs = {site: speck.reader(site, "T-out", f"e2e-{site}") for site in ("cloud", "edge-a")}
+    outs = {site: speck.reader(site, "T-D-total", f"e2e-{site}") for site in ("cloud", "edge-a")}
     with (
         Feed(speck.broker("edge-a"), "T-1", rate=RATE, run="rewiring-t1") as t1,
         Feed(speck.broker("edge-b"), "T-2", rate=RATE, run="rewiring-t2", pad=PAD) as t2,
@@ -178,7 +178,7 @@ def test_from_listing_1_1_to_1_2_and_back(speck: Speck) -> None:
     wait_for("all of T-1", lambda: set(wanted) <= set(came(outs, "T-1")))
     speck.apply({**there, "jobs": []}, force="true")
     for site in outs:
-        speck.publisher(site, "T-out").send({"n": 0, "site": site})
+        speck.publisher(site, "T-D-total").send({"n": 0, "site": site})
     wait_for("the last message of each place", lambda: came(outs, "T-1").count(0) == len(outs))
 
     assert sorted(came(outs, "T-1")) == [0, 0, *wanted]

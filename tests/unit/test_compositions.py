@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from speck.jars import JarFinder
 from speck.model import Broker, Engine, Job, Site, Tier
@@ -16,20 +17,11 @@ from speck.topology import check
 
 FOLDER = Path(__file__).parents[2] / "compositions"
 LISTINGS = ("listing-1.1.yaml", "listing-1.2.yaml")
-KEYS = {
-    "job_name",
-    "spe_address",
-    "source_broker",
-    "sink_broker",
-    "source_topic",
-    "sink_topic",
-    "entry_class",
-    "job_path",
-}
+AS_TOLD = "listing-1.2-as-told.yaml"
 
 
 def jars(folder: Path, *classes: str) -> None:
-    for jar in ("test-1.jar", "speck-jobs.jar"):
+    for jar in (*(f"test-{number}.jar" for number in range(1, 5)), "speck-jobs.jar"):
         with zipfile.ZipFile(folder / jar, "w") as archive:
             for name in classes:
                 archive.writestr(name.replace(".", "/") + ".class", b"")
@@ -85,17 +77,59 @@ def by_name(resolved: Resolved) -> dict[str, Job]:
     return {job.job_name: job for job in resolved.composition.jobs}
 
 
-@pytest.mark.parametrize("name", LISTINGS)
-def test_the_listings_use_only_the_papers_keys(name: str) -> None:
-    composition = load_composition((FOLDER / name).read_bytes(), "application/yaml")
-    text = (FOLDER / name).read_text()
-    written = {line[2:].partition(":")[0] for line in text.splitlines()[1:]}
-    assert written == KEYS
-    assert composition.name == "default"
+PAPER = {
+    "listing-1.1.yaml": """
+        A 172.16.39.7 172.16.39.7 T-1 172.16.192.18 T-C-filter test-1.jar
+        B 172.16.48.8 172.16.48.8 T-2 172.16.192.18 T-C-filter test-2.jar
+        C 172.16.192.18 172.16.192.18 T-C-filter 172.16.177.7 T-D-merger test-3.jar
+        D 172.16.177.7 172.16.177.7 T-D-merger 172.16.177.7 T-D-total test-4.jar
+    """,
+    "listing-1.2.yaml": """
+        A 172.16.39.7 172.16.39.7 T-1 172.16.192.18 T-C-filter test-1.jar
+        C 172.16.192.18 172.16.192.18 T-C-filter 172.16.192.18 T-C2-filter test-3.jar
+        C2 172.16.192.18 172.16.192.18 T-C2-filter 172.16.193.22 T-D-merger test-4.jar
+        D 172.16.177.20 172.16.193.22 T-D-merger 172.16.193.22 T-D-total test-4.jar
+    """,
+    # Its text: "D stays", and C2 writes to where D reads.
+    AS_TOLD: """
+        A 172.16.39.7 172.16.39.7 T-1 172.16.192.18 T-C-filter test-1.jar
+        C 172.16.192.18 172.16.192.18 T-C-filter 172.16.192.18 T-C2-filter test-3.jar
+        C2 172.16.192.18 172.16.192.18 T-C2-filter 172.16.177.7 T-D-merger test-4.jar
+        D 172.16.177.7 172.16.177.7 T-D-merger 172.16.177.7 T-D-total test-4.jar
+    """,
+}
+"""SpecK, DAIS 2021, listings 1.1 and 1.2: job, engine, source broker and topic, sink broker and
+topic, jar."""
 
 
-def test_the_graphs_of_the_listings(tmp_path: Path) -> None:
-    one, two = (listing(name, tmp_path) for name in LISTINGS)
+@pytest.mark.parametrize("name", PAPER)
+def test_the_listings_are_the_papers_field_by_field(name: str) -> None:
+    fields = (line.split() for line in PAPER[name].strip().splitlines())
+    assert yaml.safe_load((FOLDER / name).read_text()) == {
+        "jobs": [
+            {
+                "job_name": job_name,
+                "spe_address": f"http://{engine}:8081/",
+                "source_broker": f"tcp://{source}:1883",
+                "sink_broker": f"tcp://{sink}:1883",
+                "source_topic": source_topic,
+                "sink_topic": sink_topic,
+                "entry_class": "package.ExampleJob",
+                "job_path": f"/usr/src/app/jars/{jar}",
+            }
+            for job_name, engine, source, source_topic, sink, sink_topic, jar in fields
+        ]
+    }
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_listing_has_no_name_of_its_own(name: str) -> None:
+    assert load_composition((FOLDER / name).read_bytes(), "application/yaml").name == "default"
+
+
+@pytest.mark.parametrize("second", [LISTINGS[1], AS_TOLD])
+def test_the_graphs_of_the_listings(second: str, tmp_path: Path) -> None:
+    one, two = (listing(name, tmp_path) for name in (LISTINGS[0], second))
     assert [(edge.start, edge.end) for edge in one.graph.edges] == [
         ("A", "C"),
         ("B", "C"),
@@ -109,10 +143,12 @@ def test_the_graphs_of_the_listings(tmp_path: Path) -> None:
 
 
 def test_what_differs_between_the_listings(tmp_path: Path) -> None:
-    one, two = (by_name(listing(name, tmp_path)) for name in LISTINGS)
+    one, two, told = (by_name(listing(name, tmp_path)) for name in PAPER)
+    assert told["D"] == one["D"]
     assert list(one) == ["A", "B", "C", "D"]
     assert list(two) == ["A", "C", "C2", "D"]
     assert one["A"] == two["A"]
+    assert {two["C"].site, two["C2"].site, told["C2"].site} == {one["C"].site}
     assert one["C"].source == two["C"].source
     assert one["C"].site == two["C"].site
     assert one["C"].sink != two["C"].sink

@@ -27,36 +27,42 @@ def service(tmp_path: Path):
 
 
 def listing(number: str, folder: Path):
-    make_jar(folder / "jars")
+    for each in range(1, 5):
+        make_jar(folder / "jars", f"test-{each}.jar")
     text = (COMPOSITIONS / f"listing-{number}.yaml").read_text()
     return load_composition(
         text.replace("/usr/src/app/jars", str(folder / "jars")).encode(), "application/yaml"
     )
 
 
-def test_from_listing_1_1_to_1_2_exactly_the_paper_s_changes(
-    service: Service, tmp_path: Path
+PRINTED = {"A": "unchanged", "B": "remove", "C": "update", "C2": "add", "D": "move"}
+
+
+@pytest.mark.parametrize(
+    ("second", "wanted"),
+    [("1.2", PRINTED), ("1.2-as-told", {**PRINTED, "D": "unchanged"})],
+)
+def test_from_listing_1_1_to_1_2_exactly_the_papers_changes(
+    service: Service, tmp_path: Path, second: str, wanted: dict[str, str]
 ) -> None:
-    first = service.compositions.apply(listing("1.1", tmp_path), DONE)
-    assert first.body["state"] == "done"
+    assert service.compositions.apply(listing("1.1", tmp_path), DONE).body["state"] == "done"
     before = {job["job_name"]: job for job in service.jobs.all()}
 
-    second = service.compositions.apply(listing("1.2", tmp_path), DONE)
+    answer = service.compositions.apply(listing(second, tmp_path), DONE).body
 
-    assert second.body["state"] == "done"
-    actions = {job["job_name"]: job["action"] for job in second.body["plan"]["jobs"]}
-    assert actions == {
-        "A": "unchanged",
-        "B": "remove",
-        "C": "update",
-        "C2": "add",
-        "D": "move",
-    }
-    assert not [o for o in second.body["plan"]["operations"] if o["job_name"] == "A"]
+    assert answer["state"] == "done"
+    assert {job["job_name"]: job["action"] for job in answer["plan"]["jobs"]} == wanted
+    unchanged = {name for name, action in wanted.items() if action == "unchanged"}
+    started = {it["job_name"] for it in answer["plan"]["operations"] if it["kind"] == "start"}
+    assert not started & unchanged
     after = {job["job_name"]: job for job in service.jobs.all()}
     assert sorted(after) == ["A", "C", "C2", "D"]
     assert {job["state"] for job in after.values()} == {"running"}
-    assert after["A"]["engine_job_id"] == before["A"]["engine_job_id"]
+    for name in unchanged:
+        assert after[name]["engine_job_id"] == before[name]["engine_job_id"]
+    assert after["C"]["site"] == after["C2"]["site"] == before["C"]["site"]
+    moved = after["D"]["site"] != before["D"]["site"]
+    assert moved == (wanted["D"] == "move")
     assert World.current().engine("http://172.16.39.7:8081").count("submit") == 1
 
 
