@@ -227,6 +227,7 @@ class Compositions:
         superseded = self._changes.make_way(name, _what(name))
         if superseded is not None:  # what it did until its end counts
             prepared = prepare(superseded.stopped)
+        self._deployer.accept(prepared)
         with self._jobs.owning:  # another request may name the same new job
             self._owners.refuse_others(description, adopt=request.adopt)
             if self._owners.alone(description) != adopted:
@@ -301,6 +302,7 @@ class Compositions:
             prepared = self._deployer.prepare(
                 name, description, jars=newest.get("jars"), leave=leave
             )
+            self._deployer.accept(prepared)
             if prepared.plan.empty:
                 return None
             change = self._changes.new(

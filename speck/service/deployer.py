@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from speck.binding import BrokerCapability, EngineCapability, StateKeeper
@@ -47,7 +48,9 @@ from speck.service.purposes import wanted_by
 class Prepared:
     """A plan that was made from what is there now, and what to tell about it.
 
-    `sites` are those registered then, `jars` the SHA-256 of what each `job_path` named.
+    `sites` are those registered then, `jars` the SHA-256 of what each `job_path` named. `files`
+    says where the contents lie, by SHA-256. `running` are incarnations that were not known to
+    run, as they were stored, by scope and job name. Nothing of it is stored yet; see `accept`.
     """
 
     scope: str
@@ -56,6 +59,8 @@ class Prepared:
     sites: Mapping[str, Site]
     warnings: tuple[str, ...] = ()
     jars: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
+    running: Mapping[tuple[str, str], Deployed] = field(default_factory=dict)
 
 
 class Deployer:
@@ -89,7 +94,7 @@ class Deployer:
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
     ) -> Prepared:
-        """Resolve and plan. Raises InvalidError with every fault found; `line_of` gives the
+        """Resolve and plan; nothing is written. Raises InvalidError with every fault found; `line_of` gives the
         line of a fault's path in what the user sent. Jobs posted alone that are `adopted`
         count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of what was accepted
         before and is to be used whatever lies there now; see `speck.planner.plan` for
@@ -97,7 +102,9 @@ class Deployer:
         sites = self._records.sites()
         inventory = self._inventory(scope, adopted)
         observed = self._observe(sites, inventory, _sites_named(description, sites))
-        inventory = self._confirm(scope, inventory, observed, adopted)
+        running = _turned_out_to_run(scope, inventory, observed, adopted)
+        confirmed = {name: _confirmed(deployed) for (_, name), deployed in running.items()}
+        inventory = replace(inventory, jobs={**inventory.jobs, **confirmed})
         known: dict[str, Any] = {
             "free_slots": {
                 name: view.slots.free if view.slots else None
@@ -126,8 +133,6 @@ class Deployer:
         problems += self._beyond_capabilities(composition, inventory)
         _refuse(problems, scope, line_of)
         self._refuse_readers_of_others(scope, composition)
-        for sha256, file in resolved.jars.items():
-            self._artifacts.adopt(sha256, file)
         leaving = self._leaving(composition, inventory)
         numbers = observe(self._connections, (), leaving & sites.keys()).brokers
         prepared = self._planned(
@@ -141,7 +146,20 @@ class Deployer:
             leave=leave,
             stopped=stopped,
         )
-        return replace(prepared, sites=sites, jars=named)
+        return replace(prepared, sites=sites, jars=named, files=resolved.jars, running=running)
+
+    def accept(self, prepared: Prepared) -> None:
+        """Keep the jars that a plan needs, and store which incarnations turned out to run.
+
+        The latter only while no change is at work in their scope: its start may still fail, or
+        it has gone on since they were looked at.
+        """
+        for sha256, file in prepared.files.items():
+            self._artifacts.adopt(sha256, file)
+        for (scope, name), deployed in prepared.running.items():
+            with self.changes.resting(scope) as resting:
+                if resting and self._records.deployed(scope, name) == deployed:
+                    self._records.write(self._records.put_deployed(scope, _confirmed(deployed)))
 
     def jar_of(self, job_path: str) -> str:
         """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""
@@ -175,6 +193,7 @@ class Deployer:
                 leave=change.leave,
                 stopped=change.stopped,
             )
+            self.accept(prepared)
         return prepared.plan, prepared.sites
 
     def _planned(
@@ -258,25 +277,6 @@ class Deployer:
                 {**own.attempts, **attempts},
             )
         return own
-
-    def _confirm(
-        self, scope: str, inventory: Inventory, observed: Observation, adopted: Sequence[str]
-    ) -> Inventory:
-        """Adopt incarnations that were asked for, and turn out to run.
-
-        That is stored only while no change is at work in their scope: its start may still fail,
-        or it has gone on since they were looked at.
-        """
-        jobs: dict[str, Deployed] = dict(inventory.jobs)
-        for name, deployed in inventory.jobs.items():
-            seen = observed.job(deployed.job.site, deployed.engine_job_id)
-            if seen is not None and not deployed.confirmed and seen.state is RunState.RUNNING:
-                jobs[name] = replace(deployed, confirmed=True, base=None)
-                home = scope_of(None, name) if name in adopted else scope
-                with self.changes.resting(home) as resting:
-                    if resting and self._records.deployed(home, name) == deployed:
-                        self._records.write(self._records.put_deployed(home, jobs[name]))
-        return replace(inventory, jobs=jobs)
 
     def _lacking(self, capability: EngineCapability, sites: Iterable[str]) -> frozenset[str]:
         """The sites whose engine says that it cannot do something; no engine is asked."""
@@ -434,3 +434,19 @@ def _homes(deployed: Deployed) -> set[str]:
 
 def _has_state(deployed: Deployed) -> bool:
     return deployed.confirmed or deployed.base is not None
+
+
+def _turned_out_to_run(
+    scope: str, inventory: Inventory, observed: Observation, adopted: Sequence[str]
+) -> dict[tuple[str, str], Deployed]:
+    """Incarnations that were asked for and run, though nobody has seen that yet."""
+    found = {}
+    for name, deployed in inventory.jobs.items():
+        seen = observed.job(deployed.job.site, deployed.engine_job_id)
+        if seen is not None and not deployed.confirmed and seen.state is RunState.RUNNING:
+            found[scope_of(None, name) if name in adopted else scope, name] = deployed
+    return found
+
+
+def _confirmed(deployed: Deployed) -> Deployed:
+    return replace(deployed, confirmed=True, base=None)

@@ -319,6 +319,7 @@ class Jobs:
         superseded = changes.make_way(scope, _what(name))
         if superseded is not None:  # what it did until its end counts
             prepared = self._deployer.prepare(scope, alone, line_of, stopped=superseded.stopped)
+        self._deployer.accept(prepared)
         told = {
             "description": dump_job(description),
             "jar": prepared.jars[description.job_path],
@@ -375,6 +376,7 @@ class Jobs:
             alone = CompositionDescription(name=name, jobs=(description,))
             jars = {description.job_path: record["jar"]}
             prepared = self._deployer.prepare(scope, alone, jars=jars)
+            self._deployer.accept(prepared)
             if prepared.plan.empty:
                 return None
             change = changes.new(prepared.plan, record["revision"], name, Cause.REPAIR)

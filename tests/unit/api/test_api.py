@@ -30,6 +30,7 @@ from speck.errors import (
     UnreachableError,
 )
 from speck.measured import BrokerMeasures, JobMeasure, TaskMeasure
+from speck.operations import Patience
 from tests.unit.api.conftest import Bench, composition, job, site
 
 
@@ -158,12 +159,65 @@ def test_a_revision_tells_who_made_it(bench: Bench) -> None:
     assert [revision["by"] for revision in found] == ["ana"]
 
 
-def test_a_dry_run_changes_nothing(bench: Bench) -> None:
+def home(bench: Bench) -> dict[str, bytes]:
+    """All files of the home folder, artifacts included, but for locks: those are empty."""
+    folder = bench.service.config.home
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name != ".lock"
+    }
+
+
+def test_a_dry_run_writes_no_byte(bench: Bench) -> None:
     bench.add_sites()
+    before = home(bench)
     answer = bench.client.post("/compositions?dry_run=true", json=composition(job("A"))).json
     assert answer["change"] is None
     assert answer["plan"]["summary"]["add"] == 1
-    assert bench.client.get("/compositions").json == {"compositions": []}
+    assert home(bench) == before
+    bench.client.post("/compositions?wait=30", json=composition(job("A")))
+    assert home(bench) != before
+
+
+def late_start(bench: Bench) -> None:
+    """A's start is said to have failed; it runs by now."""
+    engine = bench.world.engine("http://edge-a:8081")
+    engine.hold_starts = True
+    bench.service.changes._patience = Patience(start_s=0.05)
+    bench.client.post("/compositions?wait=30", json=composition(job("A")))
+    engine.let_go()
+    assert not bench.service.records.inventory("demo").jobs["A"].confirmed
+    assert engine.running()
+
+
+def test_what_a_viewer_reads_writes_no_byte(bench: Bench) -> None:
+    bench.add_sites()
+    late_start(bench)
+    bench.jar.write_bytes(bench.jar.read_bytes() + b" ")  # another one than was accepted
+    (change,) = (it["id"] for it in bench.client.get("/changes").json["changes"])
+    (artifact,) = (it["sha256"] for it in bench.client.get("/artifacts").json["artifacts"])
+    named = {
+        "/compositions/": "demo",
+        "/jobs/": "A",
+        "/sites/": "edge-a",
+        "/changes/": change,
+        "/artifacts/": artifact,
+    }
+    before, read = home(bench), []
+    for rule in bench.client.application.url_map.iter_rules():
+        path = str(rule)
+        begin = next((begin for begin in named if path.startswith(f"{begin}<")), None)
+        if "GET" not in (rule.methods or ()) or ("<" in path and begin is None):
+            continue
+        if begin is not None:
+            path = re.sub("<[^>]*>", named[begin], path, count=1)
+        if "<" not in path and bench.client.get(path).status_code == 200:
+            read.append(path)
+        assert home(bench) == before, path
+    assert {"/compositions/demo/plan", "/compositions/demo/drift", "/jobs/A", "/sites"} <= {*read}
+    bench.client.post("/compositions?wait=30", json=composition(job("A")))
+    assert bench.service.records.inventory("demo").jobs["A"].confirmed
 
 
 def test_a_job_that_the_engine_refuses_leaves_nothing_behind(bench: Bench) -> None:
