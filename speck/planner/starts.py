@@ -83,9 +83,10 @@ def _may_repeat(draft: Draft, client_id: str, link: Link) -> bool:
 
 
 def _readers_leaving(draft: Draft, decision: Decision, job: Job) -> list[int]:
-    """The steps in which readers leave the sink's link, if the job is new there: what it sends
-    is for those that read the link from now on."""
-    if decision.old is not None and decision.old.job.sink == job.sink:
+    """The steps in which readers leave the sink's link, if the job is new there or reads
+    elsewhere than before: what it sends is for those that read the link from now on."""
+    old = decision.old
+    if old is not None and (old.job.source, old.job.sink) == (job.source, job.sink):
         return []
     left = [s.client_id for s in draft.predecessors.values() if s.link == job.sink]
     handed = [

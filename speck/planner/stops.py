@@ -19,14 +19,17 @@ from speck.planner.starts import try_main
 def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
     """Which producers leave which links, and which of those links are drained.
 
-    A producer that has stopped before leaves too: what it sent may still wait.
+    A producer that has stopped before leaves too: what it sent may still wait. One that reads
+    elsewhere from now on leaves its link and comes back: those who leave the link belong to what
+    it sent until then, and those who come to what it sends from then on.
     """
     for decision in decisions:
         if decision.old is None:
             continue
         sink = decision.old.job.sink
         new = decision.new
-        if new is None or new.sink != sink or new.state is DesiredState.STOPPED:
+        is_left = new is None or new.sink != sink or new.state is DesiredState.STOPPED
+        if is_left or (new is not None and new.source != decision.old.job.source):
             draft.left_by[sink].append(decision)
     if draft.drain:
         draft.drained = {

@@ -678,6 +678,43 @@ def test_the_producer_of_a_link_that_another_composition_reads_is_replaced(
     assert out() == list(range(feed.sent))
 
 
+SHORT = (
+    job_body("Q", source_topic="in", sink_topic="x"),
+    job_body("R", source_topic="x", sink_topic="y"),
+    job_body("S", source_topic="x", sink_topic="z"),
+)
+LONG = (
+    job_body("P", source_topic="in", sink_topic="w"),
+    job_body("Q", source_topic="w", sink_topic="x"),
+    job_body("R", source_topic="x", sink_topic="y"),
+    job_body("S", source_topic="w", sink_topic="z"),
+)
+
+
+@pytest.mark.parametrize(("old", "new"), [(SHORT, LONG), (LONG, SHORT)], ids=["in", "out"])
+def test_a_reader_that_goes_upstream_or_down_as_a_job_is_inserted_gets_everything_once(
+    service: Service, old: tuple[JsonObject, ...], new: tuple[JsonObject, ...]
+) -> None:
+    """S reads what the first job writes: what that took until it stopped, and from then on."""
+    outputs = [*OUT["outputs"], {"site": "edge-a", "topic": "z", "client_id": "beside"}]
+
+    def change(*jobs: JsonObject) -> None:
+        description = composition(*jobs, outputs=outputs)
+        body = service.compositions.apply(description, WAIT).body
+        assert service.changes.get(body["change"])["state"] == "done"
+
+    change(*old)
+    feed = Feed(("try_main", "stop", "submit", "savepoint_progress", "status"))
+    feed.send(5)
+    engine("edge-a").before = feed
+    change(*new)
+    engine("edge-a").before = None
+    feed.send(5)
+    assert feed.sent > 10
+    assert out() == list(range(feed.sent))
+    assert [int(payload) for payload in broker("edge-a").take("beside")] == list(range(feed.sent))
+
+
 def test_a_link_can_be_handed_back_and_forth(service: Service) -> None:
     apply(service, P, Q)
     feed = Feed(("stop", "submit"))
