@@ -17,7 +17,9 @@ changed while it was under way, for these reasons:
   way to its end, what comes after goes the new way. That holds too where the first job has another
   name afterwards, or stands further down: it is the same cut, handed from one reader to the next.
 - The branch is always there and reads what the first job writes. That is the same place of the
-  stream under every wiring, so it is handed over at the same cut. Were it to read `in` at times,
+  stream under every wiring, so it is handed over at the same cut: a job that stays on its link and
+  stands further up or down from now on stops between what is the old branch's and the new one's.
+  Were it to read `in` at times,
   it would meet again what it had read behind the first job.
 - A chain of one job writes to `out`, so the branch reads `out` then. In the next wiring the last
   job of a longer chain may write there, and the branch must have left `out` before it begins: the

@@ -116,7 +116,8 @@ class Drain:
     which it is not known that they tell numbers. `going_on` are the sinks of producers that stay
     on the link: what they had sent when the drain begins is waited for. With `followed` another
     session holds only what came after it was reserved: all that came before is waited for. It is
-    `fed_outside` when others publish there, too, and tell no numbers.
+    `fed_outside` when others publish there, too, and tell no numbers. With `lossy` all producers
+    send at most once: a number that is missing is not waited for.
     """
 
     kind: ClassVar[str] = "drain"
@@ -131,6 +132,7 @@ class Drain:
     going_on: tuple[str, ...] = ()
     followed: bool = False
     fed_outside: bool = False
+    lossy: bool = False
 
     def __str__(self) -> str:
         return f"drain {self.site}/{self.link.topic} for {self.job_name}"

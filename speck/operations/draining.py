@@ -26,7 +26,8 @@ class Draining:
     One that is followed has to take all that was published before its follower's session was
     there. The producers' numbers are a little older than that: it has when each of them has
     reported once more and that was taken, too, or when all is taken that had come at the second
-    checkpoint that it reports from then on (the first may have begun before).
+    checkpoint that it reports from then on (the first may have begun before). The latter is
+    enough, too, for what was sent at most once: what it has missed never comes.
     """
 
     operation: Drain
@@ -136,7 +137,7 @@ class Draining:
     def _has_caught_up(self, view: BrokerView) -> bool:
         """Whether it has taken all that had come at the second checkpoint that it reported."""
         seen = view.taken.get(self.operation.client_id)
-        if seen is None or not self.operation.followed:
+        if seen is None or not (self.operation.followed or self.operation.lossy):
             return False
         if seen.checkpoint not in self.reports:
             self.reports.append(seen.checkpoint)

@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from speck.contract import tells_numbers
 from speck.inventory import Deployed
-from speck.model import DesiredState, Link, source_client_id
+from speck.model import Delivery, DesiredState, Link, source_client_id
 from speck.plan import Cancel, Drain, Settle, Stop
 from speck.planner.decisions import may_arrive
 from speck.planner.draft import Decision, Draft, ids
@@ -98,6 +98,13 @@ def stop(draft: Draft, decision: Decision) -> None:
         draft.leaving_readers[old.job.source].append((own, decision.stop_id))
 
 
+def _is_lossy(draft: Draft, link: Link) -> bool:
+    """Whether nobody sends again what a reader of the link has missed."""
+    producers = [deployed.job for deployed in draft.producers.get(link, ())]
+    lossy = all(job.delivery is Delivery.AT_MOST_ONCE for job in producers)
+    return bool(producers) and lossy and link not in draft.fed_outside
+
+
 def producers_going_on(draft: Draft, reader: Decision) -> list[Deployed]:
     """Producers, in the scope, that stay on the link that `reader` leaves, and tell numbers."""
     assert reader.old is not None
@@ -142,6 +149,7 @@ def drain(
         tuple(sorted({*others, *(s for each in going_on for s in sinks_of(draft, each))})),
         followed,
         followed and is_fed_outside(draft, source),
+        _is_lossy(draft, source),
     )
     names = ", ".join(sorted(d.job_name for d in producers))
     reason = f"{names} left it" if producers else "left from before"

@@ -94,11 +94,11 @@ class Deployer:
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
     ) -> Prepared:
-        """Resolve and plan; nothing is written. Raises InvalidError with every fault found; `line_of` gives the
-        line of a fault's path in what the user sent. Jobs posted alone that are `adopted`
-        count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of what was accepted
-        before and is to be used whatever lies there now; see `speck.planner.plan` for
-        `drain`, `leave` and `stopped`."""
+        """Resolve and plan; nothing is written. Raises InvalidError with every fault found;
+        `line_of` gives the line of a fault's path in what the user sent. Jobs posted alone that
+        are `adopted` count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of what
+        was accepted before and is to be used whatever lies there now; see `speck.planner.plan`
+        for `drain`, `leave` and `stopped`."""
         sites = self._records.sites()
         inventory = self._inventory(scope, adopted)
         observed = self._observe(sites, inventory, _sites_named(description, sites))

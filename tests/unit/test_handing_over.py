@@ -467,6 +467,16 @@ def test_a_reader_that_nobody_follows_is_not_believed_to_have_caught_up(reader: 
         assert not ends(drain)
 
 
+def test_what_was_missed_on_a_link_that_promises_nothing_is_not_waited_for(reader: Reader) -> None:
+    sent(7)
+    drain = reader.drain(going_on=(SINK,), lossy=True)
+    for checkpoint in (5, 6):
+        reader.has_taken(6, checkpoint, caught_up=checkpoint)
+        assert not ends(drain)
+    reader.has_taken(6, 7, caught_up=7)
+    assert ends(drain)
+
+
 def test_where_others_publish_unseen_only_the_reader_can_say_that_it_has_caught_up(
     reader: Reader,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from speck.inventory import Inventory, Session
-from speck.model import Composition, Job, Link, source_client_id
+from speck.model import Composition, Delivery, Job, Link, source_client_id
 from speck.observed import BrokerView, Observation, Sent, Taken, TakenEpoch
 from speck.plan import Drain, HandOver, Plan, Release, Reserve, Start
 from speck.planner import plan
@@ -181,11 +181,34 @@ def test_a_followed_drain_knows_that_some_feed_its_link_without_telling_numbers(
     assert drain_of(made).fed_outside
 
 
+@pytest.mark.parametrize("delivery", Delivery)
+def test_a_drain_knows_that_all_producers_of_its_link_promise_nothing(delivery: Delivery) -> None:
+    feed = replace(FEED, delivery=delivery)
+    made = planned(deployed(feed, OLD), feed, NEW)
+    assert drain_of(made).lossy == (delivery is Delivery.AT_MOST_ONCE)
+
+
 def test_a_followed_drain_waits_for_sinks_of_other_compositions() -> None:
     sinks = {OLD.source: ("speck-01234567-theirs-0-out",)}
     made = planned_beside(NEW, inventory=deployed(OLD), outside_sinks=sinks)
     assert drain_of(made).going_on == sinks[OLD.source]
     assert not drain_of(made).fed_outside
+
+
+# -- a producer stays on its link and reads elsewhere --------------------------------------
+
+
+def test_who_leaves_a_link_takes_what_its_producer_sent_before_it_reads_elsewhere() -> None:
+    """And the producer starts again once those have left: the rest is for those that stay."""
+    p, q = job("p", "edge-a/in", "edge-a/w"), job("q", "edge-a/in", "edge-a/T")
+    q2 = replace(q, source=p.sink)
+    stays, goes = reader("stays"), reader("goes", "cloud/y")
+    made = planned(deployed(q, stays, goes), p, q2, stays, replace(goes, source=p.sink))
+    before = steps_before(made)
+    number = {str(step.operation).partition(" on ")[0]: step.id for step in made.steps}
+    stop_q, stop_s, start_q = (number[name] for name in ("stop q", "stop goes", "start q"))
+    assert stop_q in before[stop_s]
+    assert stop_s in before[start_q]
 
 
 # -- all producers and readers of a link change -------------------------------------------
