@@ -170,8 +170,11 @@ class BrokerView:
 
     def untaken(self, reader: str, last: Mapping[tuple[str, int], int]) -> int:
         """Of the messages up to `last` ((producer, epoch) -> number), those `reader` has not told
-        to have taken: more than wait for it, when it came after some of them were sent, or
-        has lost its memory.
+        to have taken: more than wait for it, when it came after some of them were sent and has
+        taken none since, or has lost its memory.
+
+        Of an epoch whose beginning it has not taken, it came after what lies below the first
+        number that it has: a session delivers in order.
 
         Readers list the last few epochs of a producer only. One that is not listed counts as
         taken when a later one of `last` is: a session delivers in order. Other epochs that the
@@ -187,11 +190,21 @@ class BrokerView:
         waiting = 0
         for (producer, epoch), number in last.items():
             listed = taken.get(producer, {}).get(epoch)
-            if listed is not None:
-                waiting += max(0, number - listed)
+            if seen is not None and listed is not None:
+                above = seen.above.get(producer, {}).get(epoch, ())
+                waiting += _not_in(number, listed, above)
             elif epoch >= newest.get(producer, epoch):
                 waiting += number
         return waiting
+
+
+def _not_in(last: int, upto: int, above: Ranges) -> int:
+    """How many numbers up to `last` are neither up to `upto` nor in `above`. Where `upto` is 0
+    the first of `above` is the beginning."""
+    if not upto and above:
+        upto, above = above[0][1], above[1:]
+    inside = sum(max(0, min(end, last) - begin + 1) for begin, end in above)
+    return max(0, last - upto - inside)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,13 @@ FAST = Bounds(
     retry_for_s=0.05,
 )
 HASTY = Patience(
-    start_s=5, refill_s=0, stop_s=5, drain_idle_s=2, drain_poll_s=0.001, stop_poll_s=0.001
+    start_s=5,
+    refill_s=0,
+    stop_s=5,
+    drain_idle_s=2,
+    drain_poll_s=0.001,
+    drain_quiet_s=0,
+    stop_poll_s=0.001,
 )
 
 

@@ -21,7 +21,8 @@ class Draining:
 
     It has when the numbers say so. They cannot where the reader came after messages were sent,
     has lost its memory, or a producer tells none. Then it has when it completes checkpoints and
-    takes nothing: it acknowledges at checkpoints, and the broker sends what waits.
+    takes nothing for `drain_quiet_s`: it acknowledges at checkpoints, and the broker sends what
+    waits.
 
     One that is followed has to take all that was published before its follower's session was
     there. The producers' numbers are a little older than that: it has when each of them has
@@ -44,6 +45,7 @@ class Draining:
     checkpoint: int | None = None
     quiet: int = 0
     quietest: int = 0
+    quiet_since: float = 0.0
 
     def look(self) -> Outcome:
         """Look once. Raises PermanentError when for `drain_idle_s` nothing has come nearer."""
@@ -61,8 +63,7 @@ class Draining:
         if self.least is None or lag < self.least:
             self.least, self.since = lag, self.looked
         self._see_it_run()
-        if lag:
-            self._ask_for_checkpoint()
+        self._ask_for_checkpoint()
         if self.looked - self.since > self.context.patience.drain_idle_s:
             what = f"{lag} messages and takes no more" if known else "what nobody counts"
             raise PermanentError(
@@ -162,12 +163,14 @@ class Draining:
         messages = seen.messages if seen else 0
         if checkpoint is None or self.checkpoint is None or messages != self.messages:
             self.quiet, self.checkpoint, self.messages = 0, checkpoint, messages
+            self.quiet_since = self.looked
             return False
         if checkpoint != self.checkpoint:
             self.quiet, self.checkpoint = self.quiet + 1, checkpoint
             if self.quiet > self.quietest:
                 self.quietest, self.since = self.quiet, self.looked
-        return self.quiet >= _QUIET_CHECKPOINTS
+        lasted_s = self.looked - self.quiet_since
+        return self.quiet >= _QUIET_CHECKPOINTS and lasted_s >= self.context.patience.drain_quiet_s
 
     def _checkpoint(self) -> int | None:
         """The reader's newest checkpoint; None unless it runs and is connected."""
@@ -193,7 +196,7 @@ class Draining:
 
 _REPORTS = 2
 
-_CHECKPOINT_S = 0.4
+_CHECKPOINT_S = 0.15
 
 _QUIET_CHECKPOINTS = 3
 """The first may have begun before the producers had stopped; the second has not; at the third,

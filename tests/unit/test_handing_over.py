@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -465,6 +466,22 @@ def test_a_reader_that_nobody_follows_is_not_believed_to_have_caught_up(reader: 
     for checkpoint in range(1, 6):
         reader.has_taken(6, checkpoint, caught_up=checkpoint)
         assert not ends(drain)
+
+
+def test_silence_counts_once_it_has_lasted_for_a_while(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints come fast when they are asked for; what is on its way takes its time."""
+    reader.patience = replace(PATIENT, drain_quiet_s=10.0)
+    sent(7)
+    reader.has_taken(5)
+    checkpoints = count(1)
+    monkeypatch.setattr(Draining, "_checkpoint", lambda _: next(checkpoints))
+    drain = reader.drain(sinks=(SINK,))
+    for _ in range(6):
+        assert not ends(drain)
+    reader.bench.clock.ahead_s += 10.0
+    assert ends(drain)
 
 
 def test_what_was_missed_on_a_link_that_promises_nothing_is_not_waited_for(reader: Reader) -> None:

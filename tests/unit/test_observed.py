@@ -39,6 +39,27 @@ def test_what_was_sent_and_not_taken_lags(
     assert lag(taken, *sent) == waiting
 
 
+@pytest.mark.parametrize(
+    ("upto", "above", "waiting"),
+    [
+        (0, ((4, 9),), 0),
+        (0, ((4, 7),), 2),
+        (0, ((4, 5), (8, 9)), 2),
+        (0, ((4, 12),), 0),
+        (2, ((4, 9),), 1),
+        (2, ((4, 5), (8, 12)), 3),
+        (0, ((11, 12),), 0),
+    ],
+)
+def test_what_a_reader_has_taken_past_a_hole_does_not_lag(
+    upto: int, above: tuple[tuple[int, int], ...], waiting: int
+) -> None:
+    """Without the beginning it came after what lies below the first that it has."""
+    taken = Taken(1, {"P": {FIRST: upto}}, above={"P": {FIRST: above}})
+    view = BrokerView({"reader": taken}, {"P-out": Sent("P", FIRST, 9)})
+    assert view.lag("reader", ["P-out"]) == waiting
+
+
 def test_an_epoch_not_listed_any_more_was_taken_before_a_later_one_of_the_link() -> None:
     assert lag({SECOND: 1}, (FIRST, 5), (SECOND, 4)) == 3
     assert lag({SECOND: 4}, (FIRST, 5), (SECOND, 4)) == 0
