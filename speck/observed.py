@@ -197,6 +197,16 @@ class BrokerView:
                 waiting += number
         return waiting
 
+    def has_last(self, reader: str, last: Mapping[tuple[str, int], int]) -> bool:
+        """Whether `reader` has taken each number of `last` ((producer, epoch) -> number), or a
+        later one, whatever it has missed below."""
+        seen = self.taken.get(reader)
+        highest = {
+            (each.producer, each.epoch): each.above[-1][1] if each.above else each.upto
+            for each in (seen.epochs() if seen else ())
+        }
+        return all(highest.get(key, 0) >= number for key, number in last.items())
+
 
 def _not_in(last: int, upto: int, above: Ranges) -> int:
     """How many numbers up to `last` are neither up to `upto` nor in `above`. Where `upto` is 0

@@ -22,7 +22,7 @@ class Draining:
     It has when the numbers say so. They cannot where the reader came after messages were sent,
     has lost its memory, or a producer tells none. Then it has when it completes checkpoints and
     takes nothing for `drain_quiet_s`: it acknowledges at checkpoints, and the broker sends what
-    waits.
+    waits. With the last numbers taken it need not last: a session delivers in order.
 
     One that is followed has to take all that was published before its follower's session was
     there. The producers' numbers are a little older than that: it has when each of them has
@@ -169,8 +169,11 @@ class Draining:
             self.quiet, self.checkpoint = self.quiet + 1, checkpoint
             if self.quiet > self.quietest:
                 self.quietest, self.since = self.quiet, self.looked
-        lasted_s = self.looked - self.quiet_since
-        return self.quiet >= _QUIET_CHECKPOINTS and lasted_s >= self.context.patience.drain_quiet_s
+        if self.quiet < _QUIET_CHECKPOINTS:
+            return False
+        if self.owed and view.has_last(self.operation.client_id, self.owed):
+            return True  # a hole below is none of the link, or was lost before
+        return self.looked - self.quiet_since >= self.context.patience.drain_quiet_s
 
     def _checkpoint(self) -> int | None:
         """The reader's newest checkpoint; None unless it runs and is connected."""

@@ -484,6 +484,22 @@ def test_silence_counts_once_it_has_lasted_for_a_while(
     assert ends(drain)
 
 
+def test_silence_need_not_last_once_the_last_number_was_taken(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer that was on another link for a while leaves a hole that nothing ever fills."""
+    reader.patience = replace(PATIENT, drain_quiet_s=1000.0)
+    sent(7)
+    checkpoints = count(1)
+    monkeypatch.setattr(Draining, "_checkpoint", lambda _: next(checkpoints))
+    drain = reader.drain(sinks=(SINK,))
+    for above in ((5, 6), (5, 7)):
+        taken = Taken(1, {"i-P": {EPOCH: 2}}, above={"i-P": {EPOCH: (above,)}})
+        broker("edge-a").taken[OLD] = taken
+        ended = [ends(drain) for _ in range(6)]
+        assert any(ended) == (above == (5, 7))
+
+
 def test_what_was_missed_on_a_link_that_promises_nothing_is_not_waited_for(reader: Reader) -> None:
     sent(7)
     drain = reader.drain(going_on=(SINK,), lossy=True)
