@@ -170,8 +170,13 @@ def carried_to_the_fork(checks: Checks) -> None:
     """A placement as `schedulercfg`, and back."""
     problem = traffic(17, 4)
     found = policy("milp").place(problem)
-    addresses = {place.name: [f"{place.name}:6122"] for place in problem.places}
-    subtasks = schedulercfg.of_placement(found, problem.loads, addresses)
+    addresses = {place.name: [f"10.0.0.{n}"] for n, place in enumerate(problem.places, 1)}
+    tasks = {
+        load.name: [schedulercfg.Task(f"Source: {load.name} -> Sink", load.slots)]
+        for load in problem.loads
+        if load.kind is Kind.JOB
+    }
+    subtasks = schedulercfg.of_placement(found, tasks, addresses)
     text = schedulercfg.dump(subtasks)
     checks.equal("schedulercfg there and back", schedulercfg.load(text), subtasks)
 

@@ -39,6 +39,8 @@ class Section:
     `name`: of its file in bench/results/, without `.json`. `target`: of the Makefile, without
     `bench-`. `figures` gives the key figures as Markdown. `claims`: for results that keep none of
     their own (`checks`), or whose own need other words. `headline`: what the README says of it.
+    `differences`: where the experiment or its outcome differs from the paper or project that it
+    repeats.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Section:
     simulated: Sequence[str] = field(default=())
     root: bool = False
     headline: Callable[[Told], str] | None = None
+    differences: Callable[[Told], Sequence[str]] | None = None
 
 
 def claims_of(section: Section, result: Told) -> list[Claim]:
@@ -81,6 +84,9 @@ def markdown(section: Section, result: Told | None) -> str:
         parts.append(f"> **{len(wrong)} of {len(claims)} checks failed:** {names}.")
     parts += [f"![{plot.alt}](plots/{plot.name}.svg)" for plot in section.plots]
     parts.append(section.figures(result))
+    if section.differences is not None:
+        lines = [f"- {_sentence(it)}" for it in section.differences(result)]
+        parts.append("Differences from the source:\n\n" + "\n".join(lines))
     if claims:
         parts.append(_checks(claims))
     if simulated := [*section.simulated, *result.get("simulated", [])]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bench.page.section import Section
+from collections.abc import Sequence
+
+from bench.page.section import Claim, Section
 from bench.page.told import Told
 from bench.page.words import key_figures
 
@@ -17,6 +19,12 @@ def _figures(result: Told) -> str:
     )
 
 
+def _claims(result: Told) -> Sequence[Claim]:
+    size, paper = result["bytes"], result["paper_bytes"]
+    ok = size <= paper if result["jobs"] == 1000 else None
+    return [Claim("bytes of 1000 jobs", f"<= {paper:,}, the paper's", size, ok)]
+
+
 SECTION = Section(
     name="state",
     title="State on disk",
@@ -24,5 +32,6 @@ SECTION = Section(
     set_up="A real store, filled by the real service.",
     target="state",
     figures=_figures,
+    claims=_claims,
     simulated=["engines and brokers (in memory)."],
 )

@@ -345,6 +345,20 @@ def _draw_cost(result: Told) -> Any:
     return made
 
 
+def _differences(result: Told) -> list[str]:
+    return [
+        "In the paper D of Job 3 is above 0 at every rate and D of Job 4 below 0 at low rates,"
+        " nearing 0 at a message per ms. Here D is 0 wherever both deployments keep up with what is"
+        " offered, which is everywhere but behind an uplink of 100 kb/s, and above 0 there",
+        "The paper's runs last 15 minutes; these last 12 s. One window of 24 is 4.2 % of a run, so"
+        " smaller values of D cannot be seen. No long run was made to show that 12 s are enough",
+        "The paper's highest rate, a message per ms at each site, is missing: with three sites and"
+        " the feed this machine is saturated at 400/s already",
+        "The paper's 245 369 vehicles are not public. These are 8674 simulated vehicles with 25 404"
+        " detections, republished faster",
+    ]
+
+
 SECTION = Section(
     name="traffic",
     title="Fog or cloud (figures 7, 9 and 10)",
@@ -371,5 +385,6 @@ SECTION = Section(
         ),
     ],
     root=True,
+    differences=_differences,
     headline=_headline,
 )

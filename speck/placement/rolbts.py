@@ -7,10 +7,12 @@ the variance of the `p_i`.
 
 `published` enumerates all N^M assignments of a service's M branches to N servers, drops those that
 do not fit, and takes the first with the least variance (`tie="first"`), as the algorithm is
-written. Reconstructed: the paper's figures 7 and 8 come out with `tie="last"` only, and "variance"
-there is the sample standard deviation in percent. Figures 5 and 6 can be repeated by what they
-count, the assignments tried (`assignments`); figure 4 cannot be recovered: the equations that it
-rests on are missing in the paper.
+written. Reconstructed: with `tie="last"` the paper's shares of servers (figure 7) come out in their
+order and those of links (figure 8) reversed, with `tie="first"` the other way round; "variance"
+there is the sample standard deviation in percent. Left out: the links' half of the paper's
+objective and its limits of memory and bandwidth, see docs/placement.md. Figures 5 and 6 can be
+repeated by what they count, the assignments tried (`assignments`); figure 4 cannot be recovered:
+the equations that it rests on are missing in the text at hand.
 
 `exact` solves the same objective over all services at once, and among all balanced placements
 takes one with the fewest pairs apart, so that links stay idle.

@@ -1,7 +1,9 @@
 """`schedulercfg`: the file by which flink-placement, a fork of Flink, is told where tasks run.
 
-A line a subtask: `Task name (i/n); TaskManager-address`, with i from 1 to n. Empty lines and lines
-that begin with `#` are passed over. What is written by `dump` is read by `load` as it was.
+The fork splits the text at line breaks and each line at the two characters "; ". It takes the
+first part as the name of a subtask, `Task name (i/n)` with i from 1 to n, as Flink itself names it,
+and the second as the IP address of a TaskManager. There are no comments, no empty lines and no
+ports; a subtask that is not named gets any slot. What the fork would misread is refused here.
 """
 
 from __future__ import annotations
@@ -9,16 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from speck.errors import PermanentError
-from speck.placement.model import Kind, Load, Placement
+from speck.model import JsonObject
+from speck.placement.model import Placement
 
-_LINE = re.compile(r"(?P<task>.*\S) \((?P<number>\d+)/(?P<of>\d+)\)\s*;\s*(?P<address>\S+)")
+_SEPARATOR = "; "
+_SUBTASK = re.compile(r"(?P<task>.+) \((?P<number>\d+)/(?P<of>\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Subtask:
-    """Subtask `number` of `of` (from 1) of a task, and the address of its TaskManager."""
+    """Subtask `number` of `of` (from 1) of a task, and the IP address of its TaskManager."""
 
     task: str
     number: int
@@ -26,89 +31,104 @@ class Subtask:
     address: str
 
     def __str__(self) -> str:
-        return f"{self.task} ({self.number}/{self.of}); {self.address}"
+        return f"{self.task} ({self.number}/{self.of}){_SEPARATOR}{self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A vertex of a Flink job; a chain of operators is one."""
+
+    name: str
+    parallelism: int
+
+
+def tasks_of(job: JsonObject) -> tuple[Task, ...]:
+    """The tasks of a Flink job. `job`: what its engine answers to `GET /jobs/<id>`."""
+    return tuple(Task(vertex["name"], vertex["parallelism"]) for vertex in job["vertices"])
 
 
 def dump(subtasks: Iterable[Subtask]) -> str:
-    """The file's text, in the order given.
+    """The file's text, in the order given, without a line break at its end.
 
-    Raises PermanentError for what `load` would refuse, or read otherwise.
+    Raises PermanentError for what the fork would misread.
     """
-    lines = []
-    for subtask in subtasks:
-        line = str(subtask)
-        if _parse(line) != subtask:
-            raise PermanentError(
-                f"cannot write {line!r} to a schedulercfg: a task neither begins with # nor begins "
-                f"or ends with a space, an address holds no space or ';', none a line break"
-            )
-        lines.append(line + "\n")
-    text = "".join(lines)
+    text = "\n".join(map(str, subtasks))
     load(text)
     return text
 
 
 def load(text: str) -> tuple[Subtask, ...]:
-    """Subtasks in the order of their lines.
+    """Subtasks in the order of their lines. One line break at the end is ignored, as by the fork.
 
-    Raises PermanentError that names the line and the mend: one that is not of the form, a subtask
-    given twice, one that is missing, or a task of two parallelisms.
+    Raises PermanentError naming the line and what to do: one that the fork would misread, a
+    subtask that is placed twice, or a task of two parallelisms.
     """
-    found: dict[tuple[str, int], tuple[int, Subtask]] = {}
+    parsed: dict[tuple[str, int], tuple[int, Subtask]] = {}
     widths: dict[str, tuple[int, int]] = {}
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        subtask = _parse(line.rstrip())
-        if subtask is None:
-            raise _fault(number, f"write it as 'Task name (i/n); address', not as {line!r}")
-        if not 1 <= subtask.number <= subtask.of:
-            raise _fault(number, f"i of '(i/n)' goes from 1 to n: {line!r}")
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
+        subtask = _parse(number, line)
         first, width = widths.setdefault(subtask.task, (number, subtask.of))
         if width != subtask.of:
             raise _fault(number, f"{subtask.task!r} has {width} subtasks in line {first}")
         key = (subtask.task, subtask.number)
-        if key in found:
-            raise _fault(number, f"line {found[key][0]} places the same subtask; delete one")
-        found[key] = (number, subtask)
-    for task, (first, width) in widths.items():
-        missing = [n for n in range(1, width + 1) if (task, n) not in found]
-        if missing:
-            raise _fault(first, f"add a line for {task!r} ({missing[0]}/{width}): it has none")
-    return tuple(subtask for _, subtask in found.values())
+        if key in parsed:
+            raise _fault(number, f"line {parsed[key][0]} places the same subtask; delete one")
+        parsed[key] = (number, subtask)
+    return tuple(subtask for _, subtask in parsed.values())
 
 
 def of_placement(
-    placement: Placement, loads: Sequence[Load], addresses: Mapping[str, Sequence[str]]
+    placement: Placement,
+    tasks: Mapping[str, Sequence[Task]],
+    addresses: Mapping[str, Sequence[str]],
 ) -> tuple[Subtask, ...]:
-    """Subtasks of the jobs of a placement: each job's slots go round its site's TaskManagers.
+    """The subtasks of the placed jobs, dealt out in turn to the TaskManagers of each job's site.
 
-    `addresses`: of TaskManagers, by site. Raises PermanentError for a site without any.
+    `tasks`: of each job, see `tasks_of`; `addresses`: IP addresses of TaskManagers, by site.
+    Raises PermanentError for a site without any.
     """
-    found: list[Subtask] = []
-    turns: dict[str, int] = {}
-    for load in loads:
-        if load.kind is not Kind.JOB:
-            continue
-        site = placement.sites[load.name]
+    subtasks: list[Subtask] = []
+    dealt: dict[str, int] = {}
+    for job_name, of_job in tasks.items():
+        site = placement.sites[job_name]
         if not addresses.get(site):
             raise PermanentError(
-                f"cannot write {load.name} to a schedulercfg: no TaskManager of {site} is given"
+                f"cannot write {job_name} to a schedulercfg: no TaskManager of {site} is given"
             )
-        for number in range(1, load.slots + 1):
-            turn = turns.get(site, 0)
-            turns[site] = turn + 1
-            address = addresses[site][turn % len(addresses[site])]
-            found.append(Subtask(load.name, number, load.slots, address))
-    return tuple(found)
+        for task in of_job:
+            for number in range(1, task.parallelism + 1):
+                index = dealt.get(site, 0)
+                dealt[site] = index + 1
+                address = addresses[site][index % len(addresses[site])]
+                subtasks.append(Subtask(task.name, number, task.parallelism, address))
+    return tuple(subtasks)
 
 
-def _parse(line: str) -> Subtask | None:
-    match = _LINE.fullmatch(line)
-    if match is None or line.startswith("#") or line != line.strip() or ";" in match["address"]:
-        return None
-    return Subtask(match["task"], int(match["number"]), int(match["of"]), match["address"])
+def _parse(number: int, line: str) -> Subtask:
+    if not line:
+        raise _fault(number, "delete the empty line; the fork has none")
+    parts = line.split(_SEPARATOR)
+    match = _SUBTASK.fullmatch(parts[0])
+    if len(parts) != 2 or match is None:
+        raise _fault(
+            number,
+            "write it as 'Task name (i/n); IP address', with '; ' once and without a comment:"
+            f" {line!r}",
+        )
+    if not 1 <= int(match["number"]) <= int(match["of"]):
+        raise _fault(number, f"i of '(i/n)' goes from 1 to n: {line!r}")
+    if not _is_ip_address(parts[1]):
+        raise _fault(number, f"write the IP address of a TaskManager, without a port: {parts[1]!r}")
+    return Subtask(match["task"], int(match["number"]), int(match["of"]), parts[1])
 
 
-def _fault(number: int, mend: str) -> PermanentError:
-    return PermanentError(f"cannot read a schedulercfg, line {number}: {mend}")
+def _is_ip_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _fault(number: int, remedy: str) -> PermanentError:
+    return PermanentError(f"cannot use as a schedulercfg, line {number}: {remedy}")
