@@ -7,6 +7,7 @@ worker (SIGHUP, SIGTTIN, SIGUSR2) is obeyed.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import logging
@@ -20,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from flask import Flask
@@ -54,6 +56,8 @@ IN_FLIGHT_S = 5.0
 
 STOP_S = 60.0
 """After this the worker is killed. A step that is under way may take up to 30 s."""
+
+_PR_SET_PDEATHSIG = 1
 
 _log = logging.getLogger("speck.server")
 
@@ -117,7 +121,7 @@ def _check_address(config: Config) -> None:
     except OSError as error:
         raise PermanentError(
             f"cannot listen on {_bind(config)}: {error.strerror};"
-            " choose another address with SPECK_HOST and SPECK_PORT"
+            " choose another address with --host and --port, or SPECK_HOST and SPECK_PORT"
         ) from error
 
 
@@ -163,7 +167,7 @@ class _Server(BaseApplication):  # type: ignore[misc]
             "forwarded_allow_ips": "",
             "forwarder_headers": "",
             "secure_scheme_headers": {},
-            "post_fork": _hurry,
+            "post_fork": _prepare_worker,
             "post_worker_init": self._ready,
             "worker_exit": self._close,
         }
@@ -215,9 +219,19 @@ class _Server(BaseApplication):  # type: ignore[misc]
             self._service.close()
 
 
-def _hurry(server: Any, worker: Any) -> None:
-    """The worker's own limit for requests is shorter than the master's for the worker."""
+def _prepare_worker(server: Any, worker: Any) -> None:
+    """Without its master the worker ends at once, or it would keep port and store from the next
+    server. Its own limit for requests is shorter than the master's for the worker."""
+    end_with_parent(signal.SIGKILL)
+    if os.getppid() != worker.ppid:
+        os._exit(1)  # the master died before the kernel was told
     worker.cfg.set("graceful_timeout", int(IN_FLIGHT_S))
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Let the kernel send this process a signal when its parent ends (Linux only)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _begin_anew(error: StoreWriteError) -> None:

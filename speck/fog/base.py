@@ -22,32 +22,39 @@ Wrap = Callable[[str, Command], Command]
 WAN = "wan"
 """Where the WAN's own processes are written down, as if it were a site."""
 
+SUPERVISOR = "supervisor"
+"""The process that restarts what dies, and where it is written down, as if it were a site."""
+
 
 class FogBase:
     """The fog whose files lie in `folder`; it outlives the process that brings it up."""
 
-    def __init__(self, folder: Path | None = None, *, wrap: Wrap | None = None) -> None:
-        """`wrap` may change how a site's process is started, e.g. to watch it."""
+    def __init__(
+        self, folder: Path | None = None, *, wrap: Wrap | None = None, lock_timeout_s: float = 0.0
+    ) -> None:
+        """`wrap` may change how a site's process is started, e.g. to watch it. `lock_timeout_s`:
+        how long to wait while another process, such as the supervisor, changes this fog."""
         self.folder = (folder or default_folder()).absolute()
         self._file = StateFile(self.folder)
         self._state: FogState | None = None
         self._guard = threading.Lock()
         self._launching = True
         self._wrap = wrap
+        self._lock_timeout_s = lock_timeout_s
         self._quotas = Quotas(self.folder)
         self._network = Network(self.folder)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Alone at work on this fog, knowing what its file says now."""
-        with self._file.locked():
+        with self._file.locked(self._lock_timeout_s):
             self._state = None
             yield
 
     def _launch(self, site: str, command: Command, speed: float | None = None) -> Process:
         """Write down that it starts, start it, write down its pid."""
         record = ProcessRecord(site, command.what, secrets.token_hex(16))
-        if self._wrap is not None and site != WAN:
+        if self._wrap is not None and site not in (WAN, SUPERVISOR):
             command = self._wrap(site, command)
         command = self._placed(site, command)
         if speed is not None:
@@ -67,7 +74,7 @@ class FogBase:
     def _placed(self, site: str, command: Command) -> Command:
         """The same command, in the site's namespace, or told of the site's relays."""
         state = self._loaded()
-        if state.wan is None or site == WAN:
+        if state.wan is None or site in (WAN, SUPERVISOR):
             return command
         if state.wan.mode == "namespaces":
             return self._network.into(site, command)
@@ -84,7 +91,7 @@ class FogBase:
 
     def _running(self) -> list[Process]:
         state = self._loaded()
-        places = [*(site.name for site in state.sites), WAN]
+        places = [SUPERVISOR, *(site.name for site in state.sites), WAN]
         return [process for place in places for process in state.of(place).values()]
 
     def _loaded(self) -> FogState:

@@ -112,7 +112,8 @@ def start(
     """Start an engine and wait until its REST API shows all slots.
 
     `running`: processes of this engine that are up already; only the others are started, with
-    the configuration that is there (`settings.port` must then be given).
+    the configuration that is there (`settings.port` must then be given). One of them that ends
+    meanwhile, because it was just being stopped, is started again.
     Raises PermanentError, with the log's last lines, when it does not come up in `timeout_s`.
     """
     port = settings.port if settings.port is not None else pick_port(settings.host)
@@ -121,17 +122,22 @@ def start(
         flink_conf.write(settings, port)
     commands = _single(settings) if settings.runtime == "single" else _cluster(settings)
     engine = Flink(processes, settings.host, port, settings.folder, settings.state)
-    started = []
+    started: dict[str, Process] = {}
     try:
-        for command in commands:
-            if command.what not in processes:
-                processes[command.what] = launch(command)
-                started.append(processes[command.what])
-        _wait_ready(engine, commands, settings.slots, timeout_s)
+        while True:
+            for command in commands:
+                if command.what not in processes:
+                    processes[command.what] = started[command.what] = launch(command)
+            earlier = {what: p for what, p in processes.items() if what not in started}
+            _wait_ready(engine, commands, settings.slots, timeout_s, started, earlier)
+            ended = [what for what, process in earlier.items() if not process.running]
+            if not ended:
+                return engine
+            for what in ended:
+                del processes[what]
     except BaseException:
-        stop_all(started, 0.0)
+        stop_all(started.values(), 0.0)
         raise
-    return engine
 
 
 def overview(host: str, port: int, timeout_s: float = 2.0) -> dict[str, Any] | None:
@@ -162,13 +168,24 @@ def flink_jars(flink: Path) -> list[Path]:
     return [*sorted(lib.glob("flink-dist*.jar")), *sorted(lib.glob("log4j-*.jar"))]
 
 
-def _wait_ready(engine: Flink, commands: Sequence[Command], slots: int, timeout_s: float) -> None:
+def _wait_ready(
+    engine: Flink,
+    commands: Sequence[Command],
+    slots: int,
+    timeout_s: float,
+    started: Mapping[str, Process],
+    earlier: Mapping[str, Process],
+) -> None:
+    """Until the engine shows its slots, or one of the `earlier` processes has ended."""
+
     def ready() -> bool:
+        if not all(process.running for process in earlier.values()):
+            return True
         view = overview(engine.host, engine.port)
         return view is not None and view.get("slots-total") == slots
 
     logs = [path for command in commands for path in (command.log, command.log.with_suffix(".log"))]
-    wait_until(ready, engine.processes, f"Flink at {engine.url}", logs, timeout_s)
+    wait_until(ready, started, f"Flink at {engine.url}", logs, timeout_s)
 
 
 def _single(settings: FlinkSettings) -> list[Command]:

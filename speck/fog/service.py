@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import requests
 
 from speck.errors import PermanentError
 from speck.fog.ports import pick_port
-
-_PR_SET_PDEATHSIG = 1
+from speck.server import end_with_parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ def serving(
             env=env,
             stdout=out,
             stderr=out,
-            preexec_fn=_end_with_parent,
+            preexec_fn=partial(end_with_parent, signal.SIGTERM),
         )
     served = Served(f"http://127.0.0.1:{port}", process, log)
     try:
@@ -75,12 +74,6 @@ def serving(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def _end_with_parent() -> None:
-    """Let the kernel end the service when whoever started it is killed (Linux only)."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _await_ready(served: Served, timeout_s: float) -> None:

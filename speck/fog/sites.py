@@ -12,14 +12,14 @@ from pathlib import Path
 
 from speck.errors import PermanentError
 from speck.fog import flink, flink_conf, mosquitto
-from speck.fog.base import WAN
+from speck.fog.base import SUPERVISOR, WAN
 from speck.fog.cgroups import check_speeds
 from speck.fog.flink import FlinkSettings, Runtime
 from speck.fog.links import Links, described
 from speck.fog.paths import edge_jar
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, stop_all
-from speck.fog.state import FogState, SiteRecord
+from speck.fog.state import FogState, ProcessRecord, SiteRecord
 from speck.fog.status import ProcessStatus, SiteStatus
 from speck.fog.wan.model import Mode, Wan, WanState
 from speck.model import JsonObject
@@ -83,6 +83,7 @@ class Fog(Links):
         speeds: Mapping[str, float] | None = None,
         wan: Wan | None = None,
         wan_mode: Mode | None = None,
+        restart: bool = False,
         register: Callable[[JsonObject], object] | None = None,
         progress: Callable[[str], object] | None = None,
     ) -> tuple[SiteRecord, ...]:
@@ -96,6 +97,7 @@ class Fog(Links):
         cores a site's engine may use (0.25: a quarter of one), by a CPU quota; others may use all.
         `wan`: how far apart the sites are, each then in a network namespace of its own
         (`wan_mode`); a fog that runs with another such one has its links brought to it.
+        `restart`: whether a supervisor starts again what dies; one that runs is ended without.
         Raises PermanentError; the processes that were started are then ended again.
         """
         if not 1 <= edges + clouds <= _MAX_SITES or min(edges, clouds) < 0:
@@ -131,6 +133,7 @@ class Fog(Links):
             if wan is not None:
                 self._relink(wan)
             self._start(state.sites, progress)
+            self._supervise(restart)
         if register:
             for body in self.site_bodies():
                 register(body)
@@ -166,8 +169,9 @@ class Fog(Links):
 
         Works after any crash: of this program, of sites, of the machine.
         """
+        supervised = self._end_supervisor()  # it may be restarting a site, and holds the lock then
         with self._locked():
-            ended = self._end_all() + self._network.remove()
+            ended = supervised + self._end_all() + self._network.remove()
             self._quotas.release()
             if not keep:
                 for name in ("sites", "state", "lib", "wan"):
@@ -188,17 +192,42 @@ class Fog(Links):
         """SIGKILL a site's `broker`, `agent` or `engine` (of a cluster also `jobmanager`,
         `taskmanager`)."""
         with self._locked():
-            self._loaded().site(site)
-            running = self._loaded().of(site)
-            chosen = [
-                process
-                for name, process in running.items()
-                if what == name or (what == "engine" and name not in ("broker", "agent"))
-            ]
-            if not chosen:
-                names = ", ".join(sorted(running)) or "nothing"
-                raise PermanentError(f"cannot kill {what} of {site}: {names} runs there")
-            stop_all(chosen, 0.0)
+            stop_all(self._choose(site, what, "kill"), 0.0)
+
+    def restart(self, site: str, what: str | None = None) -> None:
+        """SIGTERM a site's `broker`, `agent` or `engine`, None: all, and start what is missing."""
+        with self._locked():
+            record = self._loaded().site(site)
+            if what is not None:
+                stop_all(self._choose(site, what, "restart"), 15.0)
+            else:
+                stop_all(self._loaded().of(site).values(), 15.0)
+            self._start([record], None)
+
+    def processes(self) -> tuple[ProcessRecord, ...]:
+        """What runs, or should, at the sites; without the fog's own processes."""
+        state = self._file.load()
+        names = {site.name for site in state.sites} if state is not None else set()
+        return tuple(r for r in (state.processes if state else ()) if r.site in names)
+
+    @property
+    def supervised(self) -> bool:
+        """Whether what dies is started again."""
+        state = self._file.load()
+        return state is not None and bool(state.of(SUPERVISOR))
+
+    def _choose(self, site: str, what: str, verb: str) -> list[Process]:
+        self._loaded().site(site)
+        running = self._loaded().of(site)
+        chosen = [
+            process
+            for name, process in running.items()
+            if what == name or (what == "engine" and name not in ("broker", "agent"))
+        ]
+        if not chosen:
+            names = ", ".join(sorted(running)) or "nothing"
+            raise PermanentError(f"cannot {verb} the {what} of {site}: {names} runs there")
+        return chosen
 
     def start(self, site: str) -> None:
         """Start what does not run of a site: the same addresses, the same files."""
@@ -256,6 +285,21 @@ class Fog(Links):
             shared=shared is not False,
             wan=wan_state,
         )
+
+    def _supervise(self, restart: bool) -> None:
+        running = self._loaded().of(SUPERVISOR)
+        if restart and not running:
+            argv = [sys.executable, "-m", "speck.fog.supervisor", str(self.folder)]
+            log = self.folder / "supervisor.log"
+            self._launch(SUPERVISOR, Command(SUPERVISOR, argv, self.folder, log))
+        elif not restart:
+            stop_all(running.values(), 15.0)
+
+    def _end_supervisor(self) -> int:
+        state = self._file.load()
+        running = list(state.found().of(SUPERVISOR).values()) if state is not None else []
+        stop_all(running, 30.0)
+        return len(running)
 
     def _hold_quotas(self, speeds: Mapping[str, float]) -> None:
         """All or none: a fog that cannot be brought up leaves no group behind."""

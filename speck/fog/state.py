@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +18,7 @@ from speck.fog.process import Process, boot_id, find_by_token
 from speck.fog.wan.model import WanState, parse_wan_state
 
 _VERSION = 1
+_LOCK_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,20 +141,25 @@ class StateFile:
         self.path.unlink(missing_ok=True)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, timeout_s: float = 0.0) -> Iterator[None]:
         """One at a time, across processes; a crash gives the lock back.
 
-        Raises PermanentError when another process holds it.
+        Raises PermanentError when another process still holds it after `timeout_s`.
         """
         self._lock.parent.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + timeout_s
         with self._lock.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise PermanentError(
-                    f"cannot change the fog in {self._lock.parent}: another process is at it;"
-                    " wait until it has ended"
-                ) from error
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError as error:
+                    if time.monotonic() >= deadline:
+                        raise PermanentError(
+                            f"cannot change the fog in {self._lock.parent}: another process is at"
+                            " it; wait until it has ended"
+                        ) from error
+                    time.sleep(_LOCK_POLL_S)
             yield
 
 

@@ -13,14 +13,21 @@ import pytest
 import requests
 
 from speck.errors import PermanentError
-from speck.fog import flink, mosquitto
+from speck.fog import flink, flink_conf, mosquitto
 from speck.fog.flink import FlinkSettings
+from speck.fog.ports import pick_port
+from speck.fog.process import Command, spawn
 from speck.fog.sites import Fog
 from speck.fog.state import StateFile
+from tests.server_process import wait_for
+
+LOOPBACK = "127.0.0.1"
 
 LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
+from speck.fog.ports import pick_port
+from speck.fog.process import Command, spawn
 from speck.fog.sites import Fog
 
 def die(site):
@@ -107,7 +114,9 @@ def test_a_killed_site_comes_back_at_its_addresses(small: Fog) -> None:
     (status,) = small.status()
     assert not status.up
     assert not any(entry.running for entry in status.processes)
-    with pytest.raises(PermanentError, match=r"^cannot kill engine of edge-a: nothing runs there"):
+    with pytest.raises(
+        PermanentError, match=r"^cannot kill the engine of edge-a: nothing runs there"
+    ):
         small.kill("edge-a")
     small.start("edge-a")
     (status,) = small.status()
@@ -186,3 +195,36 @@ def test_agents_are_part_of_their_sites(small: Fog) -> None:
     small.kill("edge-a", "agent")
     assert not small.status()[0].up
     assert small.down() == 2
+
+
+def test_a_supervised_fog_restarts_what_dies(small: Fog) -> None:
+    small.up(edges=1, slots=2, clouds=0, agents_for="http://127.0.0.1:9", restart=True)
+    assert small.supervised
+    for what in ("broker", "agent", "engine"):
+        before = {entry.what: entry.pid for entry in small.status()[0].processes}
+        patient = Fog(small.folder, lock_timeout_s=60.0)
+        patient.kill("edge-a", what)
+        wait_for(lambda: small.status()[0].up)
+        after = {entry.what: entry.pid for entry in small.status()[0].processes}
+        assert {name for name in after if after[name] != before[name]} == {what}
+    assert small.down() == 4
+    assert not small.supervised
+
+
+def test_a_fog_without_restart_has_no_supervisor(small: Fog) -> None:
+    small.up(edges=1, slots=2, clouds=0, restart=True)
+    small.up(edges=1, slots=2, clouds=0, restart=False)
+    assert not small.supervised
+    small.restart("edge-a", "broker")
+    assert small.status()[0].up
+    assert small.down() == 2
+
+
+def test_an_engine_that_was_just_ending_is_started_again(tmp_path: Path) -> None:
+    """As after a SIGTERM: it does not answer, and ends while it is waited for."""
+    settings = FlinkSettings(tmp_path / "engine", tmp_path / "state", 1, port=pick_port(LOOPBACK))
+    flink_conf.write(settings, settings.port or 0)
+    ending = spawn(Command("engine", ["sleep", "2"], tmp_path, tmp_path / "sleep.log"))
+    with flink.start(settings, running={"engine": ending}) as engine:
+        assert not ending.running
+        assert engine.processes["engine"].running

@@ -112,7 +112,7 @@ def test_a_port_that_another_holds_is_one_clear_sentence(home: Path, tmp_path: P
     assert status == 1
     assert words == (
         f"cannot listen on 127.0.0.1:{port}: Address already in use;"
-        " choose another address with SPECK_HOST and SPECK_PORT\n"
+        " choose another address with --host and --port, or SPECK_HOST and SPECK_PORT\n"
     )
 
 
@@ -209,3 +209,21 @@ def _free_port() -> int:
     with socket.socket() as trial:
         trial.bind(("127.0.0.1", 0))
         return int(trial.getsockname()[1])
+
+
+def test_the_worker_ends_with_its_master(home: Path) -> None:
+    with serving(home) as server:
+        (worker,) = server.workers()
+        port = server.url.rpartition(":")[2]
+        server.process.kill()
+        server.process.wait(PATIENCE_S)
+        wait_for(lambda: not Path(f"/proc/{worker}/stat").exists() or _is_zombie(worker))
+        with serving(home, SPECK_PORT=port) as again:  # port and store are free
+            assert requests.get(f"{again.url}/readyz", timeout=10).ok
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

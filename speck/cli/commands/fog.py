@@ -9,13 +9,15 @@ import click
 
 from speck.cli.commands import fog_links
 from speck.cli.commands.fog_links import folder_option
-from speck.cli.options import client, connected, formatted, output
+from speck.cli.options import client, confirmed, connected, formatted, output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from speck.client import Client
     from speck.fog.sites import Fog, SiteStatus
+
+_LOCK_TIMEOUT_S = 100.0  # as long as the supervisor may take to restart a site
 
 
 @click.group()
@@ -69,6 +71,11 @@ for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.exe
     help="Network namespaces (the default), or a proxy between the sites, without root.",
 )
 @click.option(
+    "--restart/--no-restart",
+    default=True,
+    help="Whether an engine, broker or agent that dies is started again after 2 s.",
+)
+@click.option(
     "--register/--no-register", default=True, help="Whether to register the sites at the service."
 )
 @folder_option
@@ -84,6 +91,7 @@ def up(
     speeds: tuple[str, ...],
     wan_file: Path | None,
     wan_mode: Literal["namespaces", "proxy"] | None,
+    restart: bool,
     register: bool,
     folder: Path | None,
 ) -> None:
@@ -98,7 +106,7 @@ def up(
     from speck.fog.sites import Fog
     from speck.fog.wan import load_wan
 
-    made = Fog(folder)
+    made = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
     started = time.monotonic()
     ready: list[str] = []
     with count_bar("bringing up sites", edges + clouds) as done:
@@ -117,6 +125,7 @@ def up(
             speeds=_speeds(speeds),
             wan=load_wan(wan_file) if wan_file is not None else None,
             wan_mode=wan_mode,
+            restart=restart,
             progress=progress,
         )
     say(f"{edges + clouds} sites are up after {time.monotonic() - started:.1f} s")
@@ -154,13 +163,93 @@ def status(folder: Path | None) -> None:
 @fog.command()
 @click.option("--keep", is_flag=True, help="Keep the files: queues, checkpoints, logs.")
 @folder_option
-def down(keep: bool, folder: Path | None) -> None:
-    """End every process of the fog, also after a crash, and delete its files."""
+@confirmed
+@connected
+def down(keep: bool, folder: Path | None, yes: bool) -> None:
+    """End every process of the fog, also after a crash, and delete its files.
+
+    Asks first when jobs are deployed on the fog: without --keep their state is lost.
+    """
+    from speck.cli.talk import ask, say
+    from speck.fog.sites import Fog
+
+    made = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
+    if not keep and (deployed := _deployed_on(made)):
+        ask(
+            f"{deployed} run on this fog; their queued messages and checkpoints will be deleted"
+            " (`speck destroy` ends a composition, --keep leaves the files). Go on?",
+            yes,
+        )
+    ended = made.down(keep=keep)
+    say(f"{ended} processes ended")
+
+
+_WHAT = click.Choice(["engine", "broker", "agent"])
+
+
+@fog.command()
+@click.argument("site")
+@click.argument("what", type=_WHAT, default="engine", required=False)
+@folder_option
+def kill(site: str, what: str, folder: Path | None) -> None:
+    """Kill the engine, broker or agent of SITE (SIGKILL), as a crash would.
+
+    A supervised fog starts it again after 2 s.
+    """
     from speck.cli.talk import say
     from speck.fog.sites import Fog
 
-    ended = Fog(folder).down(keep=keep)
-    say(f"{ended} processes ended")
+    made = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
+    made.kill(site, what)
+    then = (
+        "it will be started again in 2 s"
+        if made.supervised
+        else f"start it again with `speck fog restart {site}`"
+    )
+    say(f"the {what} of {site} was killed; {then}")
+
+
+@fog.command()
+@click.argument("site")
+@click.argument("what", type=_WHAT, required=False)
+@folder_option
+def restart(site: str, what: str | None, folder: Path | None) -> None:
+    """Restart SITE, or its engine, broker or agent only; returns when it is up again."""
+    from speck.cli.talk import say
+    from speck.fog.sites import Fog
+
+    Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S).restart(site, what)
+    say(f"the {what} of {site} is up again" if what else f"{site} is up again")
+
+
+def _deployed_on(made: Fog) -> str:
+    """The compositions and jobs that the service has on the fog's sites, as text; empty when
+    there are none, or no service answers."""
+    from speck.cli.talk import warn
+    from speck.client import NoServerError
+    from speck.errors import SpeckError
+
+    engines = {site.engine_address.rstrip("/") for site in made.sites()}
+    if not engines:
+        return ""
+    service = client()
+    try:
+        names = {
+            site["name"]
+            for site in service.sites()
+            if site["spe"]["address"].rstrip("/") in engines
+        }
+        jobs = [job for job in service.jobs() if job["site"] in names]
+    except NoServerError:
+        return ""
+    except SpeckError as error:
+        warn(f"whether jobs are deployed on this fog is unknown: {error}")
+        return ""
+    if not jobs:
+        return ""
+    compositions = sorted({job["composition"] for job in jobs if job["composition"]})
+    count = f"{len(jobs)} job{'' if len(jobs) == 1 else 's'}"
+    return f"{count} of {', '.join(compositions)}" if compositions else count
 
 
 def _speeds(given: tuple[str, ...]) -> dict[str, float]:
@@ -210,6 +299,10 @@ def _site_token(service: Client) -> Callable[[str], str] | None:
     return make
 
 
+_RESTARTED = "what dies is started again after 2 s"
+_NOT_RESTARTED = "what dies stays down (`speck fog up` without --no-restart restarts it)"
+
+
 def _show(made: Fog) -> None:
     from speck.cli.output import Grid
 
@@ -221,12 +314,19 @@ def _show(made: Fog) -> None:
         *(["cores at most"] if limited else []),
         *("engine", "broker", "pids"),
     )
-    data = {"folder": str(made.folder), "sites": list(map(_data, found)), "rss_mb": round(total, 1)}
+    restarted = {"supervised": made.supervised}
+    data = {
+        "folder": str(made.folder),
+        **restarted,
+        "sites": list(map(_data, found)),
+        "rss_mb": round(total, 1),
+    }
     output().show(
         {**data, **({"links": fog_links.links_data(links)} if links else {})},
         Grid(headings, [_row(site, limited=limited) for site in found], None, "the fog is down"),
         *([fog_links.links_grid(links)] if links else []),
         *([f"memory in all: {total:.0f} MB"] if found else []),
+        *([_RESTARTED if made.supervised else _NOT_RESTARTED] if found else []),
     )
 
 

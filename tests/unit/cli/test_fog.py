@@ -31,10 +31,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         shared_state: bool,
         speeds: dict[str, float],
         progress: Any,
+        restart: bool,
         **wan: Any,
     ) -> tuple[SiteRecord, ...]:
         asked.append((*args, *(["shared"] if shared_state else []), *speeds.items()))
         asked[-1] += tuple(given for given in wan.values() if given is not None)
+        asked[-1] += () if restart else ("no restart",)
         progress("edge-q")
         return (SITE,)
 
@@ -166,12 +168,57 @@ def test_status_and_down(alone: Run, calls: list[Any]) -> None:
     told = alone("fog", "status").stdout
     assert "edge-q  edge  up     7     8      305" in told
     assert "broker:11 engine:12" in told
-    assert told.endswith("memory in all: 305 MB\n")
+    assert "memory in all: 305 MB\nwhat dies stays down" in told
     data = json.loads(alone("fog", "status", "-o", "json").stdout)
     assert data["rss_mb"] == 305.0
     assert data["sites"][0]["state"] == "up"
     assert alone("fog", "down", "--keep").stderr == "2 processes ended\n"
     assert calls == [(True,)]
+
+
+def test_a_fog_that_restarts_nothing(speck: Run, calls: list[Any]) -> None:
+    assert speck("fog", "up", "--no-restart").exit_code == 0
+    assert calls[0][-1] == "no restart"
+
+
+def test_down_asks_when_jobs_are_deployed(
+    speck: Run, calls: list[Any], server: Server, chain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge = replace(SITE, name="edge-a", host="edge-a.test", engine_port=8081)
+    monkeypatch.setattr(Fog, "sites", lambda _: (edge,))
+    assert speck("fog", "down").exit_code == 0  # nothing is deployed there
+    assert speck("apply", chain, "--yes").exit_code == 0
+    refused = speck("fog", "down")
+    assert refused.exit_code == 1
+    assert "cannot ask whether to go on" in refused.stderr
+    assert calls == [(False,)]
+    assert speck("fog", "down", "--keep").exit_code == 0
+    assert speck("fog", "down", "--yes").exit_code == 0
+    assert calls == [(False,), (True,), (False,)]
+
+
+def test_a_process_is_killed_and_restarted(
+    alone: Run, calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(Fog, "kill", lambda _, *given: asked.append(("kill", *given)))
+    monkeypatch.setattr(Fog, "restart", lambda _, *given: asked.append(("restart", *given)))
+    done = alone("fog", "kill", "edge-q")
+    assert done.stderr == (
+        "the engine of edge-q was killed; start it again with `speck fog restart edge-q`\n"
+    )
+    monkeypatch.setattr(Fog, "supervised", True)
+    done = alone("fog", "kill", "edge-q", "broker")
+    assert done.stderr == "the broker of edge-q was killed; it will be started again in 2 s\n"
+    assert alone("fog", "restart", "edge-q", "agent").stderr == "the agent of edge-q is up again\n"
+    assert alone("fog", "restart", "edge-q").stderr == "edge-q is up again\n"
+    assert asked == [
+        ("kill", "edge-q", "engine"),
+        ("kill", "edge-q", "broker"),
+        ("restart", "edge-q", "agent"),
+        ("restart", "edge-q", None),
+    ]
+    assert alone("fog", "kill", "edge-q", "disk").exit_code == 1
 
 
 def test_status_tells_how_many_cores_a_site_may_use(
