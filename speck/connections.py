@@ -32,7 +32,9 @@ class Connections:
         """The registered site. Raises NotFoundError."""
         site = self._sites().get(name)
         if site is None:
-            raise NotFoundError(f"cannot find site {name!r}; register it with POST /sites")
+            raise NotFoundError(
+                f"cannot find site {name!r}; register it (speck site add, or POST /sites)"
+            )
         return site
 
     def engine(self, site: str) -> StreamEngine:

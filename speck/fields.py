@@ -82,7 +82,7 @@ class EngineAddress(Text):
         return text
 
     def _fault(self, text: str) -> str:
-        return f"{show(text)} is no address like {self.example}"
+        return f"{show(text)} is not an address like {self.example}"
 
 
 class BrokerAddress(EngineAddress):

@@ -72,7 +72,7 @@ def normalise_address(address: str) -> str:
     parts = urlsplit(address.strip())
     scheme = {"mqtt": "tcp", "mqtts": "ssl"}.get(parts.scheme, parts.scheme)
     if scheme not in _DEFAULT_PORTS or not parts.hostname:
-        raise ValueError(f"{address!r} is no address like http://host:8081 or tcp://host:1883")
+        raise ValueError(f"{address!r} is not an address like http://host:8081 or tcp://host:1883")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError(f"{address!r} must hold no user, password, query or fragment")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname

@@ -33,7 +33,7 @@ __all__ = ["Jar", "JarFinder", "Resolved", "resolve", "resolve_job"]
 
 FindJar = Callable[[str], Jar]
 LineOf = Callable[[str], int | None]
-_REGISTER = "register it with POST /sites"
+_REGISTER = "register it (speck site add, or POST /sites)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def text(name: str, description: str, choices: Sequence[str] = ()) -> Param:
 
     def read(value: str) -> str:
         if choices and value not in choices:
-            raise ValueError(f"is none of {', '.join(choices)}")
+            raise ValueError(f"must be one of {', '.join(choices)}")
         return value
 
     schema: dict[str, Any] = {"type": "string"}

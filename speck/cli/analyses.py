@@ -51,7 +51,16 @@ def _ranking(ranking: list[JsonObject]) -> Grid:
         )
         for job in ranking
     ]
-    headings = ("rank", "job", "site", "saved B/s", "core-s/s", "score", "confidence", "against")
+    headings = (
+        "rank",
+        "job",
+        "site",
+        "saved B/s",
+        "core-s/s",
+        "saved B/core-s",
+        "confidence",
+        "why not",
+    )
     return Grid(headings, rows, "Jobs for the edge", "no jobs were measured")
 
 

@@ -155,7 +155,12 @@ def require_done(change: JsonObject, about: str) -> None:
 def _verdict(change: JsonObject, about: str) -> str:
     state, identity = change["state"], change["id"]
     if state == "running":
-        return f"cannot say yet how change {identity} of {about} ends: it still runs"
+        over = sum(o["state"] in _TOLD and o["state"] != "blocked" for o in change["operations"])
+        steps = f"{over} of {len(change['operations'])} steps are over"
+        return (
+            f"{about} is still being changed ({steps});"
+            f" follow it: `speck events --change {identity} -f`"
+        )
     if state == "blocked":
         return (
             f"cannot finish change {identity} of {about} yet: a site does not answer;"

@@ -64,7 +64,7 @@ _LAZY = {
     "job": f"{_COMMANDS}.jobs:job",
     "metrics": f"{_COMMANDS}.metrics:metrics",
     "top": f"{_COMMANDS}.top:top",
-    "logs": f"{_COMMANDS}.logs:logs",
+    "events": f"{_COMMANDS}.events:events",
     "analyze": f"{_COMMANDS}.analyze:analyze",
     "history": f"{_COMMANDS}.history:history",
     "rollback": f"{_COMMANDS}.rollback:rollback",

@@ -47,7 +47,7 @@ def _now(before: str, after: str) -> str:
 def _why(placement: JsonObject, name: str) -> str:
     doubt = placement["doubts"].get(name)
     reason: str = placement["reasons"].get(name, "")
-    return f"{reason}; not sure: {doubt}" if doubt else reason
+    return f"{reason}; needs more evidence: {doubt}" if doubt else reason
 
 
 def _lines(placement: JsonObject) -> Iterator[str]:

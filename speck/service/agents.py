@@ -426,7 +426,9 @@ class Agents:
     def _site(self, name: str) -> Site:
         site = self._sites().get(name)
         if site is None:
-            raise NotFoundError(f"cannot find site {name!r}; register it with POST /sites")
+            raise NotFoundError(
+                f"cannot find site {name!r}; register it (speck site add, or POST /sites)"
+            )
         return site
 
     def _beat(self, site: str) -> dict[str, Any]:

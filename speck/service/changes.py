@@ -156,7 +156,9 @@ class Changes:
             if scope in self._running:
                 busy = self._running[scope].change.id
                 raise ConflictError(
-                    f"cannot start a change: change {busy} is under way", change=busy
+                    f"cannot start a change: change {busy} is under way"
+                    f" (`speck history {busy}` shows it, `speck cancel {busy}` ends it)",
+                    change=busy,
                 )
             self._running[scope] = running
         try:
@@ -239,7 +241,9 @@ class Changes:
             return running
         if running.change.state is not ChangeState.BLOCKED:
             raise ConflictError(
-                f"cannot change {what}: change {running.change.id} is under way",
+                f"cannot change {what}: change {running.change.id} is under way"
+                f" (`speck history {running.change.id}` shows it,"
+                f" `speck cancel {running.change.id}` ends it)",
                 change=running.change.id,
             )
         return running

@@ -405,8 +405,8 @@ class Compositions:
         newest = head["revision"] if head else 0
         if if_match is not None and if_match != newest:
             raise StaleRevisionError(
-                f"cannot change composition {name!r}: If-Match names revision {if_match},"
-                f" the newest is {newest}; read it again"
+                f"cannot change composition {name!r}: its newest revision is {newest}, not"
+                f" {if_match} as in If-Match: somebody else changed it; plan and apply again"
             )
 
     def _head(self, name: str) -> JsonObject:

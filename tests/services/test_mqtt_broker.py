@@ -134,6 +134,41 @@ def test_sessions_and_their_messages_survive_a_restart_of_the_broker(tmp_path: P
             connection.wait(lambda: came == [b"kept"], "read")
 
 
+def test_a_mark_survives_a_restart_of_the_broker_in_its_place(tmp_path: Path) -> None:
+    reader = Session("reader", clean=False, expiry_s=60)
+    with mosquitto(tmp_path) as server:
+        broker = MqttBroker(Target(server.address))
+        broker.reserve("reader", "t")
+        assert not broker.mark("reader", "a0")
+        with connect(server.address, reader) as connection:
+            connection.subscribe("t", "speck/marks/reader")
+        with connect(server.address, Session("outside")) as connection:
+            connection.publish("t", b"before")
+            assert broker.mark("reader", "a1")
+            connection.publish("t", b"after")
+        port = server.port
+
+    with mosquitto(tmp_path, port=port) as server:
+        came: list[bytes] = []
+        with Connection(
+            server.address,
+            Credentials(),
+            reader,
+            time.monotonic() + 60,
+            on_message=lambda message: came.append(bytes(message.payload)),
+        ) as connection:
+            connection.wait(lambda: len(came) == 3, "read")
+        assert came == [b"before", b"a1", b"after"]
+
+
+def test_a_mark_that_may_not_be_sent_is_refused(tmp_path: Path) -> None:
+    with guarded(tmp_path, acl="user speck\ntopic read speck/#") as server:
+        file = write_credentials(tmp_path, user="speck", password="secret=1")
+        broker = MqttBroker(Target(server.address, file))
+        with pytest.raises(BrokerRefusedError, match=r"^cannot publish to speck/marks/reader"):
+            broker.mark("reader", "a1")
+
+
 def test_reserving_a_link_with_a_retained_message_queues_nothing(tmp_path: Path) -> None:
     with mosquitto(tmp_path) as server:
         with connect(server.address, Session("outside")) as connection:
@@ -417,7 +452,7 @@ def test_an_address_may_be_written_otherwise(tmp_path: Path) -> None:
         file = write_credentials(tmp_path, address=server.address)
 
         assert MqttBroker(Target(address, file)).reach() == "mqtt 5"
-    with pytest.raises(BrokerRefusedError, match="is no address like"):
+    with pytest.raises(BrokerRefusedError, match="is not an address like"):
         MqttBroker(Target("localhost:1883"))
 
 
@@ -535,6 +570,7 @@ def test_a_3_1_1_broker_keeps_sessions_but_carries_no_numbers(tmp_path: Path) ->
             connection.wait(lambda: len(came) >= 50, "read")
         assert came == [b"%d" % number for number in range(50)]
         assert broker.view().taken == {}
+        assert broker.mark("reader", "a1"), "nobody listens, but that is not told"
         tell_numbers(server, "reader", "sink")
         broker.release("reader", "t", last_reader=True)
         broker.forget("sink", "another")

@@ -27,7 +27,10 @@ def test_everybody_shares_one_binder_of_an_address(tmp_path: Path) -> None:
 def test_an_unknown_site_says_how_to_register_it(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError) as refused:
         connections(tmp_path).engine("edge-z")
-    assert str(refused.value) == "cannot find site 'edge-z'; register it with POST /sites"
+    assert (
+        str(refused.value)
+        == "cannot find site 'edge-z'; register it (speck site add, or POST /sites)"
+    )
 
 
 def test_missing_credentials_are_named_with_their_folder(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_unknown_places(find_jar: FindJar) -> None:
         inputs=(Port("x", site="mars"),),
         outputs=(Port("x", broker="tcp://elsewhere"),),
     )
-    mend = "register it with POST /sites"
+    mend = "register it (speck site add, or POST /sites)"
     assert found == [
         Problem("jobs[0].site", "no registered site is named edge-c; did you mean edge-b?"),
         Problem(
@@ -189,7 +189,7 @@ def test_the_error_names_the_composition_and_its_first_problem(find_jar: FindJar
         resolve(composed(described(site="x"), described("B", site="y")), SITES, find_jar)
     assert str(caught.value) == (
         "cannot accept composition c: jobs[0].site: no registered site is named x; "
-        "register it with POST /sites (and 1 more)"
+        "register it (speck site add, or POST /sites) (and 1 more)"
     )
 
 
@@ -452,5 +452,5 @@ def test_what_is_wrong_with_a_job_alone(find_jar: FindJar) -> None:
     assert [problem.path for problem in caught.value.problems] == ["site", "args[0]"]
     assert str(caught.value) == (
         "cannot accept job A: site: no registered site is named mars; "
-        "register it with POST /sites (and 1 more)"
+        "register it (speck site add, or POST /sites) (and 1 more)"
     )

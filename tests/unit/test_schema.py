@@ -197,15 +197,15 @@ def test_null_places_count_as_absent() -> None:
         ),
         (
             {"source_broker": "http://x"},
-            "source_broker: 'http://x' is no address like tcp://host:1883",
+            "source_broker: 'http://x' is not an address like tcp://host:1883",
         ),
         (
             {"source_broker": "tcp://x/path"},
-            "source_broker: 'tcp://x/path' is no address like tcp://host:1883",
+            "source_broker: 'tcp://x/path' is not an address like tcp://host:1883",
         ),
         (
             {"source_broker": "tcp://x:99999"},
-            "source_broker: 'tcp://x:99999' is no address like tcp://host:1883",
+            "source_broker: 'tcp://x:99999' is not an address like tcp://host:1883",
         ),
         (
             {"source_broker": "tcp://me:secret@x"},
@@ -214,15 +214,15 @@ def test_null_places_count_as_absent() -> None:
         ),
         (
             {"site": ..., "spe_address": "host"},
-            "spe_address: 'host' is no address like http://host:8081",
+            "spe_address: 'host' is not an address like http://host:8081",
         ),
         (
             {"site": ..., "spe_address": "http://a b"},
-            "spe_address: 'http://a b' is no address like http://host:8081",
+            "spe_address: 'http://a b' is not an address like http://host:8081",
         ),
         (
             {"site": ..., "spe_address": "http://[::1"},
-            "spe_address: 'http://[::1' is no address like http://host:8081",
+            "spe_address: 'http://[::1' is not an address like http://host:8081",
         ),
     ],
 )

@@ -18,4 +18,10 @@ def cancel(change: str) -> None:
     keeps running; the next plan starts from what is there then.
     """
     found = client().cancel(change)
+    running = [o for o in found["operations"] if o["state"] == "running"]
+    if found["state"] == "running":
+        count = len(running)
+        rest = f"; {count} operation{'' if count == 1 else 's'} under way must end first"
+        output().show(found, f"cancelling change {change}{rest if running else ''}")
+        return
     output().show(found, f"change {change} is {found['state']}")

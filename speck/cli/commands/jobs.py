@@ -23,8 +23,12 @@ _ENGINES = ("job_name", "composition", "revision", "site", "state", "engine_job_
 def jobs(site: str | None, state: str | None) -> None:
     """List jobs."""
     from speck.cli import tables
+    from speck.cli.names import check_known
 
-    found = client().jobs(site=site, state=state)
+    service = client()
+    found = service.jobs(site=site, state=state)
+    if not found:
+        check_known(service, site=site)
     output().show({"jobs": found}, tables.jobs(found))
 
 

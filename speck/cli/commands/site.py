@@ -246,9 +246,10 @@ def check(names: tuple[str, ...]) -> None:
     chosen = names or [found["name"] for found in service.sites()]
     checks = [service.check_site(name) for name in chosen]
     output().show({"checks": checks}, *map(_findings, checks))
-    bad = [found["name"] for found in checks if any(map(_is_error, found["findings"]))]
+    errors = {found["name"]: sum(map(_is_error, found["findings"])) for found in checks}
+    bad = [f"{name}: {n} error{'' if n == 1 else 's'}" for name, n in errors.items() if n]
     if bad:
-        raise CommandFailed(f"cannot call {', '.join(bad)} safe: see the errors above")
+        raise CommandFailed("; ".join(bad))
 
 
 def _is_error(finding: JsonObject) -> bool:

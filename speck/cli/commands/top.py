@@ -31,7 +31,10 @@ def top(composition: str | None, once: bool, every: float) -> None:
     Rates are those between the last two looks of the service's collector (every 5 s); `-` is not
     known, which is no zero. With `-o json` or `--once`, or without a terminal, once.
     """
+    from speck.cli.names import check_known
+
     service = client()
+    check_known(service, composition=composition)
     if once or not output().table or not sys.stdout.isatty():
         found = service.rates(composition)
         output().show({"jobs": found}, _table(found))

@@ -165,7 +165,7 @@ CASES = [
     # -- sites
     Case("GET", "/sites", 200, shapes.SITES),
     Case("GET", "/sites?state=up&site=cloud&limit=1&after=a", 200, shapes.SITES),
-    Case("GET", "/sites?state=broken", 400, says="?state: is none of up, degraded"),
+    Case("GET", "/sites?state=broken", 400, says="?state: must be one of up, degraded"),
     Case("POST", "/sites", 201, S, json=site("new")),
     Case("POST", "/sites", 200, S, json=site("cloud")),
     Case("POST", "/sites", 409, json=site("cloud", tier="edge"), says="PUT /sites/cloud"),
@@ -258,7 +258,7 @@ CASES = [
          says="composition 'demo' owns job 'A'"),
     Case("POST", "/compositions", 409, json=DEMO, before=_held_change, says="is under way"),
     Case("POST", "/compositions", 412, json=DEMO, headers={"If-Match": '"7"'},
-         says="the newest is 1"),
+         says="newest revision is 1, not 7"),
     Case("POST", "/compositions", 202, C, json=DEMO, headers={"If-Match": '"1"'}),
     Case("POST", "/compositions", 400, json=DEMO, headers={"If-Match": "one"}, says="If-Match"),
     Case("POST", "/compositions?dry-run=true", 400, json=DEMO, says="did you mean dry_run?"),
@@ -313,7 +313,7 @@ CASES = [
     # -- analyses
     Case("GET", "/analyses", 200, shapes.ANALYSES, before=_analysed),
     Case("GET", "/analyses?state=done&limit=1", 200, shapes.ANALYSES, before=_analysed),
-    Case("GET", "/analyses?state=over", 400, says="?state: is none of running, done"),
+    Case("GET", "/analyses?state=over", 400, says="?state: must be one of running, done"),
     Case("POST", "/analyses", 202, shapes.AnalysisHeadShape),
     Case("POST", "/analyses", 422, json={"master": "yarn"}, says="'yarn' is no master"),
     Case("POST", "/analyses", 422, json={"window_s": 0}, says="window_s: Must be greater"),
@@ -346,7 +346,7 @@ CASES = [
     Case("POST", "/placements/{placement}/apply", 202, C, before=_placed),
     Case("POST", "/placements/{placement}/apply?wait=30", 200, C, before=_placed),
     Case("POST", "/placements/{placement}/apply?dry_run=true", 200, C, before=_placed),
-    Case("POST", "/placements/{placement}/apply", 412, before=_outdated, says="the newest is 2"),
+    Case("POST", "/placements/{placement}/apply", 412, before=_outdated, says="is 2, not 1"),
     Case("POST", "/placements/nothing/apply", 404),
     # -- autopilot
     Case("GET", "/compositions/demo/autopilot", 200, shapes.AutopilotShape),
@@ -362,7 +362,7 @@ CASES = [
     Case("GET", "/metrics/export", 200, media="application/vnd.apache.parquet"),
     Case("GET", "/metrics/export?table=sites&format=csv", 200, media="text/csv"),
     Case("GET", "/metrics/export?since=2026-03-01T12:00:00", 400, says="a time with its zone"),
-    Case("GET", "/metrics/export?table=task", 400, says="?table: is none of tasks, links"),
+    Case("GET", "/metrics/export?table=task", 400, says="?table: must be one of tasks, links"),
     Case(
         "POST",
         "/metrics/import?format=csv&table=sites",

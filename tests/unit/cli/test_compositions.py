@@ -176,7 +176,7 @@ def test_a_site_that_is_away_blocks(speck: Run, chain: str, server: Server) -> N
     changed = COMPOSITION.replace("  sink_topic: kept\n", "  sink_topic: kept\n  args: [x]\n")
     done = speck("apply", "-y", "-", "--timeout", "0.5", stdin=changed)
     assert done.exit_code == 1
-    assert "it goes on when the site is back" in done.stderr or "still runs" in done.stderr
+    assert "it goes on when the site is back" in done.stderr or "still being changed" in done.stderr
     (running,) = server.service.changes.all_under_way()
     assert speck("cancel", running.change.id).exit_code == 0
     running.over.wait(10)
@@ -201,7 +201,7 @@ def test_rollback_and_history(speck: Run, chain: str) -> None:
     shown = speck("history", change["id"]).stdout
     for operation in told["operations"]:
         assert f"{operation['kind']} " in shown
-    assert speck("logs", "--change", change["id"], "--kind", "change").stdout.count("\n") == 2
+    assert speck("events", "--change", change["id"], "--kind", "change").stdout.count("\n") == 2
     assert speck("rollback", "chain", "9", "--yes").exit_code == 1
 
 

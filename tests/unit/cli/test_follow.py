@@ -91,7 +91,7 @@ def test_a_failure_lists_failed_then_skipped(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("running", "it still runs"),
+        ("running", "is still being changed"),
         ("blocked", "a site does not answer"),
         ("cancelled", "it was cancelled by change c2"),
     ],

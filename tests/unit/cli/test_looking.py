@@ -1,4 +1,4 @@
-"""status, jobs, job, logs, sites, artifacts, tokens, backup and restore."""
+"""status, jobs, job, events, sites, artifacts, tokens, backup and restore."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_jobs_are_filtered(deployed: Run) -> None:
     assert deployed("jobs", "--state", "failed").stdout == "no jobs\n"
     wrong = deployed("jobs", "--state", "happy")
     assert wrong.exit_code == 1
-    assert "is none of" in wrong.stderr
+    assert "must be one of" in wrong.stderr
 
 
 def test_top(deployed: Run, server: Server) -> None:
@@ -55,7 +55,21 @@ def test_top(deployed: Run, server: Server) -> None:
         time.sleep(0.005)
     rates = json.loads(deployed("top", "chain", "-o", "json").stdout)["jobs"]
     assert {job["job_name"]: job["records_in"] for job in rates} == {"clean": 0, "keep": 0}
-    assert json.loads(deployed("top", "nothing", "-o", "json").stdout)["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (("top", "Chian"), "cannot find composition 'Chian'; did you mean chain?"),
+        (("events", "--job", "kep"), "cannot find job 'kep'; did you mean keep?"),
+        (("events", "nothing"), "cannot find composition 'nothing'; known: chain"),
+        (("jobs", "--site", "Cloud"), "cannot find site 'Cloud'; did you mean cloud?"),
+    ],
+)
+def test_an_unknown_name_is_an_error(deployed: Run, command: tuple[str, ...], hint: str) -> None:
+    done = deployed(*command)
+    assert done.exit_code == 1
+    assert done.stderr == f"error: {hint}\n"
 
 
 def test_job(deployed: Run) -> None:
@@ -67,17 +81,17 @@ def test_job(deployed: Run) -> None:
     assert missing.stderr == "error: cannot find job 'nothing'\n"
 
 
-def test_logs(deployed: Run) -> None:
-    told = deployed("logs", "chain").stdout.splitlines()
+def test_events(deployed: Run) -> None:
+    told = deployed("events", "chain").stdout.splitlines()
     assert told[-1].endswith("change of chain done")
-    assert len(deployed("logs", "-n", "2").stdout.splitlines()) == 2
-    events = json.loads(deployed("logs", "--job", "keep", "-o", "json").stdout)["events"]
+    assert len(deployed("events", "-n", "2").stdout.splitlines()) == 2
+    events = json.loads(deployed("events", "--job", "keep", "-o", "json").stdout)["events"]
     assert {event["job_name"] for event in events} == {"keep"}
-    after = json.loads(deployed("logs", "-o", "json").stdout)["events"][-1]["id"]
-    assert deployed("logs", "--after", str(after)).stdout == ""
+    after = json.loads(deployed("events", "-o", "json").stdout)["events"][-1]["id"]
+    assert deployed("events", "--after", str(after)).stdout == ""
 
 
-def test_logs_follow_through_pages_and_a_restart(
+def test_events_follow_through_pages_and_a_restart(
     deployed: Run, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = server.service.records
@@ -94,7 +108,7 @@ def test_logs_follow_through_pages_and_a_restart(
             records.write(records.event("test", f"thing {number} \x1b[31m"))
 
     monkeypatch.setattr(time, "sleep", sleep)
-    done = deployed("logs", "-f", "-n", "0")
+    done = deployed("events", "-f", "-n", "0")
     assert done.exit_code == 130
     lines = done.stdout.splitlines()
     assert len(lines) == 1100

@@ -24,7 +24,7 @@ LISTED = {
     "status",
     "jobs",
     "job",
-    "logs",
+    "events",
     "history",
     "rollback",
     "destroy",

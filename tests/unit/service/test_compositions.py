@@ -86,8 +86,10 @@ def test_while_a_change_runs_another_is_refused_with_its_id(service: Service) ->
         with pytest.raises(ConflictError) as refused:
             call()
         assert refused.value.change == first.body["change"]
+        change = first.body["change"]
         assert str(refused.value) == (
-            f"cannot change composition 'c': change {first.body['change']} is under way"
+            f"cannot change composition 'c': change {change} is under way"
+            f" (`speck history {change}` shows it, `speck cancel {change}` ends it)"
         )
     engine("edge-a").let_go()
 
@@ -176,7 +178,8 @@ def test_if_match_of_another_revision_is_stale(service: Service) -> None:
     with pytest.raises(StaleRevisionError) as refused:
         service.compositions.apply(composition(A), Request(if_match=1))
     assert str(refused.value) == (
-        "cannot change composition 'c': If-Match names revision 1, the newest is 2; read it again"
+        "cannot change composition 'c': its newest revision is 2, not 1 as in If-Match:"
+        " somebody else changed it; plan and apply again"
     )
     assert states(service) == {"A": "running", "B": "running"}
 

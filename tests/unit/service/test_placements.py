@@ -72,7 +72,7 @@ def test_an_applied_placement_moves_the_job_and_no_other(placed: Service) -> Non
 def test_what_changed_meanwhile_is_not_overwritten(placed: Service) -> None:
     found = made(placed)
     placed.compositions.apply(composition({**CLEAN, "args": ["x"]}, MERGE, **ENDS), DONE)
-    with pytest.raises(StaleRevisionError, match="If-Match names revision 1"):
+    with pytest.raises(StaleRevisionError, match="newest revision is 2, not 1 as in If-Match"):
         placed.placements.apply(found["id"], Request())
 
 

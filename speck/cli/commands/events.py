@@ -1,4 +1,4 @@
-"""`speck logs`"""
+"""`speck events`"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOK_EVERY_S = 1.0
 @click.option("-f", "--follow", is_flag=True, help="Go on as events happen, until Ctrl-C.")
 @connected
 @formatted
-def logs(
+def events(
     composition: str | None,
     site: str | None,
     job: str | None,
@@ -41,6 +41,7 @@ def logs(
 
     With `-o json` and `-f` each event is one line of JSON.
     """
+    from speck.cli.names import check_known
     from speck.client import NoServerError
 
     service = client()
@@ -52,6 +53,8 @@ def logs(
         "kind": kind,
     }
     found = service.events(after, **about)
+    if not found and not after:  # of what is gone there may be events still
+        check_known(service, composition=composition, site=site, job=job)
     shown = found[-lines:] if lines else []
     if not follow:
         output().show({"events": shown}, *map(_line, shown))

@@ -1,0 +1,33 @@
+"""Names that a user gives: an unknown one is refused, with what may have been meant."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from speck.client import Client
+from speck.errors import NotFoundError
+
+
+def check_known(
+    client: Client,
+    *,
+    composition: str | None = None,
+    site: str | None = None,
+    job: str | None = None,
+) -> None:
+    """Raises NotFoundError for a name that the service does not know; None is not looked at."""
+    if composition is not None:
+        _check("composition", composition, [found["name"] for found in client.compositions()])
+    if site is not None:
+        _check("site", site, [found["name"] for found in client.sites()])
+    if job is not None:
+        _check("job", job, [found["job_name"] for found in client.jobs()])
+
+
+def _check(noun: str, name: str, known: list[str]) -> None:
+    if name in known:
+        return
+    by_case = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), by_case, 1)
+    hint = f"did you mean {by_case[near[0]]}?" if near else f"known: {', '.join(known) or 'none'}"
+    raise NotFoundError(f"cannot find {noun} {name!r}; {hint}")
