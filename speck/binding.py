@@ -214,9 +214,10 @@ class MessageBroker(Protocol):
     def reach(self) -> str:
         """Connect once and say what answered, e.g. `mqtt 5`."""
 
-    def reserve(self, client_id: str, topic: str) -> bool:
+    def reserve(self, client_id: str, topic: str, *, fresh: bool = False) -> bool:
         """Make the reader's session and its subscription, and leave both behind; whether the
-        session was there already (it is kept then, with all that waits in it).
+        session was there already. It is kept then, with all that waits in it, unless it is to be
+        `fresh`: a broker that was killed may have a session again that had been released.
 
         Never call it for an id that an incarnation may hold: that throws the holder out.
         Also announces (retained, `speck/readers/<topic>`) that the link has readers.
@@ -232,6 +233,12 @@ class MessageBroker(Protocol):
     def ask_again(self, topic: str) -> None:
         """Have the sinks of a link send once more what they sent not long ago (`again`, not
         retained, on `speck/readers/<topic>`): one of its readers has lost its session."""
+
+    def mark(self, client_id: str, mark: str) -> bool:
+        """Send a mark (up to 32 hex digits) through a reader's session, behind all that waits in
+        it; the reader reports it (`mark` of its taken numbers) with the checkpoint that covers
+        what came before. False when the session takes no marks: it is a foreign reader's, or one
+        whose reader was never connected."""
 
     def view(self) -> BrokerView:
         """All readers' taken and all sinks' sent numbers."""

@@ -109,6 +109,8 @@ def session_to_json(session: Session) -> JsonObject:
         "followed_by": session.followed_by,
         "former": session.former,
         "skip": [[s.producer, s.epoch, s.upto, *map(list, s.above)] for s in session.skip],
+        "drained": session.drained,
+        "beside": session.beside,
     }
     return {
         "client_id": session.client_id,

@@ -95,7 +95,12 @@ class Session:
     session (its client id) until the numbers that the old reader has taken are handed over:
     they are `skip`, and the old session is then `followed_by` the new one, whose `former` it is.
     Such an old session goes on holding what comes, as the way back, until the new reader has
-    started. Of several that follow one, the last is remembered by it.
+    started. Of several that follow one, the last is remembered by it; those that read `beside` the
+    one which takes its place do something else, and it cannot go on for them.
+
+    `drained`: its reader has taken all that is its own and was stopped since, on a link that its
+    producers have left. What comes later belongs to others: to be read again, such a session
+    begins anew.
     """
 
     client_id: str
@@ -108,10 +113,17 @@ class Session:
     followed_by: str | None = None
     former: str | None = None
     skip: tuple[TakenEpoch, ...] = ()
+    drained: bool = False
+    beside: bool = False
 
     @property
     def reader(self) -> str:
         return self.job_name or self.client_id
+
+    @property
+    def usable(self) -> bool:
+        """Whether a reader may go on in it."""
+        return self.reserved and not self.drained
 
 
 @dataclass(frozen=True, slots=True)

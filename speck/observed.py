@@ -59,8 +59,8 @@ Ranges = tuple[tuple[int, int], ...]
 class Taken:
     """How far a reader has taken: producer -> epoch -> highest contiguous number.
 
-    `above` are the ranges that it has taken past a hole. `caught_up` is the newest checkpoint of
-    which it is known that all that had come before it is taken (0: none; None: not reported).
+    `above` are the ranges that it has taken past a hole. `mark` is the last that came to it
+    through its session (see `MessageBroker.mark`): all that waited there before it is taken.
     """
 
     checkpoint: int
@@ -69,7 +69,7 @@ class Taken:
     messages: int = 0
     at_ms: int = 0
     above: Mapping[str, Mapping[int, Ranges]] = field(default_factory=dict)
-    caught_up: int | None = None
+    mark: str | None = None
 
     def epochs(self) -> tuple[TakenEpoch, ...]:
         """The numbers as plain records, in the reader's order of epochs."""

@@ -86,6 +86,7 @@ class Reserve:
     client_id: str
     job_name: str | None
     follows: str | None = None
+    beside: bool = False
 
     def __str__(self) -> str:
         return f"reserve {self.site}/{self.link.topic} for {self.job_name or self.client_id}"
@@ -140,13 +141,15 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop an incarnation with a savepoint."""
+    """Stop an incarnation with a savepoint. With `final` it has drained a link that all producers
+    have left for good: what comes later is for others."""
 
     kind: ClassVar[str] = "stop"
     site: str
     job_name: str
     attempt: int
     engine_job_id: str
+    final: bool = False
 
     def __str__(self) -> str:
         return f"stop {self.job_name} on {self.site}"
@@ -154,13 +157,14 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End an incarnation whose state nobody will want."""
+    """End an incarnation whose state nobody will want. `final`: as of Stop."""
 
     kind: ClassVar[str] = "cancel"
     site: str
     job_name: str
     attempt: int
     engine_job_id: str
+    final: bool = False
 
     def __str__(self) -> str:
         return f"cancel {self.job_name} on {self.site}"

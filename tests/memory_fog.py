@@ -36,6 +36,7 @@ HASTY = Patience(
     drain_idle_s=2,
     drain_poll_s=0.001,
     drain_quiet_s=0,
+    drain_mark_s=0.05,
     stop_poll_s=0.001,
 )
 

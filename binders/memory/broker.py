@@ -25,10 +25,14 @@ class MemoryBroker:
         with self._call("reach"):
             return "memory"
 
-    def reserve(self, client_id: str, topic: str) -> bool:
+    def reserve(self, client_id: str, topic: str, *, fresh: bool = False) -> bool:
         """Make the session; a live holder is thrown out, which is noted as a fault."""
         with self._call("reserve", client_id):
             there = client_id in self._broker.sessions
+            if fresh and there:
+                if self._broker.sessions[client_id].holder is not None:
+                    self._broker.thrown_out.append(client_id)
+                del self._broker.sessions[client_id]
             session = self._broker.subscribe(client_id, topic)
             if session.holder is not None:
                 self._broker.thrown_out.append(client_id)
@@ -41,8 +45,8 @@ class MemoryBroker:
             session = self._broker.sessions.pop(client_id, None)
             if session is not None and session.holder is not None:
                 self._broker.thrown_out.append(client_id)
-            if session is not None and session.queue:
-                self._broker.abandoned[client_id].extend(session.queue)
+            if session is not None and session.waiting:
+                self._broker.abandoned[client_id].extend(session.waiting)
             if last_reader:
                 self._broker.readers[topic] = "none"
             self._clear(client_id)
@@ -56,6 +60,11 @@ class MemoryBroker:
         """Give all sessions on the topic what the jobs that write to it have published."""
         with self._call("ask_again"):
             self._world.send_again(self._broker, topic)
+
+    def mark(self, client_id: str, mark: str) -> bool:
+        """Put it into the session, if an incarnation has ever held that."""
+        with self._call("mark", client_id):
+            return self._broker.mark(client_id, mark)
 
     def view(self) -> BrokerView:
         """The jobs' numbers, after the jobs have worked (unless `World.auto_pump` is off)."""

@@ -35,6 +35,10 @@ class Faults:
         effect first, as when an answer is lost."""
         self._refusals[kind].extend([(error, after)] * times)
 
+    def forgive(self) -> None:
+        """Let no further calls raise what `refuse` asked for."""
+        self._refusals.clear()
+
     def count(self, kind: str) -> int:
         """How often method `kind` was called."""
         return sum(1 for called, _ in self.calls if called == kind)

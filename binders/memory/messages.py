@@ -12,12 +12,14 @@ KEPT_EPOCHS = 4
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message; one without a producer is foreign and carries no number."""
+    """A message; one without a producer is foreign and carries no number. A `mark` is no message
+    of a link, but goes through a reader's session like one."""
 
     payload: bytes
     producer: str | None = None
     epoch: int = 0
     number: int = 0
+    mark: str | None = None
 
 
 @dataclass(slots=True)

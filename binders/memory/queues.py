@@ -14,11 +14,18 @@ from speck.observed import Sent, Taken
 
 @dataclass(slots=True)
 class Session:
-    """A reader's session; `holder` is the engine job id of the incarnation that reads it."""
+    """A reader's session; `holder` is the engine job id of the incarnation that reads it. It
+    takes `marks` once one has."""
 
     topics: set[str] = field(default_factory=set)
     queue: deque[Message] = field(default_factory=deque)
     holder: str | None = None
+    marks: bool = False
+
+    @property
+    def waiting(self) -> list[Message]:
+        """The link's messages in it, without marks."""
+        return [message for message in self.queue if message.mark is None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -57,6 +64,7 @@ class Queues(Faults):
         if session.holder not in (None, holder):
             self.thrown_out.append(client_id)
         session.holder = holder
+        session.marks = True
         return session
 
     def restart(self) -> None:
@@ -81,14 +89,25 @@ class Queues(Faults):
         if not readers:
             self.unread[topic].append(message)
         for session in readers:
-            if self.queue_limit is not None and len(session.queue) >= self.queue_limit:
-                self.dropped.append(message)
-            else:
-                session.queue.append(message)
+            self._put(session, message)
+
+    def mark(self, client_id: str, mark: str) -> bool:
+        """Put a mark behind what waits in a session; False when it takes none."""
+        session = self.sessions.get(client_id)
+        if session is None or not session.marks:
+            return False
+        self._put(session, Message(b"", mark=mark))
+        return True
+
+    def _put(self, session: Session, message: Message) -> None:
+        if self.queue_limit is not None and len(session.queue) >= self.queue_limit:
+            self.dropped.append(message)
+        else:
+            session.queue.append(message)
 
     def take(self, client_id: str) -> list[bytes]:
         """Read and acknowledge all that waits in a session, as a reader outside speck does."""
-        queue = self.sessions[client_id].queue
-        payloads = [message.payload for message in queue]
-        queue.clear()
+        session = self.sessions[client_id]
+        payloads = [message.payload for message in session.waiting]
+        session.queue.clear()
         return payloads

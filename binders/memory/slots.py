@@ -82,6 +82,7 @@ class Incarnation:
     number: int = 0
     checkpoint_id: int = 0
     unacked: list[Message] = field(default_factory=list)
+    mark: str | None = None
     newest: CheckpointInfo | None = None
     savepoints: dict[str, SavepointProgress] = field(default_factory=dict)
     stopping: str | None = None  # the trigger of a stop that has not finished
@@ -111,9 +112,12 @@ class Incarnation:
         queue = self._session(self.wiring).queue
         sink = self.engine.world.broker(self.wiring.sink_broker)
         taken = 0
-        while queue and self._may_publish(sink, self.wiring):
+        while queue and (queue[0].mark is not None or self._may_publish(sink, self.wiring)):
             message = queue.popleft()
             self.unacked.append(message)
+            if message.mark is not None:
+                self.mark = message.mark
+                continue
             taken += 1
             if self.ledger.add(message):
                 self.number += 1
@@ -174,7 +178,7 @@ class Incarnation:
         if self.wiring is None:
             return False
         sink = self.engine.world.broker(self.wiring.sink_broker)
-        return bool(self._session(self.wiring).queue) and not self._may_publish(sink, self.wiring)
+        return bool(self._session(self.wiring).waiting) and not self._may_publish(sink, self.wiring)
 
     def _may_publish(self, sink: Queues, wiring: Wiring) -> bool:
         """A link that has readers is not published to while none of them is there."""
@@ -190,7 +194,7 @@ class Incarnation:
             messages=self.ledger.messages,
             at_ms=now,
             above=self.ledger.above(),
-            caught_up=0 if self._session(wiring).queue else self.checkpoint_id,
+            mark=self.mark,
         )
         if self.number:
             sink = self.engine.world.broker(wiring.sink_broker)

@@ -12,6 +12,7 @@ from speck.observed import BrokerView, Ranges, Sent, Taken
 TAKEN = "speck/taken/"
 SENT = "speck/sent/"
 READERS = "speck/readers/"
+MARKS = "speck/marks/"
 AGAIN = b"again"
 MARKER = "speck/marker/"
 PROBE = "speck/probe/"
@@ -121,25 +122,23 @@ def parse_taken(payload: bytes) -> Taken:
         messages=_whole(said, "messages", 0),
         at_ms=_whole(said, "at", 0),
         above=_ranges(said.get("above", {})),
-        caught_up=_whole(said, "caught_up") if "caught_up" in said else None,
+        mark=_text(said, "mark"),
     )
 
 
 def parse_sent(payload: bytes) -> Sent:
     """A sink's numbers. Raises ValueError for anything but version 1 of the message."""
     said = _object(payload)
-    producer, topic = said.get("producer"), said.get("topic")
-    if not isinstance(producer, str):
+    producer = _text(said, "producer")
+    if producer is None:
         raise ValueError("producer is no text")
-    if not isinstance(topic, str | None):
-        raise ValueError("topic is no text")
     return Sent(
         producer=producer,
         epoch=_whole(said, "epoch"),
         number=_whole(said, "number"),
         at_ms=_whole(said, "at", 0),
         unread=_whole(said, "unread", 0),
-        topic=topic,
+        topic=_text(said, "topic"),
     )
 
 
@@ -159,6 +158,13 @@ def _whole(said: Mapping[str, Any], key: str, default: int | None = None) -> int
     value = said.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{key} is no whole number")
+    return value
+
+
+def _text(said: Mapping[str, Any], key: str) -> str | None:
+    value = said.get(key)
+    if not isinstance(value, str | None):
+        raise ValueError(f"{key} is no text")
     return value
 
 

@@ -60,9 +60,9 @@ class MqttBroker:
         with self._open(_visitor()) as connection:
             return "mqtt 5" if connection.version == V5 else "mqtt 3.1.1"
 
-    def reserve(self, client_id: str, topic: str) -> bool:
+    def reserve(self, client_id: str, topic: str, *, fresh: bool = False) -> bool:
         """Make the session and its subscription, announce that the link has readers; whether
-        the session was there.
+        the session was there. With `fresh` what waits in one that is there is dropped.
 
         Nothing that waits in the session is taken: acknowledgements are manual and none is
         sent, and Receive Maximum 1 keeps all but one message from travelling in vain.
@@ -70,7 +70,7 @@ class MqttBroker:
         _check_topic(topic)
         session = Session(
             client_id,
-            clean=False,
+            clean=fresh,
             expiry_s=SESSION_EXPIRY_S,
             receive_maximum=1,
             manual_ack=True,
@@ -79,7 +79,11 @@ class MqttBroker:
         with self._open(session) as connection:
             connection.await_suback(connection.ask(topic, retained=False), topic)
             connection.publish(bookkeeping.READERS + topic, b"some", retain=True)
-            return connection.session_present
+            if connection.version == V5 or not fresh:
+                return connection.session_present
+        # in MQTT 3.1.1 a clean session ends with its connection
+        self.reserve(client_id, topic)
+        return False
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
         """End the session and clear its reader's numbers; with `last_reader` announce that nobody
@@ -112,6 +116,12 @@ class MqttBroker:
         _check_topic(topic)
         with self._open(_visitor()) as connection:
             connection.publish(bookkeeping.READERS + topic, bookkeeping.AGAIN)
+
+    def mark(self, client_id: str, mark: str) -> bool:
+        """Publish it where the reader listens beside its link. MQTT 3.1.1 does not tell whether
+        anybody does: always True there."""
+        with self._open(_visitor()) as connection:
+            return connection.publish(bookkeeping.MARKS + client_id, mark.encode())
 
     def view(self) -> BrokerView:
         """All readers' taken and all sinks' sent numbers, which links are announced to have

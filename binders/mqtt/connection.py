@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 V5 = MQTTProtocolVersion.MQTTv5
 V311 = MQTTProtocolVersion.MQTTv311
 
+_NO_SUBSCRIBERS = 0x10
 _UNSUPPORTED_VERSION = 0x84
 _BUSY = frozenset({0x88, 0x89, 0x97, 0x9F})  # unavailable, busy, quota, connection rate
 _KEEPALIVE_S = 60
@@ -143,9 +144,10 @@ class Connection:
                     f" {str(code)!r}; let its user read that topic"
                 )
 
-    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish at QoS 1 and wait for the acknowledgement."""
-        self.await_puback(self.send(topic, payload, retain=retain), topic)
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> bool:
+        """Publish at QoS 1 and wait for the acknowledgement; whether anybody has subscribed to the
+        topic, as far as the broker tells."""
+        return self.await_puback(self.send(topic, payload, retain=retain), topic)
 
     def publish_all(self, said: Mapping[str, bytes], *, retain: bool = False) -> None:
         """Publish at QoS 1, by topic and in this order, and wait for all acknowledgements at the
@@ -168,10 +170,11 @@ class Connection:
         except ValueError as error:
             raise BrokerRefusedError(f"cannot publish to {topic!r}: {error}") from error
 
-    def await_puback(self, mid: int, topic: str) -> None:
-        """Wait until the broker has taken the message; refuse when it has refused it."""
+    def await_puback(self, mid: int, topic: str) -> bool:
+        """Wait until the broker has taken the message; refuse when it has refused it. False when
+        it says that nobody has subscribed to the topic."""
         self.wait(lambda: mid in self._pubacks, f"publish to {topic}")
-        self._check_puback(mid, topic)
+        return self._check_puback(mid, topic)
 
     def puback_refusal(self, mid: int, topic: str) -> None:
         """Raise when the broker has refused the message by now; do not wait."""
@@ -311,13 +314,14 @@ class Connection:
             self._client.loop_read()
         self._client.loop_misc()
 
-    def _check_puback(self, mid: int, topic: str) -> None:
+    def _check_puback(self, mid: int, topic: str) -> bool:
         code = self._pubacks.pop(mid)
         if code.is_failure:
             raise BrokerRefusedError(
                 f"cannot publish to {topic} at {self.address}: the broker says {str(code)!r};"
                 " let its user write that topic"
             )
+        return code.value != _NO_SUBSCRIBERS
 
     def _on_connect(
         self,

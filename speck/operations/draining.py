@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from speck.errors import PermanentError, SpeckError, UnreachableError
 from speck.inventory import Session
-from speck.observed import BrokerView, RunState, Sent
+from speck.observed import BrokerView, RunState, Sent, merge_taken
 from speck.operations.connecting import source_connected
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome, Waiting
@@ -19,24 +20,31 @@ from speck.records import Batch
 class Draining:
     """Waits until a reader has taken what was sent to the link that it leaves.
 
-    It has when the numbers say so. They cannot where the reader came after messages were sent,
-    has lost its memory, or a producer tells none. Then it has when it completes checkpoints and
-    takes nothing for `drain_quiet_s`: it acknowledges at checkpoints, and the broker sends what
-    waits. With the last numbers taken it need not last: a session delivers in order.
+    It has when it reports a mark of this drain: that went through its session behind all that
+    waited there, and is reported with the checkpoint that covers what came before it. An inbox
+    that is empty says nothing: on a slow line the broker may have thousands of messages yet. What
+    is missing then was lost, or never sent to that session, and does not come.
 
-    One that is followed has to take all that was published before its follower's session was
-    there. The producers' numbers are a little older than that: it has when each of them has
-    reported once more and that was taken, too, or when all is taken that had come at the second
-    checkpoint that it reports from then on (the first may have begun before). The latter is
-    enough, too, for what was sent at most once: what it has missed never comes.
+    It has, too, when the numbers say so, which may be at once. They cannot where the reader came
+    after messages were sent, has lost its memory, or a producer tells none. One that is followed
+    has to take all that was published before its follower's session was there. The producers'
+    numbers are a little older than that: each of them has to report once more.
+
+    A session that takes no marks is a foreign reader's. That has taken all when it completes
+    checkpoints and takes nothing for `drain_quiet_s`: it acknowledges at checkpoints, and the
+    broker sends what waits. With the last numbers taken it need not last: a session delivers in
+    order.
     """
 
     operation: Drain
     context: Context
     owed: dict[tuple[str, int], int] | None = None
     stale: dict[str, Sent | None] = field(default_factory=dict)
-    reports: list[int] = field(default_factory=list)
+    marks: set[str] = field(default_factory=set)
+    marked: float = float("-inf")
+    refused: bool = False  # the last mark
     least: int | None = None
+    seen: int = 0
     since: float = 0.0
     looked: float = 0.0
     asked: float = 0.0
@@ -58,9 +66,11 @@ class Draining:
         # Without a number a sink of ours never sent anything; of another's nothing is known.
         known = all(view.sent_to(operation.link.topic, sink) for sink in operation.silent)
         has_taken = lag == 0 and known and not (self.stale or operation.fed_outside)
-        if has_taken or self._has_caught_up(view) or self._is_quiet(checkpoint, view):
-            return Done(self._note({}))
-        if self.least is None or lag < self.least:
+        is_quiet = self.refused and self._is_quiet(checkpoint, view)
+        if has_taken or self._has_mark(view) or is_quiet:
+            return Done(self._note({}, view))
+        self._send_mark()
+        if self._comes_nearer(lag, view):
             self.least, self.since = lag, self.looked
         self._see_it_run()
         self._ask_for_checkpoint()
@@ -80,6 +90,14 @@ class Draining:
             lambda: "",
             may_be_left=True,
         )
+
+    def _comes_nearer(self, lag: int, view: BrokerView) -> bool:
+        """Whether the lag shrinks or, where nobody tells any, the reader takes messages."""
+        seen = view.taken.get(self.operation.client_id)
+        before, self.seen = self.seen, seen.messages if seen else 0
+        if self.least is None or lag < self.least:
+            return True
+        return lag == 0 and self.seen > before
 
     def _ask_for_checkpoint(self) -> None:
         """Its report comes with the next checkpoint: whoever waits for it need not wait so long."""
@@ -135,21 +153,35 @@ class Draining:
             key = (sent.producer, sent.epoch)
             self.owed[key] = max(sent.number, self.owed.get(key, 0))
 
-    def _has_caught_up(self, view: BrokerView) -> bool:
-        """Whether it has taken all that had come at the second checkpoint that it reported."""
+    def _has_mark(self, view: BrokerView) -> bool:
+        """Whether it reports a mark of this drain; what came before an older one proves nothing."""
         seen = view.taken.get(self.operation.client_id)
-        if seen is None or not (self.operation.followed or self.operation.lossy):
-            return False
-        if seen.checkpoint not in self.reports:
-            self.reports.append(seen.checkpoint)
-        return len(self.reports) > _REPORTS and (seen.caught_up or 0) >= self.reports[_REPORTS]
+        return seen is not None and seen.mark in self.marks
 
-    def _note(self, owed: dict[tuple[str, int], int]) -> Batch:
+    def _send_mark(self) -> None:
+        """Send a mark, and another after a while: a broker that was killed may have lost it."""
+        if self.looked - self.marked < self.context.patience.drain_mark_s:
+            return
+        mark = secrets.token_hex(8)
+        self.marks.add(mark)  # before it is sent: the answer may be lost, and the mark not
+        broker = self.context.connections.broker(self.operation.site)
+        self.refused = not broker.mark(self.operation.client_id, mark)
+        self.marked = self.looked
+
+    def _note(self, owed: dict[tuple[str, int], int], view: BrokerView | None = None) -> Batch:
+        """Store what is owed and, of a reader that is followed, what it has taken: a broker that
+        is killed before the handover may have forgotten that."""
         session = self._session()
-        told = tuple((p, e, n) for (p, e), n in sorted(owed.items()))
-        if session is None or session.owed == told:
+        if session is None:
             return {}
-        return self.context.records.put_session(self.context.scope, replace(session, owed=told))
+        told = tuple((p, e, n) for (p, e), n in sorted(owed.items()))
+        noted = replace(session, owed=told)
+        taken = view.taken.get(self.operation.client_id) if view is not None else None
+        if taken is not None and self.operation.followed:
+            noted = replace(noted, skip=merge_taken(session.skip, taken.epochs()))
+        if noted == session:
+            return {}
+        return self.context.records.put_session(self.context.scope, noted)
 
     def _session(self) -> Session | None:
         return self.context.records.session(
@@ -196,8 +228,6 @@ class Draining:
         except SpeckError:
             return None
 
-
-_REPORTS = 2
 
 _CHECKPOINT_S = 0.15
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from speck.errors import DuplicateJobError
+from speck.model import Job, source_client_id
 from speck.observed import EngineJob
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome, Waiting
@@ -16,6 +17,7 @@ from speck.records import Batch
 
 def cancel(context: Context, operation: Cancel | Settle) -> Outcome:
     """End it at once; nobody asks for its state."""
+    final = isinstance(operation, Cancel) and operation.final
     engine = context.connections.engine(operation.site)
     engine.cancel(operation.engine_job_id)
 
@@ -26,7 +28,7 @@ def cancel(context: Context, operation: Cancel | Settle) -> Outcome:
     return Waiting(
         operation.site,
         gone,
-        lambda: Done(ended(context, operation.job_name, None)),
+        lambda: Done(ended(context, operation.job_name, None, final=final)),
         context.patience.start_s,
         lambda: f"cannot cancel {operation.job_name}: the engine still lists it",
     )
@@ -45,11 +47,21 @@ def settle(context: Context, operation: Settle) -> Outcome:
     return cancel(context, operation)
 
 
-def ended(context: Context, job_name: str, savepoint: str | None) -> Batch:
-    """What to store of an incarnation that speck has ended."""
+def ended(context: Context, job_name: str, savepoint: str | None, *, final: bool = False) -> Batch:
+    """What to store of an incarnation that speck has ended; `final`: its session is drained."""
     deployed = context.deployed(job_name)
     assert deployed is not None
     ended = replace(deployed, ended=True, savepoint=savepoint)
     if savepoint is not None:
         ended = replace(ended, confirmed=True, base=None)
-    return context.records.put_deployed(context.scope, ended)
+    stored = context.records.put_deployed(context.scope, ended)
+    return {**stored, **_drained(context, deployed.job)} if final else stored
+
+
+def _drained(context: Context, job: Job) -> Batch:
+    records = context.records
+    client_id = source_client_id(records.installation, job.job_name, job.source)
+    session = records.session(context.scope, client_id, job.source_site)
+    if session is None:
+        return {}
+    return records.put_session(context.scope, replace(session, drained=True))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from speck.errors import PermanentError
 from speck.inventory import Session
 from speck.model import Link, sink_client_id
-from speck.observed import BrokerView, Sent, merge_taken
+from speck.observed import BrokerView, Sent, TakenEpoch, merge_taken
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome
 from speck.plan import Clear, Forget, HandOver, Release, Reserve
 
 
 def reserve(context: Context, operation: Reserve) -> Outcome:
+    """One that was not reserved begins anew: what a broker may still have under that id is from
+    before, and belongs to nobody."""
+    known = context.records.session(context.scope, operation.client_id, operation.site)
     session = Session(
         operation.client_id,
         operation.link,
@@ -21,10 +25,12 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
         operation.job_name,
         reserved=False,
         follows=operation.follows,
+        beside=operation.beside,
     )
     context.records.write(context.records.put_session(context.scope, session))
     broker = context.connections.broker(operation.site)
-    broker.reserve(operation.client_id, operation.link.topic)
+    is_new = known is None or not known.usable
+    broker.reserve(operation.client_id, operation.link.topic, fresh=is_new)
     return Done(context.records.put_session(context.scope, replace(session, reserved=True)))
 
 
@@ -54,7 +60,8 @@ def hand_over(context: Context, operation: HandOver) -> Outcome:
         )
     view = context.connections.broker(operation.site).view()
     reported = view.taken.get(operation.former)
-    taken = merge_taken(old.skip, reported.epochs() if reported else (), new.skip)
+    known = reported.epochs() if reported else ()
+    taken = _kept(merge_taken(old.skip, known, new.skip), known, view)
     return Done(
         {
             **records.put_session(
@@ -64,6 +71,20 @@ def hand_over(context: Context, operation: HandOver) -> Outcome:
             **records.put_session(scope, replace(old, followed_by=operation.client_id)),
         }
     )
+
+
+def _kept(
+    taken: Sequence[TakenEpoch], known: Iterable[TakenEpoch], view: BrokerView
+) -> tuple[TakenEpoch, ...]:
+    """Without what no producer can send again: of those that neither the old reader knows nor the
+    broker, the newest few are kept. All of it goes on a command line."""
+    producers = {sent.producer for sent in view.sent.values()} | {each.producer for each in known}
+    others = [each for each in taken if each.producer not in producers]
+    dropped = others[:-_OTHERS_KEPT]
+    return tuple(each for each in taken if each not in dropped)
+
+
+_OTHERS_KEPT = 16
 
 
 def forget(context: Context, operation: Forget) -> Outcome:

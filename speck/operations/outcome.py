@@ -56,4 +56,5 @@ class Patience:
     drain_poll_s: float = 0.2
     drain_ask_s: float = 3.0
     drain_quiet_s: float = 2.0
+    drain_mark_s: float = 3.0
     carry_idle_s: float = 60.0

@@ -67,14 +67,19 @@ class Refills:
         self._closed.set()
 
     def _work(self, site: str) -> None:
-        while jobs := self._left(site):
-            for job_id, started in jobs.items():
-                try:
-                    self._ask(site, job_id, started)
-                except SpeckError:
-                    started.until = 0.0
-            if self._closed.wait(PERIOD_S):
-                return
+        try:
+            while jobs := self._left(site):
+                for job_id, started in jobs.items():
+                    try:
+                        self._ask(site, job_id, started)
+                    except SpeckError:
+                        started.until = 0.0
+                if self._closed.wait(PERIOD_S):
+                    return
+        except BaseException:
+            with self._lock:
+                self._sites.pop(site, None)  # or the site would be left out for good
+            raise
 
     def _left(self, site: str) -> dict[str, _Started]:
         now = self._clock.monotonic()

@@ -15,6 +15,7 @@ from speck.operations.connecting import source_connected
 from speck.operations.context import Context
 from speck.operations.outcome import Done, Outcome, Waiting
 from speck.plan import Start
+from speck.records import Batch
 
 
 def start(context: Context, operation: Start) -> Outcome:
@@ -110,7 +111,9 @@ def _submit(
         left=_left(context, operation, old, savepoint),
         stale=operation.stale,
     )
-    context.records.write(context.records.put_deployed(context.scope, deployed))
+    context.records.write(
+        context.records.put_deployed(context.scope, deployed), _reads_again(context, operation)
+    )
     submission = context.submission(operation, operation.sink_has_readers, savepoint)
     try:
         with suppress(DuplicateJobError):  # an earlier try of this start arrived: adopt it
@@ -123,6 +126,16 @@ def _submit(
     deployed = replace(deployed, accepted=True)
     context.records.write(context.records.put_deployed(context.scope, deployed))
     return deployed
+
+
+def _reads_again(context: Context, operation: Start) -> Batch:
+    """A reader that was drained and comes back to its link reads on."""
+    records, job = context.records, operation.job
+    client_id = source_client_id(records.installation, job.job_name, job.source)
+    session = records.session(context.scope, client_id, job.source_site)
+    if session is None or not session.drained:
+        return {}
+    return records.put_session(context.scope, replace(session, drained=False))
 
 
 def _left(

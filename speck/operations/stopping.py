@@ -165,8 +165,8 @@ class Stopping:
         this stop a start finds it."""
         name, site = self.operation.job_name, self.operation.site
         if (location := self._location(state)) is not None:
-            return Done(ended(self.context, name, location))
-        stored = ended(self.context, name, None)
+            return Done(ended(self.context, name, location, final=self.operation.final))
+        stored = ended(self.context, name, None, final=self.operation.final)
         if gave_up is None:
             return Done(stored)
         event = self.context.records.event(

@@ -9,6 +9,8 @@ docs/architecture.md and no others:
 (b) a reader leaves a link after the producers that leave it in this plan have stopped and it
     has taken their last number; what it has taken is handed over to the reader that follows it
     before that starts, and before a new producer of the link does;
+    A job that takes over from others, or from itself elsewhere, starts after the new jobs that
+    get what it sends: what one has not taken that never ran could not be given back;
 (c) a session is released after its reader's stop, and after the start of the job's next
     incarnation and of its reader's follower: until they run, the old session is the way back;
     one of a reader outside speck after its link's leaving producers have stopped, and before
@@ -34,6 +36,7 @@ from speck.inventory import Inventory
 from speck.model import Composition, Link
 from speck.observed import Observation
 from speck.plan import Action, JobChange, Plan
+from speck.planner.cuts import note_cuts
 from speck.planner.decisions import decide, leave_alone
 from speck.planner.detours import find_waiting, keep_sessions
 from speck.planner.draft import Decision, Draft
@@ -47,7 +50,12 @@ from speck.planner.sessions import (
     wanted_sessions,
 )
 from speck.planner.sinks import clear, forget, note
-from speck.planner.starts import note_circuits, note_slot_waits, start
+from speck.planner.starts import (
+    new_readers_downstream,
+    note_circuits,
+    note_slot_waits,
+    start,
+)
 from speck.planner.stops import note_leaving, stop, upstream_first
 
 
@@ -92,13 +100,30 @@ def plan(
         rest = frozenset(inventory.jobs.keys() - waiting.keys())
         then, first = draft, replace(desired, jobs=tuple(waiting.values()))
         draft = _draft(first, *known, **options, leave=rest)
-        draft.kept = leave = rest
+        draft.backlog_only, draft.kept, leave = True, rest, rest
         keep_sessions(draft, then)
     names = sorted(draft.wanted.keys() | inventory.jobs.keys())
     decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
     _add_steps(draft, decisions)
     changes = tuple(_job_change(decision) for decision in decisions)
     return Plan(desired.name, changes, tuple(draft.steps), bool(waiting))
+
+
+def _add_start(draft: Draft, decision: Decision, decisions: list[Decision]) -> None:
+    """After the starts that it waits for, which come first whatever their names."""
+    if decision.start_id is not None:
+        return
+    awaited = new_readers_downstream(draft, decision, decisions)
+    for other in awaited:
+        _add_start(draft, other, decisions)
+    note(draft, decision)
+    start(draft, decision, [other.start_id for other in awaited])
+    _add_clear(draft, decision)
+
+
+def _add_clear(draft: Draft, decision: Decision) -> None:
+    if decision.action is not Action.REMOVE and decision.job_name not in draft.kept:
+        clear(draft, decision)
 
 
 def _job_change(decision: Decision) -> JobChange:
@@ -147,24 +172,24 @@ def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
     ending = ending_sessions(draft)
     shared = {(s.link.broker, s.client_id) for s in ending}
     lasting = [s for s in draft.sessions if (s.link.broker, s.client_id) not in shared]
-    if draft.kept:
+    if draft.backlog_only:
         lasting = [s for s in lasting if s.client_id in draft.first_readers]
+    note_cuts(draft, decisions)
     note_leaving(draft, decisions)
     reserve_sessions(draft, [s for s in lasting if still_fed(draft, s.link)], {})
     for decision in upstream_first(draft, [d for d in decisions if d.stops]):
         stop(draft, decision)
     reserve_sessions(draft, [s for s in lasting if not still_fed(draft, s.link)], {})
     renew_sessions(draft, ending)
-    if not draft.kept:
+    if not draft.backlog_only:
         hand_over(draft, decisions)
     note_slot_waits(draft, decisions)
     note_circuits(draft, decisions)
     for decision in decisions:
         if decision.starts:
-            note(draft, decision)
-            start(draft, decision)
-        if decision.action is not Action.REMOVE and decision.job_name not in draft.kept:
-            clear(draft, decision)
+            _add_start(draft, decision, decisions)
+        else:
+            _add_clear(draft, decision)
     releases = release_sessions(draft, decisions)
     for decision in decisions:
         if decision.action is Action.REMOVE:

@@ -57,6 +57,8 @@ class Draft:
     reserve_of: dict[str, int] = field(default_factory=dict)
     predecessors: dict[str, Session] = field(default_factory=dict)
     """The session that a new reader's follows, by the client id of the new one."""
+    beside: set[str] = field(default_factory=set)
+    """Of these, the ones that do not take the place of whom they follow: another one does."""
     leaving_readers: dict[Link, list[tuple[str, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -81,11 +83,18 @@ class Draft:
     """Client ids of readers whose session is known to be empty once they were drained."""
     stopped: frozenset[str] = frozenset()
     """Jobs that this change has stopped already, for starts that have not succeeded."""
+    backlog_only: bool = False
+    """Whether this is the plan in which jobs read first what waits for them. All others stay as
+    they are, and nothing is handed over yet."""
     kept: frozenset[str] = frozenset()
-    """In a plan in which jobs read what waits for them first: all others, which stay as they
-    are. Nothing is handed over yet."""
+    """In such a plan: the jobs that stay as they are."""
     first_readers: set[str] = field(default_factory=set)
     """Client ids of the sessions that such a plan reserves: on links that those jobs write to."""
+    cut: frozenset[str] = frozenset()
+    """Jobs that stop and start again although they stay as they are, so that all who leave what
+    they write, and all who come to it, do so at the same record."""
+    cut_between: frozenset[str] = frozenset()
+    """Those of them that take all that was sent before they stop: readers of the same link."""
     cannot_try: frozenset[str] = frozenset()
     cannot_save: frozenset[str] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()

@@ -34,7 +34,7 @@ def match_readers(draft: Draft) -> None:
             leaving[session.link].append(session)
     for session in wanted.values():
         known = there.get(session.client_id)
-        if known is None or not known.reserved:
+        if known is None or not known.usable:
             coming[session.link].append(session)
             continue
         owner = owner_of(known, there)
@@ -82,6 +82,7 @@ def _pair(draft: Draft, coming: list[Session], leaving: list[Session]) -> None:
     for session in coming:
         for followed in last:
             draft.predecessors[session.client_id] = followed
+            draft.beside.add(session.client_id)
 
 
 def _job_before(draft: Draft, session: Session) -> Job | None:

@@ -9,6 +9,7 @@ from speck.contract import tells_numbers
 from speck.inventory import Session
 from speck.model import Link, source_client_id
 from speck.plan import Release, Reserve
+from speck.planner.decisions import is_live, may_arrive
 from speck.planner.draft import Decision, Draft, ids
 from speck.planner.sinks import sink_of
 
@@ -37,7 +38,7 @@ def reserve_sessions(
 ) -> None:
     """Add the steps that reserve what is not there; `after` gives, by client id, what they wait
     for beside the producers that leave a link altogether."""
-    there = {(s.client_id, s.link) for s in draft.inventory.sessions if s.reserved}
+    there = {(s.client_id, s.link) for s in draft.inventory.sessions if s.usable}
     for session in sessions:
         if (session.client_id, session.link) in there and session.client_id not in after:
             continue
@@ -48,12 +49,33 @@ def reserve_sessions(
             session.client_id,
             session.job_name,
             former.client_id if former else None,
+            session.client_id in draft.beside,
         )
-        reason = f"follows {former.job_name}" if former else "new reader"
+        reason = f"follows {former.job_name}" if former else _joins(draft, session)
         before = [*after.get(session.client_id, ()), *_producers_leaving(draft, session.link)]
         step = draft.add(operation, before, reason)
         draft.reserves[session.link].append(step)
         draft.reserve_of[session.client_id] = step
+
+
+def _joins(draft: Draft, session: Session) -> str:
+    """That a reader is new; where it cannot follow those that leave its link, what that means."""
+    job = draft.wanted.get(session.job_name or "")
+    leaving = [
+        deployed.job
+        for name, deployed in draft.inventory.jobs.items()
+        if deployed.job.source == session.link
+        and (name not in draft.wanted or draft.wanted[name].source != session.link)
+    ]
+    unnumbered = [each.job_name for each in (*leaving, job) if each and not tells_numbers(each)]
+    do = "numbers" if len(unnumbered) == 1 else "number"
+    if job is None or not leaving or not unnumbered or not still_fed(draft, session.link):
+        return "new reader"
+    names = ", ".join(sorted(each.job_name for each in leaving))
+    return (
+        f"new reader, at least once: it cannot go on where {names} ended, since"
+        f" {' and '.join(unnumbered)} {do} nothing"
+    )
 
 
 def _producers_leaving(draft: Draft, link: Link) -> tuple[int, ...]:
@@ -63,9 +85,10 @@ def _producers_leaving(draft: Draft, link: Link) -> tuple[int, ...]:
 
 def still_fed(draft: Draft, link: Link) -> bool:
     """Whether a producer of the link, ours or anybody's, goes on when its reader leaves."""
-    producers = {deployed.job.job_name for deployed in draft.producers.get(link, ())}
+    producers = draft.producers.get(link, ())
+    running = {d.job.job_name for d in producers if is_live(draft, d) or may_arrive(draft, d)}
     leaving = {d.job_name for d in draft.left_by.get(link, ())}
-    return link in draft.fed_outside or not producers or not producers <= leaving
+    return link in draft.fed_outside or not producers or not running <= leaving
 
 
 def ending_sessions(
@@ -109,7 +132,9 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
     if holder is None or holder.stop_id is None:
         # who reads it is not drained: what producers that leave still say belongs to it
         after += ids(d.stop_id for d in draft.left_by.get(session.link, ()))
-    # until a follower has started, the old session is the way back
+    # until a follower has started, the old session is the way back, and so are those of the
+    # readers of what its reader writes
+    after += ids(_followers_upstream(draft, session.link))
     after += ids(draft.handover_of.get(c) for c in successors)
     after += ids(draft.start_of.get(c) for c in (*successors, session.followed_by))
     is_drained = bool(successors) and session.client_id in draft.drained_readers
@@ -125,10 +150,28 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
     return draft.add(operation, after, _release_reason(abandons))
 
 
+def _followers_upstream(draft: Draft, link: Link) -> list[int | None]:
+    """The starts of those that follow the producers which leave the link, and the ones upstream:
+    if one of them fails, what it was to follow comes back and writes to its old link."""
+    found: list[int | None] = []
+    seen, ahead = {link}, [link]
+    while ahead:
+        for producer in draft.left_by.get(ahead.pop(), ()):
+            if producer.old is None or producer.old.job.source in seen:
+                continue
+            source = producer.old.job.source
+            own = source_client_id(draft.installation, producer.job_name, source)
+            followers = [c for c, f in draft.predecessors.items() if f.client_id == own]
+            found += [draft.start_of.get(c) for c in followers]
+            seen.add(source)
+            ahead.append(source)
+    return found
+
+
 def abandoned(draft: Draft, session: Session) -> int | None:
     """Messages that the session will hold when it is released, and no other reader's does; None:
     cannot be known."""
-    if session.client_id in draft.emptied or is_held_elsewhere(draft, session):
+    if session.drained or session.client_id in draft.emptied or is_held_elsewhere(draft, session):
         return 0
     view = draft.observed.brokers.get(session.site)
     reader = draft.inventory.jobs.get(session.job_name or "")
@@ -151,7 +194,9 @@ def is_held_elsewhere(draft: Draft, session: Session) -> bool:
     """Whether what is in the session is in another one's, too: it waits to follow that one, or
     was followed by it; it followed that one, whose reader comes back; or a follower's was reserved
     before its reader was drained and ended."""
-    there = {s.client_id: s for s in draft.inventory.sessions if s.reserved}
+    if session.beside and session.follows is None:
+        return False
+    there = {s.client_id: s for s in draft.inventory.sessions if s.usable}
     if any(other in there for other in (session.follows, session.followed_by)):
         return True
     comes_back = (c for c, former in draft.predecessors.items() if former == session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Sequence
 
 from speck.contract import tells_numbers
 from speck.fingerprint import differences
@@ -43,7 +44,37 @@ def next_attempt(draft: Draft, name: str) -> tuple[int, str]:
     return attempt, engine_job_id(draft.installation, draft.desired.name, name, attempt)
 
 
-def start(draft: Draft, decision: Decision) -> None:
+def new_readers_downstream(
+    draft: Draft, decision: Decision, decisions: Sequence[Decision]
+) -> list[Decision]:
+    """The jobs that have never run, and that get what this one is going to send.
+
+    They start first if it goes on with what others, or itself, did elsewhere, and may have
+    something to send at once: if one of them cannot start, nothing has gone its way yet.
+    """
+    job = decision.new
+    if job is None or draft.backlog_only or not draft.drain:
+        return []
+    own = source_client_id(draft.installation, job.job_name, job.source)
+    takes_over = own in draft.predecessors or (decision.old is not None and _rewired(decision))
+    there = any(s.client_id == own and s.reserved for s in draft.inventory.sessions)
+    if not takes_over or not (still_fed(draft, job.source) or there):
+        return []
+    found, reached, ahead = list[Decision](), {job.sink}, [job.sink]
+    while ahead:
+        link = ahead.pop()
+        for other in decisions:
+            if other.new is None or other.new.source != link:
+                continue
+            if other.old is None and other.starts:
+                found.append(other)
+            if other.new.sink not in reached:
+                reached.add(other.new.sink)
+                ahead.append(other.new.sink)
+    return found
+
+
+def start(draft: Draft, decision: Decision, awaited: Sequence[int | None] = ()) -> None:
     job = decision.new
     assert job is not None
     attempt, job_id = next_attempt(draft, decision.job_name)
@@ -55,12 +86,12 @@ def start(draft: Draft, decision: Decision) -> None:
         upload(draft, job),
         *draft.reserves.get(job.sink, []),
         *ids([draft.reserve_of.get(own)]),
-        *ids([draft.handover_of.get(own)] if _may_repeat(draft, own, job.source) else []),
-        *ids([decision.stop_id, decision.clear_id]),
+        *ids([draft.handover_of.get(own)]),
+        *ids([decision.stop_id, decision.clear_id, *awaited]),
         *_readers_leaving(draft, decision, job),
         *ids([carry(draft, decision, old)]),
         *draft.slot_waits.get(decision.job_name, []),
-        *(_closing(draft, job) if _rewired(decision) else ()),
+        *(_closing(draft, job) if _rewired(decision) or not decision.stops else ()),
     ]
     restore = None
     if old is not None and decision.keeps_state:
@@ -76,17 +107,10 @@ def start(draft: Draft, decision: Decision) -> None:
         way_back(draft, decision, operation)
 
 
-def _may_repeat(draft: Draft, client_id: str, link: Link) -> bool:
-    """Whether the reader's session may hold what another one takes: not when it is reserved after
-    all producers have stopped, since new ones start after the handover."""
-    return still_fed(draft, link) or client_id not in draft.reserve_of
-
-
 def _readers_leaving(draft: Draft, decision: Decision, job: Job) -> list[int]:
-    """The steps in which readers leave the sink's link, if the job is new there or reads
-    elsewhere than before: what it sends is for those that read the link from now on."""
-    old = decision.old
-    if old is not None and (old.job.source, old.job.sink) == (job.source, job.sink):
+    """The steps in which readers leave the sink's link, if the job is new there, reads elsewhere
+    than before, or did not run: what it sends is for those that read the link from now on."""
+    if decision.stops and not _rewired(decision) and decision.job_name not in draft.cut:
         return []
     left = [s.client_id for s in draft.predecessors.values() if s.link == job.sink]
     handed = [
@@ -150,7 +174,8 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     """Whether what ran before a start may come back if that fails.
 
     Not where it would publish to a link that a reader has left in this plan, read what another
-    reader has been given, or close a circle with what has been rewired.
+    reader has been given or what a new producer sends, or close a circle with what has been
+    rewired.
     """
     old = _ran_before(draft, decision)
     if old is None:
@@ -159,15 +184,24 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     there = {(session.client_id, session.link) for session in draft.inventory.sessions}
     if any(link == old.job.sink for _, link in there - wanted):
         return False
+    if old.job.sink in draft.leaving_readers:
+        return False
     new = decision.new
     if new is None or (new.source, new.sink) == (old.job.source, old.job.sink):
         return True
+    if _gets_a_producer(draft, old.job.source):
+        return False
     own = source_client_id(draft.installation, old.job.job_name, old.job.source)
     is_followed = any(former.client_id == own for former in draft.predecessors.values())
     handed_over = new.source != old.job.source and any(
         link == old.job.source for _, link in wanted - there
     )
     return not (handed_over or is_followed) and not _may_circle(draft, old.job)
+
+
+def _gets_a_producer(draft: Draft, link: Link) -> bool:
+    before = {deployed.job.job_name for deployed in draft.producers.get(link, ())}
+    return any(job.sink == link and job.job_name not in before for job in draft.wanted.values())
 
 
 def _ran_before(draft: Draft, decision: Decision) -> Deployed | None:

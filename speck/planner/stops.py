@@ -29,13 +29,14 @@ def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
         sink = decision.old.job.sink
         new = decision.new
         is_left = new is None or new.sink != sink or new.state is DesiredState.STOPPED
-        if is_left or (new is not None and new.source != decision.old.job.source):
+        cut = decision.job_name in draft.cut
+        if is_left or cut or (new is not None and new.source != decision.old.job.source):
             draft.left_by[sink].append(decision)
     if draft.drain:
         draft.drained = {
             d.old.job.source
             for d in decisions
-            if d.stops and d.old and (d.new is None or d.new.source != d.old.job.source)
+            if d.stops and d.old and (leaves(d) or d.job_name in draft.cut_between)
         }
 
 
@@ -49,7 +50,8 @@ def drains(draft: Draft, reader: Decision) -> bool:
     """Whether `reader` leaves a link that it can empty before it stops."""
     old = reader.old
     assert old is not None
-    return leaves(reader) and old.job.source in draft.drained and not may_arrive(draft, old)
+    is_drained = leaves(reader) or reader.job_name in draft.cut_between
+    return is_drained and old.job.source in draft.drained and not may_arrive(draft, old)
 
 
 def producers_that_left(draft: Draft, reader: Decision) -> list[Decision]:
@@ -85,17 +87,27 @@ def stop(draft: Draft, decision: Decision) -> None:
     # While the link is still fed, somebody else's session has to take what comes from now on.
     joined = draft.reserves[old.job.source] if leaves(decision) else []
     joined = joined if still_fed(draft, old.job.source) else []
-    after += [*ids([drain(draft, decision, old, joined)]), *joined]
-    kind: type[Settle] | type[Cancel] | type[Stop] = Stop
+    drained = drain(draft, decision, old, joined)
+    after += [*ids([drained]), *joined]
+    final = drained is not None and leaves(decision) and _is_final(draft, old.job.source)
+    incarnation = (old.job.site, decision.job_name, old.attempt, old.engine_job_id)
+    operation: Settle | Cancel | Stop = Stop(*incarnation, final)
     if may_arrive(draft, old):
-        kind = Settle
+        operation = Settle(*incarnation)
     elif nothing_depends_on(draft, decision) or old.job.site in draft.cannot_save:
-        kind = Cancel
-    operation = kind(old.job.site, decision.job_name, old.attempt, old.engine_job_id)
+        operation = Cancel(*incarnation, final)
     decision.stop_id = draft.add(operation, after, decision.reason)
-    if leaves(decision):
+    if leaves(decision) or decision.job_name in draft.cut_between:
         own = source_client_id(draft.installation, decision.job_name, old.job.source)
         draft.leaving_readers[old.job.source].append((own, decision.stop_id))
+
+
+def _is_final(draft: Draft, link: Link) -> bool:
+    """Whether what comes to the link after a drain is none of its reader's: not where producers
+    stop for a moment only, and what they send then may still be its own if the change is cut off.
+    """
+    staying = any(d.job.job_name in draft.cut for d in draft.producers.get(link, ()))
+    return not staying and not still_fed(draft, link)
 
 
 def _is_lossy(draft: Draft, link: Link) -> bool:

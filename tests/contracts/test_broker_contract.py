@@ -52,6 +52,12 @@ class Bench(Protocol):
     def drain(self, client_id: str) -> list[bytes]:
         """Take all that waits in a session, and leave the session."""
 
+    def attach(self, client_id: str, topic: str) -> None:
+        """Connect as a reader of ours does, and leave at once."""
+
+    def drain_with_marks(self, client_id: str) -> list[bytes]:
+        """The same as `drain`, with the marks in their places."""
+
     def tell_taken(self, client_id: str, taken: Taken) -> None: ...
 
     def tell_sent(self, client_id: str, sent: Sent) -> None: ...
@@ -78,6 +84,13 @@ class MemoryBench:
 
     def drain(self, client_id: str) -> list[bytes]:
         return self.broker.take(client_id)
+
+    def attach(self, client_id: str, topic: str) -> None:
+        self.broker.connect(client_id, topic, "a job").holder = None
+
+    def drain_with_marks(self, client_id: str) -> list[bytes]:
+        queue = self.broker.sessions[client_id].queue
+        return [message.mark.encode() if message.mark else message.payload for message in queue]
 
     def tell_taken(self, client_id: str, taken: Taken) -> None:
         self.broker.taken[client_id] = taken
@@ -122,6 +135,14 @@ class MosquittoBench:
             connection.wait(lambda: came[-1:] == [b"the end"], "drain")
         return came[:-1]
 
+    def attach(self, client_id: str, topic: str) -> None:
+        session = Session(client_id, clean=False, expiry_s=3600)
+        with self._connect(session) as connection:
+            connection.subscribe(topic, "speck/marks/" + client_id)
+
+    def drain_with_marks(self, client_id: str) -> list[bytes]:
+        return self.drain(client_id)
+
     def tell_taken(self, client_id: str, taken: Taken) -> None:
         said: dict[str, object] = {
             "v": 1,
@@ -132,8 +153,8 @@ class MosquittoBench:
             "messages": taken.messages,
             "above": taken.above,
         }
-        if taken.caught_up is not None:
-            said["caught_up"] = taken.caught_up
+        if taken.mark is not None:
+            said["mark"] = taken.mark
         self._retain(f"speck/taken/{client_id}", said)
 
     def tell_sent(self, client_id: str, sent: Sent) -> None:
@@ -250,6 +271,15 @@ def test_reserving_again_takes_nothing_and_keeps_the_order(bench: Bench) -> None
         broker.reserve("speck-abc-merge-1", "traffic/a")
 
     assert bench.drain("speck-abc-merge-1") == payloads
+
+
+def test_a_fresh_session_holds_nothing_of_one_that_was_there(bench: Bench) -> None:
+    broker = bench.open()
+    broker.reserve("speck-abc-merge-1", "traffic/a")
+    bench.publish("traffic/a", [b"old"])
+    broker.reserve("speck-abc-merge-1", "traffic/a", fresh=True)
+    bench.publish("traffic/a", [b"new"])
+    assert bench.drain("speck-abc-merge-1") == [b"new"]
 
 
 def test_reserving_says_whether_the_session_was_there(bench: Bench) -> None:
@@ -389,11 +419,9 @@ def test_view_reads_the_numbers_of_readers_and_sinks(bench: Bench) -> None:
 
 def test_view_reads_what_was_taken_past_a_hole_and_what_was_sent_where(bench: Bench) -> None:
     epoch = (3 << 32) + 5
-    taken = replace(TAKEN, above={"abc-clean": {epoch: ((43, 43), (45, 60))}}, caught_up=6)
-    behind = replace(TAKEN, caught_up=0)
+    taken = replace(TAKEN, above={"abc-clean": {epoch: ((43, 43), (45, 60))}}, mark="0af9")
     sent = replace(SENT, topic="traffic/a")
     bench.tell_taken("speck-abc-merge-1", taken)
-    bench.tell_taken("speck-abc-behind-1", behind)
     bench.tell_taken("speck-abc-old-1", TAKEN)
     bench.tell_sent("speck-abc-clean-1-out", sent)
     bench.tell_sent("speck-abc-old-1-out", SENT)
@@ -402,7 +430,6 @@ def test_view_reads_what_was_taken_past_a_hole_and_what_was_sent_where(bench: Be
 
     assert view.taken == {
         "speck-abc-merge-1": taken,
-        "speck-abc-behind-1": behind,
         "speck-abc-old-1": TAKEN,
     }
     assert view.taken["speck-abc-merge-1"].epochs() == (
@@ -411,6 +438,36 @@ def test_view_reads_what_was_taken_past_a_hole_and_what_was_sent_where(bench: Be
     assert view.sent_to("traffic/a", "speck-abc-clean-1-out") == sent
     assert view.sent_to("traffic/b", "speck-abc-clean-1-out") is None
     assert view.sent_to("traffic/b", "speck-abc-old-1-out") == SENT
+
+
+def test_a_mark_goes_through_the_session_of_its_reader_behind_what_waits_there(
+    bench: Bench,
+) -> None:
+    broker = bench.open()
+    for client_id in ("one", "two"):
+        broker.reserve(client_id, "traffic/a")
+        bench.attach(client_id, "traffic/a")
+    payloads = [b"%d" % number for number in range(100)]
+    bench.publish("traffic/a", payloads)
+    assert broker.mark("one", "0af9")
+    bench.publish("traffic/a", [b"later"])
+    assert broker.mark("one", "1b")
+
+    broker.reserve("one", "traffic/a")
+
+    assert bench.drain_with_marks("one") == [*payloads, b"0af9", b"later", b"1b"]
+    assert bench.drain_with_marks("two") == [*payloads, b"later"]
+
+
+def test_a_session_takes_no_marks_before_its_reader_was_there(bench: Bench) -> None:
+    broker = bench.open()
+    assert not broker.mark("nobody", "0af9")
+    broker.reserve("one", "traffic/a")
+    assert not broker.mark("one", "0af9")
+    bench.attach("one", "traffic/a")
+    assert broker.mark("one", "0af9")
+    broker.release("one", "traffic/a", last_reader=True)
+    assert not broker.mark("one", "0af9")
 
 
 def test_forget_clears_the_numbers_of_one_client_only(bench: Bench) -> None:
@@ -467,7 +524,8 @@ def test_calls_may_overlap(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "call", ["reach", "reserve", "release", "ask_again", "view", "forget", "measure", "check"]
+    "call",
+    ["reach", "reserve", "release", "ask_again", "mark", "view", "forget", "measure", "check"],
 )
 def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
     broker = bench.open_absent()
@@ -476,6 +534,7 @@ def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
         "reserve": lambda: broker.reserve("one", "traffic/a"),
         "release": lambda: broker.release("one", "traffic/a", last_reader=True),
         "ask_again": lambda: broker.ask_again("traffic/a"),
+        "mark": lambda: broker.mark("one", "0af9"),
         "view": broker.view,
         "forget": lambda: broker.forget("one"),
         "measure": broker.measure,

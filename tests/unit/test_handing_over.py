@@ -97,6 +97,17 @@ def test_a_handover_stores_what_was_taken_by_all_readers_before(bench: Bench) ->
     assert found[OLD].followed_by == NEW
 
 
+def test_a_handover_drops_numbers_of_producers_that_are_long_gone(bench: Bench) -> None:
+    """Neither the old reader nor the broker knows them any more."""
+    gone = tuple(TakenEpoch(f"gone-{n}", EPOCH, n + 1) for n in range(40))
+    broker("edge-a").sent["back-out"] = Sent("gone-0", EPOCH, 9, 1)
+    put(bench, session(OLD, "Old", skip=gone), session(NEW, "New", follows=OLD))
+    broker("edge-a").taken[OLD] = Taken(3, {"i-P": {EPOCH: 7}})
+    assert states(bench.run((HAND_OVER, ()))) == [DONE]
+    kept = [each.producer for each in stored(bench)[NEW].skip]
+    assert kept == ["gone-0", *(f"gone-{n}" for n in range(24, 40)), "i-P"]
+
+
 def test_a_handover_leaves_the_old_session_as_the_way_back(bench: Bench) -> None:
     old = session(OLD, "Old", skip=(TakenEpoch("i-P", EPOCH, 4),), owed=(("i-P", EPOCH, 7),))
     put(bench, old, session(NEW, "New", follows=OLD))
@@ -328,7 +339,7 @@ def test_each_of_two_that_follow_one_reader_sees_that_its_session_is_there(bench
 # -- what a reader takes before it is followed --------------------------------------------
 
 SINK = "speck-i-P-1-out"
-PATIENT = replace(HASTY, drain_idle_s=1000.0, drain_ask_s=100.0)
+PATIENT = replace(HASTY, drain_idle_s=1000.0, drain_ask_s=100.0, drain_mark_s=10.0)
 
 
 @dataclass
@@ -353,10 +364,17 @@ class Reader:
         )
         return Draining(replace(drain, **more), context)  # type: ignore[arg-type]
 
-    def has_taken(self, number: int, checkpoint: int = 1, caught_up: int | None = None) -> None:
-        broker("edge-a").taken[OLD] = Taken(
-            checkpoint, {"i-P": {EPOCH: number}}, messages=number, caught_up=caught_up
-        )
+    def has_taken(self, number: int, mark: str | None = None) -> None:
+        broker("edge-a").taken[OLD] = Taken(1, {"i-P": {EPOCH: number}}, messages=number, mark=mark)
+
+    def takes_marks(self) -> None:
+        broker("edge-a").connect(OLD, "A-in", "the old one")
+
+    @property
+    def marks(self) -> list[str]:
+        """Those that wait in its session."""
+        queue = broker("edge-a").sessions[OLD].queue
+        return [message.mark for message in queue if message.mark]
 
 
 @pytest.fixture
@@ -402,6 +420,21 @@ def test_a_reader_that_is_followed_takes_what_is_told_once_more(reader: Reader) 
     assert ends(drain)
 
 
+@pytest.mark.parametrize(("followed", "kept"), [(True, [("i-P", 7)]), (False, [])])
+def test_the_end_of_a_drain_stores_what_a_followed_reader_has_taken(
+    bench: Bench, reader: Reader, followed: bool, kept: list[tuple[str, int]]
+) -> None:
+    """A broker that is killed before the handover may have forgotten it."""
+    sent(7)
+    reader.has_taken(7)
+    drain = reader.drain(sinks=(SINK,), followed=followed)
+    outcome = drain.look()
+    assert isinstance(outcome, Done)
+    bench.records.write(outcome.store)
+    broker("edge-a").taken.clear()
+    assert [(each.producer, each.upto) for each in stored(bench)[OLD].skip] == kept
+
+
 def test_a_producer_that_sends_nothing_more_need_only_say_so(reader: Reader) -> None:
     sent(7)
     reader.has_taken(7)
@@ -423,49 +456,117 @@ def test_every_producer_that_goes_on_has_to_tell_once_more(reader: Reader) -> No
     assert ends(drain)
 
 
-def test_a_reader_may_say_itself_that_it_has_taken_all_that_had_come(reader: Reader) -> None:
-    """The first checkpoint that it reports may have begun before its follower's session was
-    there, and the one that it had reported before that has."""
+@pytest.mark.parametrize(
+    "how",
+    [{"followed": True}, {"followed": True, "fed_outside": True}, {"lossy": True}, {}],
+    ids=["followed", "fed outside", "lossy", "alone"],
+)
+def test_a_drain_ends_once_its_reader_reports_its_mark(reader: Reader, how: dict[str, Any]) -> None:
+    """What is missing then was lost, or was never for this session."""
+    reader.takes_marks()
     sent(7)
-    drain = reader.drain(going_on=(SINK,), followed=True)
-    for checkpoint in (5, 6):
-        reader.has_taken(7, checkpoint, caught_up=checkpoint)
-        assert not ends(drain)
-        assert not ends(drain)
-    reader.has_taken(7, 7, caught_up=7)
+    reader.has_taken(6)
+    drain = reader.drain(going_on=(SINK,), **how)
+    assert not ends(drain)
+    assert not ends(drain)
+    (mark,) = reader.marks
+    reader.has_taken(6, mark)
     assert ends(drain)
 
 
-def test_a_reader_that_always_has_more_to_take_says_up_to_where_it_has(reader: Reader) -> None:
+def test_a_drain_does_not_end_by_a_mark_of_another(reader: Reader) -> None:
+    """Nor after a restart of the service, by one of its own from before."""
+    reader.takes_marks()
     sent(7)
+    reader.has_taken(6, "0af9")
+    before = reader.drain(going_on=(SINK,), followed=True)
+    assert not ends(before)
+    (old,) = reader.marks
     drain = reader.drain(going_on=(SINK,), followed=True)
-    for checkpoint, caught_up in ((5, 4), (6, 4), (7, 5), (8, 6)):
-        reader.has_taken(checkpoint, checkpoint, caught_up)
-        assert not ends(drain)
-    reader.has_taken(9, 9, caught_up=7)
+    assert not ends(drain)
+    reader.has_taken(6, old)
+    assert not ends(drain)
+    assert len(reader.marks) == 2
+    reader.has_taken(6, reader.marks[-1])
     assert ends(drain)
 
 
-@pytest.mark.parametrize("caught_up", [0, None])
-def test_checkpoints_of_a_reader_that_has_not_caught_up_end_no_drain(
-    reader: Reader, caught_up: int | None
+def test_a_mark_that_does_not_come_back_is_followed_by_another(reader: Reader) -> None:
+    """A broker that was killed may have lost it. Whichever comes back counts."""
+    reader.takes_marks()
+    sent(7)
+    drain = reader.drain(going_on=(SINK,), followed=True)
+    for marks in (1, 2, 3):
+        for _ in range(3):
+            assert not ends(drain)
+            assert len(set(reader.marks)) == marks
+        reader.bench.clock.ahead_s += PATIENT.drain_mark_s
+    reader.has_taken(6, reader.marks[1])
+    assert ends(drain)
+    assert len(reader.marks) == 3
+
+
+def test_a_drain_that_its_numbers_end_at_once_sends_no_mark(reader: Reader) -> None:
+    reader.takes_marks()
+    sent(7)
+    reader.has_taken(7)
+    assert ends(reader.drain(going_on=(SINK,)))
+    assert reader.marks == []
+
+
+def test_a_mark_that_does_not_get_to_its_broker_is_sent_at_the_next_look(reader: Reader) -> None:
+    reader.takes_marks()
+    sent(7)
+    drain = reader.drain(going_on=(SINK,), followed=True)
+    broker("edge-a").refuse("mark", 1, UnreachableError("away"))
+    with pytest.raises(UnreachableError):
+        drain.look()
+    assert not ends(drain)
+    assert len(reader.marks) == 1
+
+
+def test_numbers_alone_end_no_followed_drain_where_others_publish_unseen(reader: Reader) -> None:
+    reader.takes_marks()
+    drain = reader.drain(going_on=(SINK,), followed=True, fed_outside=True)
+    for at_ms in (1, 2, 3):
+        sent(7, at_ms=at_ms)
+        reader.has_taken(7)
+        assert not ends(drain)
+
+
+def test_silence_counts_only_where_a_session_takes_no_marks(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """On a slow line a reader of ours may be silent while thousands of messages wait for it."""
     sent(7)
-    drain = reader.drain(going_on=(SINK,), followed=True)
-    for checkpoint in range(1, 6):
-        reader.has_taken(7, checkpoint, caught_up)
-        assert not ends(drain)
-    reader.has_taken(7, 6, caught_up=6)
+    reader.has_taken(5)
+    checkpoints = count(1)
+    monkeypatch.setattr(Draining, "_checkpoint", lambda _: next(checkpoints))
+    reader.takes_marks()
+    drain = reader.drain(sinks=(SINK,))
+    assert not any(ends(drain) for _ in range(20))
+    del broker("edge-a").sessions[OLD]
+    drain = reader.drain(sinks=(SINK,))
+    assert any(ends(drain) for _ in range(20))
+
+
+def test_a_reader_that_connects_during_its_drain_is_sent_a_mark_then(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.patience = replace(PATIENT, drain_quiet_s=40.0)
+    checkpoints = count(1)
+    monkeypatch.setattr(Draining, "_checkpoint", lambda _: next(checkpoints))
+    sent(7)
+    drain = reader.drain(sinks=(SINK,), followed=True)
+    assert not ends(drain)
+    reader.takes_marks()
+    reader.bench.clock.ahead_s += PATIENT.drain_mark_s
+    assert not ends(drain)
+    (mark,) = reader.marks
+    reader.bench.clock.ahead_s += 40.0
+    assert not ends(drain)
+    reader.has_taken(5, mark)
     assert ends(drain)
-
-
-def test_a_reader_that_nobody_follows_is_not_believed_to_have_caught_up(reader: Reader) -> None:
-    """Its numbers say what is missing."""
-    sent(7)
-    drain = reader.drain(going_on=(SINK,))
-    for checkpoint in range(1, 6):
-        reader.has_taken(6, checkpoint, caught_up=checkpoint)
-        assert not ends(drain)
 
 
 def test_silence_counts_once_it_has_lasted_for_a_while(
@@ -498,28 +599,6 @@ def test_silence_need_not_last_once_the_last_number_was_taken(
         broker("edge-a").taken[OLD] = taken
         ended = [ends(drain) for _ in range(6)]
         assert any(ended) == (above == (5, 7))
-
-
-def test_what_was_missed_on_a_link_that_promises_nothing_is_not_waited_for(reader: Reader) -> None:
-    sent(7)
-    drain = reader.drain(going_on=(SINK,), lossy=True)
-    for checkpoint in (5, 6):
-        reader.has_taken(6, checkpoint, caught_up=checkpoint)
-        assert not ends(drain)
-    reader.has_taken(6, 7, caught_up=7)
-    assert ends(drain)
-
-
-def test_where_others_publish_unseen_only_the_reader_can_say_that_it_has_caught_up(
-    reader: Reader,
-) -> None:
-    drain = reader.drain(going_on=(SINK,), followed=True, fed_outside=True)
-    for checkpoint in (1, 2, 3):
-        sent(7, at_ms=checkpoint)
-        reader.has_taken(7, checkpoint, caught_up=0)
-        assert not ends(drain)
-    reader.has_taken(7, 4, caught_up=3)
-    assert ends(drain)
 
 
 def test_what_a_sink_told_of_another_topic_is_not_waited_for(reader: Reader) -> None:
@@ -625,6 +704,7 @@ def test_a_change_is_blocked_while_nobody_can_ask_about_a_reader(reader: Reader)
 
 # -- all of it ----------------------------------------------------------------------------
 
+FORCED = replace(WAIT, force=True)
 OUT: dict[str, Any] = {"outputs": [{"site": "edge-a", "topic": "y", "client_id": "out"}]}
 P = job_body("P", source_topic="in", sink_topic="x")
 Q = job_body("Q", source_topic="x", sink_topic="y")
@@ -662,7 +742,7 @@ def out() -> list[int]:
     return [int(payload) for payload in broker("edge-a").take("out")]
 
 
-def apply(service: Service, *jobs: JsonObject, request: Request = WAIT) -> JsonObject:
+def apply(service: Service, *jobs: JsonObject, request: Request = FORCED) -> JsonObject:
     body: JsonObject = service.compositions.apply(composition(*jobs, **OUT), request).body
     return service.changes.get(body["change"])
 
@@ -805,6 +885,83 @@ def test_nothing_is_lost_when_the_broker_loses_the_session_of_a_follower(
     assert out() == list(range(feed.sent))
     (running,) = (i for i in engine("edge-a").running() if i.submission.job_name != "P")
     assert running.submission.job_name == "R"
+
+
+HEAD, HEAD2 = ({**P, "job_name": n, "site": "cloud"} for n in ("H", "H2"))
+HEAD |= {"source_site": "edge-a", "sink_site": "edge-a"}
+HEAD2 |= {"source_site": "edge-a", "sink_site": "edge-a", "sink_topic": "x2"}
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        ({**HEAD2, "sink_topic": "y"},),
+        (HEAD2, {**Q2, "upgrade": "stateless"}),
+        (HEAD2, {**Q2, "job_name": "Q3"}),
+    ],
+    ids=["removed", "moved", "replaced"],
+)
+def test_a_lost_job_that_leaves_its_link_takes_what_its_producer_had_read(
+    service: Service, new: tuple[JsonObject, ...]
+) -> None:
+    apply(service, HEAD, {**Q, "upgrade": "stateless"})  # no state that its engine loses, too
+    feed = Feed(("stop", "submit"))
+    feed.send(5)
+    engine("edge-a").forget_jobs()
+    feed.send(5)
+    engine("cloud").before = feed
+    assert apply(service, *new)["state"] == "done"
+    engine("cloud").before = None
+    feed.send(5)
+    assert out() == list(range(feed.sent))
+    assert service.compositions.plan("c")["operations"] == []
+
+
+@pytest.mark.parametrize("tail", [Q2, {**Q2, "job_name": "Q3"}], ids=["moved", "removed"])
+def test_nothing_is_lost_when_readers_downstream_have_left_before_a_follower_failed_to_start(
+    service: Service, tail: JsonObject
+) -> None:
+    """What came since P has stopped is in its session only: it comes back, and so does who reads
+    what it writes."""
+    first, head = {**P, "job_name": "A"}, {**P, "job_name": "B", "sink_topic": "x2"}
+    apply(service, first, Q)
+    feed = Feed(("submit", "savepoint_progress"))
+    feed.send(3)
+    lose = lose_session_of("B")
+
+    def kill(kind: str, subject: str) -> None:
+        feed(kind, subject)
+        if kind == "stop" and "-A-" in str(broker("edge-a").sessions) and not lost:
+            lost.append(kind)
+            lose()
+
+    lost: list[str] = []
+    engine("edge-a").before = kill
+    failed = apply(service, head, tail)
+    assert failed["state"] == "failed"
+    assert "has lost its session on in since it was reserved" in failed["error"]
+    engine("edge-a").before = feed
+    feed.send(3)
+    assert apply(service, head, tail)["state"] == "done"
+    engine("edge-a").before = None
+    feed.send(3)
+    assert out() == list(range(feed.sent))
+    assert service.compositions.plan("c")["operations"] == []
+
+
+def test_a_session_that_is_reserved_anew_holds_nothing_from_before(service: Service) -> None:
+    """As when a broker that was killed has a session again which had been released."""
+    apply(service, P, Q)
+    feed = Feed(())
+    queues = broker("edge-a")
+    (released,) = (each for each in queues.sessions if "-Q-" in each)
+    apply(service, P, R)
+    assert released not in queues.sessions
+    queues.subscribe(released, "x")
+    feed.send(3)
+    assert apply(service, P, R, Q)["state"] == "done"
+    feed.send(3)
+    assert sorted(out()) == [0, 1, 2, 3, 3, 4, 4, 5, 5]  # two readers from then on
 
 
 def test_going_back_after_a_start_that_failed_loses_and_repeats_nothing(service: Service) -> None:

@@ -229,7 +229,7 @@ def test_a_link_whose_producers_all_leave_is_reserved_after_their_stop() -> None
 [4,5] -> #6 handover edge-a/m2 from tail to c: goes on where tail ended
 [] -> #7 upload aaaaaaaa to edge-a: needed there
 [1,5,6,7] -> #8 start a on edge-a: new job
-[5,7] -> #9 start c on edge-a: new job
+[5,6,7] -> #9 start c on edge-a: new job
 [2] -> #10 release edge-a/b of b: left; abandons what is queued (number not known)
 [4,6,9] -> #11 release edge-a/m2 of tail: left
 [2,3,10] -> #12 forget b: removed
@@ -316,7 +316,12 @@ def test_a_reader_with_a_contract_of_its_own_neither_follows_nor_is_followed(
 ) -> None:
     made = planned(deployed(FEED, replace(OLD, **old)), FEED, replace(NEW, **new))
     assert handovers(made) == {}
-    assert line(made, "reserve edge-a/T for new").endswith("new reader")
+    unnumbered = " and ".join(n for n, how in (("old", old), ("new", new)) if how)
+    reserve = line(made, "reserve edge-a/T for new")
+    assert "new reader, at least once: it cannot go on where old ended, since" in reserve
+    assert reserve.endswith(
+        f"{unnumbered} {'number nothing' if old and new else 'numbers nothing'}"
+    )
     assert "cancel old on edge-a" in str(made)
 
 

@@ -111,9 +111,9 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
             replace(found, failure=failure) if (job_id, trigger_id) == (old.id, trigger) else found
         )
 
-    def note(context: Context, name: str, location: str | None) -> Batch:
+    def note(context: Context, name: str, location: str | None, *, final: bool) -> Batch:
         noted.append(location)
-        return ended(context, name, location)
+        return ended(context, name, location, final=final)
 
     monkeypatch.setattr(stopping, "ended", note)
     for name, replaced in (

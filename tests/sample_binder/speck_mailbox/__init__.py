@@ -37,6 +37,9 @@ class MailboxBroker:
     def ask_again(self, topic: str) -> None:
         pass
 
+    def mark(self, client_id: str, mark: str) -> bool:
+        return False  # its readers know of none
+
     def announce(self, topic: str, *, readers: bool) -> None:
         self._sessions()
 

@@ -522,9 +522,7 @@ def test_what_was_taken_past_a_hole_is_told_as_ranges() -> None:
     assert ledger.above() == {}
 
 
-def test_a_reader_tells_what_it_has_taken_past_a_hole_and_whether_more_waits(
-    world: World, jar: Path
-) -> None:
+def test_a_reader_tells_what_it_has_taken_past_a_hole(world: World, jar: Path) -> None:
     MemoryEngine(Target(EDGE)).submit(submission(jar))
     broker, client_id = world.broker(EDGE_BROKER), "speck-1234abcd-clean-00000000"
     for number in (1, 3):
@@ -534,13 +532,57 @@ def test_a_reader_tells_what_it_has_taken_past_a_hole_and_whether_more_waits(
     world.pump()
     told = broker.taken[client_id]
     assert (told.taken, told.above) == ({"p": {7: 1}}, {"p": {7: ((3, 3),)}})
-    assert told.caught_up == told.checkpoint
 
-    world.broker(CLOUD_BROKER).sessions.clear()
-    broker.publish("raw", Message(b"2", "p", 7, 2))
+
+def test_a_mark_is_told_with_the_checkpoint_that_covers_what_came_before(
+    world: World, jar: Path
+) -> None:
+    MemoryEngine(Target(EDGE)).submit(submission(jar))
+    broker, client_id = world.broker(EDGE_BROKER), "speck-1234abcd-clean-00000000"
+    reads = world.broker(CLOUD_BROKER).subscribe("reader", "clean")
+    broker.publish("raw", Message(b"1", "p", 7, 1))
+    assert MemoryBroker(Target(EDGE_BROKER)).mark(client_id, "a1")
     (running,) = world.engine(EDGE).running()
+
+    world.broker(CLOUD_BROKER).sessions.clear()  # nobody takes what it has to send
+    world.pump()
     running.checkpoint("memory:/here")
-    assert broker.taken[client_id].caught_up == 0
+    assert broker.taken[client_id].mark is None
+    world.broker(CLOUD_BROKER).sessions["reader"] = reads
+    world.pump(checkpoint=False)
+    assert broker.taken[client_id].mark is None
+    world.pump()
+    assert (broker.taken[client_id].mark, broker.taken[client_id].messages) == ("a1", 1)
+    assert world.broker(CLOUD_BROKER).take("reader") == [b"1"]
+
+
+def test_a_mark_that_no_checkpoint_covers_goes_back_to_its_session(world: World, jar: Path) -> None:
+    engine = MemoryEngine(Target(EDGE))
+    engine.submit(submission(jar, sink_readers="none"))
+    broker, client_id = world.broker(EDGE_BROKER), "speck-1234abcd-clean-00000000"
+    MemoryBroker(Target(EDGE_BROKER)).mark(client_id, "a1")
+    world.pump(checkpoint=False)
+    (running,) = world.engine(EDGE).running()
+    engine.cancel(running.id)
+    engine.submit(replace(submission(jar, sink_readers="none"), engine_job_id="0" * 32))
+    world.pump()
+    assert broker.taken[client_id].mark == "a1"
+    assert MemoryBroker(Target(EDGE_BROKER)).measure()[0].queued == 0
+
+
+def test_a_session_takes_marks_once_a_reader_of_ours_has_held_it(world: World, jar: Path) -> None:
+    broker, client_id = MemoryBroker(Target(EDGE_BROKER)), "speck-1234abcd-clean-00000000"
+    assert not broker.mark(client_id, "a0")
+    broker.reserve(client_id, "raw")
+    assert not broker.mark(client_id, "a1")
+    MemoryEngine(Target(EDGE)).submit(submission(jar))
+    assert broker.mark(client_id, "a2")
+    world.engine(EDGE).running()[0].end(RunState.FAILED)
+    assert broker.mark(client_id, "a3")
+    assert world.broker(EDGE_BROKER).take(client_id) == []
+    broker.mark(client_id, "a4")
+    broker.release(client_id, "raw", last_reader=True)
+    assert not world.broker(EDGE_BROKER).abandoned
 
 
 def test_a_sink_tells_the_topic_that_it_sends_to(world: World, jar: Path) -> None:

@@ -31,11 +31,9 @@ def test_what_a_reader_has_taken_past_a_hole_is_read() -> None:
     assert taken.epochs() == (TakenEpoch("p", 4294967297, 10, ((12, 12), (15, 20))),)
 
 
-@pytest.mark.parametrize(
-    ("said", "caught_up"), [(b',"caught_up":6', 6), (b',"caught_up":0', 0), (b"", None)]
-)
-def test_up_to_where_a_reader_has_caught_up_is_read(said: bytes, caught_up: int | None) -> None:
-    assert parse_taken(b'{"v":1,"checkpoint":7' + said + b"}").caught_up == caught_up
+@pytest.mark.parametrize(("said", "mark"), [(b',"mark":"0af9"', "0af9"), (b"", None)])
+def test_the_mark_of_a_reader_is_read(said: bytes, mark: str | None) -> None:
+    assert parse_taken(b'{"v":1,"checkpoint":7' + said + b"}").mark == mark
 
 
 @pytest.mark.parametrize(
@@ -52,13 +50,11 @@ def test_up_to_where_a_reader_has_caught_up_is_read(said: bytes, caught_up: int 
         (b'"above":{"p":{"1":[[0,3]]}}', "a range of p is no pair of rising numbers"),
         (b'"above":{"p":{"1":[["1","2"]]}}', "a range of p is no pair of rising numbers"),
         (b'"above":{"p":{"1":[[1.0,2]]}}', "a range of p is no pair of rising numbers"),
-        (b'"caught_up":true', "caught_up is no whole number"),
-        (b'"caught_up":null', "caught_up is no whole number"),
-        (b'"caught_up":"1"', "caught_up is no whole number"),
-        (b'"caught_up":-1', "caught_up is no whole number"),
+        (b'"mark":1', "mark is no text"),
+        (b'"mark":["a"]', "mark is no text"),
     ],
 )
-def test_ranges_and_checkpoints_of_another_kind_are_a_value_error(said: bytes, reason: str) -> None:
+def test_ranges_and_marks_of_another_kind_are_a_value_error(said: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_taken(b'{"v":1,"checkpoint":1,' + said + b"}")
 

@@ -11,6 +11,7 @@ import com.hivemq.client.mqtt.mqtt3.message.connect.connack.Mqtt3ConnAck;
 import com.hivemq.client.mqtt.mqtt3.message.publish.Mqtt3Publish;
 import com.hivemq.client.mqtt.mqtt3.message.publish.Mqtt3PublishResult;
 import com.hivemq.client.mqtt.mqtt3.message.subscribe.Mqtt3Subscribe;
+import com.hivemq.client.mqtt.mqtt3.message.subscribe.suback.Mqtt3SubAck;
 import io.reactivex.disposables.CompositeDisposable;
 import io.reactivex.processors.UnicastProcessor;
 import java.nio.ByteBuffer;
@@ -27,6 +28,7 @@ final class Mqtt3Connection extends MqttConnection {
 
     private final Mqtt3RxClient client;
     private final MqttTopic topic;
+    private final MqttTopic marks;
     private final MqttQos qos;
     private final UnicastProcessor<Mqtt3Publish> outgoing = UnicastProcessor.create();
     private final CompositeDisposable flows = new CompositeDisposable();
@@ -36,6 +38,7 @@ final class Mqtt3Connection extends MqttConnection {
     Mqtt3Connection(LinkConfig link, EventLoops loops, Events events) {
         super(link, loops, events);
         this.topic = MqttTopic.of(link.topic());
+        this.marks = MqttTopic.of(MARKS + link.clientId());
         this.topicBytes = link.topic().getBytes(StandardCharsets.UTF_8).length;
         this.qos = link.delivery().acknowledged() ? MqttQos.AT_LEAST_ONCE : MqttQos.AT_MOST_ONCE;
         Mqtt3ClientBuilder builder =
@@ -78,12 +81,32 @@ final class Mqtt3Connection extends MqttConnection {
         }
         onAdmitted(connAck.isSessionPresent());
         Mqtt3Subscribe subscribe =
-                Mqtt3Subscribe.builder().topicFilter(link.topic()).qos(qos).build();
+                Mqtt3Subscribe.builder()
+                        .addSubscription()
+                        .topicFilter(link.topic())
+                        .qos(qos)
+                        .applySubscription()
+                        .addSubscription()
+                        .topicFilter(marks.filter())
+                        .qos(MqttQos.AT_LEAST_ONCE)
+                        .applySubscription()
+                        .build();
         flows.add(
                 client.subscribe(subscribe)
                         .subscribe(
-                                subAck -> onReady(connAck.isSessionPresent(), UNLIMITED),
+                                subAck -> {
+                                    if (grantsLink(subAck)) {
+                                        onReady(connAck.isSessionPresent(), UNLIMITED);
+                                    } else {
+                                        disconnect();
+                                    }
+                                },
                                 refused -> disconnect()));
+    }
+
+    /** The library throws when all is refused only. Without marks a reader goes on. */
+    private static boolean grantsLink(Mqtt3SubAck subAck) {
+        return !subAck.getReturnCodes().get(0).isError();
     }
 
     private void connectedAs() {
@@ -156,6 +179,11 @@ final class Mqtt3Connection extends MqttConnection {
     @Override
     Parcel.Form formOf(Object message) {
         return Parcel.Form.PLAIN; // there is nothing to tell it by
+    }
+
+    @Override
+    boolean isMark(Object message) {
+        return ((Mqtt3Publish) message).getTopic().equals(marks);
     }
 
     @Override

@@ -18,6 +18,7 @@ import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5PublishResult;
 import com.hivemq.client.mqtt.mqtt5.message.publish.puback.Mqtt5PubAckReasonCode;
 import com.hivemq.client.mqtt.mqtt5.message.subscribe.Mqtt5RetainHandling;
 import com.hivemq.client.mqtt.mqtt5.message.subscribe.Mqtt5Subscribe;
+import com.hivemq.client.mqtt.mqtt5.message.subscribe.suback.Mqtt5SubAck;
 import io.reactivex.disposables.CompositeDisposable;
 import io.reactivex.processors.UnicastProcessor;
 import java.nio.ByteBuffer;
@@ -36,6 +37,7 @@ final class Mqtt5Connection extends MqttConnection {
 
     private final Mqtt5RxClient client;
     private final MqttTopic topic;
+    private final MqttTopic marks;
     private final MqttQos qos;
     private final UnicastProcessor<Mqtt5Publish> outgoing = UnicastProcessor.create();
     private final CompositeDisposable flows = new CompositeDisposable();
@@ -50,6 +52,7 @@ final class Mqtt5Connection extends MqttConnection {
     Mqtt5Connection(LinkConfig link, EventLoops loops, Events events) {
         super(link, loops, events);
         this.topic = MqttTopic.of(link.topic());
+        this.marks = MqttTopic.of(MARKS + link.clientId());
         this.topicBytes = link.topic().getBytes(StandardCharsets.UTF_8).length;
         this.qos = link.delivery().acknowledged() ? MqttQos.AT_LEAST_ONCE : MqttQos.AT_MOST_ONCE;
         Mqtt5ClientBuilder builder =
@@ -107,12 +110,28 @@ final class Mqtt5Connection extends MqttConnection {
                         .qos(qos)
                         .retainHandling(Mqtt5RetainHandling.DO_NOT_SEND)
                         .applySubscription()
+                        .addSubscription()
+                        .topicFilter(marks.filter())
+                        .qos(MqttQos.AT_LEAST_ONCE)
+                        .retainHandling(Mqtt5RetainHandling.DO_NOT_SEND)
+                        .applySubscription()
                         .build();
         flows.add(
                 client.subscribe(subscribe)
                         .subscribe(
-                                subAck -> onReady(connAck.isSessionPresent(), sendMaximum),
+                                subAck -> {
+                                    if (grantsLink(subAck)) {
+                                        onReady(connAck.isSessionPresent(), sendMaximum);
+                                    } else {
+                                        disconnect();
+                                    }
+                                },
                                 refused -> disconnect()));
+    }
+
+    /** The library throws when all is refused only. Without marks a reader goes on. */
+    private static boolean grantsLink(Mqtt5SubAck subAck) {
+        return !subAck.getReasonCodes().get(0).isError();
     }
 
     /** The most that a record's packet has besides payload and stamp. */
@@ -297,6 +316,11 @@ final class Mqtt5Connection extends MqttConnection {
         return type.equals(ZSTD)
                 ? Parcel.Form.ZSTD
                 : type.equals(FRAMED) ? Parcel.Form.FRAMED : Parcel.Form.PLAIN;
+    }
+
+    @Override
+    boolean isMark(Object message) {
+        return ((Mqtt5Publish) message).getTopic().equals(marks);
     }
 
     @Override

@@ -52,6 +52,12 @@ abstract class MqttConnection {
     /** The last number of a sink that the broker has taken, by its client id. */
     static final String SENT = "speck/sent/";
 
+    /**
+     * The control plane's marks for a reader, by its client id. They go through its session, behind
+     * what waits there for it.
+     */
+    static final String MARKS = "speck/marks/";
+
     /** How much may wait in an inbox, whatever the Receive Maximum allows. */
     static final long MOST_INBOX_BYTES = 16 << 20;
 
@@ -136,6 +142,9 @@ abstract class MqttConnection {
     /** How the message's records lie in its payload. */
     abstract Parcel.Form formOf(Object message);
 
+    /** Whether it is no message of the link, but a mark. */
+    abstract boolean isMark(Object message);
+
     /** Whether the broker waits for an acknowledgement: not if it was published at QoS 0. */
     abstract boolean isAcknowledged(Object message);
 
@@ -200,11 +209,6 @@ abstract class MqttConnection {
 
     final boolean hasMessages() {
         return !inbox.isEmpty();
-    }
-
-    /** How many messages wait; only by the inbox's reader. */
-    final int messagesWaiting() {
-        return inbox.size();
     }
 
     /** How much payload waits; read by any thread. */
@@ -281,12 +285,13 @@ abstract class MqttConnection {
 
     final void onMessage(Object message) {
         boolean full = inbox.size() >= inboxLimit || waitingBytes() >= MOST_INBOX_BYTES;
-        if (full && !link.delivery().acknowledged()) {
+        boolean acknowledged = link.delivery().acknowledged();
+        if (full && !acknowledged && !isMark(message)) {
             overflow++; // at QoS 0 the broker could only pile them up
         } else {
             bytesArrived = bytesArrived + sizeOf(message);
             inbox.offer(message);
-            if (full && !paused && !leaving) {
+            if (full && acknowledged && !paused && !leaving) {
                 pause();
             }
         }

@@ -2,13 +2,14 @@ package io.speck.mqtt;
 
 import io.airlift.compress.zstd.ZstdDecompressor;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Objects;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.regex.Pattern;
 import org.apache.flink.api.connector.source.ReaderOutput;
 import org.apache.flink.api.connector.source.SourceReader;
 import org.apache.flink.core.io.InputStatus;
@@ -25,6 +26,9 @@ import org.slf4j.LoggerFactory;
  * later one) completes, all that arrived before it is acknowledged, in the order of arrival. A
  * savepoint that is not the last is never reported as complete: the next checkpoint acknowledges
  * for it.
+ *
+ * <p>The control plane may send a mark through the session, behind all that waits in it. It is no
+ * record: the announcement of the first checkpoint that covers all that came before it names it.
  */
 final class MqttSourceReader
         implements SourceReader<byte[], TopicSplit>, MqttConnection.Events {
@@ -34,6 +38,8 @@ final class MqttSourceReader
     private static final int BATCH = 32; // records between two looks of the task at its mailbox
     private static final long LAST_WORD_MS = 1000;
     private static final int SHARE_OF_MEMORY = 8;
+    private static final int LONGEST_MARK = 32;
+    private static final Pattern MARK = Pattern.compile("[0-9a-f]{1," + LONGEST_MARK + "}");
 
     /** What one checkpoint covers: messages to acknowledge, numbers to announce. */
     private record Cut(
@@ -41,11 +47,8 @@ final class MqttSourceReader
             MqttConnection connection,
             long arrivals,
             TakenNumbers taken,
-            long caughtUp,
+            String mark,
             long takenBytes) {}
-
-    /** How many messages had come over the present connection when a checkpoint was taken. */
-    private record Mark(long checkpoint, long arrived) {}
 
     /** A message with several records, some of which were taken. */
     private record Opened(
@@ -64,7 +67,6 @@ final class MqttSourceReader
 
     private final AtomicReference<CompletableFuture<Void>> waiting = new AtomicReference<>();
     private volatile Supervisor supervisor; // null: not started
-    private volatile boolean sessionExpected;
     private boolean sessionLost; // of the network thread
 
     // for gauges, which other threads read: as of the last checkpoint
@@ -84,10 +86,8 @@ final class MqttSourceReader
     private long coveredBytes; // of them, in complete checkpoints
     private final ArrayList<Cut> cuts = new ArrayList<>(); // rising checkpoints
     private long announcedMessages = -1;
-    private boolean announcedCaughtUp;
-    private final ArrayDeque<Mark> marks = new ArrayDeque<>(); // of this connection, rising
-    private long handled; // messages of this connection that are taken, or were left out
-    private long caughtUp; // a checkpoint; 0: none
+    private String announcedMark;
+    private String mark; // the last one that was taken; null: none
     private CompletableFuture<?> announcement = AVAILABLE;
 
     /** @param before what the reader before this one has taken of the link */
@@ -153,9 +153,6 @@ final class MqttSourceReader
         taken.readOver(link.clientId());
         taken.takeOver(before);
         lastSnapshot = taken.copy();
-        if (splits.get(0).restored()) {
-            sessionExpected = true;
-        }
         wake(); // messages may wait already
     }
 
@@ -188,6 +185,10 @@ final class MqttSourceReader
     }
 
     private void take(MqttConnection connection, Object message, ReaderOutput<byte[]> output) {
+        if (connection.isMark(message)) {
+            takeMark(connection, message);
+            return;
+        }
         bytesIn.inc(connection.packetSizeOf(message));
         Parcel.Form form = connection.formOf(message);
         if (form != Parcel.Form.PLAIN) {
@@ -195,7 +196,6 @@ final class MqttSourceReader
             return;
         }
         recordsIn.inc();
-        handled++;
         if (connection.isAcknowledged(message)) {
             arrivals++;
         }
@@ -203,6 +203,17 @@ final class MqttSourceReader
             give(connection.payloadOf(message), output);
         } else {
             repeats.inc();
+        }
+    }
+
+    /** Anybody may publish there: what is no mark is left out, and acknowledged all the same. */
+    private void takeMark(MqttConnection connection, Object message) {
+        if (connection.isAcknowledged(message)) {
+            arrivals++;
+        }
+        if (connection.sizeOf(message) <= LONGEST_MARK) {
+            String said = new String(connection.payloadOf(message), StandardCharsets.ISO_8859_1);
+            mark = MARK.matcher(said).matches() ? said : mark;
         }
     }
 
@@ -230,7 +241,6 @@ final class MqttSourceReader
                 LOG.error("{} has a message that is left out: {}", link, e.getMessage());
             }
             unreadable.inc();
-            handled++;
             arrivals += acknowledged ? 1 : 0; // else it would come for ever
         }
     }
@@ -250,7 +260,6 @@ final class MqttSourceReader
             repeats.inc();
         }
         if (!batch.records.hasNext()) { // only now a checkpoint covers all of it
-            handled += batch.connection == polled ? 1 : 0;
             arrivals += batch.acknowledged && batch.connection == polled ? 1 : 0;
             batch = null;
         }
@@ -262,8 +271,6 @@ final class MqttSourceReader
         announcedMessages = -1; // the last announcement may have been lost with the old one
         arrivals = 0;
         acknowledged = 0;
-        handled = 0;
-        marks.clear();
     }
 
     @Override
@@ -306,24 +313,9 @@ final class MqttSourceReader
         }
         TakenNumbers snapshot = taken.copy();
         lastSnapshot = snapshot;
-        cuts.add(new Cut(checkpoint, polled, arrivals, snapshot, caughtUp(checkpoint), takenBytes));
+        cuts.add(new Cut(checkpoint, polled, arrivals, snapshot, mark, takenBytes));
         underWay = arrivals - acknowledged;
         return List.of(new TopicSplit(snapshot, true));
-    }
-
-    /**
-     * The newest checkpoint of which it is known that all that had come before it is taken now. When
-     * as many messages are unacknowledged as may be, the broker may have more.
-     */
-    private long caughtUp(long checkpoint) {
-        if (polled != null && polled.isReady() && arrivals - acknowledged < link.window()) {
-            long waiting = polled.messagesWaiting() + (batch == null ? 0 : 1);
-            marks.add(new Mark(checkpoint, handled + waiting));
-        }
-        while (!marks.isEmpty() && marks.peek().arrived <= handled) {
-            caughtUp = marks.poll().checkpoint;
-        }
-        return caughtUp;
     }
 
     @Override
@@ -366,13 +358,13 @@ final class MqttSourceReader
         }
         boolean said =
                 cut.taken.messages() == announcedMessages
-                        && (announcedCaughtUp || cut.caughtUp < cut.checkpoint);
+                        && Objects.equals(cut.mark, announcedMark);
         if (said || polled == null || !polled.isReady()) {
             return;
         }
         announcedMessages = cut.taken.messages();
-        announcedCaughtUp = cut.caughtUp == cut.checkpoint;
-        String json = cut.taken.toJson(System.currentTimeMillis(), cut.checkpoint, cut.caughtUp);
+        announcedMark = cut.mark;
+        String json = cut.taken.toJson(System.currentTimeMillis(), cut.checkpoint, cut.mark);
         announcement =
                 polled.publishRetained(
                         "speck/taken/" + link.clientId(), json.getBytes(StandardCharsets.UTF_8));
@@ -403,7 +395,6 @@ final class MqttSourceReader
     @Override
     public void ready(MqttConnection connection, boolean sessionPresent, int sendMaximum) {
         connections.inc();
-        sessionExpected = true;
         if (sessionLost) {
             sessionLost = false;
             connection.publish(
@@ -416,7 +407,8 @@ final class MqttSourceReader
 
     @Override
     public void admitted(MqttConnection connection, boolean sessionPresent) {
-        if (!sessionPresent && sessionExpected && link.delivery().acknowledged()) {
+        // also at the first start: the session is reserved before, and may be lost since then
+        if (!sessionPresent && link.delivery().acknowledged()) {
             sessionsLost.inc();
             sessionLost = true;
             LOG.error(

@@ -452,7 +452,8 @@ final class Outlet implements MqttConnection.Events {
 
     /** All of the window once more: one of the link's readers has lost its session. */
     private void sendAgain() {
-        if (recent.size() > 0 && link.delivery().acknowledged()) {
+        // what is under way may have been taken for other readers only: it counts once it is settled
+        if ((recent.size() > 0 || !sent.isEmpty()) && link.delivery().acknowledged()) {
             LOG.info("a reader of {} has lost its session: sends again what is not long ago", link);
             owed = true;
             asked = true;

@@ -189,9 +189,9 @@ final class TakenNumbers {
      * The text of the retained message on {@code speck/taken/<client id>}. A hole is missing as
      * long as its epoch is kept, and lost when it is not.
      *
-     * @param caughtUp all that had come when this checkpoint was taken is taken; 0: not known
+     * @param mark the last that came through the session: all before it is taken; null: none
      */
-    String toJson(long atMs, long checkpoint, long caughtUp) {
+    String toJson(long atMs, long checkpoint, String mark) {
         StringBuilder json = new StringBuilder(128);
         json.append("{\"v\":1,\"at\":").append(atMs);
         json.append(",\"checkpoint\":").append(checkpoint).append(",\"taken\":{");
@@ -202,7 +202,10 @@ final class TakenNumbers {
         appendAbove(json);
         json.append(",\"lost\":").append(lost);
         json.append(",\"messages\":").append(messages);
-        return json.append(",\"caught_up\":").append(caughtUp).append('}').toString();
+        if (mark != null) {
+            json.append(",\"mark\":").append(Json.quoted(mark));
+        }
+        return json.append('}').toString();
     }
 
     void write(DataOutput out) throws IOException {

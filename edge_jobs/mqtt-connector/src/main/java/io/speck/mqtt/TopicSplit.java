@@ -12,7 +12,7 @@ import org.apache.flink.core.io.SimpleVersionedSerializer;
  * The one split of a source. It holds what was taken, but neither broker nor topic: these come from
  * the arguments at each start, so a job finds its numbers again after its link has moved.
  *
- * @param restored whether it comes from a checkpoint: then a session is expected at the broker
+ * @param restored whether it comes from a checkpoint
  */
 record TopicSplit(TakenNumbers taken, boolean restored) implements SourceSplit {
     private static final String ID = "link";

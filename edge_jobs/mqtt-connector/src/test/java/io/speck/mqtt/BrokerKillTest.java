@@ -115,6 +115,21 @@ class BrokerKillTest extends OnBrokers {
         }
     }
 
+    /** Its session is reserved before it starts: if it is not there, a kill has taken it away. */
+    @ParameterizedTest
+    @ValueSource(strings = {"at_least_once", "exactly_once"})
+    void aReaderThatFindsNoSessionAtItsFirstStartIsSentWhatItMissed(String delivery)
+            throws Exception {
+        startFirst(delivery, "15s");
+        try (TestClient observer = new TestClient(middle).listen("mid")) {
+            client.publishNumbered("in", 1, 1, 200);
+            Wait.until("all is there", () -> observer.payloads().containsAll(records(1, 200)));
+            awaitAcknowledged();
+            startNext(delivery);
+            awaitRecords(200);
+        }
+    }
+
     private static long count(TestClient observer, String payload) {
         return observer.payloads().stream().filter(payload::equals).count();
     }

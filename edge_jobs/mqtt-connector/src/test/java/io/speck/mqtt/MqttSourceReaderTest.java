@@ -4,9 +4,14 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.hivemq.client.mqtt.mqtt5.message.publish.Mqtt5PublishResult;
+import com.hivemq.client.mqtt.mqtt5.message.publish.puback.Mqtt5PubAckReasonCode;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.apache.flink.core.io.InputStatus;
 import org.apache.flink.metrics.groups.UnregisteredMetricsGroup;
 import org.junit.jupiter.api.Test;
@@ -40,93 +45,258 @@ class MqttSourceReaderTest {
         reader.close();
     }
 
-    @Test
-    void saysUpToWhichCheckpointAllIsTaken(@TempDir Path folder) throws Exception {
-        try (Mosquitto broker = Mosquitto.started(folder);
-                TestClient client = new TestClient(broker);
-                TestClient books = new TestClient(broker).listen("speck/taken/reader")) {
+    private static final String MARKS = "speck/marks/reader";
+    private static final int WINDOW = 10;
+    private static final Pattern SAID =
+            Pattern.compile(
+                    ".*\"checkpoint\":(\\d+),.*\"messages\":(\\d+)(?:,\"mark\":\"(.*)\")?}");
+
+    /** A reader of {@code in}, what it has given, and what it says. */
+    private static final class Reading implements AutoCloseable {
+        final Mosquitto broker;
+        final TestClient client;
+        final TestClient books;
+        final BatchedLinkTest.Collected taken = new BatchedLinkTest.Collected();
+        MqttSourceReader reader;
+
+        Reading(Path folder) throws Exception {
+            broker = Mosquitto.started(folder);
+            client = new TestClient(broker);
+            books = new TestClient(broker).listen("speck/taken/reader");
+        }
+
+        Reading start() {
+            return start(broker.address(), Delivery.AT_LEAST_ONCE);
+        }
+
+        Reading start(String address, Delivery delivery) {
             LinkConfig link =
-                    new LinkConfig(
-                            BrokerAddress.parse(broker.address()),
-                            "in",
-                            "reader",
-                            Delivery.AT_LEAST_ONCE,
-                            10);
-            MqttSourceReader reader =
+                    new LinkConfig(BrokerAddress.parse(address), "in", "reader", delivery, WINDOW);
+            reader =
                     new MqttSourceReader(
                             link,
                             HandOver.NONE,
                             UnregisteredMetricsGroup.createSourceReaderMetricGroup());
             reader.addSplits(List.of(TopicSplit.fresh()));
             reader.start();
-            var taken = new BatchedLinkTest.Collected();
-            client.publishTogether("in", 1, 1, BatchedLinkTest.together(true, 1, 100)).join();
-            BatchedLinkTest.pollUntil(reader, taken, 1);
-            complete(reader, 1); // amidst the message
-            BatchedLinkTest.pollUntil(reader, taken, 100);
-            complete(reader, 2);
-            client.publish("in", "again", "p/1/1").join();
-            Wait.until("it has come", () -> reader.isAvailable().isDone());
-            complete(reader, 3);
+            return this;
+        }
+
+        void pollUntil(int count) throws Exception {
+            BatchedLinkTest.pollUntil(reader, taken, count);
+        }
+
+        /** Also what is no record. */
+        void pollAll() throws Exception {
+            Wait.until("something has come", () -> reader.isAvailable().isDone());
             Wait.until(
-                    "it is taken",
+                    "all is taken",
                     () -> {
                         reader.pollNext(taken);
                         return !reader.isAvailable().isDone();
                     });
-            complete(reader, 4);
-            complete(reader, 5); // nothing new was taken since 2
-            client.publish("in", "next", "p/1/101").join();
-            BatchedLinkTest.pollUntil(reader, taken, 101);
-            complete(reader, 6);
-            books.await(3);
-            assertEquals(
-                    List.of("100 0", "100 2", "101 6"),
-                    books.payloads().stream()
-                            .map(text -> text.replaceFirst("\"messages\":\\d\\d,", "\"messages\":100,"))
-                            .map(text -> text.replaceFirst(".*\"messages\":(\\d+),", "$1 "))
-                            .map(text -> text.replaceFirst("\"caught_up\":(\\w+)}", "$1"))
-                            .toList());
-            reader.close();
+        }
+
+        /** Whether a session takes it. */
+        boolean mark(String text) throws Exception {
+            Object published = client.publish(MARKS, text, null).get();
+            return ((Mqtt5PublishResult.Mqtt5Qos1Result) published).getPubAck().getReasonCode()
+                    == Mqtt5PubAckReasonCode.SUCCESS;
+        }
+
+        void complete(long checkpoint) {
+            reader.snapshotState(checkpoint);
+            reader.notifyCheckpointComplete(checkpoint);
+        }
+
+        /** Of each announcement the checkpoint, the messages and the mark. */
+        List<String> said() {
+            return books.payloads().stream()
+                    .map(SAID::matcher)
+                    .filter(Matcher::matches)
+                    .map(said -> said.group(1) + " " + said.group(2) + " " + said.group(3))
+                    .toList();
+        }
+
+        @Override
+        public void close() throws Exception {
+            if (reader != null) {
+                reader.close();
+            }
+            client.close();
+            books.close();
+            broker.close();
         }
     }
 
-    /** As many messages are unacknowledged as may be: who knows what the broker has. */
     @Test
-    void whoMayTakeNoMoreHasNotCaughtUp(@TempDir Path folder) throws Exception {
-        try (Mosquitto broker = Mosquitto.started(folder);
-                TestClient client = new TestClient(broker);
-                TestClient books = new TestClient(broker).listen("speck/taken/reader")) {
-            LinkConfig link =
-                    new LinkConfig(
-                            BrokerAddress.parse(broker.address()),
-                            "in",
-                            "reader",
-                            Delivery.AT_LEAST_ONCE,
-                            10);
-            MqttSourceReader reader =
-                    new MqttSourceReader(
-                            link,
-                            HandOver.NONE,
-                            UnregisteredMetricsGroup.createSourceReaderMetricGroup());
-            reader.addSplits(List.of(TopicSplit.fresh()));
-            reader.start();
-            var taken = new BatchedLinkTest.Collected();
-            client.publishNumbered("in", 1, 1, 15);
-            BatchedLinkTest.pollUntil(reader, taken, 10);
-            complete(reader, 1);
-            BatchedLinkTest.pollUntil(reader, taken, 15);
-            complete(reader, 2);
-            books.await(2);
-            assertTrue(books.payloads().get(0).endsWith("\"caught_up\":0}"));
-            assertTrue(books.payloads().get(1).endsWith("\"caught_up\":2}"));
-            reader.close();
+    void saysAMarkWithTheCheckpointThatCoversWhatCameBefore(@TempDir Path folder)
+            throws Exception {
+        try (Reading here = new Reading(folder).start()) {
+            here.client.publishNumbered("in", 1, 1, 15); // more than it may have at a time
+            assertTrue(here.mark("a1"));
+            here.client.publishNumbered("in", 1, 16, 16);
+            here.pollUntil(WINDOW);
+            here.complete(1);
+            here.pollUntil(16);
+            here.reader.snapshotState(2);
+            here.books.await(1);
+            here.reader.notifyCheckpointComplete(2);
+            here.books.await(2);
+            assertEquals(List.of("1 10 null", "2 16 a1"), here.said());
+            assertEquals(OnBrokers.records(1, 16), here.taken.records);
         }
     }
 
-    private static void complete(MqttSourceReader reader, long checkpoint) {
-        reader.snapshotState(checkpoint);
-        reader.notifyCheckpointComplete(checkpoint);
+    @Test
+    void saysAMarkThatComesAloneOnceAndTheNextOne(@TempDir Path folder) throws Exception {
+        try (Reading here = new Reading(folder).start()) {
+            here.complete(1);
+            here.mark("a1");
+            here.pollAll();
+            here.complete(2);
+            here.complete(3);
+            here.mark("b2");
+            here.pollAll();
+            here.complete(4);
+            here.books.await(3);
+            assertEquals(List.of("1 0 null", "2 0 a1", "4 0 b2"), here.said());
+            assertEquals(List.of(), here.taken.records);
+        }
+    }
+
+    /** Else its place in the window would be gone for ever. */
+    @Test
+    void acknowledgesMarksAlsoThoseThatAreNone(@TempDir Path folder) throws Exception {
+        try (Reading here = new Reading(folder).start()) {
+            List<String> none = List.of("", "A1", "x", "\"}", "a1 ", "0".repeat(33), "é");
+            for (int i = 0; i < 2 * WINDOW; i++) {
+                here.mark(none.get(i % none.size()));
+            }
+            here.mark("a1");
+            here.client.publishNumbered("in", 1, 1, 1);
+            int checkpoint = 0;
+            while (here.taken.records.isEmpty()) {
+                here.pollAll();
+                here.complete(++checkpoint);
+            }
+            here.complete(++checkpoint);
+            Wait.until("it is said", () -> here.books.last().endsWith("\"mark\":\"a1\"}"));
+            assertEquals(List.of("null", "a1"), marks(here));
+            assertEquals(OnBrokers.records(1, 1), here.taken.records);
+        }
+    }
+
+    private static List<String> marks(Reading here) {
+        return here.said().stream().map(said -> said.split(" ")[2]).distinct().toList();
+    }
+
+    @Test
+    void aMarkWaitsInTheSessionForAReaderThatIsAway(@TempDir Path folder) throws Exception {
+        try (Reading here = new Reading(folder)) {
+            OnBrokers.reserve(here.broker, "reader", "in");
+            assertFalse(here.mark("a0"), "it was never there");
+            here.start().reader.close();
+            here.client.publishNumbered("in", 1, 1, 3);
+            assertTrue(here.mark("a1"));
+            here.client.publishNumbered("in", 1, 4, 4);
+            here.start();
+            here.pollUntil(4);
+            here.complete(1);
+            here.books.await(1);
+            assertEquals(List.of("1 4 a1"), here.said());
+        }
+    }
+
+    @Test
+    void aMarkThatNoCheckpointCoversComesAgain(@TempDir Path folder) throws Exception {
+        try (Reading here = new Reading(folder).start()) {
+            here.client.publishNumbered("in", 1, 1, 1);
+            here.mark("a1");
+            here.client.publishNumbered("in", 1, 2, 2);
+            here.pollUntil(2);
+            here.reader.snapshotState(1);
+            here.reader.close(); // it fails: what it has taken is forgotten
+            here.taken.records.clear();
+            here.start();
+            here.complete(1);
+            here.pollUntil(2);
+            here.complete(2);
+            here.books.await(2);
+            assertEquals(List.of("1 0 null", "2 2 a1"), here.said());
+        }
+    }
+
+    /** Its messages are dropped when it has too many; a mark never is. */
+    @Test
+    void marksReachAReaderThatIsPromisedNothing(@TempDir Path folder) throws Exception {
+        try (Reading here = new Reading(folder)) {
+            here.start(here.broker.address(), Delivery.AT_MOST_ONCE);
+            String large = "x".repeat(1_000_000);
+            int sent = (int) (MqttConnection.MOST_INBOX_BYTES / large.length()) + 5;
+            for (int i = 1; i <= sent; i++) {
+                here.client.publish("in", large, "p/1/" + i).join();
+            }
+            here.mark("a1");
+            Thread.sleep(500); // more comes than it takes
+            AtomicInteger checkpoint = new AtomicInteger();
+            Wait.until(
+                    "it is said",
+                    () -> {
+                        here.reader.pollNext(here.taken);
+                        here.complete(checkpoint.incrementAndGet());
+                        return here.books.last().endsWith("\"mark\":\"a1\"}");
+                    });
+            assertTrue(here.taken.records.size() < sent, "some were dropped");
+        }
+    }
+
+    @Test
+    void marksComeByTheOldProtocolToo(@TempDir Path folder) throws Exception {
+        try (Reading here = new Reading(folder);
+                OldBroker old = new OldBroker(here.broker)) {
+            here.start(old.address(), Delivery.AT_LEAST_ONCE);
+            here.client.publishNumbered("in", 1, 1, 1);
+            here.mark("a1");
+            here.client.publishNumbered("in", 1, 2, 2);
+            here.pollUntil(2);
+            here.complete(1);
+            here.books.await(1);
+            assertEquals(List.of("1 2 a1"), here.said());
+            assertEquals(OnBrokers.records(1, 2), here.taken.records);
+        }
+    }
+
+    @Test
+    void aReaderThatMayHaveNoMarksGoesOn(@TempDir Path folder) throws Exception {
+        try (Reading here = new Reading(folder);
+                Tap tap = new Tap(here.broker)) {
+            tap.refuse(1);
+            here.start(tap.address(), Delivery.AT_LEAST_ONCE);
+            here.client.publishNumbered("in", 1, 1, 1);
+            here.pollUntil(1);
+            here.complete(1);
+            here.books.await(1);
+            assertEquals(List.of("1 1 null"), here.said());
+        }
+    }
+
+    @Test
+    void aReaderThatMayNotReadItsLinkSaysNothing(@TempDir Path folder) throws Exception {
+        try (Reading here = new Reading(folder);
+                Tap tap = new Tap(here.broker)) {
+            tap.refuse(0);
+            here.start(tap.address(), Delivery.AT_LEAST_ONCE); // in vain, for 10 s
+            here.complete(1);
+            tap.refuse(1);
+            Wait.until(
+                    "it is let in",
+                    () -> {
+                        here.complete(2);
+                        return !here.said().isEmpty();
+                    });
+            assertEquals("2 0 null", here.said().get(0));
+        }
     }
 
     /** A few messages may carry more than an exactly-once sink could keep until the checkpoint. */

@@ -106,6 +106,11 @@ class SettlingTest {
         }
 
         @Override
+        boolean isMark(Object message) {
+            return false;
+        }
+
+        @Override
         boolean isAcknowledged(Object message) {
             return true;
         }

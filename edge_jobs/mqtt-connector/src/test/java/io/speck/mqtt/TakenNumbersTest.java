@@ -31,9 +31,8 @@ class TakenNumbersTest {
             assertTrue(taken.take(stamp), stamp);
             assertTrue(taken.take(stamp), stamp);
         }
-        assertEquals("{\"v\":1,\"at\":5,\"checkpoint\":7,\"taken\":{},\"missing\":{},\"lost\":0,\"messages\":16,"
-                        + "\"caught_up\":0}",
-                taken.toJson(5, 7, 0));
+        assertEquals("{\"v\":1,\"at\":5,\"checkpoint\":7,\"taken\":{},\"missing\":{},\"lost\":0,\"messages\":16}",
+                taken.toJson(5, 7, null));
     }
 
     @Test
@@ -45,9 +44,8 @@ class TakenNumbersTest {
         assertEquals(
                 "{\"v\":1,\"at\":1,\"checkpoint\":2,\"taken\":{\"a\":{\"1\":2,\"9\":0}},"
                         + "\"missing\":{\"a\":{\"1\":2,\"9\":1}},"
-                        + "\"above\":{\"a\":{\"1\":[[5,5]],\"9\":[[2,2]]}},\"lost\":0,\"messages\":4,"
-                        + "\"caught_up\":0}",
-                taken.toJson(1, 2, 0));
+                        + "\"above\":{\"a\":{\"1\":[[5,5]],\"9\":[[2,2]]}},\"lost\":0,\"messages\":4}",
+                taken.toJson(1, 2, null));
         assertEquals(3, taken.missing());
     }
 
@@ -56,7 +54,7 @@ class TakenNumbersTest {
         for (int epoch = 1; epoch <= 6; epoch++) {
             taken.take("a/" + epoch + "/1");
         }
-        assertTrue(taken.toJson(0, 0, 0).contains("{\"a\":{\"3\":1,\"4\":1,\"5\":1,\"6\":1}}"));
+        assertTrue(taken.toJson(0, 0, null).contains("{\"a\":{\"3\":1,\"4\":1,\"5\":1,\"6\":1}}"));
     }
 
     @Test
@@ -67,7 +65,7 @@ class TakenNumbersTest {
             taken.take("a/" + epoch + "/1");
         }
         assertEquals(2, taken.missing());
-        assertTrue(taken.toJson(0, 0, 0).contains("\"lost\":2,"));
+        assertTrue(taken.toJson(0, 0, null).contains("\"lost\":2,"));
         byte[] bytes = new TopicSplit.Serializer().serialize(new TopicSplit(taken, true));
         assertEquals(2, new TopicSplit.Serializer().deserialize(2, bytes).taken().missing());
     }
@@ -107,7 +105,7 @@ class TakenNumbersTest {
             taken.take("b/1/1"); // so that nothing is remembered from the last message
             assertFalse(taken.take("a/" + epoch + "/1"), "epoch " + epoch);
         }
-        assertTrue(taken.toJson(0, 0, 0).contains("{\"14\":1,\"13\":1,\"12\":1,\"11\":1}"));
+        assertTrue(taken.toJson(0, 0, null).contains("{\"14\":1,\"13\":1,\"12\":1,\"11\":1}"));
     }
 
     @Test
@@ -125,7 +123,7 @@ class TakenNumbersTest {
         assertTrue(back.take("a/1/50"));
         assertTrue(back.take("a/1/52"));
         assertEquals(1, back.missing());
-        assertTrue(back.toJson(0, 0, 0).contains("\"a\":{\"1\":50}"), back.toJson(0, 0, 0));
+        assertTrue(back.toJson(0, 0, null).contains("\"a\":{\"1\":50}"), back.toJson(0, 0, null));
     }
 
     @Test
@@ -160,7 +158,7 @@ class TakenNumbersTest {
             taken.take("p" + i + "/1/1");
             taken.take("known/1/" + (i + 2));
         }
-        assertEquals(TakenNumbers.MOST_PRODUCERS, taken.toJson(0, 0, 0).split("\\{\"1\":1").length);
+        assertEquals(TakenNumbers.MOST_PRODUCERS, taken.toJson(0, 0, null).split("\\{\"1\":1").length);
         assertFalse(taken.take("known/1/7"), "who is heard is kept");
     }
 
@@ -170,7 +168,7 @@ class TakenNumbersTest {
 
     /** What the next reader would be given, without what is around it. */
     private static String json(TakenNumbers taken) {
-        return taken.toJson(0, 0, 0);
+        return taken.toJson(0, 0, null);
     }
 
     @Test
@@ -344,7 +342,12 @@ class TakenNumbersTest {
     void saysNothingOfRangesAboveWhenThereAreNone() {
         taken.take("a/1/1");
         assertFalse(json(taken).contains("above"));
-        assertTrue(taken.toJson(0, 7, 7).endsWith(",\"caught_up\":7}"));
+    }
+
+    @Test
+    void saysTheLastMarkWhenThereIsOne() {
+        assertTrue(taken.toJson(0, 7, "0af9").endsWith(",\"messages\":0,\"mark\":\"0af9\"}"));
+        assertFalse(json(taken).contains("mark"));
     }
 
     /** What one reader says is what the next is given. */
@@ -403,8 +406,8 @@ class TakenNumbersTest {
         assertEquals(
                 "{\"v\":1,\"at\":0,\"checkpoint\":0,\"taken\":{\"a\":{\"3\":2}},"
                         + "\"missing\":{\"a\":{\"3\":1}},\"above\":{\"a\":{\"3\":[[4,6]]}},"
-                        + "\"lost\":0,\"messages\":5,\"caught_up\":0}",
-                old.toJson(0, 0, 0));
+                        + "\"lost\":0,\"messages\":5}",
+                old.toJson(0, 0, null));
     }
 
     @Test
@@ -415,11 +418,11 @@ class TakenNumbersTest {
         TopicSplit.Serializer serializer = new TopicSplit.Serializer();
         byte[] bytes = serializer.serialize(new TopicSplit(taken.copy(), true));
         TopicSplit split = serializer.deserialize(serializer.getVersion(), bytes);
-        assertEquals(taken.toJson(0, 0, 0), split.taken().toJson(0, 0, 0));
+        assertEquals(taken.toJson(0, 0, null), split.taken().toJson(0, 0, null));
         assertTrue(split.restored());
         TakenNumbers copy = taken.copy();
         copy.take("a/1/2");
-        assertFalse(taken.toJson(0, 0, 0).equals(copy.toJson(0, 0, 0)));
+        assertFalse(taken.toJson(0, 0, null).equals(copy.toJson(0, 0, null)));
         assertFalse(split.taken().take("a/1/3"));
     }
 

@@ -9,13 +9,19 @@ import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.atomic.AtomicLong;
 
-/** Stands before a broker and counts the bytes of PUBLISH packets, bookkeeping left out. */
+/**
+ * Stands before a broker and counts the bytes of PUBLISH packets, bookkeeping left out. May refuse
+ * one of several subscriptions, as a broker does whose user may not read that topic.
+ */
 final class Tap implements AutoCloseable {
     private static final int PUBLISH = 3;
+    private static final int SUBACK = 9;
+    private static final byte NOT_AUTHORIZED = (byte) 0x87;
     private static final String BOOKKEEPING = "\"v\":1";
 
     private final Mosquitto behind;
     private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+    private volatile int refused = -1;
     private final AtomicLong toBroker = new AtomicLong();
     private final AtomicLong fromBroker = new AtomicLong();
 
@@ -26,6 +32,11 @@ final class Tap implements AutoCloseable {
 
     String address() {
         return "tcp://127.0.0.1:" + server.getLocalPort();
+    }
+
+    /** From now on refuses the subscription at this place of packets that ask for several. */
+    void refuse(int place) {
+        refused = place;
     }
 
     long toBroker() {
@@ -50,7 +61,7 @@ final class Tap implements AutoCloseable {
         }
     }
 
-    private static void copy(Socket from, Socket to, AtomicLong bytes) throws IOException {
+    private void copy(Socket from, Socket to, AtomicLong bytes) throws IOException {
         try (from;
                 to) {
             DataInputStream in = new DataInputStream(from.getInputStream());
@@ -71,6 +82,10 @@ final class Tap implements AutoCloseable {
                 String text = new String(body, StandardCharsets.ISO_8859_1);
                 if ((header[0] & 0xff) >> 4 == PUBLISH && !text.contains(BOOKKEEPING)) {
                     bytes.addAndGet(size + length);
+                }
+                int codes = 2 + 1; // packet id, no properties
+                if ((header[0] & 0xff) >> 4 == SUBACK && length > codes + 1 && refused >= 0) {
+                    body[codes + refused] = NOT_AUTHORIZED;
                 }
                 out.write(header, 0, size);
                 out.write(body);
