@@ -30,6 +30,7 @@ CALIBRATION_S = 330.0
 _CHUNK = 1 << 20
 _LONG_S = 1800.0
 """How long a file of metrics may take to be made or taken over."""
+_LEAST_S = 0.05
 _RETRIES_S = (0.2, 0.5, 1.0, 2.0)
 
 
@@ -39,6 +40,10 @@ class NoServerError(TransientError):
     def __init__(self, message: str, *, refused: bool = False):
         super().__init__(message)
         self.refused = refused
+
+
+class NoAnswerInTimeError(NoServerError):
+    """The user's own time limit ended before the service answered; what was asked for goes on."""
 
 
 class ClientError(PermanentError):
@@ -65,6 +70,7 @@ class Client:
         host = parts.hostname
         self.local = host in ("localhost", "::1") or host.startswith("127.")
         self._answer_s = answer_s
+        self._until: float | None = None
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.headers["Accept"] = "application/json, application/problem+json"
@@ -82,6 +88,15 @@ class Client:
     def close(self) -> None:
         """Give back the connections."""
         self._session.close()
+
+    def limit(self, seconds: float | None) -> None:
+        """From now on all calls together may take so long; None: no limit."""
+        self._until = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def is_late(self) -> bool:
+        """Whether that time is over."""
+        return self._until is not None and time.monotonic() >= self._until
 
     # -- sites ----------------------------------------------------------------------------
 
@@ -434,12 +449,12 @@ class Client:
                     method,
                     self.server + path,
                     params=params,
-                    timeout=(CONNECT_S, max(self._answer_s, answer_s or 0.0)),
+                    timeout=self._timeout(max(self._answer_s, answer_s or 0.0)),
                     allow_redirects=False,
                     **call,
                 )
             except requests.RequestException as error:
-                if pause is None:
+                if pause is None or self.is_late:
                     raise self._silent(error) from error
                 time.sleep(pause)
                 continue
@@ -448,7 +463,19 @@ class Client:
             return answer
         raise AssertionError("the last try returns or raises")
 
+    def _timeout(self, answer_s: float) -> tuple[float, float]:
+        """How long connecting and answering may take."""
+        if self._until is None:
+            return CONNECT_S, answer_s
+        left = max(_LEAST_S, self._until - time.monotonic())
+        return min(CONNECT_S, left), min(answer_s, left)
+
     def _silent(self, error: requests.RequestException) -> NoServerError:
+        if self.is_late:
+            return NoAnswerInTimeError(
+                f"cannot wait for {self.server} any longer: it has not answered within --timeout;"
+                " what was asked for may go on (see `speck status`)"
+            )
         if isinstance(error, requests.exceptions.ReadTimeout):
             return NoServerError(
                 f"cannot get an answer from speck at {self.server}:"

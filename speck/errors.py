@@ -6,7 +6,7 @@ type in `speck.executor`, HTTP status by type in `speck.api.problems`; nowhere e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -116,3 +116,20 @@ class InvalidError(PermanentError):
         super().__init__(message)
         self.problems = tuple(problems)
         self.status = status
+
+
+_FEW = 10
+
+
+def meant(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """The end of a sentence about an unknown word: which one may have been meant, in whatever
+    case it is written; else `otherwise`, or what is known."""
+    from difflib import get_close_matches
+
+    by_case = {each.lower(): each for each in sorted(known)}
+    if near := get_close_matches(word.lower(), by_case, 1, 0.65):
+        return f"did you mean {by_case[near[0]]}?"
+    if otherwise is not None:
+        return otherwise
+    more = f", and {len(by_case) - _FEW} more" if len(by_case) > _FEW else ""
+    return f"known: {', '.join(list(by_case.values())[:_FEW]) or 'none'}{more}"

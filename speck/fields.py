@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from marshmallow import ValidationError, fields
 
+from speck.errors import meant
 from speck.model import is_name, normalise_address
 
 MAX_TOPIC_BYTES = 65_535
@@ -127,6 +128,15 @@ class Choice(fields.Enum[StrEnum]):
         names = ", ".join(choices)
         kwargs["error_messages"] = {"unknown": f"must be one of {names}", "null": NULL}
         super().__init__(choices, by_value=True, **kwargs)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        try:
+            return super()._deserialize(value, attr, data, **kwargs)
+        except ValidationError as error:
+            hint = meant(value.replace("-", "_"), self.enum, "") if isinstance(value, str) else ""
+            if not hint:
+                raise
+            raise ValidationError(f"{error.messages[0]}; {hint}") from error
 
 
 class Flag(fields.Boolean):

@@ -18,7 +18,7 @@ Pair = tuple[Sample | None, Sample]
 
 def job_metrics(pairs: Sequence[Pair]) -> JsonObject:
     """`{at, seconds, in_rate, out_rate (records/s), busy, idle, back_pressured (0 to 1, of the
-    busiest subtask), busyTimeMsPerSecond, ..., records_in, records_out, bytes_in, bytes_out
+    busiest subtask), records_in, records_out, bytes_in, bytes_out
     (totals of sources and sinks), restarts, checkpoint, tasks}`; None where nothing is known."""
     tasks = [_task(pair) for pair in sorted(pairs, key=lambda p: (p[1].task.vertex, _subtask(p)))]
     newest = max((pair[1] for pair in pairs), key=lambda sample: sample.at, default=None)
@@ -34,9 +34,6 @@ def job_metrics(pairs: Sequence[Pair]) -> JsonObject:
         "in_rate": _total(sources, "in_rate"),
         "out_rate": _total(sinks, "out_rate"),
         **shares,
-        "busyTimeMsPerSecond": _per_second(shares["busy"]),
-        "idleTimeMsPerSecond": _per_second(shares["idle"]),
-        "backPressuredTimeMsPerSecond": _per_second(shares["back_pressured"]),
         "records_in": _count(sources, "records_in"),
         "records_out": _count(sinks, "records_out"),
         "bytes_in": _count(sources, "bytes_in"),

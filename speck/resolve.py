@@ -6,13 +6,12 @@ anything moves, and all of it is told at once.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from speck.contract import args_faults, link_fault, tells_numbers
-from speck.errors import InvalidError, NotFoundError, Problem
+from speck.errors import InvalidError, NotFoundError, Problem, meant
 from speck.jars import Jar, JarFinder, class_fault
 from speck.model import (
     Composition,
@@ -272,8 +271,7 @@ class _Resolver:
     def _named(self, path: str, name: str) -> Site | None:
         site = self._sites.get(name)
         if site is None:
-            near = difflib.get_close_matches(name, self._sites, n=1)
-            hint = f"did you mean {near[0]}?" if near else _REGISTER
+            hint = meant(name, self._sites, _REGISTER)
             self._problem(path, f"no registered site is named {name}; {hint}")
         return site
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,7 @@ from werkzeug.exceptions import ClientDisconnected
 
 from speck.api.context import service
 from speck.api.problems import MissingLengthError
-from speck.errors import InvalidError, Problem
+from speck.errors import InvalidError, Problem, meant
 from speck.schema import YAML_TYPES, load_document
 from speck.yaml_loader import Document
 
@@ -116,8 +115,7 @@ def read_query(params: Sequence[Param]) -> Query:
     query: Query = {param.name: param.default for param in params}
     for name, values in request.args.lists():
         if name not in known:
-            near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known) or 'none'}"
+            hint = meant(name.replace("-", "_"), known)
             problems.append(Problem(f"?{name}", f"unknown query parameter; {hint}"))
         elif len(values) > 1:
             problems.append(Problem(f"?{name}", "given more than once"))

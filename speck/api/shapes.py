@@ -219,7 +219,7 @@ class JobAcceptedShape(Shape):
 
 
 class JobExceptionShape(Shape):
-    at_ms = _whole("Unix milliseconds")
+    at = _text("RFC 3339")
     name = _text()
     trace = _text()
     task = _maybe()

@@ -35,11 +35,13 @@ def carry_out(
     changing = plans.changes_anything(plan)
     if changing:
         ask(f"Carry this out on composition {name}?", yes)
+        if not yes:
+            client.limit(timeout_s)  # what the user took to answer does not count
     accepted = accept()
     if not wait:
         output.show(accepted, f"change {accepted['change']} of {name} is under way")
         return
-    change = follow(client, accepted["change"], timeout_s)
+    change = follow(client, accepted["change"])
     about = f"{name} revision {accepted['revision']}"
     verdict = (f"{about} is deployed",) if change["state"] == "done" else ()
     output.show(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from speck.cli.talk import CommandFailed, clean, say, warn
-from speck.client import Client, NoServerError
+from speck.client import Client, NoAnswerInTimeError, NoServerError
 from speck.model import JsonObject
 
 _LOOK_EVERY_S = 0.25
@@ -26,21 +26,24 @@ class _View(Protocol):
         """Show where the change is now."""
 
 
-def follow(client: Client, change_id: str, timeout_s: float | None = None) -> JsonObject:
-    """The change once it is over, or as it is after `timeout_s`.
+def follow(client: Client, change_id: str) -> JsonObject:
+    """The change once it is over, or as it is when the client's time limit ends.
 
     A blocked change is waited for: it goes on when its site answers again. Ctrl-C ends the
     watching alone. Raises NoServerError when the service stays away.
     """
-    until = None if timeout_s is None else time.monotonic() + timeout_s
+    change: JsonObject | None = None
     try:
         with _view() as view:
             while True:
-                change = _look(client, change_id)
-                view.update(change)
-                if change["state"] in _OVER:
+                try:
+                    change = _look(client, change_id)
+                except NoAnswerInTimeError:
+                    if change is None:
+                        raise
                     return change
-                if until is not None and time.monotonic() >= until:
+                view.update(change)
+                if change["state"] in _OVER or client.is_late:
                     return change
                 time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
@@ -54,7 +57,7 @@ def _look(client: Client, change_id: str) -> JsonObject:
         try:
             return client.change(change_id)
         except NoServerError:
-            if time.monotonic() >= until:
+            if time.monotonic() >= until or client.is_late:
                 raise
             time.sleep(4 * _LOOK_EVERY_S)
 

@@ -1,4 +1,4 @@
-"""Groups whose commands are imported when they are needed, so that `speck --help` is quick."""
+"""Groups of commands, imported when they are needed, so that `speck --help` is quick."""
 
 from __future__ import annotations
 
@@ -8,8 +8,22 @@ from typing import Any
 
 import click
 
+from speck.errors import meant
 
-class LazyGroup(click.Group):
+
+class HelpfulGroup(click.Group):
+    """A group that tells which command an unknown word may have meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name.startswith("-") or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        return ctx.fail(f"no command {name!r}; {meant(name, self.list_commands(ctx))}")
+
+
+class LazyGroup(HelpfulGroup):
     """A group that knows its commands as `name -> "module:attribute"`.
 
     The modules themselves import nothing heavy at their top.

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import click
 
 from speck.cli.lazy import LazyGroup
-from speck.cli.options import connected, formatted
-from speck.cli.talk import complain, confess
+from speck.cli.options import connected, formatted, output_form
+from speck.cli.talk import complain, complain_json, confess
 from speck.errors import SpeckError
 
 INTERRUPTED = 130
@@ -21,7 +21,20 @@ class Root(LazyGroup):
     """Turns every error into a message on stderr and exit status 1.
 
     Wrong usage is 1 as well, not click's 2: 2 means "there are changes" (--detailed-exitcode).
+    With `-o json` or `-o yaml` the error is one JSON object on one line.
     """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort):
+            raise
+        except (click.ClickException, SpeckError) as error:
+            if output_form(ctx) == "table":
+                raise
+            _debug(error)
+            complain_json(error)
+            return 1
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         kwargs["standalone_mode"] = False

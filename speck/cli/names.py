@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from speck.client import Client
-from speck.errors import NotFoundError
+from speck.errors import NotFoundError, meant
 
 
 def check_known(
@@ -25,9 +23,5 @@ def check_known(
 
 
 def _check(noun: str, name: str, known: list[str]) -> None:
-    if name in known:
-        return
-    by_case = {each.lower(): each for each in known}
-    near = get_close_matches(name.lower(), by_case, 1)
-    hint = f"did you mean {by_case[near[0]]}?" if near else f"known: {', '.join(known) or 'none'}"
-    raise NotFoundError(f"cannot find {noun} {name!r}; {hint}")
+    if name not in known:
+        raise NotFoundError(f"cannot find {noun} {name!r}; {meant(name, known)}")

@@ -91,7 +91,7 @@ def followed(command: F) -> F:
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
             metavar="SECONDS",
-            help="Stop waiting after so long; the change itself goes on.",
+            help="End the command after so long; a change that has begun goes on.",
         ),
         click.option(
             "--wait/--no-wait", default=True, help="Whether to wait until the change is over."
@@ -110,6 +110,7 @@ def client(answer_s: float | None = None) -> Client:
     ctx = click.get_current_context()
     server = ctx.meta.get(_SERVER) or os.environ.get("SPECK_SERVER") or DEFAULT_SERVER
     made = Client(server, _token(ctx, os.environ), answer_s or ANSWER_S)
+    made.limit(ctx.params.get("timeout"))
     ctx.call_on_close(made.close)
     return made
 
@@ -134,7 +135,13 @@ def output() -> Output:
     """The form in which this command prints its data."""
     from speck.cli.output import Output
 
-    return Output(click.get_current_context().meta.get(_FORMAT, "table"))
+    return Output(output_form(click.get_current_context()))
+
+
+def output_form(ctx: click.Context) -> str:
+    """What -o asks for: table, json or yaml."""
+    form: str = ctx.meta.get(_FORMAT, "table")
+    return form
 
 
 def names_of(noun: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:

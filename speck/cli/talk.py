@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from speck.errors import PermanentError
+from speck.errors import PermanentError, Problem
 
 
 class CommandFailed(PermanentError):
@@ -39,11 +41,34 @@ def warn(text: str) -> None:
 
 def complain(error: Exception) -> None:
     """An error, with every problem that it knows: where and why."""
-    click.echo(f"{style('error:', fg='red')} {clean(error)}", err=True)
-    told = str(error)
-    for problem in getattr(error, "problems", ()):
-        if str(problem) not in told or len(getattr(error, "problems", ())) > 1:
+    told, problems = _as_told(error)
+    click.echo(f"{style('error:', fg='red')} {clean(told)}", err=True)
+    for problem in problems:
+        if str(problem) not in told or len(problems) > 1:
             click.echo(f"  {clean(problem)}", err=True)
+
+
+def complain_json(error: Exception) -> None:
+    """The same for a program: `{"error": text, "problems": [{path, message, line?}]}`."""
+    import json
+
+    told, problems = _as_told(error)
+    listed = [
+        {"path": p.path, "message": p.message, **({"line": p.line} if p.line else {})}
+        for p in problems
+    ]
+    click.echo(json.dumps({"error": told, "problems": listed}, ensure_ascii=False), err=True)
+
+
+def _as_told(error: Exception) -> tuple[str, Sequence[Problem]]:
+    """The error's text and problems, in which the service's query parameters are options."""
+    if isinstance(error, click.ClickException):
+        return error.format_message(), ()
+    problems: Sequence[Problem] = getattr(error, "problems", ())
+    if not problems or not all(p.path.startswith("?") for p in problems):
+        return str(error), problems
+    options = [replace(p, path=f"--{p.path[1:].replace('_', '-')}") for p in problems]
+    return "; ".join(f"{p.path} {p.message}" for p in options), ()
 
 
 def confess(error: Exception) -> None:

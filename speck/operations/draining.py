@@ -78,7 +78,8 @@ class Draining:
             what = f"{lag} messages and takes no more" if known else "what nobody counts"
             raise PermanentError(
                 f"cannot drain {operation.site}/{operation.link.topic}: {operation.job_name}"
-                f" has not taken {what}; see `speck job {operation.job_name}`"
+                f" has not taken {what}; see `speck job {operation.job_name}`, or apply with"
+                " --no-drain to abandon them"
             )
         return Waiting(
             None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from speck.binding import EngineCapability
@@ -188,7 +188,17 @@ class Jobs:
         deployed = self._deployed(name)
         with _named(deployed.job.site):
             engine = self._connections.engine(deployed.job.site)
-            return [asdict(failure) for failure in engine.exceptions(deployed.engine_job_id)]
+            found = engine.exceptions(deployed.engine_job_id)
+        return [
+            {
+                "at": rfc3339(datetime.fromtimestamp(failure.at_ms / 1000, UTC)),
+                "name": failure.name,
+                "trace": failure.trace,
+                "task": failure.task,
+                "reason": failure.reason,
+            }
+            for failure in found
+        ]
 
     def metrics(self, name: str) -> JsonObject:
         """`{job_name, site, metrics, ...}`: the engine's counters by operator-scoped name, and

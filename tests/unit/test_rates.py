@@ -41,7 +41,6 @@ def test_time_is_that_of_the_task_not_that_of_the_looks() -> None:
     assert told["seconds"] == 4.0
     assert (told["in_rate"], told["out_rate"]) == (100.0, 50.0)
     assert (told["busy"], told["idle"], told["back_pressured"]) == (0.5, 0.25, 0.25)
-    assert told["backPressuredTimeMsPerSecond"] == 250.0
     assert (told["records_in"], told["records_out"]) == (500, 250)
 
 

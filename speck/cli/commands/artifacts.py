@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import client, connected, formatted, output
 
 
-@click.group()
+@click.group(cls=HelpfulGroup)
 def artifacts() -> None:
     """List and send jars."""
 

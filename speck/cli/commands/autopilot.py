@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import client, connected, formatted, names_of, output
 from speck.model import JsonObject
 
@@ -12,7 +13,7 @@ _SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "looks")
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
-@click.group()
+@click.group(cls=HelpfulGroup)
 def autopilot() -> None:
     """Place jobs without being asked.
 

@@ -39,6 +39,8 @@ def destroy(composition: str, drain: bool, yes: bool, wait: bool, timeout: float
     abandoned = "" if drain else " and abandon what is queued between them"
     count = len(found["jobs"])
     ask(f"Remove {count} job{'' if count == 1 else 's'} of {composition}{abandoned}?", yes)
+    if not yes:
+        service.limit(timeout)  # what the user took to answer does not count
     accepted = service.destroy(composition, revision=found["desired"]["revision"], drain=drain)
     gone = f"composition {composition} is gone"
     if not accepted:
@@ -47,7 +49,7 @@ def destroy(composition: str, drain: bool, yes: bool, wait: bool, timeout: float
     if not wait:
         output().show(accepted, f"change {accepted['change']} of {composition} is under way")
         return
-    change = follow(service, accepted["change"], timeout)
+    change = follow(service, accepted["change"])
     verdict = (gone,) if change["state"] == "done" else ()
     output().show(
         {**accepted, "state": change["state"], "operations": change["operations"]}, *verdict

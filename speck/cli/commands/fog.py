@@ -9,6 +9,7 @@ import click
 
 from speck.cli.commands import fog_links
 from speck.cli.commands.fog_links import folder_option
+from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import client, confirmed, connected, formatted, output
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _LOCK_TIMEOUT_S = 100.0  # as long as the supervisor may take to restart a site
 
 
-@click.group()
+@click.group(cls=HelpfulGroup)
 def fog() -> None:
     """Run a fog of sites on this machine.
 

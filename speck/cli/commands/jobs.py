@@ -77,14 +77,17 @@ def _shown(value: object) -> object:
 
 
 def _told(exceptions: list[JsonObject]) -> list[str]:
+    """Each failure once, newest first: how often, when, where, and its trace."""
+    from speck.cli.output import moment
     from speck.cli.talk import clean
 
-    if not exceptions:
-        return []
-    return [
-        "\nexceptions, newest first",
-        *(
-            "\n".join(f"  {clean(key)}: {clean(value)}" for key, value in one.items() if value)
-            for one in exceptions
-        ),
-    ]
+    alike: dict[tuple[str, str], list[JsonObject]] = {}
+    for one in exceptions:
+        alike.setdefault((one["name"], one["trace"]), []).append(one)
+    blocks = []
+    for (name, trace), same in alike.items():
+        times = f"{len(same)} times, last " if len(same) > 1 else ""
+        where = f" in {same[0]['task']}" if same[0]["task"] else ""
+        head = f"  {times}{moment(same[0]['at'])}{where}: {name}"
+        blocks.append("\n".join([clean(head), *(f"    {clean(x)}" for x in trace.splitlines())]))
+    return ["\nexceptions, newest first", *blocks] if blocks else []

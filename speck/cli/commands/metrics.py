@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import client, connected, formatted, names_of, output
 from speck.model import JsonObject
 
@@ -16,7 +17,7 @@ _TABLES = ("tasks", "links", "plans", "sites", "brokers")
 _RATES = ("in_rate", "out_rate", "busy", "idle", "back_pressured")
 
 
-@click.group()
+@click.group(cls=HelpfulGroup)
 def metrics() -> None:
     """Show, export and import what was measured."""
 

@@ -20,7 +20,7 @@ import click
 @click.option(
     "--jars",
     multiple=True,
-    type=click.Path(file_okay=False),
+    type=click.Path(exists=True, file_okay=False),
     help="Folder that a job_path may lie in; may be repeated (else SPECK_JARS).",
 )
 def serve(host: str | None, port: int | None, home: str | None, jars: tuple[str, ...]) -> None:

@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
+from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import client, confirmed, connected, formatted, names_of, output
 from speck.model import JsonObject
 
 _name = click.argument("name", shell_complete=names_of("sites"))
 
 
-@click.group()
+@click.group(cls=HelpfulGroup)
 def site() -> None:
     """Register, show and check sites."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import client, connected, formatted, output
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _home = click.option(
 )
 
 
-@click.group()
+@click.group(cls=HelpfulGroup)
 def token() -> None:
     """Add, list and remove tokens.
 

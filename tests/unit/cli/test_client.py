@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from speck.client import Client, ClientError, NoServerError
+from speck.client import Client, ClientError, NoAnswerInTimeError, NoServerError
 from speck.errors import InvalidError, Problem
 
 
@@ -149,6 +149,18 @@ def test_an_answer_that_does_not_come(stub: Stub) -> None:
         url = f"http://127.0.0.1:{silent.server_port}"
         with Client(url, answer_s=0.05) as client, pytest.raises(NoServerError, match=r"0\.05 s"):
             client.sites()
+    finally:
+        silent.server_close()
+
+
+def test_the_users_own_limit_is_kept(stub: Stub) -> None:
+    silent = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)  # never serves
+    try:
+        with Client(f"http://127.0.0.1:{silent.server_port}") as client:
+            client.limit(0.05)
+            with pytest.raises(NoAnswerInTimeError, match="within --timeout"):
+                client.apply(b"", "text/yaml", revision=0, key="k")  # else asked again
+            assert client.is_late
     finally:
         silent.server_close()
 

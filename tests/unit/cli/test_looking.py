@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from speck.binding import JobException
 from speck.errors import UnreachableError
 from speck.store import Store
 from tests.calibrating import count_units, make_job_jar
 from tests.memory_fog import site_body
+from tests.service_helpers import engine
 from tests.unit.cli.conftest import Run, Server
 
 
@@ -41,7 +43,9 @@ def test_jobs_are_filtered(deployed: Run) -> None:
     assert deployed("jobs", "--state", "failed").stdout == "no jobs\n"
     wrong = deployed("jobs", "--state", "happy")
     assert wrong.exit_code == 1
-    assert "must be one of" in wrong.stderr
+    assert wrong.stderr.startswith("error: --state must be one of pending,")
+    told = json.loads(deployed("jobs", "--state", "happy", "-o", "json").stderr)
+    assert told["error"].startswith("--state must be one of")
 
 
 def test_top(deployed: Run, server: Server) -> None:
@@ -79,6 +83,16 @@ def test_job(deployed: Run) -> None:
     assert "exceptions" in json.loads(deployed("job", "keep", "-o", "json").stdout)
     missing = deployed("job", "nothing")
     assert missing.stderr == "error: cannot find job 'nothing'\n"
+
+
+def test_alike_exceptions_of_a_job_are_shown_once(deployed: Run) -> None:
+    failures = [JobException(at, "Boom", "boom\nat x", "source") for at in (61_000, 1000)]
+    (run,) = engine("cloud").running()
+    run.exceptions[:] = failures
+    told = deployed("job", "keep").stdout
+    assert "  2 times, last 1970-01-01T00:01:01Z in source: Boom\n    boom\n    at x\n" in told
+    data = json.loads(deployed("job", "keep", "-o", "json").stdout)["exceptions"]
+    assert [each["at"] for each in data] == ["1970-01-01T00:01:01.000Z", "1970-01-01T00:00:01.000Z"]
 
 
 def test_events(deployed: Run) -> None:

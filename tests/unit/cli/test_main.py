@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,27 @@ def test_wrong_usage_exits_with_1(alone: Run) -> None:
         assert done.stdout == ""
 
 
+def test_a_misspelt_command_is_told_what_may_be_meant(alone: Run) -> None:
+    assert "no command 'aply'; did you mean apply?" in alone("aply").stderr
+    assert "no command 'Up'; did you mean up?" in alone("fog", "Up").stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("status",), "cannot reach speck at http://127.0.0.1:1: Connection refused;"),
+        (("plan",), "give a FILE or --composition NAME"),
+    ],
+)
+def test_errors_are_json_where_data_is(args: tuple[str, ...], error: str, alone: Run) -> None:
+    done = alone("-o", "json", *args)
+    assert done.exit_code == 1
+    assert done.stdout == ""
+    told = json.loads(done.stderr)
+    assert told["error"].startswith(error)
+    assert told["problems"] == []
+
+
 def test_says_how_to_start_a_missing_server(alone: Run) -> None:
     done = alone("status")
     assert done.exit_code == 1
@@ -157,6 +179,8 @@ def test_serve_takes_options_over_the_environment(
     from speck.config import Config
 
     served: list[Config] = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
     monkeypatch.setattr("speck.server.serve", served.append)
     done = alone(
         "serve", "--port", "0", "--jars", "a", "--jars", "b", SPECK_PORT="9", SPECK_HOST="127.0.0.9"
@@ -165,5 +189,8 @@ def test_serve_takes_options_over_the_environment(
     (config,) = served
     assert (config.port, config.host, config.home) == (0, "127.0.0.9", tmp_path / "offline")
     assert config.jar_folders == (tmp_path / "a", tmp_path / "b")
+    missing = alone("serve", "--port", "0", "--jars", "c")
+    assert missing.exit_code == 1
+    assert "Directory 'c' does not exist" in missing.stderr
     wrong = alone("serve", SPECK_PORT="many")
     assert "cannot read SPECK_PORT" in wrong.stderr
