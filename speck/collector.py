@@ -299,6 +299,23 @@ def link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> list[Row
     return rows
 
 
+def since_joining(
+    rows: Iterable[Row], view: BrokerView, before: Mapping[str, int]
+) -> tuple[list[Row], dict[str, int]]:
+    """The rows of `link_rows` with the lag of readers that have taken nothing yet counted from
+    when they were first seen: what was sent before is not theirs. Also what to give as `before`
+    at the next look: client id -> the lag to leave out."""
+    found, joined = [], {}
+    for row in rows:
+        taken = view.taken.get(row["client_id"]) if row["role"] == "reader" else None
+        lag = row["lag"]
+        if taken is not None and not taken.taken and lag is not None:
+            joined[row["client_id"]] = least = min(lag, before.get(row["client_id"], lag))
+            row = {**row, "lag": lag - least}
+        found.append(row)
+    return found, joined
+
+
 def _reading(
     view: BrokerView, client_id: str, link: Link, sinks: Mapping[Link, Sequence[str]]
 ) -> Row:

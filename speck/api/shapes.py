@@ -128,6 +128,7 @@ class SiteShape(Shape):
     uplink_mbps = fields.Float(metadata={"description": "left out when it is not known"})
     labels = fields.Dict(required=True, keys=fields.String(), values=fields.String())
     state = _one_of(SITE_STATES)
+    error = _maybe("why a part of it does not answer")
     slots = fields.Nested(SlotsShape, required=True)
     engine_version = _maybe()
     last_seen = _maybe("when the site's agent was heard last")

@@ -9,29 +9,31 @@ from speck.model import JsonObject
 
 
 def sites(found: list[JsonObject], title: str | None = None) -> Grid:
-    """Sites with their state, slots and addresses."""
-    return Grid(
-        ("name", "tier", "state", "free", "slots", "engine", "broker", "version"),
-        [
-            (
-                site["name"],
-                site["tier"],
-                site["state"],
-                site["slots"]["free"],
-                site["slots"]["total"],
-                site["spe"]["address"],
-                site["broker"]["address"],
-                site["engine_version"],
-            )
-            for site in found
-        ],
-        title,
-        "no sites; register one with `speck site add`, or try `speck fog up`",
-    )
+    """Sites with their state, slots and addresses, and why a part of one does not answer."""
+    rows = [
+        (
+            site["name"],
+            site["tier"],
+            site["state"],
+            site["slots"]["free"],
+            site["slots"]["total"],
+            site["spe"]["address"],
+            site["broker"]["address"],
+            site["engine_version"],
+            site["error"],
+        )
+        for site in found
+    ]
+    headings = ["name", "tier", "state", "free", "slots", "engine", "broker", "version"]
+    if any(row[-1] for row in rows):
+        return Grid((*headings, "error"), rows, title)
+    empty = "no sites; register one with `speck site add`, or try `speck fog up`"
+    return Grid(headings, [row[:-1] for row in rows], title, empty)
 
 
-def compositions(found: list[JsonObject], states: Mapping[str, str]) -> Grid:
-    """Compositions with what is desired and what is deployed."""
+def compositions(found: list[JsonObject], states: Mapping[str, Mapping[str, int]]) -> Grid:
+    """Compositions with what is desired and deployed, and their jobs (those that leave are among
+    them): how many are in each state."""
     return Grid(
         ("name", "revision", "deployed", "jobs", "states"),
         [
@@ -39,8 +41,10 @@ def compositions(found: list[JsonObject], states: Mapping[str, str]) -> Grid:
                 head["name"],
                 head["revision"],
                 head["deployed_revision"],
-                head["jobs"],
-                states.get(head["name"]),
+                sum(states.get(head["name"], {}).values()) or head["jobs"],
+                ", ".join(f"{n} {state}" for state, n in sorted(states[head["name"]].items()))
+                if head["name"] in states
+                else None,
             )
             for head in found
         ],

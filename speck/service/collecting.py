@@ -29,6 +29,7 @@ from speck.collector import (
     plan_nodes,
     plan_rows,
     samples_of,
+    since_joining,
     site_row,
     task_rows,
 )
@@ -79,6 +80,8 @@ class _Site:
     engine: EngineMeasures | None = None
     broker: BrokerMeasures | None = None
     links: list[Row] = field(default_factory=list)
+    joined: dict[str, int] = field(default_factory=dict)
+    """See `speck.collector.since_joining`."""
     plans: dict[str, tuple[float, Marks]] = field(default_factory=dict)
     """Engine job id -> when (monotonic) its plan was written down, and with what."""
 
@@ -178,10 +181,14 @@ class Collecting:
             pairs: list[Pair] = [
                 pair for key, pair in at.samples.items() if key[0] == deployed.engine_job_id
             ]
+            newest = at.engine.jobs.get(deployed.engine_job_id) if at.engine else None
             links = self._sites.get(deployed.job.source_site, _Site()).links
             ends = [row for row in links if row["job_name"] == deployed.job.job_name]
         lag = next((row["lag"] for row in ends if row["role"] == "reader"), None)
-        return {**job_metrics(pairs), "lag": lag}
+        rates = job_metrics(pairs)
+        if newest is not None and newest.restarts is not None:
+            rates["restarts"] = newest.restarts  # of a crash loop the tasks tell nothing new
+        return {**rates, "lag": lag}
 
     def jobs(self) -> list[JsonObject]:
         """`{job_name, composition, site, ...}` of every incarnation that ought to be there."""
@@ -331,9 +338,10 @@ class Collecting:
     def _look_at_broker(self, ends: Ends, at: datetime, begun: float, site: Site) -> None:
         measures, view = self._connections.broker(site.name).measure()
         self._refuse_late(begun)
-        links = link_rows(at, site.name, view, ends)
+        rows = link_rows(at, site.name, view, ends)
         with self._lock:
             state = self._sites.setdefault(site.name, _Site())
+            links, state.joined = since_joining(rows, view, state.joined)
             state.broker, state.links = measures, links
         self._append(BROKERS, [broker_row(at, site.name, measures)])
         self._append(LINKS, links)

@@ -167,6 +167,7 @@ class Views:
         return {
             **dump_site(site),
             "state": _site_state(engine, broker),
+            "error": _site_error(engine, broker),
             "slots": {
                 "total": slots.total if slots else None,
                 "free": slots.free if slots else None,
@@ -235,7 +236,8 @@ def _state(
         return "running"  # as speck itself saw it; that look may be from before it came
     if seen is None:
         return "failed" if name in errors and not deployed.confirmed else "lost"
-    if seen.state is RunState.RUNNING and told is not None and told.health is Health.STALLED:
+    amiss = (Health.STALLED, Health.RESTARTING)
+    if seen.state is RunState.RUNNING and told is not None and told.health in amiss:
         return "stalled"
     return _ENGINE_WORDS[seen.state]
 
@@ -245,6 +247,13 @@ def _site_state(engine: Look[EngineView] | None, broker: Look[str] | None) -> st
         return "unknown"
     answers = [look.found is not None for look in (engine, broker)]
     return "up" if all(answers) else "degraded" if any(answers) else "unreachable"
+
+
+def _site_error(engine: Look[EngineView] | None, broker: Look[Any] | None) -> str | None:
+    """What is said of the parts that do not answer."""
+    looks = {"engine": engine, "broker": broker}
+    errors = [f"{part}: {look.error}" for part, look in looks.items() if look and look.error]
+    return "; ".join(errors) or None
 
 
 def _removed_by(running: Running | None) -> set[str]:

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 from speck.binding import Checkpointing
@@ -40,6 +41,28 @@ from speck.service.views import Told, Views
 from speck.service.wanted import Wanted
 
 LOG = logging.getLogger(__name__)
+
+CALM_S = 60.0
+"""A job that has run for so long since its last failure is not said to be failing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """How often the engine lists an incarnation as failed (it keeps so many only), and the newest
+    reason."""
+
+    failures: int
+    reason: str
+
+    def __str__(self) -> str:
+        if not self.loops:
+            return self.reason
+        return f"it fails again and again ({self.failures} failures are listed): {self.reason}"
+
+    @property
+    def loops(self) -> bool:
+        return self.failures > 1
+
 
 Mend = Callable[[str, frozenset[str]], Running | None]
 """(scope, jobs to leave alone) -> the change that mends it; None: nothing to do, or busy."""
@@ -72,7 +95,7 @@ class Watch:
         """For all sites together; those that it did not come to are the first in the next round."""
         self._wanted = Wanted(records)
         self._memory = Memory()
-        self._causes: dict[Key, str] = {}
+        self._causes: dict[Key, _Cause] = {}
         self._amiss: dict[Key, float] = {}
         self._asked: dict[str, set[str]] = {}
         self._checkpoints: Looks[Mapping[str, Checkpointing]] = Looks(
@@ -113,7 +136,10 @@ class Watch:
         memory = self._memory.jobs.get(key)
         if memory is None or memory.engine_job_id != deployed.engine_job_id:
             return None
-        return Told(memory.health, memory.reason or self._causes.get(key) or memory.waits)
+        cause = self._causes.get(key)
+        reason = memory.reason or (str(cause) if cause else None) or memory.waits
+        loops = cause is not None and cause.loops and memory.health is Health.RUNNING
+        return Told(Health.RESTARTING if loops else memory.health, reason)
 
     def stalled(self) -> int:
         """How many jobs are stalled."""
@@ -344,7 +370,7 @@ class Watch:
             new, old = made.memory.jobs.get(job.key), before.jobs.get(job.key)
             if new is None or job.busy:
                 continue
-            if new.health in (Health.RUNNING, Health.UNREACHABLE):
+            if self._is_calm(job, new):
                 self._causes.pop(job.key, None)
             same = old is not None and old.engine_job_id == new.engine_job_id
             begins = new.waits is not None and (old is None or old.waits is None)
@@ -366,6 +392,13 @@ class Watch:
         self._amiss = {key: since for key, since in self._amiss.items() if key in known}
         if batches:
             self._records.write(*batches)
+
+    def _is_calm(self, job: Watched, new: JobMemory) -> bool:
+        """Whether nothing is to be said any more of why it failed."""
+        cause = self._causes.get(job.key)
+        if new.health is not Health.RUNNING or cause is None or not cause.loops:
+            return new.health in (Health.RUNNING, Health.UNREACHABLE)
+        return self._clock.monotonic() - new.since >= CALM_S
 
     def _news(self, job: Watched, new: JobMemory, left_s: float | None) -> str | None:
         """What to tell of a job's health that is another than before; it is left alone for
@@ -409,7 +442,8 @@ class Watch:
             LOG.info("no exceptions of %s: %s", job.job_name, error)
             return
         if failures:
-            self._causes[job.key] = failures[0].reason or failures[0].name
+            reason = failures[0].reason or failures[0].name
+            self._causes[job.key] = _Cause(len(failures), reason)
 
     def _event(self, kind: str, message: str, job: Watched) -> Batch:
         composition = None if job.scope.startswith("~") else job.scope

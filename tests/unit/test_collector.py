@@ -16,6 +16,7 @@ from speck.collector import (
     plan_nodes,
     plan_rows,
     samples_of,
+    since_joining,
     site_row,
     task_rows,
 )
@@ -176,6 +177,28 @@ def test_both_ends_of_a_link_are_told_where_its_broker_is() -> None:
         ("reader", "B", "mid", None, 30, 12),
     ]
     assert link_ends("edge", silent, given) == [("reader", "A", "in", None, None, None)]
+
+
+def test_the_lag_of_a_new_reader_begins_when_it_is_first_seen() -> None:
+    given = ends()
+    (sink,) = given.sinks[A.sink]
+    (reader,) = [
+        row["client_id"]
+        for row in link_rows(AT, "cloud", BrokerView({}, {}), given)
+        if row["role"] == "reader"
+    ]
+
+    def lag(sent: int, taken: dict[str, dict[int, int]], before: dict[str, int]) -> int:
+        view = BrokerView({reader: Taken(1, taken)}, {sink: Sent("01234567-A", 7, sent)})
+        rows, after = since_joining(link_rows(AT, "cloud", view, given), view, before)
+        assert after == ({} if taken else {reader: 600})
+        (found,) = [row["lag"] for row in rows if row["role"] == "reader"]
+        assert isinstance(found, int)
+        return found
+
+    assert lag(600, {}, {}) == 0
+    assert lag(642, {}, {reader: 600}) == 42
+    assert lag(642, {"01234567-A": {7: 630}}, {reader: 600}) == 12
 
 
 def test_readers_outside_speck_are_told_too() -> None:

@@ -49,12 +49,9 @@ def status(composition: str | None) -> None:
     )
 
 
-def _states(jobs: list[JsonObject]) -> dict[str, str]:
+def _states(jobs: list[JsonObject]) -> dict[str, Counter[str]]:
     """Composition -> how many of its jobs are in each state."""
     counts: dict[str, Counter[str]] = {}
     for job in jobs:
         counts.setdefault(job["composition"] or "", Counter())[job["state"]] += 1
-    return {
-        name: ", ".join(f"{count} {state}" for state, count in sorted(found.items()))
-        for name, found in counts.items()
-    }
+    return counts

@@ -138,6 +138,18 @@ def test_a_look_makes_rows_of_all_tables(collected: Collected) -> None:
     assert {row["job_name"] for row in collected.rows("plans")} == {"A", "B"}
 
 
+def test_restarts_are_those_of_the_last_look_though_no_task_tells_anything(
+    collected: Collected,
+) -> None:
+    collected.works("A", "edge-a", 100, 10.0, 90.0)
+    collected.look()
+    job_id = collected.job_id("A")
+    engine("edge-a").measures[job_id] = JobMeasure(job_id, (), restarts=5)
+    collected.look()
+    rates = {job["job_name"]: job["restarts"] for job in collected.collecting.jobs()}
+    assert rates["A"] == 5
+
+
 def test_a_site_that_does_not_answer_leaves_a_gap_and_holds_up_nobody(
     collected: Collected,
 ) -> None:

@@ -88,10 +88,13 @@ def test_a_look_from_before_a_job_came_does_not_make_it_lost(service: Service) -
 @pytest.mark.parametrize("part", ["engine", "broker"])
 def test_a_site_of_which_one_half_answers_is_degraded(service: Service, part: str) -> None:
     assert service.sites.get("edge-a")["state"] == "up"
+    assert service.sites.get("edge-a")["error"] is None
     half = engine("edge-a") if part == "engine" else broker("edge-a")
     half.unreachable = True
     service.views.forget("edge-a")
-    assert service.sites.get("edge-a")["state"] == "degraded"
+    site = service.sites.get("edge-a")
+    assert site["state"] == "degraded"
+    assert site["error"].startswith(f"{part}: cannot reach ")
     assert [s["name"] for s in service.sites.all(state="degraded")] == ["edge-a"]
     assert (service.sites.get("edge-a")["slots"]["total"] is None) == (part == "engine")
 

@@ -15,7 +15,7 @@ from speck.observed import RunState
 from speck.reconciler import Health
 from speck.service import Service
 from speck.service.compositions import Request
-from speck.service.watch import Watch
+from speck.service.watch import CALM_S, Watch
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, job, job_body, look_anew, wait_until
 
@@ -267,6 +267,29 @@ def test_a_job_that_the_engine_restarts_is_told_with_its_exception(watched: Watc
     first, second = watched.events("job")
     assert first == "A is being restarted by the engine of edge-a: no such sensor"
     assert second.startswith("A runs again at edge-a after ")
+
+
+def test_a_job_that_fails_again_and_again_is_shown_so_between_its_failures(
+    watched: Watched,
+) -> None:
+    deploy(watched, job_body("A"))
+    pool = engine("edge-a")
+    running = pool.jobs[incarnation(watched, "A")]
+    for sensor in range(3):
+        pool.fail(running.id, f"no sensor {sensor}")
+        running.state = RunState.RESTARTING
+        watched.look()
+        running.state = RunState.RUNNING
+        watched.look()
+
+    assert watched.job("A")["state"] == "stalled"
+    assert watched.job("A")["error"] == (
+        "it fails again and again (3 failures are listed): no sensor 2"
+    )
+    watched.look(after=CALM_S)
+    watched.look()
+    assert watched.job("A")["state"] == "running"
+    assert watched.job("A")["error"] is None
 
 
 def test_beside_a_change_that_is_blocked_the_others_are_looked_after(watched: Watched) -> None:
