@@ -79,7 +79,8 @@ def resolve(
         resolver.end("input", port, index)
     for index, port in enumerate(description.outputs):
         resolver.end("output", port, index)
-    graph = Graph(tuple(resolver.nodes), tuple(resolver.ends))
+    names = {site.broker.address: site.name for site in sites.values()}
+    graph = Graph(tuple(resolver.nodes), tuple(resolver.ends), names)
     resolver.problems += graph.problems()
     resolver.check_slots(jobs)
     resolver.check_batches([job for job in jobs if job is not None], others)

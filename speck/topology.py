@@ -8,8 +8,8 @@ user named it; `Graph.of_description` then compares the names as written.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 
@@ -25,6 +25,7 @@ from speck.model import (
 )
 
 _MAX_CYCLES = 20
+_MOST_LONELY = 3
 _ENGINES_BROKER = "the broker of "
 
 
@@ -66,10 +67,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """Jobs, and the declared ends at which messages enter and leave."""
+    """Jobs, and the declared ends at which messages enter and leave. `sites` are the names of
+    brokers' sites, by the brokers as the links name them, as far as they are known."""
 
     nodes: tuple[Node, ...]
     ends: tuple[End, ...] = ()
+    sites: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_composition(cls, composition: Composition) -> Graph:
@@ -218,7 +221,7 @@ class Graph:
     def _circular(self) -> Iterable[Problem]:
         looped = {node.job_name: node for node in self.nodes if node.source == node.sink}
         for node in looped.values():
-            message = f"{node.job_name} reads what it writes: {_topic(node.sink)}"
+            message = f"{node.job_name} reads what it writes: {self._topic(node.sink)}"
             yield Problem(f"jobs[{node.index}].sink_topic", message)
         rest = Graph(tuple(node for node in self.nodes if node.job_name not in looped))
         for cycle in rest._cycles():
@@ -232,19 +235,32 @@ class Graph:
         unfed = self._lonely(self.readers, {*self.writers, *inputs})
         unread = self._lonely(self.writers, {*self.readers, *outputs})
         return [
+            *self._lonely_ones("writes", "read", unfed, "inputs if it is fed from outside"),
+            *self._lonely_ones("reads", "written", unread, "outputs if it is read from outside"),
+            *(f"no job reads the input {self._topic(x)}" for x in sorted(inputs - {*self.readers})),
             *(
-                f"no job writes {_topic(link)}, which {_names(jobs)} reads; "
-                "list it under inputs if it is fed from outside"
-                for link, jobs in unfed
+                f"no job writes the output {self._topic(x)}"
+                for x in sorted(outputs - {*self.writers})
             ),
-            *(
-                f"no job reads {_topic(link)}, which {_names(jobs)} writes; "
-                "list it under outputs if it is read from outside"
-                for link, jobs in unread
-            ),
-            *(f"no job reads the input {_topic(x)}" for x in sorted(inputs - {*self.readers})),
-            *(f"no job writes the output {_topic(x)}" for x in sorted(outputs - {*self.writers})),
         ]
+
+    def _lonely_ones(
+        self, missing: str, done: str, lonely: list[tuple[Link, list[Node]]], mend: str
+    ) -> Iterable[str]:
+        for link, jobs in lonely[: _MOST_LONELY if len(lonely) <= _MOST_LONELY else 0]:
+            yield (
+                f"no job {missing} {self._topic(link)} ({done} by {_names(jobs)});"
+                f" list it under {mend}"
+            )
+        if len(lonely) > _MOST_LONELY:
+            few = ", ".join(self._topic(link) for link, _ in lonely[:_MOST_LONELY])
+            yield (
+                f"no job {missing} {len(lonely)} topics that are {done}: {few} and"
+                f" {len(lonely) - _MOST_LONELY} more; list each under {mend}"
+            )
+
+    def _topic(self, link: Link) -> str:
+        return f"topic {link.topic!r} on {self.sites.get(link.broker, link.broker)}"
 
     @staticmethod
     def _lonely(
@@ -371,10 +387,6 @@ def _reachable(start: Link, following: Callable[[Link], Iterable[Link]]) -> set[
 def _arrows(cycle: Sequence[str]) -> str:
     shown = cycle if len(cycle) <= 12 else (*cycle[:6], "...", *cycle[-5:])
     return " -> ".join(shown)
-
-
-def _topic(link: Link) -> str:
-    return f"topic {link.topic!r} on {link.broker}"
 
 
 def _names(nodes: Sequence[Node]) -> str:

@@ -203,7 +203,7 @@ def test_a_job_that_reads_what_it_writes(find_jar: FindJar) -> None:
     # Once by the site's name and once by its address: the same broker.
     job = described(source_topic="x", sink_topic="x", sink_broker="tcp://a:1883")
     assert problems(find_jar, job) == [
-        Problem("jobs[0].sink_topic", "A reads what it writes: topic 'x' on tcp://a:1883")
+        Problem("jobs[0].sink_topic", "A reads what it writes: topic 'x' on edge-a")
     ]
     elsewhere = described(source_topic="x", sink_topic="x", sink_site="cloud")
     assert resolve(composed(elsewhere), SITES, find_jar).composition.jobs
@@ -404,9 +404,9 @@ def test_a_job_that_is_not_told_of_its_link_is_refused(find_jar: FindJar) -> Non
 
 def test_topics_that_nobody_writes_or_reads_are_warnings(find_jar: FindJar) -> None:
     assert resolve(composed(described()), SITES, find_jar).warnings == [
-        "no job writes topic 'A-in' on tcp://a:1883, which A reads; "
+        "no job writes topic 'A-in' on edge-a (read by A); "
         "list it under inputs if it is fed from outside",
-        "no job reads topic 'A-out' on tcp://a:1883, which A writes; "
+        "no job reads topic 'A-out' on edge-a (written by A); "
         "list it under outputs if it is read from outside",
     ]
 

@@ -140,10 +140,18 @@ def test_a_session_belongs_to_one_topic() -> None:
 
 def test_warnings_for_topics_that_nobody_writes_or_reads() -> None:
     assert graph("A: x -> y", "B: x -> z", "C: z -> y").warnings() == [
-        "no job writes topic 'x' on b, which A, B reads; "
+        "no job writes topic 'x' on b (read by A, B); "
         "list it under inputs if it is fed from outside",
-        "no job reads topic 'y' on b, which A, C writes; "
+        "no job reads topic 'y' on b (written by A, C); "
         "list it under outputs if it is read from outside",
+    ]
+
+
+def test_many_such_topics_are_one_warning() -> None:
+    jobs = [f"J{n}: in{n} -> out" for n in range(5)]
+    assert graph(*jobs, "R: out -> in0").warnings() == [
+        "no job writes 4 topics that are read: topic 'in1' on b, topic 'in2' on b, topic 'in3' on b"
+        " and 1 more; list each under inputs if it is fed from outside",
     ]
 
 
