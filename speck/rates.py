@@ -62,9 +62,9 @@ def _task(pair: Pair) -> JsonObject:
         "seconds": elapsed,
         "in_rate": _rate(before, task, "records_in", elapsed),
         "out_rate": _rate(before, task, "records_out", elapsed),
-        "busy": _rate(before, task, "busy_ms", elapsed, 1000),
-        "idle": _rate(before, task, "idle_ms", elapsed, 1000),
-        "back_pressured": _rate(before, task, "back_pressured_ms", elapsed, 1000),
+        "busy": _share(before, task, "busy_ms", elapsed),
+        "idle": _share(before, task, "idle_ms", elapsed),
+        "back_pressured": _share(before, task, "back_pressured_ms", elapsed),
         "records_in": task.records_in,
         "records_out": task.records_out,
         "bytes_in": task.bytes_in,
@@ -91,14 +91,21 @@ def _rate(
     after: TaskMeasure,
     counter: str,
     elapsed_s: float | None,
-    unit: float = 1,
 ) -> float | None:
     """Growth a second; None when it is not known, or the counter fell."""
     old = getattr(before, counter) if before is not None else None
     new = getattr(after, counter)
     if not elapsed_s or old is None or new is None or new < old:
         return None
-    return float((new - old) / unit / elapsed_s)
+    return float((new - old) / elapsed_s)
+
+
+def _share(
+    before: TaskMeasure | None, after: TaskMeasure, counter: str, elapsed_s: float | None
+) -> float | None:
+    """Of its time, 0 to 1: the counter (ms) may have been read a moment after the clock."""
+    rate = _rate(before, after, counter, elapsed_s)
+    return None if rate is None else min(1.0, rate / 1000)
 
 
 def _whole(

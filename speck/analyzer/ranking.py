@@ -184,10 +184,10 @@ def _against() -> list[Column]:
             F.col("wan_bytes_saved_per_s") <= 0,
             F.when(
                 F.col("share") < WHOLE,
-                F.format_string("%.0f B/s more would cross", -F.col("wan_bytes_saved_per_s")),
+                F.format_string("%.0f B/s more would cross", F.abs("wan_bytes_saved_per_s")),
             ).otherwise(
                 F.format_string(
-                    "it gives out %.0f B/s more than it takes in", -F.col("wan_bytes_saved_per_s")
+                    "it gives out %.0f B/s more than it takes in", F.abs("wan_bytes_saved_per_s")
                 )
             ),
         ),

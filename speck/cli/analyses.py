@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from speck.cli.output import Grid, moment
 from speck.model import JsonObject
 
+_FAULTS = {
+    "duplicates": "duplicates",
+    "resets": "counter resets",
+    "gaps": "gaps",
+    "nan": "without a number",
+    "contended": "while the machine was overloaded",
+}
+
 
 def render(found: JsonObject) -> Iterator[object]:
     """Blocks for `Output.show`."""
     window, samples = found["window"], found["samples"]
-    faults = ", ".join(
-        f"{samples[name]} {name}"
-        for name in ("duplicates", "resets", "gaps", "nan", "contended")
-        if samples[name]
-    )
+    faults = ", ".join(f"{samples[name]} {told}" for name, told in _FAULTS.items() if samples[name])
     yield (
         f"{samples['rows']} samples from {moment(window['from'])} to {moment(window['to'])}"
         + (f" ({faults})" if faults else "")

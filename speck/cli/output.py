@@ -17,6 +17,8 @@ from speck.cli.talk import clean, style
 from speck.model import JsonObject
 
 _WIDE = 100_000
+_WORD = 24
+_BETWEEN = 2
 _COLOURS = {
     "up": "green",
     "running": "green",
@@ -102,21 +104,41 @@ def _drawn(headings: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str
     from rich.text import Text
 
     tty = sys.stdout.isatty()
+    heads = headings or [""] * len(rows[0])
+    columns = [[head, *(row[i] for row in rows)] for i, head in enumerate(heads)]
+    widths = _widths(columns, shutil.get_terminal_size().columns if tty else _WIDE)
     table = Table(box=None, pad_edge=False, show_header=headings is not None, header_style="bold")
-    for heading in headings or [""] * len(rows[0]):
-        table.add_column(heading.upper(), overflow="fold")
+    for heading, width in zip(heads, widths, strict=True):
+        table.add_column(heading.upper(), overflow="fold", width=width)
     for row in rows:
         table.add_row(*(Text(cell, style=_colour(cell)) for cell in row))
     out = io.StringIO()
     console = Console(
         file=out,
         force_terminal=tty,
-        width=shutil.get_terminal_size().columns if tty else _WIDE,
+        width=_WIDE,
         no_color=bool(os.environ.get("NO_COLOR")),
         highlight=False,
     )
     console.print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Of columns that fit into `room` if they can: the widest give way first, and none so much
+    that a word of usual length breaks."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, cells)) for cells in columns]
+    words = ([cell_len(word) for cell in cells for word in cell.split()] for cells in columns)
+    least = [min(_WORD, max(lengths, default=0)) for lengths in words]
+    room -= _BETWEEN * (len(columns) - 1)
+    while sum(widths) > room:
+        giving = [i for i, width in enumerate(widths) if width > least[i]]
+        if not giving:
+            break
+        widths[max(giving, key=lambda i: widths[i])] -= 1
+    return widths
 
 
 def _colour(cell: str) -> Any:

@@ -79,6 +79,11 @@ def test_a_task_that_begins_has_no_rate_yet() -> None:
     assert job_metrics([(before, after)])["in_rate"] is None
 
 
+def test_no_task_is_idle_for_longer_than_all_the_time() -> None:
+    told = job_metrics([(sample(0, idle_ms=0.0), sample(1, idle_ms=1030.0))])
+    assert told["idle"] == 1.0
+
+
 def test_a_counter_that_fell_gives_no_rate() -> None:
     before = sample(0, records_in=1000, records_out=5, **times(0, 0))
     after = sample(5, records_in=10, records_out=10, **times(0, 5000))

@@ -65,6 +65,7 @@ def place(
     --apply.
     """
     from speck.cli import placements
+    from speck.cli.talk import say
 
     service, shown = client(answer_s=PATIENCE_S), output()
     limits = {"utilisation": utilisation} if utilisation else None
@@ -82,6 +83,8 @@ def place(
         shown.show(made, *placements.render(made))
     if file != "-" and (file or (changing and not carry and shown.table)):
         _write(file or f"{composition}.placed.yaml", made["yaml"])
+    elif not changing:
+        say("nothing is to move: no file was written")
     if carry and changing:
         _carry_out(service, shown, made, yes=yes, wait=wait, timeout=timeout)
     elif carry and not shown.table:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -26,7 +29,7 @@ _EVERY_S = 2.0
 @connected
 @formatted
 def top(composition: str | None, once: bool, every: float) -> None:
-    """Show what jobs do, anew every 2 seconds.
+    """Show what jobs do, anew every 2 seconds; q or Ctrl-C ends it.
 
     Rates are those between the last two looks of the service's collector (every 5 s); `-` is not
     known, which is no zero. With `-o json` or `--once`, or without a terminal, once.
@@ -39,11 +42,53 @@ def top(composition: str | None, once: bool, every: float) -> None:
         found = service.rates(composition)
         output().show({"jobs": found}, _table(found))
         return
-    while True:
-        shown = str(_table(service.rates(composition)))
-        click.clear()
-        click.echo(shown)
-        time.sleep(every)
+    with _keys() as q_is_pressed:
+        while True:
+            shown = _fitted(str(_table(service.rates(composition))))
+            click.clear()
+            click.echo(shown)
+            if q_is_pressed(every):
+                return
+
+
+def _fitted(text: str) -> str:
+    """As many lines as the terminal has."""
+    lines, height = text.splitlines(), shutil.get_terminal_size().lines
+    if len(lines) < height:
+        return text
+    kept = max(1, height - 2)
+    return "\n".join([*lines[:kept], f"... and {len(lines) - kept} more"])
+
+
+def _only_wait(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], bool]]:
+    """Waits so many seconds, or until q is pressed: whether it was."""
+    if not sys.stdin.isatty():
+        yield _only_wait
+        return
+    import select
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+
+    def pressed(seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if select.select([sys.stdin], [], [], left)[0] and sys.stdin.read(1) in ("q", "Q"):
+                return True
+        return False
+
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _table(found: list[JsonObject]) -> Grid:

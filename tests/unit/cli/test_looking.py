@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import select
 import stat
+import struct
+import subprocess
+import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -12,6 +20,7 @@ import pytest
 import yaml
 
 from speck.binding import JobException
+from speck.cli.output import Grid
 from speck.errors import UnreachableError
 from speck.store import Store
 from tests.calibrating import count_units, make_job_jar
@@ -59,6 +68,38 @@ def test_top(deployed: Run, server: Server) -> None:
         time.sleep(0.005)
     rates = json.loads(deployed("top", "chain", "-o", "json").stdout)["jobs"]
     assert {job["job_name"]: job["records_in"] for job in rates} == {"clean": 0, "keep": 0}
+
+
+def test_top_on_a_terminal_ends_with_q(deployed: Run, server: Server) -> None:
+    own, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 3, 100, 0, 0))
+    command = [sys.executable, "-m", "speck.cli", "--server", server.url, "top", "--every", "60"]
+    environment = {**os.environ}  # else with the size that readline has set behind Python's back
+    top = subprocess.Popen(command, stdin=terminal, stdout=terminal, env=environment)
+    try:
+        os.close(terminal)
+        told = b""
+        while b"... and 2 more" not in told:
+            assert select.select([own], [], [], 20)[0], told
+            told += os.read(own, 1000)
+        os.write(own, b"q")
+        assert top.wait(20) == 0
+    finally:
+        top.kill()
+        top.wait()
+        os.close(own)
+
+
+def test_no_word_of_usual_length_breaks_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("NO_COLOR", "1")
+    cells = ("temperature-filter", "edge-north", "what happened is told here")
+    drawn = str(Grid(("name", "site", "error"), [cells]))
+    for word in " ".join(cells).split():
+        assert word in drawn
 
 
 @pytest.mark.parametrize(
