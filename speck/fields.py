@@ -46,7 +46,7 @@ class Name(Text):
         text = super()._deserialize(value, attr, data, **kwargs)
         if not is_name(text):
             raise ValidationError(
-                f"{show(text)} is no name: 1 to 63 letters, digits, '_', '.' or '-', "
+                f"{show(text)} is not a name: 1 to 63 letters, digits, '_', '.' or '-', "
                 "the first a letter or digit"
             )
         return text
@@ -182,7 +182,7 @@ class Labels(fields.Dict):
         faults: dict[str, Any] = {}
         for key, label in value.items():
             if not is_name(str(key)):
-                faults[str(key)] = ["is no name for a label"]
+                faults[str(key)] = ["is not a name for a label"]
             elif not isinstance(label, str) or _CONTROL.search(label) or not _is_unicode(label):
                 faults[str(key)] = ["must be text on one line; put numbers in quotes"]
         if faults:

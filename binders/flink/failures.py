@@ -25,6 +25,9 @@ _FRAME = re.compile(r"^\s*(?:at \S|\.\.\. \d+ more|\[CIRCULAR)")
 _MAIN = "ProgramInvocationException"
 _ONLY_SUBMISSION = "The main method caused an error: Failed to execute job"
 
+_NO_JOB = "No jobs included in application"
+_NO_STATE = re.compile(r"/(?:chk|savepoint)-|Cannot find checkpoint or savepoint")
+
 _DUPLICATE = re.compile(r"Duplicate(?:Job|Application)SubmissionException")
 _JOB_UNKNOWN = re.compile(r"FlinkJobNotFoundException|rest\.NotFoundException: Job \w+ not found")
 _JAR_GONE = re.compile(r"Jar file .* does not exist")
@@ -108,7 +111,14 @@ def reason_of(trace: str) -> str:
     if not telling:
         words = next((line.strip() for line in trace.splitlines() if line.strip()), "")
         return _shorten(causes[-1][0] if causes else words or "the engine gave no reason")
+    if any(_NO_JOB in message for _, message in telling):
+        return "main returned without execute(): it has built no job"
     name, message = telling[-1]
+    if name in ("FileNotFoundException", "NoSuchFileException") and _NO_STATE.search(message):
+        return _shorten(
+            "the state that it is to begin with is gone (set `upgrade: stateless` to start it"
+            f" without state, or destroy it and apply again): {message}"
+        )
     reason = f"{name}: {message}"
     mains = [text for kind, text in telling if kind == _MAIN]
     if mains and not mains[-1].startswith(_ONLY_SUBMISSION):

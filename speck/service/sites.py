@@ -45,7 +45,7 @@ class Sites:
             if known is not None and known != site:
                 raise ConflictError(
                     f"cannot register site {site.name!r}: it is there with another body;"
-                    f" change it with PUT /sites/{site.name}"
+                    f" change it (speck site add --replace, or PUT /sites/{site.name})"
                 )
             if known is None:
                 self._refuse_foreign_addresses(site)

@@ -34,7 +34,7 @@ class Tokens:
         """A new token, shown this once. A token of role `site` is bound to one site."""
         problems = []
         if not is_name(name):
-            problems.append(Problem("name", f"{name!r} is no name"))
+            problems.append(Problem("name", f"{name!r} is not a name"))
         if role not in list(Role):
             problems.append(Problem("role", f"{role!r} is none of {', '.join(Role)}"))
         if (role == Role.SITE) != (site is not None):

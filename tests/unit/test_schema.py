@@ -134,12 +134,12 @@ def test_null_places_count_as_absent() -> None:
         ({"job_name": ["A"]}, "job_name: must be text"),
         (
             {"job_name": "../etc"},
-            "job_name: '../etc' is no name: 1 to 63 letters, digits, '_', '.' or '-', "
+            "job_name: '../etc' is not a name: 1 to 63 letters, digits, '_', '.' or '-', "
             "the first a letter or digit",
         ),
         (
             {"job_name": "a" * 100},
-            f"job_name: '{'a' * 77}...' is no name: 1 to 63 letters, digits, '_', '.' or '-', "
+            f"job_name: '{'a' * 77}...' is not a name: 1 to 63 letters, digits, '_', '.' or '-', "
             "the first a letter or digit",
         ),
         ({"sinktopic": "T"}, "sinktopic: unknown field; did you mean sink_topic?"),
@@ -311,8 +311,8 @@ def test_a_site_needs_little() -> None:
         (
             {"broker": {"address": "tcp://x", "credentials": "../p"}},
             [
-                "broker.credentials: '../p' is no name: 1 to 63 letters, digits, '_', '.' or '-',"
-                " the first a letter or digit"
+                "broker.credentials: '../p' is not a name: 1 to 63 letters, digits, '_', '.' or"
+                " '-', the first a letter or digit"
             ],
         ),
         ({"uplink_mbps": 0}, ["uplink_mbps: must be a number greater than 0"]),
@@ -323,7 +323,7 @@ def test_a_site_needs_little() -> None:
             {"labels": {"rack": 7, "a/b": "x"}},
             [
                 "labels.rack: must be text on one line; put numbers in quotes",
-                "labels.a/b: is no name for a label",
+                "labels.a/b: is not a name for a label",
             ],
         ),
     ],
@@ -399,7 +399,7 @@ requirements: {max_latency_ms: -1}
 jbos: []
 """
     assert faults(lambda: load_composition(text, "text/yaml")) == [
-        "name (line 1): 'no name' is no name: 1 to 63 letters, digits, '_', '.' or '-', "
+        "name (line 1): 'no name' is not a name: 1 to 63 letters, digits, '_', '.' or '-', "
         "the first a letter or digit",
         "jobs[0].sink_topic (line 3): missing",
         "jobs[0].sinktopic (line 6): unknown field; did you mean sink_topic?",

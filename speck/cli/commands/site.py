@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import click
@@ -43,13 +45,44 @@ def add(name: str | None, file: str | None, replace: bool, **given: Any) -> None
     service = client()
     shown = []
     for body in bodies:
-        if replace:
-            found, new = service.put_site(str(body.get("name", "")), body)
-        else:
-            found, new = service.add_site(body)
+        with _options_named() if file is None else nullcontext():
+            if replace:
+                found, new = service.put_site(str(body.get("name", "")), body)
+            else:
+                found, new = service.add_site(body)
         say(f"site {found['name']} {'registered' if new else 'changed' if replace else 'is there'}")
         shown.append(found)
     output().show({"sites": shown}, tables.sites(shown))
+
+
+_OPTIONS = {
+    "name": "NAME",
+    "spe.address": "--engine",
+    "spe.kind": "--engine-kind",
+    "broker.address": "--broker",
+    "broker.kind": "--broker-kind",
+    "broker.credentials": "--credentials",
+    "uplink_mbps": "--uplink-mbps",
+}
+"""What stands in the body, by the option that gives it."""
+
+
+@contextmanager
+def _options_named() -> Iterator[None]:
+    """A problem of the body is one of the option behind it."""
+    from speck.client import ClientError
+    from speck.errors import InvalidError, Problem
+
+    try:
+        yield
+    except ClientError as error:
+        problems = [
+            Problem(_OPTIONS.get(p.path, p.path.replace("labels", "--label")), p.message)
+            for p in error.problems
+        ]
+        if not problems:
+            raise
+        raise InvalidError("; ".join(map(str, problems))) from error
 
 
 def _described(

@@ -63,7 +63,7 @@ def _faults(document: Document) -> Iterator[tuple[str, str]]:
 def _uplink_faults(site: str, told: Any) -> Iterator[tuple[str, str]]:
     where = f"uplinks.{site}"
     if not is_name(site):
-        yield where, "is no name of a site"
+        yield where, "is not the name of a site"
     if not isinstance(told, dict):
         yield where, f"must be a mapping with {', '.join(_UPLINK)}"
         return
@@ -93,7 +93,7 @@ def _lan_faults(lans: Any) -> Iterator[tuple[str, str]]:
             continue
         for place, site in enumerate(lan):
             if not isinstance(site, str) or not is_name(site):
-                yield f"{where}[{place}]", "is no name of a site"
+                yield f"{where}[{place}]", "is not the name of a site"
             elif site in seen:
                 yield f"{where}[{place}]", f"{site} is in a LAN already; a site has one"
             else:

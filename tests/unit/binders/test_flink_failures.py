@@ -74,8 +74,19 @@ NO_SAVEPOINT = submission_failed(
         ),
         (
             NO_SAVEPOINT,
-            "FileNotFoundException: Cannot find checkpoint or savepoint file/directory '/x' on"
-            " file system 'file'.",
+            "the state that it is to begin with is gone (set `upgrade: stateless` to start it"
+            " without state, or destroy it and apply again): Cannot find checkpoint or savepoint"
+            " file/directory '/x' on file system 'file'.",
+        ),
+        (
+            "java.lang.Exception: Could not restore\n"
+            "Caused by: java.io.FileNotFoundException: /fog/a/chk-1008/7f (No such file)",
+            "the state that it is to begin with is gone (set `upgrade: stateless` to start it"
+            " without state, or destroy it and apply again): /fog/a/chk-1008/7f (No such file)",
+        ),
+        (
+            f"{REST}: No jobs included in application.{FRAME}",
+            "main returned without execute(): it has built no job",
         ),
         (
             f"{REST}: Job could not be found.{FRAME}",

@@ -211,8 +211,12 @@ def test_a_site_by_its_addresses(speck: Run) -> None:
     (site,) = json.loads(done.stdout)["sites"]
     assert (site["tier"], site["uplink_mbps"], site["labels"]) == ("edge", 10, {"room": "4"})
     taken = speck(*given, "--tier", "cloud")
-    assert "change it with PUT" in taken.stderr
+    assert "change it (speck site add --replace" in taken.stderr
     assert speck(*given, "--tier", "cloud", "--replace").exit_code == 0
+    wrong = speck("site", "add", "Edge y", "--engine", "foo", "--broker", "tcp://y")
+    assert wrong.exit_code == 1
+    assert wrong.stderr.startswith("error: NAME: 'Edge y' is not a name:")
+    assert "; --engine: 'foo' is not an address like http://host:8081" in wrong.stderr
     assert speck("site", "add", "edge-y").exit_code == 1
     assert speck("site", "add", "edge-y", "--label", "x").exit_code == 1
     assert speck("site", "add").exit_code == 1

@@ -49,7 +49,7 @@ def test_the_same_name_with_another_body_is_refused(service: Service) -> None:
         service.sites.add(site("edge-a", uplink_mbps=5))
     assert str(refused.value) == (
         "cannot register site 'edge-a': it is there with another body;"
-        " change it with PUT /sites/edge-a"
+        " change it (speck site add --replace, or PUT /sites/edge-a)"
     )
     shown, new = service.sites.put(site("edge-a", uplink_mbps=5))
     assert not new

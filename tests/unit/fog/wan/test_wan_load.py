@@ -48,7 +48,7 @@ def test_lans_and_a_host(tmp_path: Path) -> None:
         ("uplinks:\n  a: {latency_ms: -0.1}", "uplinks.a.latency_ms (line 2): must be a number"),
         ("uplinks:\n  a: {latency_ms: null}", "uplinks.a.latency_ms (line 2): must be a number"),
         ("uplinks:\n  a: {delay: 3}", "uplinks.a.delay (line 2): unknown; an uplink has up_mbps"),
-        ("uplinks:\n  '-x': {}", "uplinks.-x (line 2): is no name of a site"),
+        ("uplinks:\n  '-x': {}", "uplinks.-x (line 2): is not the name of a site"),
         ("uplinks: {a: {}}\nlan: []", "lan (line 2): unknown; a WAN has uplinks, lans, host"),
         ("uplinks: {a: {}}\nlans: [[a]]", "lans[0] (line 2): must be a list of two sites or more"),
         ("uplinks: {a: {}}\nlans:\n- [a, b]\n- [c, a]", "lans[1][1] (line 4): a is in a LAN"),
