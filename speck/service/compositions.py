@@ -186,7 +186,8 @@ class Compositions:
             return self._again(first, request.wait_s)
         answer, running = made
         if running is None:
-            return Answer(200, answer)
+            change = answer["change"]
+            return Answer(200, answer, f"/changes/{change}" if change else None)
         return _settled(answer, running, request.wait_s)
 
     def _apply(
@@ -196,7 +197,7 @@ class Compositions:
         jars: Mapping[str, str] | None,
         cause: Cause,
     ) -> tuple[JsonObject, Running | None]:
-        """What was accepted, and its change; none for a dry run."""
+        """What was accepted, and its change; none for a dry run, or if nothing is to be done."""
         name = description.name
         head = self._records.store.get(f"head/{name}")
         self._check_revision(name, head, request.if_match)
@@ -228,6 +229,9 @@ class Compositions:
         if superseded is not None:  # what it did until its end counts
             prepared = prepare(superseded.stopped)
         self._deployer.accept(prepared)
+        is_fresh = superseded is None and not adopted
+        if head and is_fresh and self._is_there(description, head, prepared):
+            return self._nothing_to_do(description, head, prepared, request), None
         with self._jobs.owning:  # another request may name the same new job
             self._owners.refuse_others(description, adopt=request.adopt)
             if self._owners.alone(description) != adopted:
@@ -361,12 +365,47 @@ class Compositions:
         accepted |= {f"own/{job_name}": {"composition": name} for job_name in names}
         answer = _accepted(change, name, revision, prepared)
         if request.idempotency_key:
-            accepted[_idem(request.idempotency_key)] = {
-                "digest": _digest(dumped),
-                "at": now,
-                "answer": answer,
-            }
+            accepted[_idem(request.idempotency_key)] = self._idempotent(description, answer)
         return answer, self._changes.start(change, accepted, prepared.sites)
+
+    def _is_there(
+        self, description: CompositionDescription, head: JsonObject, prepared: Prepared
+    ) -> bool:
+        """Whether all is as the newest revision and its change, which went well, have left it."""
+        if prepared.plan.steps or head.get("deleted"):
+            return False
+        dumped = dump_composition(description)
+        if not self._accepted_before(head["name"], head["revision"], dumped, prepared.jars):
+            return False
+        try:
+            change = self._changes.get(head["last_change"])
+        except NotFoundError:
+            return False
+        is_deployed = head["deployed_revision"] == head["revision"]
+        return is_deployed and bool(change["state"] == ChangeState.DONE)
+
+    def _nothing_to_do(
+        self,
+        description: CompositionDescription,
+        head: JsonObject,
+        prepared: Prepared,
+        request: Request,
+    ) -> JsonObject:
+        """The answer that names the change which has brought about what is there."""
+        answer = {
+            **_accepted(None, head["name"], head["revision"], prepared),
+            "change": head["last_change"],
+        }
+        if request.idempotency_key:
+            self._records.write(
+                {_idem(request.idempotency_key): self._idempotent(description, answer)}
+            )
+        return {**answer, "state": str(ChangeState.DONE)}
+
+    def _idempotent(self, description: CompositionDescription, answer: JsonObject) -> JsonObject:
+        """What is stored of the first answer to an Idempotency-Key."""
+        digest = _digest(dump_composition(description))
+        return {"digest": digest, "at": rfc3339(self._clock.now()), "answer": answer}
 
     def _accepted_before(
         self, name: str, revision: int, dumped: JsonObject, jars: Mapping[str, str]

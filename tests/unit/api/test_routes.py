@@ -122,6 +122,19 @@ def _placed(bench: Bench) -> None:
     bench.service.placements.make("demo")
 
 
+def _placed_then_failed(bench: Bench) -> None:
+    """A job has to be started again, wherever it is placed."""
+    _placed(bench)
+    pool = _engine(bench)
+    for running in pool.running():
+        pool.fail(running.id, "no luck")
+
+
+def _second(bench: Bench) -> None:
+    """A second revision, which is deployed."""
+    bench.client.post("/compositions?wait=30&force=true", json=composition(DEMO["jobs"][0]))
+
+
 def _outdated(bench: Bench) -> None:
     _placed(bench)
     bench.client.post("/compositions?wait=30", json=composition(DEMO["jobs"][0]))
@@ -259,7 +272,7 @@ CASES = [
     Case("POST", "/compositions", 409, json=DEMO, before=_held_change, says="is under way"),
     Case("POST", "/compositions", 412, json=DEMO, headers={"If-Match": '"7"'},
          says="newest revision is 1, not 7"),
-    Case("POST", "/compositions", 202, C, json=DEMO, headers={"If-Match": '"1"'}),
+    Case("POST", "/compositions", 200, C, json=DEMO, headers={"If-Match": '"1"'}),
     Case("POST", "/compositions", 400, json=DEMO, headers={"If-Match": "one"}, says="If-Match"),
     Case("POST", "/compositions?dry-run=true", 400, json=DEMO, says="did you mean dry_run?"),
     Case("POST", "/compositions", 400, data="jobs: [\n", headers=YAML, says="(line 2)"),
@@ -294,7 +307,8 @@ CASES = [
     Case("GET", "/compositions/nothing/drift", 404),
     Case("GET", "/compositions/demo/revisions", 200, shapes.REVISIONS),
     Case("GET", "/compositions/nothing/revisions", 404),
-    Case("POST", "/compositions/demo/rollback", 202, C, json={"revision": 1}),
+    Case("POST", "/compositions/demo/rollback", 200, C, json={"revision": 1}),
+    Case("POST", "/compositions/demo/rollback", 202, C, json={"revision": 1}, before=_second),
     Case("POST", "/compositions/demo/rollback?wait=30", 200, C, json={"revision": 1}),
     Case("POST", "/compositions/demo/rollback?dry_run=true", 200, C, json={"revision": 1}),
     Case("POST", "/compositions/demo/rollback", 404, json={"revision": 9}),
@@ -343,7 +357,8 @@ CASES = [
          says="limits.time_limit_s: must be at most 600"),
     Case("GET", "/placements/{placement}", 200, shapes.PlacementShape, before=_placed),
     Case("GET", "/placements/nothing", 404, says="cannot find placement 'nothing'"),
-    Case("POST", "/placements/{placement}/apply", 202, C, before=_placed),
+    Case("POST", "/placements/{placement}/apply", 200, C, before=_placed),
+    Case("POST", "/placements/{placement}/apply", 202, C, before=_placed_then_failed),
     Case("POST", "/placements/{placement}/apply?wait=30", 200, C, before=_placed),
     Case("POST", "/placements/{placement}/apply?dry_run=true", 200, C, before=_placed),
     Case("POST", "/placements/{placement}/apply", 412, before=_outdated, says="is 2, not 1"),

@@ -219,8 +219,26 @@ def test_an_idempotency_key_is_kept_for_a_day(service: Service) -> None:
     first = service.compositions.apply(composition(A), request)
     ((key, record),) = service.records.store.scan("idem/")
     service.records.write({key: {**record, "at": "2020-01-01T00:00:00.000Z"}})
+    service.compositions.apply(composition(A, B), DONE)
     again = service.compositions.apply(composition(A), request)
+    assert again.body["revision"] == 3
     assert again.body["change"] != first.body["change"]
+
+
+def test_to_apply_what_is_there_makes_no_change(service: Service) -> None:
+    first = service.compositions.apply(composition(A), DONE)
+    request = Request(idempotency_key="k-1")
+    again = service.compositions.apply(composition(A), request)
+    assert (again.status, again.body["state"]) == (200, "done")
+    assert again.body["change"] == first.body["change"]
+    assert again.location == first.location
+    assert len(service.changes.all()) == 1
+    service.compositions.apply(composition(A, B), DONE)
+    late = service.compositions.apply(composition(A), request)  # it was carried out before
+    assert late.body["change"] == first.body["change"]
+    assert states(service) == {"A": "running", "B": "running"}
+    other = composition(A, B, inputs=[{"site": "edge-a", "topic": "A-in"}])
+    assert service.compositions.apply(other, DONE).body["revision"] == 3
 
 
 def test_an_idempotency_key_with_another_body_is_refused(service: Service) -> None:

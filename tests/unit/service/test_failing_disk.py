@@ -19,6 +19,7 @@ from tests.service_helpers import job_body as body
 SITES = [site_body("edge-a"), site_body("cloud")]
 FIRST = composition(body("A"))
 SECOND = composition(body("A", "cloud", sink_topic="new"))
+THIRD = composition(body("A", args=["x"]))
 
 
 class FailingDisk:
@@ -59,7 +60,7 @@ def fails(folder: Path, left: int, *, arrives: bool) -> bool:
             if disk.failed:
                 with pytest.raises(StoreWriteError):
                     if operation == "apply":
-                        service.compositions.apply(FIRST, Request())
+                        service.compositions.apply(THIRD, Request())
                     else:
                         service.check_ready()
         service.close()
