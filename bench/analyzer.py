@@ -26,7 +26,7 @@ from pathlib import Path
 
 from bench.common import is_quick, machine, say, write_result
 from bench.samples import Spec, generate
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 TOLERANCE = 1e-6
 COMPARED = ("in_rate", "out_rate", "bytes_in_rate", "bytes_out_rate", "utilisation")

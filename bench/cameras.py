@@ -12,7 +12,7 @@ import yaml
 from bench.common import is_quick
 from bench.detections import STREAMS, TRAFFIC, edge_of, encode
 from speck.fog.reference import Detection
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 CLOUD = "cloud"
 LINK = {"batch_records": 100, "linger_ms": 50, "compression": "zstd"}

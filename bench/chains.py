@@ -15,10 +15,10 @@ from secrets import token_hex
 
 import requests
 
-from speck.executor import Bounds
+from speck.deploy.executor import Bounds
 from speck.fog.paths import edge_jar
 from speck.fog.sites import Fog
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 AT_ONCE = Bounds().per_site
 """Calls at a time to one engine, as speck makes."""

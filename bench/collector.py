@@ -24,15 +24,15 @@ from bench.chains import chain
 from bench.common import Api, is_quick, machine, say, write_result
 from bench.usage import tree_cpu_s
 from speck.binding import Target, open_broker, open_engine
-from speck.dataset.reading import read
-from speck.dataset.schema import TABLES
-from speck.dataset.tending import tend
 from speck.fog.paths import edge_jar
 from speck.fog.proxy import Proxy
 from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
 from speck.fog.state import SiteRecord
-from speck.model import JsonObject
+from speck.metrics.dataset.maintenance import tend
+from speck.metrics.dataset.reading import read
+from speck.metrics.dataset.schema import TABLES
+from speck.model.values import JsonObject
 
 QUICK = is_quick()
 JOBS = 12 if QUICK else 100

@@ -24,7 +24,7 @@ from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog
 from speck.fog.wan import Wan
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 RESULTS = Path(__file__).parent / "results"
 RAW = Path(__file__).parent / "raw"

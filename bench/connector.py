@@ -28,7 +28,7 @@ from bench.common import is_quick, machine, say, write_result
 from bench.load import JAVA_OPTIONS, Cores, JavaProgram, Measured, Order, load, pinning, relay, run
 from speck.fog import flink, mosquitto
 from speck.fog.paths import edge_jar
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 QUICK = is_quick()
 ROUNDS = 1 if QUICK else 3

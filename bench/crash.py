@@ -22,7 +22,7 @@ from bench.common import is_quick, machine, say, write_result
 from speck.errors import SpeckError
 from speck.fog.paths import edge_jar
 from speck.fog.sites import Fog
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from tests.crash_scenarios import Crash
 from tests.deaths import deaths, make_jar_of
 from tests.dying import Died, Grave

@@ -34,7 +34,7 @@ from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog
 from speck.fog.wan import Uplink, Wan
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 EDGE, CLOUD = "edge-a", "cloud"
 PLACES = ("server", "edge")

@@ -28,7 +28,7 @@ from bench.connector import Job, engine_settings, submitted
 from bench.load import Cores, JavaProgram, Measured, Order, load, pinning, relay, run
 from speck.fog import flink, mosquitto
 from speck.fog.mosquitto import Mosquitto
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 QUICK = is_quick()
 ROUNDS = 1 if QUICK else 2

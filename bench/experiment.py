@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import RAW, RESULTS, is_quick, provenance, say
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 CONFIDENCE = 0.95
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.common import RESULTS, is_quick, machine, say, write_result
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guarantees.md"

@@ -27,7 +27,7 @@ from bench.usage import Machine
 from speck.fog.paths import edge_jar
 from speck.fog.sites import Fog
 from speck.fog.wan.model import Uplink, Wan
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 SIZES = (1, 10) if is_quick() else (1, 10, 25, 50, 75, 100)
 MOST = SIZES[-1]

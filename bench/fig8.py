@@ -25,7 +25,7 @@ from bench.usage import Machine
 from speck.fog.reference import Comparison, compare_local, compute_local
 from speck.fog.sites import Fog
 from speck.fog.wan.model import Uplink, Wan
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 EDGE, CLOUD, SITE = "edge-a", "cloud", "A"
 PLACES = {"local": EDGE, "remote": CLOUD}

@@ -19,7 +19,7 @@ from bench.cameras import LINK, WINDOW_MS, expected_moves, sites
 from bench.common import is_quick
 from bench.experiment import Check, Experiment
 from bench.moving import CHECKPOINT_S, DOWN_MBPS, LATENCY_MS, METRICS_S, Course, prepared
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 WITHIN = 0.2
 MOST_CPU = 0.7

@@ -39,7 +39,7 @@ from speck.fog import crossing, flink, mosquitto
 from speck.fog.mosquitto import Mosquitto
 from speck.fog.reference import read_trace
 from speck.fog.replay import expand
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 QUICK = is_quick()
 ROUNDS = 1 if QUICK else 3

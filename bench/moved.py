@@ -20,7 +20,7 @@ from speck.fog.reference import (
     compute_local,
 )
 from speck.fog.sites import Fog
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 LOCAL, GLOBAL = "demo-local-", "demo-global"
 DRAIN_S, QUIET_S = 90.0, 30.0

@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass
 
 from bench.common import Api, fog_with_service, is_quick, machine, say, write_result
 from speck.fog.checker import Checker
+from speck.fog.duplicate_monitor import DuplicateMonitor
 from speck.fog.feed import Feed
 from speck.fog.sites import Fog
-from speck.fog.witness import Witness
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 RATE = 1000
 SLOTS = 8
@@ -100,7 +100,7 @@ def run(fog: Fog, api: Api, delivery: str, moves: int, seed: int) -> JsonObject:
     api.apply(first)
     measured = Measured(0, {STATELESS: [], STATEFUL: []}, [], [])
     with (
-        Witness(engines) as witness,
+        DuplicateMonitor(engines) as witness,
         Checker(brokers["cloud"], f"{name}/out", f"{name}-end") as end,
         Feed(brokers["edge-a"], f"{name}/in", rate=RATE, run=name) as feed,
     ):

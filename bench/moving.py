@@ -21,7 +21,7 @@ from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog
 from speck.fog.wan import Uplink, Wan
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 NAME = "traffic"
 DOWN_MBPS, LATENCY_MS = 10.0, 9.3

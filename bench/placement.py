@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.common import is_quick, machine, say, timed, write_result
 from bench.placement_problems import random_dag, traffic
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from speck.placement import ds2, rolbts, schedulercfg
 from speck.placement.evaluate import evaluate, predict
 from speck.placement.instance import Instance

@@ -56,10 +56,10 @@ from bench.taps import Taps
 from bench.wirings import IN, OUT, OUT2, Place, first_wiring, next_wiring
 from speck.errors import SpeckError
 from speck.fog.checker import Checker, Tally
+from speck.fog.duplicate_monitor import DuplicateMonitor
 from speck.fog.feed import Feed
 from speck.fog.sites import Fog
-from speck.fog.witness import Witness
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 MODES = ("exactly_once", "at_least_once", "at_most_once")
 WITH_KILLS = "with_kills"
@@ -258,7 +258,7 @@ def run(
     api.call("POST", "/compositions", wiring.composition(name, delivery), wait=300)
     with ExitStack() as stack:
         taps = stack.enter_context(Taps(brokers, name)) if tapped else None
-        witness = stack.enter_context(Witness(engines))
+        witness = stack.enter_context(DuplicateMonitor(engines))
         ends = [
             stack.enter_context(Output(brokers[place[0]], name, place)) for place in (OUT, OUT2)
         ]
@@ -283,7 +283,9 @@ def run(
     return result
 
 
-def _result(run: Run, delivery: str, published: int, witness: Witness, fault: str) -> JsonObject:
+def _result(
+    run: Run, delivery: str, published: int, witness: DuplicateMonitor, fault: str
+) -> JsonObject:
     counts = [end.count(published) for end in run.ends]
     for line in blamed(run.changes, run.ends, published, run.taps):
         say(line)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from speck.dataset.files import PART, Disk, Partition, file_name, put
-from speck.dataset.schema import Table
+from speck.metrics.dataset.files import PART, Disk, Partition, file_name, put
+from speck.metrics.dataset.schema import Table
 
 _DAY_US = 86_400_000_000
 

@@ -35,7 +35,7 @@ from bench.sample_columns import (
     vertex_of,
 )
 from bench.sample_spec import CONTENDED, JobTruth, SiteTruth, Spec, Truth
-from speck.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
+from speck.metrics.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
 
 __all__ = ["JobTruth", "SiteTruth", "Spec", "Truth", "generate"]
 

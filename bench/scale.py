@@ -36,7 +36,7 @@ from speck.errors import SpeckError
 from speck.fog import mosquitto
 from speck.fog.paths import edge_jar
 from speck.fog.service import Served, serving
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 QUICK = is_quick()
 SIZES = (10, 30) if QUICK else (10, 30, 100, 300, 1000)

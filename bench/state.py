@@ -14,10 +14,10 @@ from pathlib import Path
 from bench.common import is_quick, write_result
 from binders.memory import World
 from speck.config import Config
-from speck.schema import composition_from_data, site_from_data
 from speck.service import Service
 from speck.service.compositions import Request
-from speck.store import Store
+from speck.spec.schema import composition_from_data, site_from_data
+from speck.store.leveldb import Store
 
 JOBS = 100 if is_quick() else 1000
 SITES = 6

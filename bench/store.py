@@ -29,7 +29,7 @@ from pathlib import Path
 
 from bench.common import is_quick, machine, say, write_result
 from speck.clock import SystemClock
-from speck.records import Batch, Records
+from speck.store.records import Batch, Records
 
 ROUNDS = 1000
 THREADS = 4

@@ -29,7 +29,7 @@ from bench.traffic_hops import hops
 from bench.traffic_run import CHECKPOINT_S, CLOUD, WINDOW_MS, Bench, prepared
 from bench.traffic_summary import MOST_CPU, checks, summary
 from speck.fog.wan import Uplink
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 SPEED, CLOUD_SPEED = 0.25, 0.7
 """Of a core, for an engine. An edge does 3 of the 12 jobs' work that a detection of each site costs

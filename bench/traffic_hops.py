@@ -11,7 +11,7 @@ from bench.arrivals import TAP, Arrivals
 from bench.detections import STREAMS, Log, all_streams
 from bench.experiment import percentile
 from bench.traffic_run import GLOBAL, LOCAL, WINDOW_MS, Deployment
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 CLEAN, MERGED = TAP + "clean", TAP + "merged"
 Seen = Mapping[tuple[str, int], float]  # (stream, id) -> when

@@ -35,7 +35,7 @@ from speck.fog.reference import (
 )
 from speck.fog.sites import Fog
 from speck.fog.wan import Uplink, Wan
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 CLOUD = "cloud"
 WINDOW_MS = 500

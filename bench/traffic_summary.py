@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bench.experiment import Check, interval, percentile
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 MOST_CPU = 0.7
 """Of the machine: above it a run tells of the machine, and is not judged."""

@@ -29,7 +29,7 @@ from speck.fog.feed import Feed
 from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 SPEED = 0.25
 PAYLOAD = 4000
@@ -166,12 +166,12 @@ class Bench:
 
     def watch(self, seconds: float) -> Watched:
         """Let it run, with a look at the connections twice a second."""
-        machine, began, before = Machine(), time.time(), self.crossings.look()
+        machine, began, before = Machine(), time.time(), self.crossings.poll()
         now: Counter[tuple[str, str]] = before
         pause = threading.Event()
         while time.time() < began + seconds:
             pause.wait(LOOK_S)
-            now = self.crossings.look()
+            now = self.crossings.poll()
         until = time.time()
         crossed = (now.total() - before.total()) / (until - began)
         return Watched(began, until, machine.used(), crossed)

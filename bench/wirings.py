@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 SITES = ("edge-a", "edge-b", "cloud")
 NAMES = tuple(f"job{number}" for number in range(1, 9))

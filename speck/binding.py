@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from speck.errors import PermanentError
-from speck.measured import BrokerMeasures, EngineMeasures
-from speck.observed import BrokerView, EngineJob, EngineView, RunState
+from speck.model.measurement import BrokerMeasures, EngineMeasures
+from speck.model.observation import BrokerView, EngineJob, EngineView, RunState
 
 
 class EngineCapability(StrEnum):
@@ -150,7 +150,7 @@ class StreamEngine(Protocol):
         """Start the incarnation. A job id that the engine already knows is an
         EngineRefusedError whose message names the duplicate."""
 
-    def burn(self, submission: Submission) -> None:
+    def fence(self, submission: Submission) -> None:
         """See to it that `submission`, which may still be on its way, never runs: afterwards
         its id is refused. DuplicateJobError when the engine knows the id, so it has arrived."""
 
@@ -193,8 +193,8 @@ class StreamEngine(Protocol):
         """Counters summed over subtasks by operator-scoped name; a missing one is absent."""
 
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
-        """One look at the work of those jobs and of the engine; see `speck.measured`. A job that
-        does not run, or does not answer, is left out. Values may be older than the look."""
+        """Measure those jobs and the engine; see `speck.model.measurement`. A job that does not
+        run, or does not answer, is left out. Values may be older than the call."""
 
     def check(self) -> list[Finding]:
         """Settings that would lose data or starve jobs."""

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 import requests
 
 from speck.errors import InvalidError, PermanentError, Problem, TransientError
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 CONNECT_S = 5.0

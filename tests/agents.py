@@ -16,7 +16,7 @@ from pathlib import Path
 
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from speck.app import create_app
+from speck.api.app import create_app
 from speck.binding import Transfer, TransferProgress
 from speck.errors import TransientError
 from speck.service import Service
@@ -118,7 +118,7 @@ def heard(service: Service, *sites: str) -> None:
     """Wait until the sites' agents have reported."""
     wait_until(
         lambda: all(
-            service.agents.bids.silent_s(site) is not None and service.agents.folder(site)
+            service.agents.commands.silent_s(site) is not None and service.agents.folder(site)
             for site in sites
         ),
         f"the agents of {sites}",

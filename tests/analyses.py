@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 
 def measured(

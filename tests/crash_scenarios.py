@@ -10,13 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from speck.crash import (
-    AFTER_INTENT,
-    AFTER_REQUEST,
-    BEFORE_OUTCOME,
-    POINTS,
-)
-from speck.model import JsonObject
+from speck.failpoints import AFTER_INTENT, AFTER_REQUEST, BEFORE_OUTCOME, POINTS
+from speck.model.values import JsonObject
 
 MakeJob = Callable[..., JsonObject]
 """(name, site, source topic, sink topic, more) -> a job's description."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from speck.dataset.files import Disk
+from speck.metrics.dataset.files import Disk
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

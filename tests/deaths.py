@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from tests.crash_scenarios import Crash, MakeJob, one_of_each, scenarios
 from tests.e2e.harness import job
 

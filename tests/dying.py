@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import requests
 
 from speck.fog.checker import Checker, Count
+from speck.fog.duplicate_monitor import DuplicateMonitor
 from speck.fog.feed import Feed
 from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
-from speck.fog.witness import Witness
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from tests.crash_scenarios import Crash
 
 LIMIT_S = 240.0
@@ -67,7 +67,7 @@ class Grave:
         engines = {site.name: site.engine_address for site in self.fog.sites()}
         with (
             Checker(self._broker("cloud"), output["topic"], output["client_id"]) as end,
-            Witness(engines) as witness,
+            DuplicateMonitor(engines) as witness,
         ):
             with Feed(self._broker("edge-a"), source, rate=self.rate, run=name) as feed:
                 wait_for("numbers at the end", lambda: end.distinct >= 50)

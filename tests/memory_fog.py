@@ -14,12 +14,13 @@ from binders.memory.slots import SlotPool
 from speck.binding import CheckpointInfo, StateKeeper, Transfer, TransferProgress
 from speck.clock import Clock
 from speck.config import Config
+from speck.deploy.executor import Bounds
+from speck.deploy.operations import Patience
 from speck.errors import UnreachableError
-from speck.executor import Bounds
-from speck.model import JsonObject, Site
-from speck.operations import Patience
-from speck.schema import site_from_data
+from speck.model.site import Site
+from speck.model.values import JsonObject
 from speck.service import Service
+from speck.spec.schema import site_from_data
 
 FAST = Bounds(
     poll_s=0.001,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from speck.dataset.schema import LINKS, PLANS, SITES, TASKS, Table
+from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TASKS, Table
 
 Row = dict[str, Any]
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -66,7 +66,7 @@ def start(
     settings = {"SPECK_HOME": str(home), "SPECK_PORT": "0", **env}
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SPECK_")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "speck.server"],
+        [sys.executable, "-m", "speck.api.server"],
         env={**clean, **settings},
         stderr=subprocess.PIPE,
         preexec_fn=prepare,

@@ -9,10 +9,12 @@ from typing import Any
 from binders.memory import World
 from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
-from speck.model import CompositionDescription, JobDescription, JsonObject
-from speck.schema import composition_from_data, job_from_data
+from speck.model.composition import CompositionDescription
+from speck.model.job import JobDescription
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.spec.schema import composition_from_data, job_from_data
 from tests.memory_fog import FAST, HASTY
 
 LIMIT_S = 120.0

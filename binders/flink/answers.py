@@ -13,7 +13,7 @@ from typing import Any
 from binders.flink.failures import reason_of
 from speck.binding import CheckpointInfo, Checkpointing, JobException, SavepointProgress
 from speck.errors import EngineRefusedError
-from speck.observed import EngineJob, EngineView, RunState, Slots
+from speck.model.observation import EngineJob, EngineView, RunState, Slots
 
 Json = Mapping[str, Any]
 

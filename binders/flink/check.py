@@ -9,7 +9,7 @@ from typing import Any
 
 from binders.flink.settings import Settings, milliseconds, size_bytes
 from speck.binding import Finding
-from speck.observed import EngineView, RunState
+from speck.model.observation import EngineView, RunState
 
 UNSET = "not set"
 

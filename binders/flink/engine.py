@@ -27,14 +27,9 @@ from speck.binding import (
     Submission,
     Target,
 )
-from speck.errors import (
-    DuplicateJobError,
-    EngineRefusedError,
-    TransientError,
-    UnreachableError,
-)
-from speck.measured import EngineMeasures
-from speck.observed import EngineJob, EngineView, RunState
+from speck.errors import DuplicateJobError, EngineRefusedError, TransientError, UnreachableError
+from speck.model.measurement import EngineMeasures
+from speck.model.observation import EngineJob, EngineView, RunState
 
 LOG = logging.getLogger(__name__)
 
@@ -113,19 +108,19 @@ class FlinkEngine:
             name = submission.job_name
             LOG.warning("%s runs though its main failed after starting it: %s", name, refused)
 
-    def burn(self, submission: Submission) -> None:
+    def fence(self, submission: Submission) -> None:
         """Use the id up: Flink lists a job whose savepoint cannot be read as failed, and takes
         no other of that id. Raises DuplicateJobError when it knows the id already."""
         job_id = submission.engine_job_id
         try:
-            self.submit(replace(submission, savepoint=f"file:///speck/burnt/{job_id}"))
+            self.submit(replace(submission, savepoint=f"file:///speck/fenced/{job_id}"))
         except DuplicateJobError:
             raise
         except EngineRefusedError:
             if self.status(job_id) is None:
                 raise
             return
-        raise DuplicateJobError(f"cannot burn {job_id}: the job runs")
+        raise DuplicateJobError(f"cannot fence {job_id}: the job runs")
 
     def status(self, engine_job_id: str) -> RunState | None:
         """The incarnation's state; None only on Flink's own word that it knows no such job."""
@@ -256,8 +251,8 @@ class FlinkEngine:
             view = self.view()
             found = checks.findings(settings, view)
             running = [job for job in view.jobs.values() if job.state is RunState.RUNNING]
-            looks = [self._checkpointing(job) for job in running[:JOBS_CHECKED]]
-            return found + [finding for finding in looks if finding is not None]
+            polls = [self._checkpointing(job) for job in running[:JOBS_CHECKED]]
+            return found + [finding for finding in polls if finding is not None]
 
     def checkpoint_folder(self) -> str | None:
         """`execution.checkpointing.dir`, None when it is not set."""

@@ -3,7 +3,7 @@
 Flink's metrics are as old as its last fetch from the workers, which a request only sets off
 (`metrics.fetcher.update-interval`): the first answer after a pause is stale. All counters of one
 subtask come from one fetch, so rates over the growth of busy + idle + back-pressured time are
-right whenever that was; `speck.collector` leaves out what is no newer than the look before.
+right whenever that was; `speck.metrics.rows` leaves out what is no newer than the look before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import quote_plus
 
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from speck.errors import SpeckError
-from speck.measured import EngineMeasures, JobMeasure, TaskMeasure
+from speck.model.measurement import EngineMeasures, JobMeasure, TaskMeasure
 
 METRICS_AT_ONCE = 3000
 """Bytes of metric names in one request: they travel in the URL, of which Flink takes 4096."""

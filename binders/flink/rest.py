@@ -27,7 +27,7 @@ from urllib3.exceptions import (
 )
 
 from binders.flink.failures import Refusal
-from speck import crash
+from speck import failpoints
 from speck.errors import EngineRefusedError, UnreachableError
 
 CONNECTIONS = 16
@@ -63,7 +63,7 @@ class FlinkRest:
                 host, port, maxsize=CONNECTIONS, block=True, ca_certs=DEFAULT_CA_BUNDLE_PATH
             )
         else:
-            kind = _Pool if crash.armed() else HTTPConnectionPool
+            kind = _Pool if failpoints.armed() else HTTPConnectionPool
             self._pool = kind(host, port, maxsize=CONNECTIONS, block=True)
 
     @property
@@ -172,7 +172,7 @@ class _Connection(HTTPConnection):
 
     def getresponse(self) -> Any:
         if self._method != "GET":
-            crash.reached(crash.AFTER_REQUEST)
+            failpoints.reached(failpoints.AFTER_REQUEST)
         return super().getresponse()
 
 

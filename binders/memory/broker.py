@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 
 from binders.memory.world import World
 from speck.binding import BrokerCapability, Finding, Target
-from speck.measured import BrokerMeasures
-from speck.observed import BrokerView
+from speck.model.measurement import BrokerMeasures
+from speck.model.observation import BrokerView
 
 
 class MemoryBroker:

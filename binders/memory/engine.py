@@ -8,7 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from binders.memory.slots import Incarnation, read_wiring
+from binders.memory.slots import MemoryJob, read_wiring
 from binders.memory.world import World
 from speck.binding import (
     CheckpointInfo,
@@ -21,8 +21,8 @@ from speck.binding import (
     Target,
 )
 from speck.errors import DuplicateJobError, EngineRefusedError
-from speck.measured import EngineMeasures, JobMeasure, TaskMeasure
-from speck.observed import EngineJob, EngineView, RunState, Slots
+from speck.model.measurement import EngineMeasures, JobMeasure, TaskMeasure
+from speck.model.observation import EngineJob, EngineView, RunState, Slots
 
 
 class MemoryEngine:
@@ -84,7 +84,7 @@ class MemoryEngine:
                     f"cannot start {submission.job_name}: duplicate job id {job_id}"
                 )
             self._need_jar(submission)
-            job = Incarnation(self._engine, submission, read_wiring(submission.args))
+            job = MemoryJob(self._engine, submission, read_wiring(submission.args))
             if submission.savepoint is not None:
                 if not self._engine.readable(submission.savepoint):
                     raise EngineRefusedError(
@@ -96,14 +96,14 @@ class MemoryEngine:
             self._engine.jobs[job_id] = job
             self._engine.schedule()
 
-    def burn(self, submission: Submission) -> None:
+    def fence(self, submission: Submission) -> None:
         """List the id as failed; nothing was started."""
         job_id = submission.engine_job_id
-        with self._call("burn", job_id):
+        with self._call("fence", job_id):
             if job_id in self._engine.jobs:
-                raise DuplicateJobError(f"cannot burn {job_id}: the id is in use")
-            burnt = Incarnation(self._engine, submission, None, state=RunState.FAILED)
-            self._engine.jobs[job_id] = burnt
+                raise DuplicateJobError(f"cannot fence {job_id}: the id is in use")
+            fenced = MemoryJob(self._engine, submission, None, state=RunState.FAILED)
+            self._engine.jobs[job_id] = fenced
 
     def status(self, engine_job_id: str) -> RunState | None:
         """None when the engine does not know the id."""
@@ -231,20 +231,20 @@ class MemoryEngine:
                 )
             self._engine.jars.add(submission.jar)
 
-    def _known(self, what: str, engine_job_id: str) -> Incarnation:
+    def _known(self, what: str, engine_job_id: str) -> MemoryJob:
         job = self._engine.jobs.get(engine_job_id)
         if job is None:
             raise EngineRefusedError(f"cannot {what} job {engine_job_id}: no such job")
         return job
 
-    def _live(self, what: str, engine_job_id: str, trigger_id: str) -> Incarnation:
+    def _live(self, what: str, engine_job_id: str, trigger_id: str) -> MemoryJob:
         """A job that a savepoint can be asked of; the same trigger again is harmless."""
         job = self._known(what, engine_job_id)
         if job.state.terminal and trigger_id not in job.savepoints:
             raise EngineRefusedError(f"cannot {what} job {engine_job_id}: it is {job.state}")
         return job
 
-    def _begin_savepoint(self, job: Incarnation, directory: str | None, trigger_id: str) -> None:
+    def _begin_savepoint(self, job: MemoryJob, directory: str | None, trigger_id: str) -> None:
         path = f"{(directory or self._engine.storage).rstrip('/')}/{trigger_id}"
         job.savepoints[trigger_id] = SavepointProgress(False)
         if self._engine.hold_savepoints:
@@ -253,7 +253,7 @@ class MemoryEngine:
             self._engine.save(job, trigger_id, path)
 
 
-def _measured(job: Incarnation) -> JobMeasure:
+def _measured(job: MemoryJob) -> JobMeasure:
     """One task that is source and sink; the time that its thread works is not told."""
     counts = {"records_in": job.ledger.messages, "records_out": job.number}
     task = TaskMeasure(job.id, job.submission.entry_class, 0, 1, True, True, **counts)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
 
-from speck import crash
+from speck import failpoints
 from speck.errors import SpeckError, UnreachableError
 
 
@@ -57,7 +57,7 @@ class Faults:
             if error is not None and not after:
                 raise error
             yield
-            if kind in crash.REQUESTS:
-                crash.reached(crash.AFTER_REQUEST)
+            if kind in failpoints.REQUESTS:
+                failpoints.reached(failpoints.AFTER_REQUEST)
             if error is not None:
                 raise error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from speck.observed import Ranges, TakenEpoch
+from speck.model.observation import Ranges, TakenEpoch
 
 KEPT_EPOCHS = 4
 

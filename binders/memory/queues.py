@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from binders.memory.faults import Faults
 from binders.memory.messages import Message
 from speck.binding import BrokerCapability, Finding
-from speck.measured import BrokerMeasures
-from speck.observed import Sent, Taken
+from speck.model.measurement import BrokerMeasures
+from speck.model.observation import Sent, Taken
 
 
 @dataclass(slots=True)

@@ -18,9 +18,9 @@ from speck.binding import (
     SavepointProgress,
     Submission,
 )
-from speck.contract import parse_taken
-from speck.measured import JobMeasure
-from speck.observed import RunState, Sent, Taken, TakenEpoch
+from speck.model.measurement import JobMeasure
+from speck.model.observation import RunState, Sent, Taken, TakenEpoch
+from speck.spec.job_contract import parse_taken
 
 if TYPE_CHECKING:
     from binders.memory.queues import Queues, Session
@@ -70,7 +70,7 @@ class Saved:
 
 
 @dataclass(slots=True, eq=False)
-class Incarnation:
+class MemoryJob:
     """One run of a job: takes from its session, publishes unchanged, counts both."""
 
     engine: SlotPool
@@ -219,8 +219,8 @@ class SlotPool(Faults):
     failing_savepoints: int = 0
     findings: list[Finding] = field(default_factory=list)
     jars: set[str] = field(default_factory=set)
-    jobs: dict[str, Incarnation] = field(default_factory=dict)
-    held: list[tuple[Incarnation, str, str]] = field(default_factory=list)
+    jobs: dict[str, MemoryJob] = field(default_factory=dict)
+    held: list[tuple[MemoryJob, str, str]] = field(default_factory=list)
     measures: dict[str, JobMeasure] = field(default_factory=dict)
 
     @property
@@ -229,7 +229,7 @@ class SlotPool(Faults):
         holding = (job for job in self.jobs.values() if not job.state.terminal)
         return self.total - sum(job.slots for job in holding if job.state != RunState.STARTING)
 
-    def running(self) -> list[Incarnation]:
+    def running(self) -> list[MemoryJob]:
         """Incarnations whose tasks all run, oldest first."""
         return [job for job in self.jobs.values() if job.state is RunState.RUNNING]
 
@@ -245,7 +245,7 @@ class SlotPool(Faults):
         saved = self.world.saved.get(path)
         return saved is not None and saved.storage in (None, self.storage)
 
-    def save(self, job: Incarnation, trigger_id: str, path: str) -> None:
+    def save(self, job: MemoryJob, trigger_id: str, path: str) -> None:
         """Complete a savepoint, and the stop it belongs to; both fail unless all tasks run."""
         if self.failing_savepoints or job.state is not RunState.RUNNING:
             self.failing_savepoints = max(0, self.failing_savepoints - 1)

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from binders.memory.messages import Message
 from binders.memory.queues import Queues
-from binders.memory.slots import Incarnation, Saved, SlotPool
-from speck.model import normalise_address
+from binders.memory.slots import MemoryJob, Saved, SlotPool
+from speck.model.site import normalise_address
 
 
 class World:
@@ -123,5 +123,5 @@ class World:
             self._ticks += 1
             return self._clock() if self._clock else self._ticks
 
-    def _running(self) -> list[Incarnation]:
+    def _running(self) -> list[MemoryJob]:
         return [job for engine in self._engines.values() for job in engine.running()]

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from speck.measured import BrokerMeasures
-from speck.observed import BrokerView, Ranges, Sent, Taken
+from speck.model.measurement import BrokerMeasures
+from speck.model.observation import BrokerView, Ranges, Sent, Taken
 
 TAKEN = "speck/taken/"
 SENT = "speck/sent/"

@@ -24,9 +24,9 @@ from binders.mqtt.connection import (
 from binders.mqtt.credentials import Credentials, read_credentials
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import BrokerRefusedError
-from speck.measured import BrokerMeasures
-from speck.model import normalise_address
-from speck.observed import BrokerView
+from speck.model.measurement import BrokerMeasures
+from speck.model.observation import BrokerView
+from speck.model.site import normalise_address
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class MqttBroker:
     def view(self) -> BrokerView:
         """All readers' taken and all sinks' sent numbers, which links are announced to have
         readers, and what $SYS tells where it may be read; an unreadable one is skipped."""
-        return self._look()
+        return self._poll()
 
     def forget(self, *client_ids: str) -> None:
         """Clear the retained numbers of readers or sinks; harmless when there are none."""
@@ -140,7 +140,7 @@ class MqttBroker:
         where they may not be read; with what `view` tells, on one connection."""
         now = time.monotonic()
         totals = bookkeeping.Totals(self._totals, now - self._totals_at)
-        view = self._look(totals)
+        view = self._poll(totals)
         self._totals, self._totals_at = totals.known(), now
         return totals.measures(), view
 
@@ -153,7 +153,7 @@ class MqttBroker:
     def close(self) -> None:
         """Nothing is kept between calls."""
 
-    def _look(self, totals: bookkeeping.Totals | None = None) -> BrokerView:
+    def _poll(self, totals: bookkeeping.Totals | None = None) -> BrokerView:
         """What is retained; `totals` take note of $SYS, too."""
         read = bookkeeping.Retained()
         marker = bookkeeping.MARKER + secrets.token_hex(8)

@@ -28,7 +28,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from binders.mqtt.credentials import Credentials, tls_context
-from speck import crash
+from speck import failpoints
 from speck.errors import BrokerRefusedError, SpeckError, TransientError, UnreachableError
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class Connection:
             _, mid = self._client.subscribe([(topic, options) for topic in topics])
         else:
             _, mid = self._client.subscribe([(topic, 1) for topic in topics])
-        crash.reached(crash.AFTER_REQUEST)
+        failpoints.reached(failpoints.AFTER_REQUEST)
         return mid or 0
 
     def await_suback(self, mid: int, *topics: str) -> None:
@@ -165,7 +165,7 @@ class Connection:
         """Publish at QoS 1 without waiting; the result is for `await_puback`."""
         try:
             mid = self._client.publish(topic, payload, qos=1, retain=retain).mid
-            crash.reached(crash.AFTER_REQUEST)
+            failpoints.reached(failpoints.AFTER_REQUEST)
             return mid
         except ValueError as error:
             raise BrokerRefusedError(f"cannot publish to {topic!r}: {error}") from error
@@ -204,7 +204,7 @@ class Connection:
         with socket.socket(fileno=os.dup(sock.fileno())) as handle:
             try:
                 self._client.disconnect()
-                crash.reached(crash.AFTER_REQUEST)
+                failpoints.reached(failpoints.AFTER_REQUEST)
                 while self._client.want_write() and self._client.socket() is not None:
                     self._turn(max(0.0, self._deadline - time.monotonic()))
                 handle.shutdown(socket.SHUT_WR)
@@ -265,7 +265,7 @@ class Connection:
                 self._client.connect(parts.hostname, port, _KEEPALIVE_S)
         except OSError as error:
             raise self._connect_error(error) from error
-        crash.reached(crash.AFTER_REQUEST)
+        failpoints.reached(failpoints.AFTER_REQUEST)
         self.wait(lambda: self._connected is not None, "connect")
         assert self._connected is not None
         if self._connected.is_failure:

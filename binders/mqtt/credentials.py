@@ -1,4 +1,4 @@
-"""A broker's secret (`speck.credentials` reads its file) and the TLS that goes with it."""
+"""A broker's secret (`speck.sites.credentials` reads its file) and the TLS that goes with it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ssl
 from functools import lru_cache
 from pathlib import Path
 
-from speck.credentials import Credentials, read_credentials
 from speck.errors import BrokerRefusedError
+from speck.sites.credentials import Credentials, read_credentials
 
 __all__ = ["Credentials", "read_credentials", "tls_context"]
 

@@ -104,7 +104,7 @@ class Agent:
                 continue
             if status == 200:
                 self._say(f"{self._settings.site} is served at {self._settings.service}")
-                begun_all = self._take(answer.get("bids", []))
+                begun_all = self._take(answer.get("commands", []))
                 # what we know of is not told again; what we cannot begin yet would be, at once
                 pause = max(float(answer.get("again", 0.0)), 0.0 if begun_all else _FULL_S)
             else:
@@ -118,51 +118,51 @@ class Agent:
             known = ",".join(
                 identity for identity, given_up in self._doing.items() if not given_up.is_set()
             )
-        path = f"/sites/{self._settings.site}/bids?wait={_POLL_S:.0f}"
+        path = f"/sites/{self._settings.site}/commands?wait={_POLL_S:.0f}"
         if known:
             path += f"&known={known}"
         return caller.json("GET", path, timeout_s=_POLL_S + 15)
 
-    def _take(self, bids: list[Json]) -> bool:
+    def _take(self, commands: list[Json]) -> bool:
         """Begin what is new, give up what is not there any more; false when some must wait."""
-        wanted = {str(bid["id"]): bid for bid in bids}
+        wanted = {str(command["id"]): command for command in commands}
         with self._lock:
             for identity, given_up in self._doing.items():
                 if identity not in wanted:
                     given_up.set()
-            fresh = [bid for identity, bid in wanted.items() if identity not in self._doing]
+            fresh = [command for identity, command in wanted.items() if identity not in self._doing]
             room = max(0, _AT_ONCE - len(self._doing))
-            for bid in fresh[:room]:
-                given_up = self._doing[str(bid["id"])] = threading.Event()
+            for command in fresh[:room]:
+                given_up = self._doing[str(command["id"])] = threading.Event()
                 threading.Thread(
-                    target=self._do, args=(bid, given_up), name=str(bid["id"]), daemon=True
+                    target=self._do, args=(command, given_up), name=str(command["id"]), daemon=True
                 ).start()
             return len(fresh) <= room
 
-    def _do(self, bid: Json, given_up: threading.Event) -> None:
+    def _do(self, command: Json, given_up: threading.Event) -> None:
         caller = self._caller()
 
         def tell(body: Json) -> None:
             try:
-                self._answer(caller, bid, body)
+                self._answer(caller, command, body)
             except UnreachableError as error:
                 self._say(str(error))
 
         try:
-            body = self._work.do(bid, tell, given_up)
+            body = self._work.do(command, tell, given_up)
             while not given_up.is_set():
                 try:
-                    self._answer(caller, bid, body)
+                    self._answer(caller, command, body)
                     break
                 except UnreachableError:
                     given_up.wait(1.0)
         finally:
             caller.close()
             with self._lock:
-                self._doing.pop(str(bid["id"]), None)
+                self._doing.pop(str(command["id"]), None)
 
-    def _answer(self, caller: Caller, bid: Json, body: Json) -> None:
-        caller.json("POST", f"/sites/{self._settings.site}/bids/{bid['id']}", body)
+    def _answer(self, caller: Caller, command: Json, body: Json) -> None:
+        caller.json("POST", f"/sites/{self._settings.site}/commands/{command['id']}", body)
 
     def _beat_for_ever(self) -> None:
         caller = self._caller()

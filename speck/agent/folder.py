@@ -70,7 +70,7 @@ class StateFolder:
     def state(self, name: str) -> State:
         """The complete state at a path. Raises StateMissingError."""
         folder = self.locate(name)
-        found = _look(folder, is_savepoint=not folder.name.startswith("chk-"))
+        found = _poll(folder, is_savepoint=not folder.name.startswith("chk-"))
         if found is None:
             raise StateMissingError(f"cannot find a complete state at {name}")
         return found
@@ -79,10 +79,10 @@ class StateFolder:
         """Every complete state of one incarnation, newest first."""
         found = []
         for folder in _folders(self.root / "checkpoints" / engine_job_id):
-            found.append(_look(folder, is_savepoint=False))
+            found.append(_poll(folder, is_savepoint=False))
         for own in self._savepoint_folders(engine_job_id):
             for folder in (own, *_folders(own)):
-                found.append(_look(folder, is_savepoint=True))
+                found.append(_poll(folder, is_savepoint=True))
         complete = [state for state in found if state is not None]
         return sorted(complete, key=lambda s: (s.checkpoint_id, s.at_ms), reverse=True)
 
@@ -139,7 +139,7 @@ def files_of(state: State) -> list[tuple[str, Path, int]]:
     return sorted(found)
 
 
-def _look(folder: Path, *, is_savepoint: bool) -> State | None:
+def _poll(folder: Path, *, is_savepoint: bool) -> State | None:
     """The state in `folder`; None when it is not complete."""
     try:
         with (folder / METADATA).open("rb") as file:

@@ -18,7 +18,7 @@ from pathlib import Path
 from speck.agent.folder import CARRIED, StateFolder
 from speck.agent.framing import CorruptError, sync_folder, unpack
 from speck.errors import PermanentError, TransientError
-from speck.model import is_name
+from speck.model.values import is_name
 
 _ARRIVING = ".arriving"
 _KEPT_S = 24 * 3600.0

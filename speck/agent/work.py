@@ -1,6 +1,6 @@
-"""The bids of the control plane, each carried out in a thread of its own.
+"""The commands of the control plane, each carried out in a thread of its own.
 
-A bid is `{"id", "kind", ...}`. `list` and `drop` are done at once; `receive`, `fetch` and
+A command is `{"id", "kind", ...}`. `list` and `drop` are done at once; `receive`, `fetch` and
 `send` are the halves of a transfer: the target takes pieces (or fetches them from the control
 plane), the source sends them to the target's listener or, where it cannot connect, to the
 control plane.
@@ -30,19 +30,19 @@ _DIRECT_TRIES = 3
 _AGAIN_S = 0.2
 
 Tell = Callable[[Json], None]
-"""Tells the control plane how far a bid is."""
+"""Tells the control plane how far a command is."""
 
 
 class Work:
-    """Carries out bids over one state folder."""
+    """Carries out commands over one state folder."""
 
     def __init__(self, folder: StateFolder, service: Callable[[], Caller]):
         self._folder = folder
         self._service = service
         self.inbox = Inbox(folder)
 
-    def do(self, bid: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
-        """The answer to a bid; never raises an Exception."""
+    def do(self, command: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
+        """The answer to a command; never raises an Exception."""
         try:
             kind = {
                 "list": self._list,
@@ -50,31 +50,37 @@ class Work:
                 "receive": self._receive,
                 "fetch": self._fetch,
                 "send": self._send,
-            }.get(bid["kind"])
+            }.get(command["kind"])
             if kind is None:
                 raise PermanentError(
-                    f"cannot do {bid['kind']!r}: this agent does not know it; update the agent"
+                    f"cannot do {command['kind']!r}: this agent does not know it; update the agent"
                 )
-            return {"state": "done", **kind(bid, tell, given_up)}
+            return {"state": "done", **kind(command, tell, given_up)}
         except SpeckError as error:
             again = isinstance(error, TransientError | CorruptError)
             return {"state": "failed", "error": str(error), "again": again}
         except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:
-            return {"state": "failed", "error": f"cannot {bid['kind']}: {error!r}", "again": True}
+            return {
+                "state": "failed",
+                "error": f"cannot {command['kind']}: {error!r}",
+                "again": True,
+            }
 
-    def _list(self, bid: Mapping[str, Any], _: Tell, __: threading.Event) -> Json:
-        engine_job_id = bid["engine_job_id"]
+    def _list(self, command: Mapping[str, Any], _: Tell, __: threading.Event) -> Json:
+        engine_job_id = command["engine_job_id"]
         if not engine_job_id.isalnum():
             raise PermanentError(f"cannot list {engine_job_id!r}: it is no job id of an engine")
         return {"states": [_shown(state) for state in self._folder.states(engine_job_id)[:5]]}
 
-    def _drop(self, bid: Mapping[str, Any], _: Tell, __: threading.Event) -> Json:
-        self._folder.drop(bid["path"])
+    def _drop(self, command: Mapping[str, Any], _: Tell, __: threading.Event) -> Json:
+        self._folder.drop(command["path"])
         return {}
 
-    def _receive(self, bid: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
+    def _receive(self, command: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
         """Take pieces until all are there; `ready` tells that the source may begin."""
-        begun = self.inbox.begin(bid["transfer"], bid["job_name"], bid["secret"], bid.get("total"))
+        begun = self.inbox.begin(
+            command["transfer"], command["job_name"], command["secret"], command.get("total")
+        )
         if isinstance(begun, Path):
             return _located(begun)
         tell({"state": "ready", "bytes": begun.received})
@@ -89,18 +95,18 @@ class Work:
         finally:
             self.inbox.end(begun)
 
-    def _fetch(self, bid: Mapping[str, Any], _: Tell, given_up: threading.Event) -> Json:
+    def _fetch(self, command: Mapping[str, Any], _: Tell, given_up: threading.Event) -> Json:
         """Get the pieces from the control plane, for an arrival that `receive` has begun."""
         caller = self._service()
         try:
             while not given_up.is_set():
-                arrival = self.inbox.find(bid["transfer"], bid["secret"])
+                arrival = self.inbox.find(command["transfer"], command["secret"])
                 if arrival is None:  # `receive` has not begun yet, or is over
                     given_up.wait(_AGAIN_S)
                 elif arrival.complete:
                     break
                 else:
-                    self._fetch_piece(caller, arrival, bid["transfer"])
+                    self._fetch_piece(caller, arrival, command["transfer"])
         finally:
             caller.close()
         return {}
@@ -117,8 +123,8 @@ class Work:
         else:
             raise TransientError(f"cannot fetch {transfer}: the control plane says {status}")
 
-    def _send(self, bid: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
-        state = self._folder.state(bid["path"])
+    def _send(self, command: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
+        state = self._folder.state(command["path"])
         stream = Stream(files_of(state))
         told = [0.0]
 
@@ -130,24 +136,24 @@ class Work:
                 tell({"state": "working", "bytes": sent, "total": stream.size, "way": way})
 
         way = "direct"
-        if not self._direct(bid, stream, progress):
+        if not self._direct(command, stream, progress):
             way = "relayed"
-            self._relay(bid, stream, progress)
+            self._relay(command, stream, progress)
         return {"bytes": stream.size, "way": way}
 
     def _direct(
-        self, bid: Mapping[str, Any], stream: Stream, progress: Callable[[int, str], None]
+        self, command: Mapping[str, Any], stream: Stream, progress: Callable[[int, str], None]
     ) -> bool:
         """Send straight to the target; false when it cannot be reached."""
-        if not bid.get("to"):
+        if not command.get("to"):
             return False
-        caller = Caller(bid["to"], lambda: str(bid["secret"]))
+        caller = Caller(command["to"], lambda: str(command["secret"]))
         at = [0]
         try:
             for _ in range(_DIRECT_TRIES):
                 try:
                     caller.connect(_CONNECT_S)
-                    _pieces(caller, bid["transfer"], stream, at, progress, "direct")
+                    _pieces(caller, command["transfer"], stream, at, progress, "direct")
                     return True
                 except UnreachableError:
                     if at[0] == 0:
@@ -157,11 +163,11 @@ class Work:
         return False
 
     def _relay(
-        self, bid: Mapping[str, Any], stream: Stream, progress: Callable[[int, str], None]
+        self, command: Mapping[str, Any], stream: Stream, progress: Callable[[int, str], None]
     ) -> None:
         caller = self._service()
         try:
-            _pieces(caller, bid["transfer"], stream, [0], progress, "relayed")
+            _pieces(caller, command["transfer"], stream, [0], progress, "relayed")
         finally:
             caller.close()
 

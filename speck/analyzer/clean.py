@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract, table_contract
-from speck.dataset.schema import TASKS
+from speck.metrics.dataset.schema import TASKS
 
 CONTENDED = 0.6
 """Above this share of the machine's cores in use, waiting for a core counts as busy."""

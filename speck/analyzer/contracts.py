@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from speck.dataset.schema import Table
 from speck.errors import PermanentError
+from speck.metrics.dataset.schema import Table
 
 _KINDS: Mapping[pa.DataType, str] = {
     pa.int32(): "int",

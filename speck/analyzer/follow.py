@@ -18,7 +18,7 @@ from speck.analyzer import result
 from speck.analyzer.contracts import table_contract
 from speck.analyzer.reading import Span
 from speck.analyzer.run import analyse
-from speck.dataset.schema import TASKS
+from speck.metrics.dataset.schema import TASKS
 
 EVERY = "2 seconds"
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract, table_contract
 from speck.analyzer.features import JOBS, LAGS
-from speck.dataset.schema import LINKS
+from speck.metrics.dataset.schema import LINKS
 
 ENDED_S = 30.0
 

@@ -15,9 +15,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import table_contract
-from speck.dataset.reading import read_file
-from speck.dataset.schema import TABLES, TASKS, Table
 from speck.errors import NotFoundError
+from speck.metrics.dataset.reading import read_file
+from speck.metrics.dataset.schema import TABLES, TASKS, Table
 
 T = TypeVar("T")
 _MAGIC = b"PAR1"

@@ -12,8 +12,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from speck.dataset.schema import ALONE
-from speck.model import JsonObject
+from speck.metrics.dataset.schema import ALONE
+from speck.model.values import JsonObject
 
 _ENDS = ("source_site", "source_topic", "sink_site", "sink_topic")
 _INTERNAL = ("bytes_in_rate", "bytes_out_rate", "tier", "state_why", *_ENDS)

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from speck.analyzer import bottlenecks, clean, features, links, ranking, rates, result, sites, state
 from speck.analyzer.reading import Span, damaged, read, with_sound_files
-from speck.dataset.reading import reading
-from speck.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS
-from speck.model import JsonObject
+from speck.metrics.dataset.reading import reading
+from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS
+from speck.model.values import JsonObject
 
 PLANS_EVERY = timedelta(hours=2)
 """Plans are told once an hour: so much earlier than the span they are looked for."""

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract, table_contract
 from speck.analyzer.rates import JOBS_RATED
-from speck.dataset.schema import SITES
+from speck.metrics.dataset.schema import SITES
 
 LOOKED = Contract(
     "looks at sites",

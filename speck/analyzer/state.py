@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract, table_contract
 from speck.analyzer.rates import JOBS_RATED
-from speck.dataset.schema import PLANS
+from speck.metrics.dataset.schema import PLANS
 
 CONNECTORS_BYTES = 1_100_000
 """What checkpoints of a job that keeps nothing itself may come to: the sink's window of messages

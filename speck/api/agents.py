@@ -1,4 +1,4 @@
-"""What the agents of sites ask: bids, and the relay of state between two that cannot meet."""
+"""What the agents of sites ask: commands, and the relay of state between two that cannot meet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speck.api.context import context, polling, relaying, service
 from speck.api.problems import problem
 from speck.api.requests import Query, optional_object, stream, text, wait, whole
 from speck.api.routes import Routes, gone
-from speck.service.relay import PIECE_MOST, OutOfOrderError
+from speck.sites.state_transfer import PIECE_MOST, OutOfOrderError
 
 routes = Routes("agents", "What sites' agents ask")
 
@@ -21,30 +21,32 @@ _WAIT_S = 30.0
 
 
 @routes.get(
-    "/sites/<name>/bids",
+    "/sites/<name>/commands",
     query=[
-        text("known", "ids of bids that are being done, joined by commas"),
+        text("known", "ids of commands that are being done, joined by commas"),
         wait(),
     ],
-    answers={200: shapes.BidsShape},
+    answers={200: shapes.CommandsShape},
 )
-def open_bids(name: str, query: Query) -> Response:
-    """What the site's agent is to do: all open bids, as soon as they differ from the known."""
+def open_commands(name: str, query: Query) -> Response:
+    """What the site's agent is to do: all open commands, as soon as they differ from the known."""
     known = [part for part in (query["known"] or "").split(",") if part]
     agents = service().agents
     with polling(min(query["wait"], _WAIT_S)) as seconds:
-        found = agents.open_bids(name, known, seconds, context().stopping.is_set)
+        found = agents.open_commands(name, known, seconds, context().stopping.is_set)
     # no place to wait: come back, the later the more agents do so
-    again = 0.0 if seconds or found else max(0.5, agents.bids.polling() / _AGENTS_PER_SECOND)
-    return jsonify({"bids": found, "again": again})
+    again = 0.0 if seconds or found else max(0.5, agents.commands.polling() / _AGENTS_PER_SECOND)
+    return jsonify({"commands": found, "again": again})
 
 
 @routes.post(
-    "/sites/<name>/bids/<bid_id>", body={"type": "object"}, answers={200: {"type": "object"}}
+    "/sites/<name>/commands/<command_id>",
+    body={"type": "object"},
+    answers={200: {"type": "object"}},
 )
-def answer_bid(name: str, bid_id: str) -> Response:
-    """How far a bid is, or how it has ended; 404 when nobody wants it any more."""
-    service().agents.bids.answer(name, bid_id, optional_object("answer"))
+def answer_command(name: str, command_id: str) -> Response:
+    """How far a command is, or how it has ended; 404 when nobody wants it any more."""
+    service().agents.commands.answer(name, command_id, optional_object("answer"))
     return jsonify({})
 
 

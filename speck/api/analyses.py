@@ -12,8 +12,8 @@ from speck.api.context import service
 from speck.api.requests import Query, optional_object, paging, text
 from speck.api.routes import Routes, answer, listing
 from speck.errors import InvalidError
-from speck.schema import problems_of
 from speck.service.analyses import Asked
+from speck.spec.schema import problems_of
 
 routes = Routes("analyses", "What was measured, worked out by the analyzer")
 

@@ -10,7 +10,7 @@ from speck.api import shapes
 from speck.api.context import service
 from speck.api.requests import Query, paging, text
 from speck.api.routes import Routes, answer, listing
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from speck.service.jobs import Answer
 
 PAGE = 1000

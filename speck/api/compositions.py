@@ -22,10 +22,10 @@ from speck.api.requests import (
 )
 from speck.api.routes import Routes, answer, listing
 from speck.errors import InvalidError, Problem
-from speck.model import JsonObject
-from speck.resolve import LineOf
-from speck.schema import CompositionSchema, composition_from_data
+from speck.model.values import JsonObject
 from speck.service.compositions import Request
+from speck.spec.resolve import LineOf
+from speck.spec.schema import CompositionSchema, composition_from_data
 
 routes = Routes("compositions", "Named sets of jobs, each with a desired state")
 

@@ -21,7 +21,7 @@ EXTENSION = "speck"
 class Context:
     """The service and what guards its threads.
 
-    Every open event stream, every waiting request, every agent that waits for a bid and every
+    Every open event stream, every waiting request, every agent that waits for a command and every
     piece of state that is relayed holds a thread. All are bounded so that some threads are
     always left for requests that answer at once.
     """
@@ -65,7 +65,7 @@ def waiting(seconds: float) -> Iterator[float]:
 
 @contextmanager
 def polling(seconds: float) -> Iterator[float]:
-    """The same for an agent that asks for bids, or for a piece of state."""
+    """The same for an agent that asks for commands, or for a piece of state."""
     with _held(context().polls, seconds) as allowed:
         yield allowed
 

@@ -11,8 +11,8 @@ from speck.api.context import service
 from speck.api.requests import Param, Query, stream, text
 from speck.api.routes import Routes
 from speck.api.shapes import Shape
-from speck.dataset.parsing import FORMATS
-from speck.dataset.schema import TABLES, TASKS
+from speck.metrics.dataset.parsing import FORMATS
+from speck.metrics.dataset.schema import TABLES, TASKS
 
 routes = Routes("dataset", "The metrics dataset as files")
 

@@ -13,7 +13,7 @@ from speck.api.context import Context, context, service
 from speck.api.requests import MAX_LIMIT, Query, text, whole
 from speck.api.routes import Routes, page
 from speck.errors import TransientError
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 PAGE = 1000
 _ABOUT = ("site", "job_name", "composition", "change", "kind")

@@ -9,7 +9,7 @@ from speck.api.context import service, waiting
 from speck.api.rates import JobMetricsShape
 from speck.api.requests import Query, document, paging, refuse_other_name, text, wait
 from speck.api.routes import Routes, answer, listing
-from speck.schema import JobSchema, job_from_data
+from speck.spec.schema import JobSchema, job_from_data
 
 WAIT_S = 60.0
 _STARTING = {

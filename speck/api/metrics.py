@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from speck.api.work import collected
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from speck.service import Service
 
 _OPEN = ("running", "blocked")
@@ -84,7 +84,7 @@ class _State(Collector):
         by_state: Counter[tuple[str, ...]] = Counter((str(c["state"]),) for c in changes)
         yield _gauge("speck_changes", "Changes by state", ["state"], by_state)
         yield from self._watched(sites)
-        yield from collected(self._service.collecting)
+        yield from collected(self._service.sampler)
         operations = self._operations(changes)
         yield _gauge("speck_operations", "Operations of all changes", ["kind", "state"], operations)
 
@@ -95,12 +95,12 @@ class _State(Collector):
         mended = CounterMetricFamily("speck_jobs_mended", "Jobs that were started again")
         mended.add_metric([], watch.mended)
         yield mended
-        looks = CounterMetricFamily(
+        polls = CounterMetricFamily(
             "speck_looks", "Looks of the watch at single sites that have ended", labels=["at"]
         )
-        for subject, count in watch.looks.items():
-            looks.add_metric([subject], count)
-        yield looks
+        for subject, count in watch.polls.items():
+            polls.add_metric([subject], count)
+        yield polls
         told = watch.sessions.memory
         for name, about, by_site in (
             ("speck_messages_dropped", "Messages that brokers dropped", told.dropped),

@@ -12,10 +12,10 @@ from speck.api.access import caller
 from speck.api.context import service, waiting
 from speck.api.requests import Query, document, flag, idempotency_key, paging, text, wait
 from speck.api.routes import Routes, answer, listing
-from speck.autopilot import Settings
 from speck.errors import InvalidError
-from speck.schema import problems_of
+from speck.placement.autopilot import Settings
 from speck.service.compositions import Request
+from speck.spec.schema import problems_of
 
 routes = Routes("placements", "Which job should run where, by what was measured")
 

@@ -14,8 +14,8 @@ from werkzeug.exceptions import ClientDisconnected
 from speck.api.context import service
 from speck.api.problems import MissingLengthError
 from speck.errors import InvalidError, Problem, meant
-from speck.schema import YAML_TYPES, load_document
-from speck.yaml_loader import Document
+from speck.spec.schema import YAML_TYPES, load_document
+from speck.spec.yaml_loader import Document
 
 MAX_WAIT_S = 3600.0
 MAX_LIMIT = 10_000

@@ -13,7 +13,7 @@ from flask_smorest import Blueprint
 from marshmallow import Schema
 
 from speck.api.requests import Param, Query, read_query
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from speck.service.jobs import Answer
 
 View = Callable[..., Response]

@@ -11,12 +11,13 @@ from typing import Any
 from marshmallow import RAISE, Schema, fields
 from marshmallow.validate import Range
 
-from speck.change import Cause, ChangeState, OperationState
-from speck.fields import Amount, Choice, Flag, Name
-from speck.model import Compression, Delivery, Tier, Upgrade
-from speck.plan import Action
-from speck.schema import StrictSchema
+from speck.model.change import Cause, ChangeState, OperationState
+from speck.model.job import Compression, Delivery, Upgrade
+from speck.model.plan import Action
+from speck.model.site import Tier
 from speck.service.tokens import Role
+from speck.spec.fields import Amount, Choice, Flag, Name
+from speck.spec.schema import StrictSchema
 
 SITE_STATES = ("up", "degraded", "unreachable", "unknown")
 JOB_STATES = (
@@ -146,8 +147,8 @@ class HeartbeatShape(Shape):
     last_seen = _text()
 
 
-class BidsShape(Shape):
-    bids = fields.List(fields.Dict(), required=True)
+class CommandsShape(Shape):
+    commands = fields.List(fields.Dict(), required=True)
     again = fields.Float(
         required=True, metadata={"description": "seconds after which to ask again"}
     )

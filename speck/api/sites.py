@@ -12,11 +12,11 @@ from speck.api.context import service
 from speck.api.requests import Query, document, optional_object, paging, refuse_other_name, text
 from speck.api.routes import Routes, answer, gone, listing
 from speck.errors import InvalidError
-from speck.model import Site
-from speck.schema import SiteSchema, site_from_data
+from speck.model.site import Site
 from speck.service.calibration import JAR
 from speck.service.jobs import Answer
 from speck.service.tokens import Role
+from speck.spec.schema import SiteSchema, site_from_data
 
 CALIBRATION: dict[str, Any] = {
     "type": "object",

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from speck.model import JsonObject
-from speck.service.collecting import Collecting
+from speck.metrics.sampler import Sampler
+from speck.model.values import JsonObject
 
 _JOB = ("composition", "job", "site")
 _JOB_TOTALS = {
@@ -46,9 +46,9 @@ _BROKER = {
 }
 
 
-def collected(collecting: Collecting) -> Iterator[Metric]:
+def collected(sampler: Sampler) -> Iterator[Metric]:
     """All families; empty ones when nothing is collected."""
-    jobs = collecting.jobs()
+    jobs = sampler.jobs()
     for name, about in _JOB_TOTALS.items():
         counter = CounterMetricFamily(f"speck_job_{name}", about, labels=_JOB)
         yield _filled(counter, ((_job(job), job[name]) for job in jobs))
@@ -60,17 +60,17 @@ def collected(collecting: Collecting) -> Iterator[Metric]:
         "Messages sent and not yet taken by a reader",
         labels=("site", "topic", "reader"),
     )
-    ends = ((row["broker_site"], row["topic"], row["client_id"], row) for row in collecting.links())
+    ends = ((row["broker_site"], row["topic"], row["client_id"], row) for row in sampler.links())
     yield _filled(
         lag, (((s, t, c), row["lag"]) for s, t, c, row in ends if row["role"] == "reader")
     )
-    yield from _by_site(collecting.engines(), {}, _ENGINE, "speck_engine")
-    yield from _by_site(collecting.brokers(), _BROKER_TOTALS, _BROKER, "speck_broker")
-    looks = CounterMetricFamily("speck_collector_looks", "Looks that were answered")
-    looks.add_metric([], collecting.looks)
+    yield from _by_site(sampler.engines(), {}, _ENGINE, "speck_engine")
+    yield from _by_site(sampler.brokers(), _BROKER_TOTALS, _BROKER, "speck_broker")
+    polls = CounterMetricFamily("speck_collector_looks", "Looks that were answered")
+    polls.add_metric([], sampler.polls)
     gaps = CounterMetricFamily("speck_collector_gaps", "Looks that were not answered in time")
-    gaps.add_metric([], collecting.gaps)
-    yield looks
+    gaps.add_metric([], sampler.gaps)
+    yield polls
     yield gaps
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from speck.cli.output import Grid, moment
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 _FAULTS = {
     "duplicates": "duplicates",

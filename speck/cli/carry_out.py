@@ -8,10 +8,10 @@ import click
 
 from speck.cli import plans
 from speck.cli.follow import follow, note_warnings, require_done
+from speck.cli.messages import ask
 from speck.cli.output import Output
-from speck.cli.talk import ask
 from speck.client import Client
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 
 def carry_out(

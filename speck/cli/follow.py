@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from speck.cli.talk import CommandFailed, clean, say, warn
+from speck.cli.messages import CommandFailed, clean, say, warn
 from speck.client import Client, NoAnswerInTimeError, NoServerError
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 _LOOK_EVERY_S = 0.25
 _AWAY_S = 60.0
@@ -37,7 +37,7 @@ def follow(client: Client, change_id: str) -> JsonObject:
         with _view() as view:
             while True:
                 try:
-                    change = _look(client, change_id)
+                    change = _poll(client, change_id)
                 except NoAnswerInTimeError:
                     if change is None:
                         raise
@@ -51,7 +51,7 @@ def follow(client: Client, change_id: str) -> JsonObject:
         raise
 
 
-def _look(client: Client, change_id: str) -> JsonObject:
+def _poll(client: Client, change_id: str) -> JsonObject:
     until = time.monotonic() + _AWAY_S
     while True:
         try:

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import click
 
 from speck.cli.lazy import LazyGroup
+from speck.cli.messages import complain, complain_json, confess
 from speck.cli.options import connected, formatted, output_form
-from speck.cli.talk import complain, complain_json, confess
 from speck.errors import SpeckError
 
 INTERRUPTED = 130

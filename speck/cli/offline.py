@@ -31,8 +31,8 @@ def stored_tokens(home: str | None) -> Iterator[Tokens]:
     Raises StoreError when a service holds it.
     """
     from speck.clock import SystemClock
-    from speck.records import Records
     from speck.service.tokens import Tokens
+    from speck.store.records import Records
 
     config = config_at(home)
     config.home.mkdir(parents=True, exist_ok=True)

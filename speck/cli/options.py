@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SERVER, _TOKEN_FILE, _FORMAT = "speck.server", "speck.token_file", "speck.format"
+_SERVER, _TOKEN_FILE, _FORMAT = "speck.api.server", "speck.token_file", "speck.format"
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

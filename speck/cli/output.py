@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from speck.cli.talk import clean, style
-from speck.model import JsonObject
+from speck.cli.messages import clean, style
+from speck.model.values import JsonObject
 
 _WIDE = 100_000
 _WORD = 24
@@ -71,7 +71,7 @@ class Output:
         if self.form == "json":
             click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         elif self.form == "yaml":
-            from speck.yaml_writer import to_yaml
+            from speck.spec.yaml_writer import to_yaml
 
             click.echo(to_yaml(data), nl=False)
         else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from speck.cli.messages import clean
 from speck.cli.output import Grid
-from speck.cli.talk import clean
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 
 def changes_anything(placement: JsonObject) -> bool:

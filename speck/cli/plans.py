@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from speck.cli.talk import clean, style
-from speck.model import JsonObject
+from speck.cli.messages import clean, style
+from speck.model.values import JsonObject
 
 SIGNS = {"add": "+", "update": "~", "move": "→", "remove": "-"}
 _COLOURS = {"add": "green", "update": "yellow", "move": "cyan", "remove": "red"}

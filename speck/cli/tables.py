@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from speck.cli.output import Grid
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 
 def sites(found: list[JsonObject], title: str | None = None) -> Grid:

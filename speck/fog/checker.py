@@ -22,8 +22,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from speck.batches import Record, records
 from speck.errors import PermanentError, TransientError, UnreachableError
+from speck.model.batches import Record, records
 
 _EXPIRY_S = 30 * 24 * 3600
 _AT_ONCE = 10_000

@@ -75,7 +75,7 @@ class Crossings:
         self._brokers = {f"{s.host}:{s.broker_port}": s.name for s in fog.sites()}
         self._seen: dict[tuple[str, str, int], tuple[str, str, int]] = {}
 
-    def look(self) -> Counter[tuple[str, str]]:
+    def poll(self) -> Counter[tuple[str, str]]:
         """Bytes so far, both ways, by (site of the engine, site of the broker)."""
         for each in established():
             engine, broker = self._engines.get(each.pid), self._brokers.get(each.peer)

@@ -49,7 +49,7 @@ from speck.fog.reference import (
 from speck.fog.replay import Replay
 from speck.fog.service import serving
 from speck.fog.sites import Fog
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 SITES = {"A": "edge-a", "B": "edge-b", "C": "edge-c"}
 HOUR_MS = 3_600_000
@@ -199,7 +199,7 @@ class Demo:
         with _Screen(name, sum(p.total for p in replay.progress().values())) as screen:
             while thread.is_alive():
                 out = sum(p.acked for p in replay.progress().values())
-                screen.show(out, flows.look())
+                screen.show(out, flows.poll())
                 if midway is not None and out >= CHANGE_AT * screen.total:
                     with screen.paused():
                         midway()
@@ -207,7 +207,7 @@ class Demo:
                 thread.join(0.5)
             thread.result()
             local, total = self._settle(
-                rows, readers, lambda: screen.show(screen.total, flows.look())
+                rows, readers, lambda: screen.show(screen.total, flows.poll())
             )
         return Round(count_valid(rows), local, total, time.monotonic() - started)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from speck.binding import MessageBroker
 from speck.errors import SpeckError
-from speck.observed import BrokerView
+from speck.model.observation import BrokerView
 
 _SPAN_S = 5.0
 """Rates are taken over so long: readers tell their numbers once for each checkpoint."""
@@ -47,9 +47,9 @@ class Flows:
     def __init__(self, brokers: Mapping[str, MessageBroker], readings: Sequence[Reading]):
         self._brokers = brokers
         self._readings = readings
-        self._looks: dict[Reading, deque[tuple[float, int]]] = defaultdict(deque)
+        self._polls: dict[Reading, deque[tuple[float, int]]] = defaultdict(deque)
 
-    def look(self) -> list[Flow]:
+    def poll(self) -> list[Flow]:
         """Every flow now, in the order of the readings."""
         views: dict[str, BrokerView] = {}
         for site, broker in self._brokers.items():
@@ -71,11 +71,11 @@ class Flows:
             if _is_of(client, reading.reader)
         ]
         messages = sum(taken.messages for _, taken in mine)
-        looks = self._looks[reading]
-        looks.append((now, messages))
-        while now - looks[0][0] > _SPAN_S and len(looks) > 2:
-            looks.popleft()
-        then, before = looks[0]
+        polls = self._polls[reading]
+        polls.append((now, messages))
+        while now - polls[0][0] > _SPAN_S and len(polls) > 2:
+            polls.popleft()
+        then, before = polls[0]
         rate = max(0.0, (messages - before) / (now - then)) if now > then else 0.0
         sinks = [
             client

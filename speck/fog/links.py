@@ -17,7 +17,7 @@ from speck.fog.wan import proxied
 from speck.fog.wan.model import LinkStatus, Mode, Uplink, Wan, WanState, check_uplink, check_wan
 from speck.fog.wan.namespaces import SECOND_BEST, refusal, write_table
 from speck.fog.wan.plan import DELAY, Layout
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 _READY_S = 30.0
 

@@ -14,9 +14,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from speck.batches import records
 from speck.errors import PermanentError, UnreachableError
-from speck.model import JsonObject
+from speck.model.batches import records
+from speck.model.values import JsonObject
 
 _EXPIRY_S = 30 * 24 * 3600
 _AT_ONCE = 1000

@@ -23,7 +23,7 @@ from paho.mqtt.properties import Properties
 
 from speck.errors import BrokerRefusedError, InvalidError, TransientError, UnreachableError
 from speck.fog.reference import site_of
-from speck.model import normalise_address
+from speck.model.site import normalise_address
 
 NO_READER = 0x10  # the reason code of a PUBACK for a message that no session took
 TICK_S = 0.2  # how long a wait lasts at most before cancellation and connections are looked at

@@ -15,16 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from speck.errors import InvalidError
-from speck.fog.publisher import (
-    TICK_S,
-    Kind,
-    Message,
-    Publisher,
-    ReplayOptions,
-    parse_broker,
-)
+from speck.fog.publisher import TICK_S, Kind, Message, Publisher, ReplayOptions, parse_broker
 from speck.fog.reference import Row, site_of
-from speck.model import is_name
+from speck.model.values import is_name
 
 
 @dataclass(frozen=True, slots=True)

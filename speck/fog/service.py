@@ -15,9 +15,9 @@ from pathlib import Path
 
 import requests
 
+from speck.api.server import end_with_parent
 from speck.errors import PermanentError
 from speck.fog.ports import pick_port
-from speck.server import end_with_parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def serving(
     }
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "speck.server"],
+            [sys.executable, "-m", "speck.api.server"],
             env=env,
             stdout=out,
             stderr=out,

@@ -22,7 +22,7 @@ from speck.fog.process import Command, Process, stop_all
 from speck.fog.state import FogState, ProcessRecord, SiteRecord
 from speck.fog.status import ProcessStatus, SiteStatus
 from speck.fog.wan.model import Mode, Wan, WanState
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 __all__ = ["Fog", "ProcessStatus", "SiteStatus"]
 

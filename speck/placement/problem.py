@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from speck.model import JsonObject, Site
+from speck.model.site import Site
+from speck.model.values import JsonObject
 from speck.placement.model import Flow, Kind, Limits, Load, Place, Problem
 from speck.placement.wiring import At, WiredJob, Wiring
 

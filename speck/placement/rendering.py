@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from speck.model import CompositionDescription, JobDescription, JsonObject, Site
+from speck.model.composition import CompositionDescription
+from speck.model.job import JobDescription
+from speck.model.site import Site
+from speck.model.values import JsonObject
 from speck.placement.problem import Question, load_name
 from speck.placement.wiring import At, WiredJob, Wiring
-from speck.schema import dump_composition
-from speck.yaml_writer import to_yaml
+from speck.spec.schema import dump_composition
+from speck.spec.yaml_writer import to_yaml
 
 HEADING = (
     "# Written by speck place: comments, anchors and defaults of the file before are not kept."

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from speck.errors import PermanentError
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from speck.placement.model import Placement
 
 _SEPARATOR = "; "

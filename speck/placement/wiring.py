@@ -11,14 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from speck.errors import InvalidError
-from speck.model import (
-    CompositionDescription,
-    DesiredState,
-    JobDescription,
-    Port,
-    Site,
-    normalise_address,
-)
+from speck.model.composition import CompositionDescription, Port
+from speck.model.job import DesiredState, JobDescription
+from speck.model.site import Site, normalise_address
 
 
 @dataclass(frozen=True, slots=True, order=True)

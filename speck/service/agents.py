@@ -13,16 +13,12 @@ from typing import Any
 
 from speck.binding import CheckpointInfo, Finding, Transfer, TransferProgress
 from speck.clock import Clock, rfc3339
-from speck.errors import (
-    NotFoundError,
-    PermanentError,
-    TransientError,
-    UnreachableError,
-)
-from speck.model import JsonObject, Site
-from speck.records import Records
-from speck.service.bids import SILENT_S, Bid, Bids
-from speck.service.relay import Relay
+from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
+from speck.model.site import Site
+from speck.model.values import JsonObject
+from speck.sites.agent_commands import SILENT_S, AgentCommand, AgentCommands
+from speck.sites.state_transfer import Relay
+from speck.store.records import Records
 
 _STORE_EVERY_S = 10.0
 _ANSWER_S = 10.0
@@ -42,9 +38,9 @@ class _Carriage:
     asked: float
     began: float
     relay: Relay = field(default_factory=Relay)
-    receive: Bid | None = None
-    send: Bid | None = None
-    fetch: Bid | None = None
+    receive: AgentCommand | None = None
+    send: AgentCommand | None = None
+    fetch: AgentCommand | None = None
     sent_at: float | None = None
     way: str = "direct"
     bytes: int = 0
@@ -74,7 +70,7 @@ class Agents:
         self._sites = sites
         self._engine_folder = engine_folder
         self._clock = clock
-        self.bids = Bids(clock)
+        self.commands = AgentCommands(clock)
         self.silent_s = SILENT_S
         """An agent that was not heard for so long is taken for away."""
         self._lock = threading.RLock()
@@ -89,7 +85,7 @@ class Agents:
         """Note how a site is; stored when something else than figures has changed, and now and
         then. Raises NotFoundError."""
         self._site(name)
-        self.bids.hear(name)
+        self.commands.hear(name)
         record = {"at": rfc3339(self._clock.now()), "body": body}
         before = self._beat(name).get("body", {})
         same = all(before.get(key) == body.get(key) for key in _TELLING)
@@ -103,7 +99,7 @@ class Agents:
             self._records.write({f"beat/{name}": record})
         return {"name": name, "last_seen": record["at"]}
 
-    def open_bids(
+    def open_commands(
         self,
         site: str,
         known: Collection[str],
@@ -113,7 +109,7 @@ class Agents:
         """What a site's agent is to do. Raises NotFoundError."""
         self._site(site)
         self._drop_unwanted()
-        return self.bids.open(site, known, wait_s, stopping)
+        return self.commands.open(site, known, wait_s, stopping)
 
     def beat(self, site: str) -> JsonObject:
         """What a site's agent told last of the site; empty when it has none."""
@@ -134,7 +130,7 @@ class Agents:
             self._beats.pop(site, None)
             self._stored.pop(site, None)
             self._agreed.pop(site, None)
-        self.bids.forget(site)
+        self.commands.forget(site)
 
     # --- StateKeeper -----------------------------------------------------------------------
 
@@ -190,7 +186,7 @@ class Agents:
                     trouble, carriage.trouble = carriage.trouble, None
                     raise TransientError(trouble)
                 if carriage.receive is None:
-                    self._bid_receive(carriage)
+                    self._command_receive(carriage)
             if carriage.failure is not None:  # told once; whoever asks again tries again
                 del self._carriages[transfer.id]
             return TransferProgress(
@@ -216,11 +212,11 @@ class Agents:
             carriage = self._carriage(transfer)
             if by_source and carriage.fetch is None:
                 carriage.way = "relayed"
-                carriage.fetch = self.bids.add(
+                carriage.fetch = self.commands.add(
                     carriage.transfer.target,
                     "fetch",
                     {"transfer": transfer, "secret": carriage.secret},
-                    lambda bid, body: self._fetched(carriage, bid, body),
+                    lambda command, body: self._fetched(carriage, command, body),
                 )
             return carriage.relay
 
@@ -242,21 +238,21 @@ class Agents:
             self._end(self._carriages.popitem(last=False)[1])
         return carriage
 
-    def _bid_receive(self, carriage: _Carriage) -> None:
+    def _command_receive(self, carriage: _Carriage) -> None:
         body: JsonObject = {
             "transfer": carriage.transfer.id,
             "job_name": carriage.transfer.job_name,
             "secret": carriage.secret,
             **({"total": carriage.total} if carriage.total else {}),
         }
-        carriage.receive = self.bids.add(
+        carriage.receive = self.commands.add(
             carriage.transfer.target,
             "receive",
             body,
-            lambda bid, told: self._received(carriage, bid, told),
+            lambda command, told: self._received(carriage, command, told),
         )
 
-    def _bid_send(self, carriage: _Carriage) -> None:
+    def _command_send(self, carriage: _Carriage) -> None:
         listen = self._beat(carriage.transfer.target).get("body", {}).get("listen")
         body = {
             "transfer": carriage.transfer.id,
@@ -265,17 +261,17 @@ class Agents:
             "to": listen,
         }
         carriage.sent_at = None
-        carriage.send = self.bids.add(
+        carriage.send = self.commands.add(
             carriage.transfer.source,
             "send",
             body,
-            lambda bid, told: self._sent(carriage, bid, told),
+            lambda command, told: self._sent(carriage, command, told),
         )
 
-    def _received(self, carriage: _Carriage, bid: Bid, told: JsonObject) -> None:
+    def _received(self, carriage: _Carriage, command: AgentCommand, told: JsonObject) -> None:
         """The target's agent is ready, has got so much, or has all of it."""
         with self._lock:
-            if bid is not carriage.receive:
+            if command is not carriage.receive:
                 return
             if "bytes" in told:
                 carriage.bytes = _whole(told["bytes"])
@@ -287,10 +283,10 @@ class Agents:
                 self._end(carriage)
                 self._note(carriage)
             elif carriage.send is None or self._has_lost(carriage):
-                self._bid_send(carriage)
+                self._command_send(carriage)
             elif carriage.total and self._has_all_unknowing(carriage, told):
-                self.bids.withdraw(carriage.receive)
-                self._bid_receive(carriage)
+                self.commands.withdraw(carriage.receive)
+                self._command_receive(carriage)
 
     def _has_lost(self, carriage: _Carriage) -> bool:
         """Whether the target misses something though its source has sent all, a while ago."""
@@ -304,10 +300,10 @@ class Agents:
         unknown = "total" in told and told["total"] is None
         return unknown and carriage.sent_at is not None and carriage.bytes == carriage.total
 
-    def _sent(self, carriage: _Carriage, bid: Bid, told: JsonObject) -> None:
+    def _sent(self, carriage: _Carriage, command: AgentCommand, told: JsonObject) -> None:
         """The source's agent has sent so much, or all of it."""
         with self._lock:
-            if bid is not carriage.send:
+            if command is not carriage.send:
                 return
             total = _whole(told.get("total") or told.get("bytes"))
             if told.get("state") == "failed":
@@ -319,9 +315,9 @@ class Agents:
             if told.get("state") == "done":
                 carriage.sent_at = self._clock.monotonic()
 
-    def _fetched(self, carriage: _Carriage, bid: Bid, told: JsonObject) -> None:
+    def _fetched(self, carriage: _Carriage, command: AgentCommand, told: JsonObject) -> None:
         with self._lock:
-            if bid is carriage.fetch and told.get("state") == "failed":
+            if command is carriage.fetch and told.get("state") == "failed":
                 self._failed(carriage, carriage.transfer.target, told)
 
     def _failed(self, carriage: _Carriage, site: str, told: JsonObject) -> None:
@@ -338,7 +334,7 @@ class Agents:
 
     def _end(self, carriage: _Carriage) -> None:
         """Bid nothing more; the next `carry` may begin anew."""
-        self.bids.withdraw(carriage.receive, carriage.send, carriage.fetch)
+        self.commands.withdraw(carriage.receive, carriage.send, carriage.fetch)
         carriage.receive = carriage.send = carriage.fetch = None
         carriage.sent_at = None
         carriage.relay.close()
@@ -370,14 +366,14 @@ class Agents:
     def _ask(self, site: str, kind: str, body: JsonObject) -> JsonObject:
         """Bid and wait for the answer. Raises UnreachableError, TransientError, PermanentError."""
         self._refuse_silent(site)
-        bid = self.bids.add(site, kind, body)
-        if not bid.over.wait(_ANSWER_S):
-            self.bids.withdraw(bid)
+        command = self.commands.add(site, kind, body)
+        if not command.over.wait(_ANSWER_S):
+            self.commands.withdraw(command)
             raise UnreachableError(f"cannot reach the agent of {site}: no answer to {kind!r}")
-        if bid.answer["state"] == "failed":
-            error = TransientError if bid.answer.get("again") else PermanentError
-            raise error(f"{bid.answer.get('error')} (agent of site {site})")
-        return bid.answer
+        if command.answer["state"] == "failed":
+            error = TransientError if command.answer.get("again") else PermanentError
+            raise error(f"{command.answer.get('error')} (agent of site {site})")
+        return command.answer
 
     def _lister(self, site: str) -> str:
         """The site itself, or one that reads the same storage and has an agent."""
@@ -395,7 +391,7 @@ class Agents:
                 f" {site} --state-folder FOLDER` beside its engine, or give sites that share"
                 " storage the same label state_uri"
             )
-        silent = self.bids.silent_s(site)
+        silent = self.commands.silent_s(site)
         if silent is None or silent > self.silent_s:
             since = self._beat(site)["at"]
             raise UnreachableError(f"cannot reach the agent of {site}: last heard at {since}")
@@ -455,7 +451,7 @@ class Agents:
         return [{"part": "agent", **asdict(finding)} for finding in found]
 
     def _silence(self, name: str, beat: Mapping[str, Any]) -> list[Finding]:
-        silent = self.bids.silent_s(name)
+        silent = self.commands.silent_s(name)
         if silent is not None and silent <= self.silent_s:
             return []
         return [

@@ -26,9 +26,9 @@ from speck.analyzer.masters import LOCAL, check_master
 from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
-from speck.model import JsonObject
-from speck.records import Records
+from speck.model.values import JsonObject
 from speck.service.jobs import Answer
+from speck.store.records import Records
 
 KEPT = 100
 """How many analyses are kept."""

@@ -1,7 +1,8 @@
 """The autopilot's loop: has compositions analysed on a schedule, and carries out good advice.
 
-What it does next is `speck.autopilot.decide`'s word; this is where that meets the service. All
-that it remembers is stored, before it acts: a restart neither forgets what it did nor repeats it.
+What it does next is decided by `speck.placement.autopilot.decide`; this is where that meets the
+service. All that it remembers is stored before it acts: a restart neither forgets what it did nor
+repeats it.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from speck.autopilot import Advice, Decision, Facts, Left, Memory, Settings, decide
 from speck.clock import Clock, rfc3339
+from speck.deploy.changes import Running
+from speck.deploy.locks import NamedLocks
 from speck.errors import NotFoundError, SpeckError
-from speck.model import JsonObject
-from speck.records import Batch, Records
-from speck.requirements import LATENCY, RATE
-from speck.service.changes import Running
+from speck.model.values import JsonObject
+from speck.monitor.requirements import LATENCY, RATE
+from speck.placement.autopilot import Advice, Decision, Facts, Left, Memory, Settings, decide
 from speck.service.compositions import Compositions, Request
-from speck.service.locks import NamedLocks
 from speck.service.placements import Placements, policy_named
-from speck.service.views import Views
+from speck.sites.site_polls import SitePolls
+from speck.store.records import Batch, Records
 
 LOG = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Autopilots:
         records: Records,
         compositions: Compositions,
         placements: Placements,
-        views: Views,
+        polls: SitePolls,
         clock: Clock,
         broken: Callable[[str], Iterable[str]],
         under_way: Callable[[], Iterable[Running]],
@@ -54,7 +55,7 @@ class Autopilots:
         self._records = records
         self._compositions = compositions
         self._placements = placements
-        self._views = views
+        self._polls = polls
         self._clock = clock
         self._broken = broken
         self._under_way = under_way
@@ -246,7 +247,7 @@ class Autopilots:
 
     def _facts(self, composition: str, advice: Advice) -> Facts:
         sites = self._records.sites()
-        looks = self._views.engines.at(sites)
+        looks = self._polls.engines.at(sites)
         silent = sum(name not in looks or looks[name].found is None for name in sites)
         busy, changed_at = self._changed(composition)
         busy = busy or self._other_move()
@@ -334,8 +335,8 @@ class Autopilots:
 
 
 def advice_of(made: JsonObject, analysis: JsonObject, broken: Iterable[str] = ()) -> Advice:
-    """A placement as `speck.autopilot` weighs it. `broken`: requirements that are not kept, as
-    was measured; they count where the placement promises to be better by them."""
+    """A placement as `speck.placement.autopilot` weighs it. `broken`: requirements that are not
+    kept, as was measured; they count where the placement promises to be better by them."""
     missed = [f"{name} is not kept" for name in broken if _betters(made, name)]
     moving = {move["job_name"] for move in made["proposed"]["moves"]}
     doubts = [f"{name}: {why}" for name, why in made["doubts"].items() if name in moving]

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from speck.clock import Clock, rfc3339
-from speck.connections import Connections
 from speck.errors import (
     ConflictError,
     EngineRefusedError,
@@ -28,10 +27,13 @@ from speck.errors import (
     TransientError,
     at_site,
 )
-from speck.model import JobDescription, JsonObject, Tier, Upgrade
-from speck.records import Batch, Records
+from speck.model.job import JobDescription, Upgrade
+from speck.model.site import Tier
+from speck.model.values import JsonObject
 from speck.service.jobs import Jobs
-from speck.service.views import Views
+from speck.sites.connections import Connections
+from speck.sites.site_polls import SitePolls
+from speck.store.records import Batch, Records
 
 PREFIX = "speck-calibration-"
 JAR = "speck-jobs.jar"
@@ -89,12 +91,12 @@ class Calibrations:
     """Runs calibrations, one at a time, and keeps their results."""
 
     def __init__(
-        self, records: Records, connections: Connections, jobs: Jobs, views: Views, clock: Clock
+        self, records: Records, connections: Connections, jobs: Jobs, polls: SitePolls, clock: Clock
     ):
         self._records = records
         self._connections = connections
         self._jobs = jobs
-        self._views = views
+        self._polls = polls
         self._clock = clock
         self._busy = threading.Lock()
         self._over = threading.Event()
@@ -189,7 +191,7 @@ class Calibrations:
     def _refuse_disturbing(self, site: str) -> None:
         jobs = sorted(
             name
-            for (_, name), deployed in self._records.all_deployed().items()
+            for (_, name), deployed in self._records.all_incarnations().items()
             if not deployed.ended and deployed.job.site == site and not name.startswith(PREFIX)
         )
         if jobs:
@@ -200,11 +202,11 @@ class Calibrations:
 
     def _tasks(self, site: str) -> int:
         """As many tasks as can be of use: free slots, to 64."""
-        self._views.engines.forget(site)
-        look = self._views.engines.at([site]).get(site)
-        if look is None or look.found is None:
+        self._polls.engines.forget(site)
+        poll = self._polls.engines.at([site]).get(site)
+        if poll is None or poll.found is None:
             raise TransientError(f"cannot calibrate {site}: its engine does not answer")
-        slots = look.found.slots
+        slots = poll.found.slots
         if slots is not None and slots.free < 1:
             raise ConflictError(
                 f"cannot calibrate {site}: none of its {slots.total} slots is free; stop a job"

@@ -7,21 +7,22 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from speck.change import Cause, Change, ChangeState, plan_to_json
 from speck.clock import Clock, rfc3339
+from speck.deploy.changes import Changes, Running
+from speck.deploy.deployer import Deployer, Prepared
+from speck.deploy.locks import NamedLocks
 from speck.errors import ConflictError, NotFoundError, StaleRevisionError
-from speck.model import CompositionDescription, JsonObject
-from speck.records import Batch, Records
-from speck.resolve import LineOf
-from speck.retention import expired
-from speck.schema import composition_from_data, dump_composition
-from speck.service.accepting import Owners, most_removed, refuse_removing_most, removes
-from speck.service.addresses import addressed
-from speck.service.changes import Changes, Running
-from speck.service.deployer import Deployer, Prepared
+from speck.model.change import Cause, Change, ChangeState, plan_to_json
+from speck.model.composition import CompositionDescription
+from speck.model.values import JsonObject
+from speck.service.admission import Owners, most_removed, refuse_removing_most, removes
 from speck.service.jobs import Answer, Jobs
-from speck.service.locks import NamedLocks
-from speck.topology import Graph
+from speck.spec.addresses import addressed
+from speck.spec.resolve import LineOf
+from speck.spec.schema import composition_from_data, dump_composition
+from speck.spec.topology import Graph
+from speck.store.records import Batch, Records
+from speck.store.retention import expired
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from speck.clock import Clock, rfc3339
 from speck.config import Config
-from speck.dataset.exchange import Imported, export, import_file, table_named
-from speck.dataset.files import hidden
 from speck.errors import SpeckError, StoreFullError, TransientError
-from speck.model import JsonObject
+from speck.metrics.dataset.exchange import Imported, export, import_file, table_named
+from speck.metrics.dataset.files import hidden
+from speck.model.values import JsonObject
 
 LOG = logging.getLogger(__name__)
 

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from speck.binding import EngineCapability
-from speck.change import Cause, Change, ChangeState
 from speck.clock import Clock, rfc3339
-from speck.connections import Connections
+from speck.deploy.changes import Running
+from speck.deploy.deployer import Deployer
+from speck.deploy.locks import NamedLocks
 from speck.errors import (
     ConflictError,
     EngineRefusedError,
@@ -23,16 +24,17 @@ from speck.errors import (
     SpeckError,
     at_site,
 )
-from speck.inventory import Deployed
-from speck.model import CompositionDescription, JobDescription, JsonObject
-from speck.records import Batch, Records, scope_of
-from speck.resolve import LineOf
-from speck.schema import dump_job, job_from_data
-from speck.service.changes import Running
-from speck.service.deployer import Deployer
-from speck.service.locks import NamedLocks
-from speck.service.looks import PATIENCE_S, fresh_for
-from speck.service.views import Views
+from speck.model.change import Cause, Change, ChangeState
+from speck.model.composition import CompositionDescription
+from speck.model.incarnation import Incarnation
+from speck.model.job import JobDescription
+from speck.model.values import JsonObject
+from speck.service.status import StatusViews
+from speck.sites.connections import Connections
+from speck.sites.poll_cache import PATIENCE_S, fresh_for
+from speck.spec.resolve import LineOf
+from speck.spec.schema import dump_job, job_from_data
+from speck.store.records import Batch, Records, scope_of
 
 AT_ONCE = 256
 """Jobs of a list that are looked at together."""
@@ -54,15 +56,15 @@ class Jobs:
         records: Records,
         connections: Connections,
         deployer: Deployer,
-        views: Views,
+        views: StatusViews,
         clock: Clock,
-        measured: Callable[[Deployed], JsonObject],
+        measured: Callable[[Incarnation], JsonObject],
     ):
         """`measured` gives what was last collected of an incarnation's work."""
         self._records = records
         self._connections = connections
         self._deployer = deployer
-        self._views = views
+        self._status = views
         self._clock = clock
         self._measured = measured
         self._locks = NamedLocks()
@@ -127,7 +129,7 @@ class Jobs:
             record = self._records.store.get(f"job/{scope[1:]}")
             if record is None:
                 return []
-            return self._views.jobs(
+            return self._status.jobs(
                 {scope[1:]: job_from_data(record["description"])},
                 None,
                 record["revision"],
@@ -149,7 +151,7 @@ class Jobs:
     ) -> list[JsonObject]:
         """The jobs of a composition's newest revision, or `only` some of them; `fresh_s`, `until`:
         as for `Views.jobs`."""
-        return self._views.jobs(
+        return self._status.jobs(
             self._descriptions(head),
             head["name"],
             head["revision"],
@@ -241,7 +243,7 @@ class Jobs:
                     return Answer(202, {**body, "state": "running"})
                 self._clock.wait(0.1)
 
-    def _deployed(self, name: str) -> Deployed:
+    def _deployed(self, name: str) -> Incarnation:
         scope = scope_of(self.owner(name), name)
         deployed = self._records.deployed(scope, name)
         if deployed is None:

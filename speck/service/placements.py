@@ -13,17 +13,19 @@ from typing import Any, Protocol
 
 from speck.clock import Clock, rfc3339
 from speck.errors import ConflictError, NotFoundError
-from speck.model import CompositionDescription, JsonObject, Site
+from speck.model.composition import CompositionDescription
+from speck.model.site import Site
+from speck.model.values import JsonObject
 from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.model import Limits, Placement, Policy
 from speck.placement.problem import Condition, Question, question
 from speck.placement.rendering import Layout, composition_yaml, lay_out, render
 from speck.placement.wiring import At, Wiring, wire
-from speck.records import Batch, Records
-from speck.schema import composition_from_data, dump_composition
 from speck.service.compositions import Compositions, Request
 from speck.service.jobs import Answer
-from speck.service.views import Views
+from speck.sites.site_polls import SitePolls
+from speck.spec.schema import composition_from_data, dump_composition
+from speck.store.records import Batch, Records
 
 KEPT = 100
 """How many placements are kept."""
@@ -57,13 +59,13 @@ class Placements:
         self,
         records: Records,
         compositions: Compositions,
-        views: Views,
+        polls: SitePolls,
         clock: Clock,
         analyses: Analyses,
     ):
         self._records = records
         self._compositions = compositions
-        self._views = views
+        self._polls = polls
         self._clock = clock
         self.analyses = analyses
 
@@ -204,7 +206,7 @@ class Placements:
     def _foreign(self, composition: str) -> set[At]:
         """Links that jobs and readers outside the composition use."""
         found = set()
-        for (scope, _), deployed in self._records.all_deployed().items():
+        for (scope, _), deployed in self._records.all_incarnations().items():
             if scope != composition and not deployed.ended:
                 job = deployed.job
                 found.add(At(job.source_site, job.source.topic))
@@ -218,12 +220,12 @@ class Placements:
         """The site of every job that runs and is not of the composition."""
         return {
             name: deployed.job.site
-            for (scope, name), deployed in self._records.all_deployed().items()
+            for (scope, name), deployed in self._records.all_incarnations().items()
             if scope != composition and not deployed.ended
         }
 
     def _conditions(self, composition: str, sites: Mapping[str, Site]) -> dict[str, Condition]:
-        looks = self._views.engines.at(sites)
+        polls = self._polls.engines.at(sites)
         held: dict[str, int] = {}
         for deployed in self._records.inventory(composition).jobs.values():
             if not deployed.ended:
@@ -231,8 +233,8 @@ class Placements:
                 held[job.site] = held.get(job.site, 0) + job.parallelism
         found = {}
         for name in sites:
-            look = looks.get(name)
-            view = look.found if look else None
+            poll = polls.get(name)
+            view = poll.found if poll else None
             measured = self._records.store.get(f"calibration/{name}") or {}
             if view and view.slots:  # what is lost or starts holds none yet
                 held[name] = min(held.get(name, 0), view.slots.total - view.slots.free)

@@ -5,29 +5,31 @@ from __future__ import annotations
 from speck.binding import StateKeeper
 from speck.clock import Clock, SystemClock
 from speck.config import Config
-from speck.connections import Connections
-from speck.dataset.writer import Writer
+from speck.deploy.changes import Changes, Running
+from speck.deploy.deployer import Deployer
+from speck.deploy.executor import Bounds
+from speck.deploy.operations import Patience
 from speck.errors import TransientError
-from speck.executor import Bounds
-from speck.operations import Patience
-from speck.records import Records
+from speck.metrics.dataset.writer import Writer
+from speck.metrics.sampler import Sampler
+from speck.monitor.health_board import HealthBoard
+from speck.monitor.requirements_watch import Requirements
+from speck.monitor.watch import Watch
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
-from speck.service.artifacts import Artifacts
 from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
-from speck.service.changes import Changes, Running
-from speck.service.collecting import Collecting
 from speck.service.compositions import Compositions
 from speck.service.dataset import Dataset
-from speck.service.deployer import Deployer
 from speck.service.jobs import Jobs
 from speck.service.placements import Placements
-from speck.service.requirements import Requirements
 from speck.service.sites import Sites
+from speck.service.status import StatusViews
 from speck.service.tokens import Tokens
-from speck.service.views import Views
-from speck.service.watch import Watch
+from speck.sites.connections import Connections
+from speck.sites.site_polls import SitePolls
+from speck.store.artifacts import Artifacts
+from speck.store.records import Records
 
 
 class Service:
@@ -66,12 +68,16 @@ class Service:
             patience or Patience(),
             self.keeper,
         )
-        self.views = Views(self.records, self.connections, self.changes, self.clock)
-        self.sites = Sites(self.records, self.connections, self.views, self.changes, self.agents)
+        self.polls = SitePolls(self.connections, self.clock, lambda: self.changes.touched)
+        self.board = HealthBoard()
+        self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
+        self.sites = Sites(
+            self.records, self.connections, self.status, self.polls, self.changes, self.agents
+        )
         deployer = Deployer(
             config, self.records, self.connections, self.artifacts, self.changes, self.keeper
         )
-        self.collecting = Collecting(
+        self.sampler = Sampler(
             self.records,
             self.connections,
             self.clock,
@@ -82,27 +88,27 @@ class Service:
             self.changes.beginning,
             self.changes.await_calm,
         )
-        self.dataset = Dataset(config, self.clock, self.collecting.flush)
+        self.dataset = Dataset(config, self.clock, self.sampler.flush)
         self.jobs = Jobs(
-            self.records, self.connections, deployer, self.views, self.clock, self.collecting.job
+            self.records, self.connections, deployer, self.status, self.clock, self.sampler.job
         )
         self.calibrations = Calibrations(
-            self.records, self.connections, self.jobs, self.views, self.clock
+            self.records, self.connections, self.jobs, self.polls, self.clock
         )
         self.compositions = Compositions(
             self.records, deployer, self.jobs, self.changes, self.clock
         )
-        self.analyses = Analyses(config, self.records, self.clock, self.collecting.flush)
+        self.analyses = Analyses(config, self.records, self.clock, self.sampler.flush)
         self.placements = Placements(
-            self.records, self.compositions, self.views, self.clock, self.analyses
+            self.records, self.compositions, self.polls, self.clock, self.analyses
         )
-        self.requirements = Requirements(self.records, self.clock, self.collecting.job)
+        self.requirements = Requirements(self.records, self.clock, self.sampler.job)
         self.compositions.judged = self.requirements.of
         self.autopilots = Autopilots(
             self.records,
             self.compositions,
             self.placements,
-            self.views,
+            self.polls,
             self.clock,
             self.requirements.broken,
             self.changes.all_under_way,
@@ -111,7 +117,8 @@ class Service:
             self.records,
             self.connections,
             self.changes,
-            self.views,
+            self.polls,
+            self.board,
             self.clock,
             self._mend,
             config.watch_s,
@@ -121,8 +128,8 @@ class Service:
             self.changes.recover(deployer.plan_anew)
         except BaseException:  # no thread of a change runs yet: there is nobody to wait for
             self.watch.close()
-            self.collecting.close()
-            self.views.close()
+            self.sampler.close()
+            self.polls.close()
             self.connections.close()
             self.records.store.close()
             raise
@@ -151,8 +158,8 @@ class Service:
         self.requirements.close()
         self.calibrations.close()
         self.watch.close()
-        self.collecting.close()
+        self.sampler.close()
         self.changes.close()
-        self.views.close()
+        self.polls.close()
         self.connections.close()
         self.records.store.close()

@@ -6,13 +6,15 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from speck.binding import BROKERS, ENGINES, kinds
-from speck.connections import Connections
+from speck.deploy.changes import Changes
 from speck.errors import ConflictError, ForbiddenError, InvalidError, Problem, SpeckError
-from speck.model import JsonObject, Site
-from speck.records import Batch, Records
+from speck.model.site import Site
+from speck.model.values import JsonObject
 from speck.service.agents import Agents
-from speck.service.changes import Changes
-from speck.service.views import Views
+from speck.service.status import StatusViews
+from speck.sites.connections import Connections
+from speck.sites.site_polls import SitePolls
+from speck.store.records import Batch, Records
 
 
 class Sites:
@@ -22,13 +24,15 @@ class Sites:
         self,
         records: Records,
         connections: Connections,
-        views: Views,
+        views: StatusViews,
+        polls: SitePolls,
         changes: Changes,
         agents: Agents,
     ):
         self._records = records
         self._connections = connections
-        self._views = views
+        self._status = views
+        self._polls = polls
         self._changes = changes
         self._agents = agents
 
@@ -90,7 +94,7 @@ class Sites:
                 {f"beat/{name}": None, f"calibration/{name}": None},
                 self._records.event("site", f"site {name} removed", site=name),
             )
-            self._views.forget(name)
+            self._polls.forget(name)
             self._agents.forget(name)
 
     def heartbeat(self, name: str, body: JsonObject) -> JsonObject:
@@ -132,7 +136,7 @@ class Sites:
                 "agent": self._agents.beat(site.name) or None,
                 "calibration": self._records.store.get(f"calibration/{site.name}"),
             }
-            for site, shown in zip(sites, self._views.sites(sites), strict=True)
+            for site, shown in zip(sites, self._status.sites(sites), strict=True)
         ]
 
     def _site(self, name: str) -> Site:
@@ -144,7 +148,7 @@ class Sites:
             self._records.event("site", message, site=site.name),
         ]
         self._records.write(*batches)
-        self._views.forget(site.name)
+        self._polls.forget(site.name)
         self._agents.doubt(site.name)
 
     def _check(self, site: Site) -> None:
@@ -172,7 +176,7 @@ class Sites:
     def _refuse_busy(self, name: str, verb: str) -> None:
         jobs = sorted(
             job_name
-            for (_, job_name), deployed in self._records.all_deployed().items()
+            for (_, job_name), deployed in self._records.all_incarnations().items()
             if not deployed.ended
             and name in (deployed.job.site, deployed.job.source_site, deployed.job.sink_site)
         )

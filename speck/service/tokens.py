@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from speck.clock import Clock, rfc3339
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
-from speck.model import JsonObject, is_name
-from speck.records import Records
+from speck.model.values import JsonObject, is_name
+from speck.store.records import Records
 
 
 class Role(StrEnum):

@@ -24,8 +24,8 @@ from binders.mqtt.credentials import Credentials
 from speck.binding import BrokerCapability, MessageBroker, Target, open_broker
 from speck.errors import UnreachableError
 from speck.fog.mosquitto import Mosquitto
-from speck.measured import BrokerMeasures
-from speck.observed import Sent, Taken, TakenEpoch
+from speck.model.measurement import BrokerMeasures
+from speck.model.observation import Sent, Taken, TakenEpoch
 from tests.flink_server import wait_for
 from tests.mosquitto_server import mosquitto
 

@@ -26,8 +26,8 @@ from speck.binding import (
     open_engine,
 )
 from speck.errors import DuplicateJobError, EngineRefusedError, SpeckError, UnreachableError
-from speck.measured import JobMeasure
-from speck.observed import RunState
+from speck.model.measurement import JobMeasure
+from speck.model.observation import RunState
 from tests.flink_server import (
     JOB_CLASS,
     FlinkServer,
@@ -336,18 +336,18 @@ def test_cancel_is_harmless_when_the_job_is_gone(bench: Bench, engine: StreamEng
 
 def test_a_burnt_id_never_runs(bench: Bench, engine: StreamEngine) -> None:
     wanted = submission(bench)
-    engine.burn(wanted)
+    engine.fence(wanted)
     with pytest.raises(DuplicateJobError):
         engine.submit(wanted)
     with pytest.raises(DuplicateJobError):
-        engine.burn(wanted)
+        engine.fence(wanted)
     assert engine.status(wanted.engine_job_id) is RunState.FAILED
 
 
 def test_an_id_in_use_is_not_burnt(bench: Bench, engine: StreamEngine) -> None:
     job = run(engine, submission(bench))
     with pytest.raises(DuplicateJobError):
-        engine.burn(submission(bench, job=job))
+        engine.fence(submission(bench, job=job))
     assert engine.status(job) is RunState.RUNNING
 
 
@@ -516,7 +516,7 @@ def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
         lambda: absent.has_jar(wanted.jar),
         lambda: absent.try_main(wanted),
         lambda: absent.submit(wanted),
-        lambda: absent.burn(wanted),
+        lambda: absent.fence(wanted),
         lambda: absent.status(job),
         lambda: absent.stop(job, None, trigger),
         lambda: absent.savepoint(job, None, trigger),

@@ -21,7 +21,9 @@ from binders.mqtt.broker import MqttBroker
 from speck.binding import Target
 from speck.fog.outputs import OutputReader
 from speck.fog.sites import Fog
-from speck.model import JsonObject, Link, source_client_id
+from speck.model.ids import source_client_id
+from speck.model.link import Link
+from speck.model.values import JsonObject
 
 DEADLINE_S = 240.0
 NOT_RUNNING = {"FINISHED", "CANCELED", "FAILED"}

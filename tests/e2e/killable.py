@@ -18,11 +18,11 @@ from pathlib import Path
 import requests
 
 from speck.fog.checker import Checker, Count
+from speck.fog.duplicate_monitor import DuplicateMonitor
 from speck.fog.feed import Feed
 from speck.fog.ports import pick_port
 from speck.fog.sites import Fog
-from speck.fog.witness import Witness
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from tests.e2e.harness import wait_for
 from tests.server_process import Server, serving
 
@@ -191,7 +191,7 @@ class Killable:
         engines = {site.name: site.engine_address for site in self.fog.sites()}
         run = f"{self.name}-{time.time_ns()}"
         with (
-            Witness(engines) as witness,
+            DuplicateMonitor(engines) as witness,
             Checker(brokers["cloud"], f"{self.name}/out", f"{self.name}-end") as checker,
             Feed(brokers["edge-a"], f"{self.name}/in", rate=RATE, run=run) as feed,
         ):
@@ -206,7 +206,7 @@ class Flow:
 
     feed: Feed
     checker: Checker
-    witness: Witness
+    witness: DuplicateMonitor
     name: str
     count: Count | None = None
 

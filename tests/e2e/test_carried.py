@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from tests.apart import sees
 from tests.e2e.harness import (
     Speck,

@@ -13,11 +13,11 @@ import pytest
 import requests
 
 from speck.config import Config
-from speck.dataset.reading import read
-from speck.dataset.schema import TABLES
 from speck.fog.service import serving
 from speck.fog.sites import Fog
-from speck.model import JsonObject
+from speck.metrics.dataset.reading import read
+from speck.metrics.dataset.schema import TABLES
+from speck.model.values import JsonObject
 from speck.service import Service
 from tests.e2e.harness import Speck, composition, job, wait_for
 
@@ -56,7 +56,7 @@ class Collected:
 
 
 @pytest.fixture
-def collecting(fog: Fog, jars: Path, tmp_path: Path) -> Callable[[], Any]:
+def sampler(fog: Fog, jars: Path, tmp_path: Path) -> Callable[[], Any]:
     home = tmp_path / "home"
     once = Service(Config(home=home))
     installation = once.records.installation
@@ -84,7 +84,7 @@ def packet(topic: str, payload: str) -> int:
 
 
 def test_records_bytes_and_busy_time_are_those_of_the_job(
-    collecting: Callable[[], Any],
+    sampler: Callable[[], Any],
 ) -> None:
     burn = job(
         "col-burn",
@@ -96,7 +96,7 @@ def test_records_bytes_and_busy_time_are_those_of_the_job(
         args=["--cpu-us", str(CPU_US), "--selectivity", "0.5"],
     )
     rest = job("col-rest", "cloud", "col/mid", "col/out")
-    with collecting() as collected:
+    with sampler() as collected:
         speck: Speck = collected.speck
         outputs = [("cloud", "col/out", "e2e-col")]
         speck.apply(composition("col", burn, rest, outputs=outputs))
@@ -168,9 +168,9 @@ def test_records_bytes_and_busy_time_are_those_of_the_job(
 
 
 @pytest.mark.long
-def test_a_site_that_was_killed_leaves_a_gap(collecting: Callable[[], Any], fog: Fog) -> None:
+def test_a_site_that_was_killed_leaves_a_gap(sampler: Callable[[], Any], fog: Fog) -> None:
     jobs = [job(f"gap-{site}", site, "gap/in", "gap/out") for site in ("edge-c", "edge-b")]
-    with collecting() as collected:
+    with sampler() as collected:
         speck: Speck = collected.speck
         speck.apply(composition("gap", *jobs))
         for each in jobs:

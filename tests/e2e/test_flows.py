@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from speck.binding import Target, open_engine
-from speck.model import JsonObject
-from speck.operations.connecting import source_connected
+from speck.deploy.operations.connecting import source_connected
+from speck.model.values import JsonObject
 from tests.e2e.harness import (
     Speck,
     actions,

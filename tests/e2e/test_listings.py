@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from tests.e2e.harness import Speck, actions, await_each_once, flowing
 
 COMPOSITIONS = Path(__file__).parents[2] / "compositions"

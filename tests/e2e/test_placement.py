@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from tests.e2e.harness import Speck, await_all, composition, flowing, job, wait_for
 
 BURN = {"entry_class": "io.speck.jobs.Burn", "args": ["--cpu-us", "1000"]}

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from speck.fog.state import StateFile
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from tests.e2e.harness import (
     Speck,
     await_all,
@@ -149,9 +149,9 @@ def test_with_drift_report_it_is_only_shown(speck: Speck) -> None:
 
 @pytest.fixture
 def trial(speck: Speck, trial_jar: Path) -> Iterator[None]:
-    shutil.copy(trial_jar, speck.jars / "trial.jar")
+    shutil.copy(trial_jar, speck.spec.jars / "trial.jar")
     yield
-    (speck.jars / "trial.jar").unlink()
+    (speck.spec.jars / "trial.jar").unlink()
 
 
 def trial_job(name: str, *args: str) -> JsonObject:

@@ -16,7 +16,7 @@ import pytest
 from speck.fog.checker import Checker
 from speck.fog.feed import Feed
 from speck.fog.outputs import OutputReader
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from tests.e2e.harness import Speck, actions, changed, composition, job, wait_for
 from tests.e2e.test_listings import listing
 

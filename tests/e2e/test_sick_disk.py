@@ -12,7 +12,7 @@ import requests
 
 from speck.clock import SystemClock
 from speck.fog.sites import Fog
-from speck.records import Records
+from speck.store.records import Records
 from tests.e2e.harness import wait_for
 from tests.e2e.killable import Killable
 from tests.full_disk import Disk, Limited, mounted
@@ -41,7 +41,7 @@ def stored(home: Path) -> set[str]:
     """Engine ids of the incarnations that are written down, with those before them."""
     records = Records.at(home / "store", SystemClock())
     found: set[str] = set()
-    for deployed in records.all_deployed().values():
+    for deployed in records.all_incarnations().values():
         before = deployed
         while before is not None:
             found.add(before.engine_job_id)
@@ -60,11 +60,13 @@ def test_a_disk_that_fills_in_the_middle_of_a_change(disk: Disk, fog: Fog, jars:
             assert accepted.status_code == 202, accepted.text
             change = accepted.json()["change"]
             wait_for("the middle of the change", lambda: in_its_middle(speck, change))
-            first = speck.server and speck.server.workers()
+            first = speck.api.server and speck.api.server.workers()
             disk.fill(speck.pids())
             wait_for("the service to say so", lambda: speck.status("/readyz") == 507)
             # the page that the log has may last a while; then the next worker waits for room
-            wait_for("another worker", lambda: speck.server and speck.server.workers() != first)
+            wait_for(
+                "another worker", lambda: speck.api.server and speck.api.server.workers() != first
+            )
             wait_for("its word", lambda: speck.status("/changes") == 507)
             assert speck.status("/livez") == 200
             refused = speck.call("POST", "/compositions", json=speck.variant(3))

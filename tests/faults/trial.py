@@ -26,12 +26,12 @@ import requests
 
 from speck.errors import TransientError
 from speck.fog.checker import Checker, Count
+from speck.fog.duplicate_monitor import DuplicateMonitor
 from speck.fog.feed import Feed
 from speck.fog.proxy import Proxy
 from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
-from speck.fog.witness import Witness
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 RATE = float(os.environ.get("SPECK_FAULTS_RATE", "1000"))
 FILE_VARIABLE = "SPECK_FAULTS_FILE"
@@ -224,7 +224,7 @@ class Trial:
         engines = {site.name: site.engine_address for site in self.fog.sites()}
         self.apply(composition or self.chain())
         with (
-            Witness(engines) as witness,
+            DuplicateMonitor(engines) as witness,
             Checker(self.broker("cloud"), f"{self.name}/out", self.client) as end,
             Feed(self.broker("edge-a"), f"{self.name}/in", rate=rate, run=self.name) as feed,
         ):
@@ -251,7 +251,7 @@ class Flow:
     trial: Trial
     feed: Feed
     end: Checker
-    witness: Witness
+    witness: DuplicateMonitor
 
     def recovered(self, timeout_s: float = 240.0) -> float:
         """The fault is over now: wait until something published from now on has come through;

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.autopilot import LEFT_FOR, Advice, Facts, Memory, Settings, decide
+from speck.placement.autopilot import LEFT_FOR, Advice, Facts, Memory, Settings, decide
 
 SETTINGS = Settings(on=True, every_s=100.0, min_gain=0.2, settle_s=250.0, looks=2)
 PLACES = [{"a": x, "b": y} for x in ("cloud", "edge") for y in ("cloud", "edge")]

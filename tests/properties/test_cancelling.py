@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from binders.memory import World
-from speck.model import JsonObject
-from speck.schema import composition_from_data
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.spec.schema import composition_from_data
 from tests.crash_scenarios import Scenario, scenarios
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import broker, engine, job_body, wait_until

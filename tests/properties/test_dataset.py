@@ -11,11 +11,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speck.dataset.files import Disk, Partition
-from speck.dataset.reading import read
-from speck.dataset.schema import TASKS
-from speck.dataset.tending import tend
-from speck.dataset.writer import Writer
+from speck.metrics.dataset.files import Disk, Partition
+from speck.metrics.dataset.maintenance import tend
+from speck.metrics.dataset.reading import read
+from speck.metrics.dataset.schema import TASKS
+from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, DiedError, HandClock, MortalDisk, task
 
 DAY = 86_400

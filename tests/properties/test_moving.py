@@ -20,10 +20,10 @@ from binders.memory import World
 from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
 from speck.errors import EngineRefusedError, UnreachableError
-from speck.model import JsonObject
-from speck.schema import composition_from_data
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.spec.schema import composition_from_data
 from tests.memory_fog import MemoryKeeper, memory_service, site_body
 from tests.service_helpers import wait_until
 
@@ -120,7 +120,7 @@ def broker(site: str) -> Queues:
 
 
 @dataclass
-class Witness:
+class DuplicateMonitor:
     """Sees every call to an engine: feeds the chain, counts what runs, and lets faults happen."""
 
     service: Service
@@ -192,7 +192,7 @@ class Witness:
             engine(site)._refusals.clear()
 
 
-def ask(service: Service, wanted: JsonObject, witness: Witness) -> str:
+def ask(service: Service, wanted: JsonObject, witness: DuplicateMonitor) -> str:
     """Apply; once nothing moves any more let all faults be over, and see how it ends."""
     body = service.compositions.apply(composition_from_data(wanted), SOON).body
     change = body["change"]
@@ -258,7 +258,7 @@ def has_stopped(sequence: list[tuple[JsonObject, list[Fault]]]) -> bool:
 
 
 @contextmanager
-def opened(apart: bool) -> Iterator[tuple[Service, Witness]]:
+def opened(apart: bool) -> Iterator[tuple[Service, DuplicateMonitor]]:
     """A service over three sites, and at the end: never two incarnations, no session taken."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -268,7 +268,7 @@ def opened(apart: bool) -> Iterator[tuple[Service, Witness]]:
     ):
         begun = service.compositions.apply(composition_from_data(BEGINNING), DONE)
         assert begun.body["state"] == "done"
-        witness = Witness(service)
+        witness = DuplicateMonitor(service)
         yield service, witness
         assert witness.twice == []
         assert [name for site in SITES for name in broker(site).thrown_out] == []
@@ -285,7 +285,7 @@ def all_running(wanted: JsonObject) -> JsonObject:
     return {**wanted, "jobs": [{**job, "state": "running"} for job in wanted["jobs"]]}
 
 
-def arrived(witness: Witness) -> tuple[list[int], list[int]]:
+def arrived(witness: DuplicateMonitor) -> tuple[list[int], list[int]]:
     """The numbers that never came to the end of the chain, and those that came again."""
     World.current().pump()
     got = Counter(int(payload) for payload in broker("cloud").take("checker"))

@@ -15,12 +15,14 @@ from binders.memory import MemoryEngine, Message, World
 from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
 from speck.binding import Submission, Target
-from speck.fingerprint import fingerprint
-from speck.model import CompositionDescription, JsonObject, source_client_id
-from speck.observed import Sent, Taken
-from speck.schema import composition_from_data
+from speck.model.composition import CompositionDescription
+from speck.model.ids import source_client_id
+from speck.model.observation import Sent, Taken
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.spec.fingerprint import fingerprint
+from speck.spec.schema import composition_from_data
 from tests.memory_fog import memory_service, site_body
 
 SITES = ("edge-a", "edge-b", "cloud")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speck.observed import EngineJob, EngineView, RunState, Slots
-from speck.reconciler import LIMITS, Memory, Progress, Watched, decide
+from speck.model.observation import EngineJob, EngineView, RunState, Slots
+from speck.monitor.health import LIMITS, Memory, Progress, Watched, decide
 
 SITES = ("a", "b", "c")
 BROKEN = (RunState.FAILED, RunState.CANCELED, RunState.FINISHED, None)

@@ -7,13 +7,14 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from speck.model import CompositionDescription, JsonObject
+from speck.model.composition import CompositionDescription
+from speck.model.values import JsonObject
 from speck.placement.evaluate import evaluate
 from speck.placement.model import Limits
 from speck.placement.problem import Condition, Question, load_name, question
 from speck.placement.rendering import composition_yaml, lay_out, render
 from speck.placement.wiring import At, Wiring, wire
-from speck.schema import composition_from_data, load_composition, site_from_data
+from speck.spec.schema import composition_from_data, load_composition, site_from_data
 from tests.analyses import analysis, measured, unmeasured
 from tests.memory_fog import site_body
 

@@ -17,10 +17,10 @@ import pytest
 
 from binders.memory import World
 from speck.errors import EngineRefusedError
-from speck.model import JsonObject
-from speck.schema import composition_from_data
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.spec.schema import composition_from_data
 from tests.memory_fog import memory_service, site_body
 from tests.unit.test_executor import broker, engine
 

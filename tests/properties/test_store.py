@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speck.model import JsonObject
-from speck.store import Store
+from speck.model.values import JsonObject
+from speck.store.leveldb import Store
 
 KEYS = st.text("ab/ÿ", min_size=1, max_size=4)
 RECORDS = st.dictionaries(

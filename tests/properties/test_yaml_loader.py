@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speck.errors import InvalidError
-from speck.schema import composition_from_data, load_composition
-from speck.yaml_loader import load, load_json
+from speck.spec.schema import composition_from_data, load_composition
+from speck.spec.yaml_loader import load, load_json
 
 SCALARS = st.one_of(
     st.none(),

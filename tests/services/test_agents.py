@@ -48,7 +48,7 @@ def test_a_hundred_agents_that_wait_leave_threads_for_others(tmp_path: Path) -> 
     def poll(url: str, name: str) -> None:
         caller = Caller(url, lambda: None)
         while not ended.is_set():
-            status, answer = caller.json("GET", f"/sites/{name}/bids?wait=25", timeout_s=60)
+            status, answer = caller.json("GET", f"/sites/{name}/commands?wait=25", timeout_s=60)
             answers.append(status)
             ended.wait(float(answer["again"]))
         caller.close()

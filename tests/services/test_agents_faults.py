@@ -338,8 +338,8 @@ def test_a_sites_token_moves_only_what_is_its_own(sites: Field) -> None:
         ).status_code
 
     for method, path, owner in (
-        ("GET", "/sites/edge-b/bids", "edge-b"),
-        ("POST", "/sites/edge-b/bids/x", "edge-b"),
+        ("GET", "/sites/edge-b/commands", "edge-b"),
+        ("POST", "/sites/edge-b/commands/x", "edge-b"),
         ("PUT", "/transfers/t-2?total=5", "edge-a"),
         ("GET", "/transfers/t-2", "edge-b"),
     ):

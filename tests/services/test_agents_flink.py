@@ -17,7 +17,7 @@ from speck.binding import Submission, Target, Transfer
 from speck.fog import flink as fog_flink
 from speck.fog.flink import Flink, FlinkSettings
 from speck.fog.process import Command, Process, spawn
-from speck.observed import RunState
+from speck.model.observation import RunState
 from speck.service import Service
 from tests.agents import AgentProcess, answering, carried, heard
 from tests.apart import hiding, sees

@@ -389,7 +389,7 @@ def test_the_agent_of_an_installed_site_asks_the_service(site: Installed, tmp_pa
     try:
         seen = {asked.get(timeout=DEADLINE_S) for _ in range(2)}
         assert seen == {
-            ("/sites/edge-q/bids?wait=25", "Bearer of-edge-q"),
+            ("/sites/edge-q/commands?wait=25", "Bearer of-edge-q"),
             ("/sites/edge-q/heartbeat", "Bearer of-edge-q"),
         }
     finally:

@@ -18,7 +18,7 @@ import requests
 from binders.flink.engine import FlinkEngine
 from speck.binding import CheckpointInfo, SavepointProgress, Submission, Target
 from speck.errors import DuplicateJobError, EngineRefusedError, TransientError
-from speck.observed import RunState
+from speck.model.observation import RunState
 from tests.flink_server import JOB_CLASS, FlinkServer, flink_cluster, sha256_of, wait_for
 
 

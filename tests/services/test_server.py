@@ -16,8 +16,8 @@ import pytest
 import requests
 
 from speck.clock import SystemClock
-from speck.records import Records
 from speck.service.tokens import Tokens
+from speck.store.records import Records
 from tests.server_process import PATIENCE_S, serving, start, wait_for
 
 SITE = {

@@ -20,7 +20,7 @@ from speck.fog.paths import edge_jar
 from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
 from speck.fog.wan import Uplink, Wan
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from tests.e2e.harness import wait_for
 from tests.namespaces import left_behind, needs_namespaces
 

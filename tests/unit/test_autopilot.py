@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from speck.autopilot import Advice, Facts, Left, Memory, Settings, decide
+from speck.placement.autopilot import Advice, Facts, Left, Memory, Settings, decide
 
 TODAY = {"clean": "cloud"}
 THERE = {"clean": "edge-a"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.batches import FRAMED, MAX_BYTES, ZSTD, Record, records, unpack
 from speck.errors import PermanentError
+from speck.model.batches import FRAMED, MAX_BYTES, ZSTD, Record, records, unpack
 
 
 def number(value: int) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from binders.memory import MemoryEngine, World
 from speck.errors import EngineRefusedError, UnreachableError
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.memory_fog import HASTY, MemoryKeeper, memory_service, site_body

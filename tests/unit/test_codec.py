@@ -7,9 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from speck.codec import (
-    deployed_from_json,
-    deployed_to_json,
+from speck.model.incarnation import Carried, Incarnation, Left, Session
+from speck.model.job import Compression, Delivery, DesiredState, Job, Sending, Upgrade
+from speck.model.link import Link
+from speck.model.observation import TakenEpoch
+from speck.model.site import Broker, Engine, Site, Tier
+from speck.model.values import JsonObject
+from speck.store.codec import (
+    incarnation_from_json,
+    incarnation_to_json,
     job_from_json,
     job_to_json,
     session_from_json,
@@ -17,22 +23,6 @@ from speck.codec import (
     site_from_json,
     site_to_json,
 )
-from speck.inventory import Carried, Deployed, Left, Session
-from speck.model import (
-    Broker,
-    Compression,
-    Delivery,
-    DesiredState,
-    Engine,
-    Job,
-    JsonObject,
-    Link,
-    Sending,
-    Site,
-    Tier,
-    Upgrade,
-)
-from speck.observed import TakenEpoch
 
 LINK = Link("tcp://a:1883", "T-1")
 PLAIN = Job("A", "a", "http://a:8081", LINK, Link("tcp://b:1883", "T"), "a", "b", "x.A", "f" * 64)
@@ -65,8 +55,8 @@ def test_what_a_job_leaves_at_its_default_takes_no_room() -> None:
 
 
 def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
-    base = Deployed(PLAIN, 1, "1" * 32, confirmed=True, ended=True, savepoint="file:/s")
-    deployed = Deployed(
+    base = Incarnation(PLAIN, 1, "1" * 32, confirmed=True, ended=True, savepoint="file:/s")
+    deployed = Incarnation(
         FULL,
         2,
         "2" * 32,
@@ -79,14 +69,14 @@ def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
         carried=Carried("file:/s", "b", "file:/there/s"),
         left=(Left("a", "file:/s", 1), Left("b", "file:/there/s", 2)),
     )
-    assert deployed_from_json(stored(deployed_to_json(deployed))) == deployed
+    assert incarnation_from_json(stored(incarnation_to_json(deployed))) == deployed
 
 
 def test_what_holds_its_default_is_left_out_and_read_back() -> None:
-    deployed = Deployed(PLAIN, 1, "1" * 32, confirmed=True)
-    old = stored(deployed_to_json(deployed))
+    deployed = Incarnation(PLAIN, 1, "1" * 32, confirmed=True)
+    old = stored(incarnation_to_json(deployed))
     assert "former_sinks" not in old
-    assert deployed_from_json(old) == deployed
+    assert incarnation_from_json(old) == deployed
 
 
 @pytest.mark.parametrize("job_name", ["A", None])

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from speck.collector import (
+from speck.metrics.dataset.rows import partitioned
+from speck.metrics.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
+from speck.metrics.rows import (
     Ends,
     Samples,
     broker_row,
@@ -20,10 +22,10 @@ from speck.collector import (
     site_row,
     task_rows,
 )
-from speck.dataset.rows import partitioned
-from speck.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
-from speck.inventory import Deployed, Session
-from speck.measured import (
+from speck.model.incarnation import Incarnation, Session
+from speck.model.job import Job
+from speck.model.link import Link
+from speck.model.measurement import (
     BrokerMeasures,
     EngineMeasures,
     Host,
@@ -31,8 +33,8 @@ from speck.measured import (
     PlanNode,
     TaskMeasure,
 )
-from speck.model import Broker, Engine, Job, Link, Site, Tier
-from speck.observed import BrokerView, Sent, Taken
+from speck.model.observation import BrokerView, Sent, Taken
+from speck.model.site import Broker, Engine, Site, Tier
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 LATER = AT + timedelta(seconds=5)
@@ -51,7 +53,7 @@ A = Job(
 )
 B = replace(A, job_name="B", site="cloud", source=Link(CLOUD, "mid"), sink=Link(CLOUD, "out"))
 B = replace(B, source_site="cloud", pinned=False)
-DEPLOYED = {("c", "A"): Deployed(A, 2, "a" * 32), ("~B", "B"): Deployed(B, 1, "b" * 32)}
+DEPLOYED = {("c", "A"): Incarnation(A, 2, "a" * 32), ("~B", "B"): Incarnation(B, 1, "b" * 32)}
 READER = "speck-01234567-B-" + "x" * 8
 HOST = Host(0.25, 4)
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from speck.jars import JarFinder
-from speck.model import Broker, Engine, Job, Site, Tier
-from speck.resolve import Resolved, resolve
-from speck.schema import dump_composition, load_composition, site_from_data
-from speck.topology import check
+from speck.model.job import Job
+from speck.model.site import Broker, Engine, Site, Tier
+from speck.spec.jars import JarFinder
+from speck.spec.resolve import Resolved, resolve
+from speck.spec.schema import dump_composition, load_composition, site_from_data
+from speck.spec.topology import check
 
 FOLDER = Path(__file__).parents[2] / "compositions"
 LISTINGS = ("listing-1.1.yaml", "listing-1.2.yaml")

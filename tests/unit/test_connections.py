@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from speck.connections import Connections
 from speck.errors import NotFoundError, PermanentError
-from speck.schema import site_from_data
+from speck.sites.connections import Connections
+from speck.spec.schema import site_from_data
 from tests.memory_fog import site_body
 
 

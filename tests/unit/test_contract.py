@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.contract import args_faults, link_fault, parse_taken, render_args, render_taken
-from speck.model import Compression, Delivery, Job, Link, Sending, source_client_id
-from speck.observed import TakenEpoch
+from speck.model.ids import source_client_id
+from speck.model.job import Compression, Delivery, Job, Sending
+from speck.model.link import Link
+from speck.model.observation import TakenEpoch
+from speck.spec.job_contract import args_faults, link_fault, parse_taken, render_args, render_taken
 
 INSTALLATION = "0f8fad5b-d9cb-469f-a165-70867728950e"
 JOB = Job(

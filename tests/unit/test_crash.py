@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from binders.memory import World
-from speck import crash
+from speck import failpoints
 from speck.errors import EngineRefusedError, InvalidError, UnreachableError
-from speck.model import JsonObject
-from speck.schema import composition_from_data
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.spec.schema import composition_from_data
 from tests.crash_scenarios import IMPOSSIBLE, Crash, Scenario, crashes, one_of_each, scenarios
 from tests.memory_fog import FAST, HASTY, MemoryKeeper, memory_service, site_body
 from tests.service_helpers import DONE, LIMIT_S, broker, engine, job_body, wait_until
@@ -65,7 +65,7 @@ class Mortal:
         for site in SITES:
             for place in (engine(site), broker(site)):
                 place.before = lambda *_: self._refuse_the_dead()
-        crash.arm(at, self._die)
+        failpoints.arm(at, self._die)
 
     def _die(self, where: str) -> None:
         self.mark = where
@@ -93,7 +93,7 @@ def mortal(tmp_path: Path) -> Iterator[Mortal]:
     keeper = MemoryKeeper()
     with memory_service(tmp_path, map(site_body, SITES), keeper=keeper) as service:
         yield Mortal(service, keeper)
-        crash.disarm()
+        failpoints.disarm()
 
 
 def feed(first: int, last: int) -> None:
@@ -176,14 +176,14 @@ def test_a_service_that_died_goes_on_in_every_scenario(mortal: Mortal, death: Cr
 # -- a start whose answer was lost, and another revision then ------------------------------
 
 WHOLE = SCENARIOS[1]
-SETTLE = Scenario("settle", WHOLE.first, WHOLE.then, ("settle",))
+FENCE = Scenario("fence", WHOLE.first, WHOLE.then, ("fence",))
 
 
 def lost_start(service: Service) -> None:
     """B is updated; nobody hears whether its start has arrived, and the change is given up."""
     error = UnreachableError("cannot reach edge-a: no answer in time")
     engine("edge-a").refuse("submit", 100_000, error)
-    lost: JsonObject = {**SETTLE.first}
+    lost: JsonObject = {**FENCE.first}
     lost["jobs"] = [
         {**job, "parallelism": 3} if job["job_name"] == "B" else job for job in lost["jobs"]
     ]
@@ -195,22 +195,22 @@ def lost_start(service: Service) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("point", crash.POINTS)
+@pytest.mark.parametrize("point", failpoints.POINTS)
 def test_a_service_that_died_while_it_settled_goes_on(mortal: Mortal, point: str) -> None:
     service = mortal.service
-    service.compositions.apply(composition_from_data(SETTLE.first), DONE)
+    service.compositions.apply(composition_from_data(FENCE.first), DONE)
     feed(1, 10)
     lost_start(service)
-    mortal.arm(f"settle:{point}")
-    ask(service, SETTLE)
+    mortal.arm(f"fence:{point}")
+    ask(service, FENCE)
     again = mortal.buried()
     try:
-        assert mortal.mark == f"settle:{point}"
+        assert mortal.mark == f"fence:{point}"
         wait_until(lambda: not again.changes.all_under_way())
         assert again.changes.all()[0]["state"] == "done"
-        is_as_wanted(again, SETTLE)
+        is_as_wanted(again, FENCE)
         feed(11, 20)
-        assert came_through(SETTLE) == set(range(1, 21))
+        assert came_through(FENCE) == set(range(1, 21))
     finally:
         again.close()
 
@@ -222,7 +222,7 @@ MOVE = next(scenario for scenario in SCENARIOS if scenario.name == "move")
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("refused", [1, 2], ids=["refused-once", "refused-again"])
-@pytest.mark.parametrize("point", crash.POINTS)
+@pytest.mark.parametrize("point", failpoints.POINTS)
 def test_a_service_that_died_on_the_way_back_goes_on(
     mortal: Mortal, point: str, refused: int
 ) -> None:
@@ -255,7 +255,7 @@ def test_a_service_that_died_on_the_way_back_goes_on(
 def test_enough_points_are_tried() -> None:
     tried = {(death.kind, death.point) for death in ONE_OF_EACH}
     assert not tried & IMPOSSIBLE.keys()
-    assert len(tried) + 2 * len(crash.POINTS) >= 70
+    assert len(tried) + 2 * len(failpoints.POINTS) >= 70
 
 
 # -- the switch ---------------------------------------------------------------------------
@@ -263,30 +263,30 @@ def test_enough_points_are_tried() -> None:
 
 def test_a_point_is_met_at_the_wanted_time_and_once() -> None:
     met: list[str] = []
-    crash.arm("start:after-answer:2", met.append)
+    failpoints.arm("start:after-answer:2", met.append)
     for kind in ("stop", "start", "start", "start"):
-        crash.reached(crash.AFTER_ANSWER, kind)
+        failpoints.reached(failpoints.AFTER_ANSWER, kind)
     assert met == ["start:after-answer"]
-    assert not crash.armed()
+    assert not failpoints.armed()
 
 
 def test_no_such_point_is_refused() -> None:
     with pytest.raises(InvalidError, match=r"^cannot crash at 'start:now'"):
-        crash.arm("start:now", print)
+        failpoints.arm("start:now", print)
 
 
 def test_a_service_that_has_died_once_lives(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     env = {"SPECK_CRASH_AT": "start:after-answer", "SPECK_CRASH_MARK": str(mark)}
     mark.write_text("start:after-answer")
-    crash.arm_from(env)
-    assert not crash.armed()
+    failpoints.arm_from(env)
+    assert not failpoints.armed()
     mark.unlink()
-    crash.arm_from(env)
-    assert crash.armed()
-    crash.disarm()
+    failpoints.arm_from(env)
+    assert failpoints.armed()
+    failpoints.disarm()
 
 
 def test_nothing_is_wrapped_while_nothing_is_watched() -> None:
     binder = object()
-    assert crash.watched(binder) is binder
+    assert failpoints.watched(binder) is binder

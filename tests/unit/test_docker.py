@@ -18,7 +18,7 @@ import yaml
 
 from speck.cli.commands.agent import agent
 from speck.config import Config
-from speck.schema import site_from_data
+from speck.spec.schema import site_from_data
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"

@@ -15,16 +15,17 @@ import pytest
 from binders.memory import World
 from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
-from speck.change import Change, ChangeState, OperationState
 from speck.clock import SystemClock
-from speck.connections import Connections
+from speck.deploy.executor import Bounds, Execution
+from speck.deploy.operations import Operations, Patience, Refills
 from speck.errors import EngineRefusedError, TransientError, UnreachableError
-from speck.executor import Bounds, Execution
-from speck.inventory import Deployed, Session
-from speck.model import Job, Link, engine_job_id, sink_client_id, source_client_id
-from speck.observed import RunState, Sent, Taken
-from speck.operations import Operations, Patience, Refills
-from speck.plan import (
+from speck.model.change import Change, ChangeState, OperationState
+from speck.model.ids import engine_job_id, sink_client_id, source_client_id
+from speck.model.incarnation import Incarnation, Session
+from speck.model.job import Job
+from speck.model.link import Link
+from speck.model.observation import RunState, Sent, Taken
+from speck.model.plan import (
     Clear,
     Drain,
     Forget,
@@ -38,9 +39,10 @@ from speck.plan import (
     Stop,
     Upload,
 )
-from speck.records import Batch, Records
-from speck.schema import site_from_data
 from speck.service.agents import Agents
+from speck.sites.connections import Connections
+from speck.spec.schema import site_from_data
+from speck.store.records import Batch, Records
 from tests.memory_fog import FAST, HASTY, site_body
 
 SITES = ("edge-a", "edge-b", "cloud")
@@ -311,7 +313,7 @@ def test_a_dependent_starts_after_the_outcome_before_it_was_stored(bench: Bench)
 
 
 def test_what_a_start_will_do_is_stored_before_the_engine_is_asked(bench: Bench) -> None:
-    found: list[Deployed | None] = []
+    found: list[Incarnation | None] = []
 
     def look(kind: str, subject: str) -> None:
         if kind == "submit":
@@ -320,9 +322,9 @@ def test_what_a_start_will_do_is_stored_before_the_engine_is_asked(bench: Bench)
     engine("edge-a").before = look
     bench.run((start("A"), ()))
     operation = start("A")
-    assert found == [Deployed(operation.job, 1, operation.engine_job_id)]
+    assert found == [Incarnation(operation.job, 1, operation.engine_job_id)]
     confirmed = bench.records.deployed("c", "A")
-    assert confirmed == Deployed(operation.job, 1, operation.engine_job_id, confirmed=True)
+    assert confirmed == Incarnation(operation.job, 1, operation.engine_job_id, confirmed=True)
 
 
 def test_a_transient_error_is_tried_again_with_growing_pauses(bench: Bench) -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.fingerprint import differences, fingerprint
-from speck.model import Compression, Delivery, DesiredState, Job, Link, Sending, Upgrade
+from speck.model.job import Compression, Delivery, DesiredState, Job, Sending, Upgrade
+from speck.model.link import Link
+from speck.spec.fingerprint import differences, fingerprint
 
 A = Job(
     job_name="A",

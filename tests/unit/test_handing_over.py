@@ -11,22 +11,24 @@ from typing import Any
 import pytest
 
 from binders.memory import World
-from speck.change import ChangeState, OperationState
 from speck.clock import SystemClock
-from speck.contract import render_taken
+from speck.deploy.operations import Patience, Refills
+from speck.deploy.operations.context import Context
+from speck.deploy.operations.draining import Draining
+from speck.deploy.operations.outcome import Done, Waiting
 from speck.errors import PermanentError, UnreachableError
-from speck.inventory import Deployed, Session, StaleSink
-from speck.model import Job, JsonObject, sink_client_id, source_client_id
-from speck.observed import Sent, Taken, TakenEpoch
-from speck.operations import Patience, Refills
-from speck.operations.context import Context
-from speck.operations.draining import Draining
-from speck.operations.outcome import Done, Waiting
-from speck.plan import Clear, Drain, HandOver, Reserve
-from speck.records import Batch
+from speck.model.change import ChangeState, OperationState
+from speck.model.ids import sink_client_id, source_client_id
+from speck.model.incarnation import Incarnation, Session, StaleSink
+from speck.model.job import Job
+from speck.model.observation import Sent, Taken, TakenEpoch
+from speck.model.plan import Clear, Drain, HandOver, Reserve
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.agents import Agents
 from speck.service.compositions import Request
+from speck.spec.job_contract import render_taken
+from speck.store.records import Batch
 from tests.memory_fog import HASTY, memory_service, site_body
 from tests.service_helpers import DONE as WAIT
 from tests.service_helpers import composition, job_body, wait_until
@@ -273,8 +275,8 @@ def test_one_of_several_readers_whose_session_is_lost_has_the_sinks_send_again(
     assert stored(bench) == {OLD: session(OLD, "Old"), own: session(own, "A")}
 
 
-def before_it(of: Job, **more: object) -> Deployed:
-    return replace(Deployed(of, 1, "1" * 32), **more)  # type: ignore[arg-type]
+def before_it(of: Job, **more: object) -> Incarnation:
+    return replace(Incarnation(of, 1, "1" * 32), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("more", [{"confirmed": True}, {"accepted": True}, {"ended": True}, {}])
@@ -283,7 +285,7 @@ def test_a_session_that_an_incarnation_may_hold_is_not_reserved_again(
 ) -> None:
     """That would throw it out."""
     handed_over(bench)
-    bench.records.write(bench.records.put_deployed("c", before_it(job("A"), **more)))
+    bench.records.write(bench.records.put_incarnation("c", before_it(job("A"), **more)))
     bench.run((start("A", attempt=2), ()))
     assert broker("edge-a").count("reserve") == 0
 
@@ -291,8 +293,8 @@ def test_a_session_that_an_incarnation_may_hold_is_not_reserved_again(
 def test_an_incarnation_before_one_that_never_ran_may_hold_the_session_too(bench: Bench) -> None:
     handed_over(bench)
     base = before_it(job("A"), confirmed=True)
-    void = Deployed(job("A"), 2, "2" * 32, void=True, base=base)
-    bench.records.write(bench.records.put_deployed("c", void))
+    void = Incarnation(job("A"), 2, "2" * 32, void=True, base=base)
+    bench.records.write(bench.records.put_incarnation("c", void))
     bench.run((start("A", attempt=3), ()))
     assert broker("edge-a").count("reserve") == 0
 
@@ -306,7 +308,7 @@ def test_an_incarnation_that_does_not_hold_the_session_does_not_vouch_for_it(
     elsewhere = replace(job("A"), source=job("B").source)
     old = before_it(elsewhere, ended=True) if before == "of another link" else None
     bench.records.write(
-        bench.records.put_deployed("c", old or before_it(job("A"), void=True, ended=True))
+        bench.records.put_incarnation("c", old or before_it(job("A"), void=True, ended=True))
     )
     change = bench.run((start("A", attempt=2), ()))
     assert states(change) == [FAILED]
@@ -389,7 +391,7 @@ def sent(number: int, at_ms: int = 0, topic: str | None = "A-in") -> None:
 
 def ends(drain: Draining) -> bool:
     """Whether it ends at this look."""
-    outcome = drain.look()
+    outcome = drain.poll()
     assert isinstance(outcome, Done | Waiting)
     return isinstance(outcome, Done)
 
@@ -428,7 +430,7 @@ def test_the_end_of_a_drain_stores_what_a_followed_reader_has_taken(
     sent(7)
     reader.has_taken(7)
     drain = reader.drain(sinks=(SINK,), followed=followed)
-    outcome = drain.look()
+    outcome = drain.poll()
     assert isinstance(outcome, Done)
     bench.records.write(outcome.store)
     broker("edge-a").taken.clear()
@@ -520,7 +522,7 @@ def test_a_mark_that_does_not_get_to_its_broker_is_sent_at_the_next_look(reader:
     drain = reader.drain(going_on=(SINK,), followed=True)
     broker("edge-a").refuse("mark", 1, UnreachableError("away"))
     with pytest.raises(UnreachableError):
-        drain.look()
+        drain.poll()
     assert not ends(drain)
     assert len(reader.marks) == 1
 
@@ -616,7 +618,7 @@ def test_what_a_followed_drain_waits_for_is_noted_until_it_ends(reader: Reader) 
     assert stored(reader.bench)[OLD].owed == (("i-P", EPOCH, 7),)
     sent(7, at_ms=1)
     reader.has_taken(7)
-    outcome = drain.look()
+    outcome = drain.poll()
     assert isinstance(outcome, Done)
     reader.bench.records.write(outcome.store)
     assert stored(reader.bench)[OLD].owed == ()
@@ -633,7 +635,7 @@ def test_a_drain_ends_soon_whose_reader_the_engine_does_not_know(reader: Reader)
     assert not ends(drain)
     reader.bench.clock.ahead_s += PATIENT.drain_ask_s
     with pytest.raises(PermanentError) as caught:
-        drain.look()
+        drain.poll()
     assert str(caught.value) == (
         "cannot drain edge-a/A-in: Old is not known to edge-a any more; apply again"
     )
@@ -649,7 +651,7 @@ def test_a_drain_ends_soon_whose_reader_has_ended(reader: Reader) -> None:
     with pytest.raises(
         PermanentError, match=r"^cannot drain edge-a/A-in: Old is failed; apply again$"
     ):
-        drain.look()
+        drain.poll()
 
 
 def test_a_drain_whose_reader_runs_goes_on(reader: Reader) -> None:
@@ -671,7 +673,7 @@ def test_a_drain_whose_reader_nobody_can_ask_about_waits_for_its_site(reader: Re
     assert not ends(drain)
     reader.bench.clock.ahead_s += PATIENT.drain_ask_s + 1
     with pytest.raises(UnreachableError):
-        drain.look()
+        drain.poll()
 
 
 def test_a_followed_drain_whose_reader_nobody_can_stop_waits_for_its_site_at_once(
@@ -682,7 +684,7 @@ def test_a_followed_drain_whose_reader_nobody_can_stop_waits_for_its_site_at_onc
     assert not ends(drain)
     engine("edge-a").unreachable = True
     with pytest.raises(UnreachableError):
-        drain.look()
+        drain.poll()
 
 
 def test_a_change_is_blocked_while_nobody_can_ask_about_a_reader(reader: Reader) -> None:

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
-from speck.inventory import Inventory, Session
-from speck.model import Composition, Delivery, Job, Link, source_client_id
-from speck.observed import BrokerView, Observation, Sent, Taken, TakenEpoch
-from speck.plan import Drain, HandOver, Plan, Release, Reserve, Start
-from speck.planner import plan
+from speck.deploy.planner import plan
+from speck.model.composition import Composition
+from speck.model.ids import source_client_id
+from speck.model.incarnation import Inventory, Session
+from speck.model.job import Delivery, Job
+from speck.model.link import Link
+from speck.model.observation import BrokerView, Observation, Sent, Taken, TakenEpoch
+from speck.model.plan import Drain, HandOver, Plan, Release, Reserve, Start
 from tests.unit.test_planner import INSTALLATION, deployed, job, planned, running, sink_of, text
 
 FEED = job("feed", "edge-a/in", "edge-a/T")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from speck.errors import InvalidError, NotFoundError, SpeckError
-from speck.jars import Jar, JarFinder, class_fault
+from speck.spec.jars import Jar, JarFinder, class_fault
 
 
 class Later:

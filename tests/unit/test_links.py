@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from speck.links import LinkMemory, News, ReaderOf, judge
-from speck.observed import BrokerView, Sent, Taken
+from speck.model.observation import BrokerView, Sent, Taken
+from speck.monitor.links import LinkMemory, News, ReaderOf, judge
 
 READER = ReaderOf("r", "x", "B", "c", ("a-out",))
 
@@ -23,7 +23,7 @@ def view(
 
 
 @dataclass
-class Looks:
+class PollCache:
     memory: LinkMemory = field(default_factory=LinkMemory)
     now: float = 0.0
 
@@ -39,14 +39,14 @@ def kinds(news: list[News]) -> list[str]:
 
 
 def test_a_broker_that_goes_on_makes_no_news() -> None:
-    looks = Looks()
+    looks = PollCache()
     assert kinds(looks.look(view(100))) == ["seen"]
     for uptime in (100, 110, 110, 120, 120, 130):
         assert looks.look(view(uptime)) == []
 
 
 def test_a_broker_that_runs_for_less_long_was_restarted() -> None:
-    looks = Looks()
+    looks = PollCache()
     looks.look(view(100))
 
     assert kinds(looks.look(view(0))) == ["restarted"]
@@ -54,21 +54,21 @@ def test_a_broker_that_runs_for_less_long_was_restarted() -> None:
 
 
 def test_a_restart_shows_after_a_long_pause_of_the_service_too() -> None:
-    looks = Looks()
+    looks = PollCache()
     looks.look(view(60))
 
     assert kinds(looks.look(view(480), after=600)) == ["restarted"]
 
 
 def test_a_broker_that_tells_no_uptime() -> None:
-    looks = Looks()
+    looks = PollCache()
     looks.look(view(None))
 
     assert looks.look(view(None), after=1000) == []
 
 
 def test_silence_and_return_are_told_once() -> None:
-    looks = Looks()
+    looks = PollCache()
     looks.look(view(100))
 
     assert looks.look(None) == [News("silent", "edge")]
@@ -77,13 +77,13 @@ def test_silence_and_return_are_told_once() -> None:
 
 
 def test_one_that_is_silent_from_the_beginning() -> None:
-    looks = Looks()
+    looks = PollCache()
     assert kinds(looks.look(None)) == ["silent"]
     assert kinds(looks.look(view(3))) == ["back"]
 
 
 def test_dropped_messages_are_told_at_once_and_then_each_minute() -> None:
-    looks = Looks()
+    looks = PollCache()
     looks.look(view(100, 7))  # before this service looked: not its news
     assert looks.look(view(105, 10)) == [News("dropped", "edge", 3)]
     told = [item for n in range(1, 13) for item in looks.look(view(105 + 5 * n, 10 + n))]
@@ -93,7 +93,7 @@ def test_dropped_messages_are_told_at_once_and_then_each_minute() -> None:
 
 def test_what_a_broker_does_not_tell_again_was_not_dropped_twice() -> None:
     """Mosquitto's retained count expires after a minute without a change."""
-    looks = Looks()
+    looks = PollCache()
     looks.look(view(100, 0))
     assert looks.look(view(170, 7), after=70) == [News("dropped", "edge", 7)]
     assert looks.look(view(240, None), after=70) == []
@@ -102,7 +102,7 @@ def test_what_a_broker_does_not_tell_again_was_not_dropped_twice() -> None:
 
 
 def test_a_restarted_broker_counts_dropped_messages_anew() -> None:
-    looks = Looks()
+    looks = PollCache()
     looks.look(view(100, 7))
 
     assert kinds(looks.look(view(0, 2))) == ["restarted", "dropped"]
@@ -110,7 +110,7 @@ def test_a_restarted_broker_counts_dropped_messages_anew() -> None:
 
 
 def test_numbers_that_stay_missing_are_lost_and_counted_once() -> None:
-    looks = Looks()
+    looks = PollCache()
     looks.look(view())
     told = [item for _ in range(60) for item in looks.look(view(missing=4))]
 
@@ -121,14 +121,14 @@ def test_numbers_that_stay_missing_are_lost_and_counted_once() -> None:
 
 
 def test_numbers_that_come_late_are_not_lost() -> None:
-    looks = Looks()
+    looks = PollCache()
     looks.look(view())
     for n in range(100):
         assert looks.look(view(missing=4 if n % 10 else 0)) == []
 
 
 def test_what_is_lost_while_ever_more_is_missing() -> None:
-    looks = Looks()
+    looks = PollCache()
     looks.look(view())
     for n in range(1, 61):
         looks.look(view(missing=n))
@@ -136,13 +136,13 @@ def test_what_is_lost_while_ever_more_is_missing() -> None:
 
 
 def test_what_was_missing_before_the_first_look_is_not_told() -> None:
-    looks = Looks()
+    looks = PollCache()
     for _ in range(100):
         assert set(kinds(looks.look(view(missing=4)))) <= {"seen"}
 
 
 def test_a_queue_that_fills_up_is_told_once_until_it_is_emptier() -> None:
-    looks = Looks()
+    looks = PollCache()
     looks.look(view(sent=80))
 
     assert looks.look(view(sent=81)) == [News("filling", "edge", 81, READER)]
@@ -154,7 +154,7 @@ def test_a_queue_that_fills_up_is_told_once_until_it_is_emptier() -> None:
 
 
 def test_messages_that_nobody_reads_are_told_with_their_reader() -> None:
-    looks = Looks()
+    looks = PollCache()
     looks.look(view())
 
     assert looks.look(view(unread=3)) == [News("unread", "edge", 3, READER)]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from binders.memory import World
-from speck.schema import load_composition, site_from_data
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.spec.schema import load_composition, site_from_data
 from tests.memory_fog import make_jar, memory_service
 
 COMPOSITIONS = Path(__file__).parents[2] / "compositions"

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from bench.samples import Spec, generate
 from speck.cli.main import root
-from speck.dataset.schema import TABLES, Table
+from speck.metrics.dataset.schema import TABLES, Table
 
 DOC = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 SPEC = Spec(jobs=6, sites=3, hours=0.5, links_every_s=600, restarts_per_hour=1, duplicates=0.1)

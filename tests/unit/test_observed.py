@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.observed import BrokerView, Sent, Taken, TakenEpoch, merge_taken
+from speck.model.observation import BrokerView, Sent, Taken, TakenEpoch, merge_taken
 
 FIRST, SECOND = (1 << 32) + 7, (2 << 32) + 7
 """Epochs of one producer, in the order in which they began."""

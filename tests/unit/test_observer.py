@@ -6,11 +6,11 @@ import threading
 from pathlib import Path
 
 from binders.memory import World
-from speck.connections import Connections
 from speck.errors import TransientError
-from speck.observed import Observation
-from speck.observer import observe
-from speck.schema import site_from_data
+from speck.model.observation import Observation
+from speck.sites.connections import Connections
+from speck.sites.observer import observe
+from speck.spec.schema import site_from_data
 from tests.memory_fog import site_body
 
 SITES = ("edge-a", "edge-b", "cloud")

@@ -5,19 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from speck.inventory import Deployed, Inventory, Session
-from speck.model import (
-    Composition,
-    DesiredState,
-    Job,
-    Link,
-    Reader,
-    Upgrade,
-    engine_job_id,
-    sink_client_id,
-    source_client_id,
-)
-from speck.observed import (
+from speck.deploy.planner import plan
+from speck.model.composition import Composition, Reader
+from speck.model.ids import engine_job_id, sink_client_id, source_client_id
+from speck.model.incarnation import Incarnation, Inventory, Session
+from speck.model.job import DesiredState, Job, Upgrade
+from speck.model.link import Link
+from speck.model.observation import (
     BrokerView,
     EngineJob,
     EngineView,
@@ -27,8 +21,7 @@ from speck.observed import (
     Slots,
     Taken,
 )
-from speck.plan import Clear, Drain, Forget, Plan, Return, Start
-from speck.planner import plan
+from speck.model.plan import Clear, Drain, Forget, Plan, Return, Start
 
 INSTALLATION = "0123456789abcdef"
 JAR = "a" * 64
@@ -54,7 +47,9 @@ def job(name: str, source: str, sink: str, site: str = "edge-a", **more: object)
 def deployed(*jobs: Job) -> Inventory:
     """An inventory in which every job runs as its first attempt."""
     incarnations = {
-        j.job_name: Deployed(j, 1, engine_job_id(INSTALLATION, "c", j.job_name, 1), confirmed=True)
+        j.job_name: Incarnation(
+            j, 1, engine_job_id(INSTALLATION, "c", j.job_name, 1), confirmed=True
+        )
         for j in jobs
     }
     sessions = tuple(
@@ -421,7 +416,7 @@ def test_a_start_without_an_answer_is_sent_again_under_its_id() -> None:
 
 def test_a_start_without_an_answer_is_settled_before_another() -> None:
     made = planned(asked(A), replace(A, args=("--x",)), observed=NOT_LISTED)
-    assert [step.operation.kind for step in made.steps] == ["upload", "try", "settle", "start"]
+    assert [step.operation.kind for step in made.steps] == ["upload", "try", "fence", "start"]
     assert made.steps[-1].after == (1, 3)
     assert made.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
 
@@ -435,7 +430,7 @@ def test_a_start_that_the_engine_took_on_and_forgot_is_no_new_job() -> None:
 def test_silence_does_not_turn_a_start_without_an_answer_into_a_stop() -> None:
     silent = Observation({}, unreachable={"edge-a": "no answer"})
     made = planned(asked(A), replace(A, args=("--x",)), observed=silent)
-    assert "settle" in [step.operation.kind for step in made.steps]
+    assert "fence" in [step.operation.kind for step in made.steps]
 
 
 def test_a_failed_drain_does_not_keep_its_producer_down() -> None:
@@ -655,7 +650,7 @@ def test_state_that_a_failed_move_left_behind_is_carried_by_the_next() -> None:
     """The failed attempt at edge-b left none; that of the one before lies at edge-a."""
     before = deployed(A).jobs["A"]
     there = moved(A, "edge-b")
-    failed = Deployed(there, 2, "f" * 32, void=True, ended=True, base=before)
+    failed = Incarnation(there, 2, "f" * 32, void=True, ended=True, base=before)
     inventory = replace(deployed(A), jobs={"A": failed})
     assert "carry A's state from edge-a to edge-b" in str(apart(inventory, there))
     assert "carry" not in str(apart(inventory, A))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from speck.collector import Sample
-from speck.measured import JobMeasure, TaskMeasure
-from speck.rates import job_metrics
+from speck.metrics.rates import job_metrics
+from speck.metrics.rows import Sample
+from speck.model.measurement import JobMeasure, TaskMeasure
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

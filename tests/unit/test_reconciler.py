@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from speck.observed import EngineJob, EngineView, RunState, Slots
-from speck.reconciler import (
+from speck.model.observation import EngineJob, EngineView, RunState, Slots
+from speck.monitor.health import (
     Decision,
     Health,
     Limits,

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from speck.change import Change, ChangeState, OperationRecord, OperationState
 from speck.clock import SystemClock, rfc3339
 from speck.errors import StoreError
-from speck.inventory import Deployed, Session
-from speck.model import Job, Link, sink_client_id
-from speck.plan import Action, JobChange, Plan, Step, Upload
-from speck.records import Batch, Records, scope_of
-from speck.schema import site_from_data
+from speck.model.change import Change, ChangeState, OperationRecord, OperationState
+from speck.model.ids import sink_client_id
+from speck.model.incarnation import Incarnation, Session
+from speck.model.job import Job
+from speck.model.link import Link
+from speck.model.plan import Action, JobChange, Plan, Step, Upload
+from speck.spec.schema import site_from_data
+from speck.store.records import Batch, Records, scope_of
 from tests.memory_fog import site_body
 
 LINK = Link("tcp://a:1883", "T-1")
@@ -69,11 +71,11 @@ def test_sites_come_back_as_they_were_put(records: Records) -> None:
 
 def test_scopes_of_compositions_and_of_jobs_alone_do_not_meet(records: Records) -> None:
     assert (scope_of("c", "A"), scope_of(None, "A")) == ("c", "~A")
-    first, second = Deployed(JOB, 1, "1"), Deployed(JOB, 2, "2")
+    first, second = Incarnation(JOB, 1, "1"), Incarnation(JOB, 2, "2")
     records.write(
-        records.put_deployed("c", first),
-        records.put_deployed("~A", second),
-        records.put_deployed("c2", second),
+        records.put_incarnation("c", first),
+        records.put_incarnation("~A", second),
+        records.put_incarnation("c2", second),
         records.put_session("c", session("r-1")),
     )
     inventory = records.inventory("c")
@@ -81,11 +83,11 @@ def test_scopes_of_compositions_and_of_jobs_alone_do_not_meet(records: Records) 
     assert inventory.sessions == (session("r-1"),)
     assert dict(inventory.attempts) == {"A": 1}
     assert records.deployed("~A", "A") == second
-    assert set(records.all_deployed()) == {("c", "A"), ("~A", "A"), ("c2", "A")}
+    assert set(records.all_incarnations()) == {("c", "A"), ("~A", "A"), ("c2", "A")}
 
 
 def test_a_removed_job_leaves_the_highest_attempt_behind(records: Records) -> None:
-    records.write(records.put_deployed("c", Deployed(JOB, 7, "7")))
+    records.write(records.put_incarnation("c", Incarnation(JOB, 7, "7")))
     records.write(records.drop_deployed("c", "A"))
     inventory = records.inventory("c")
     assert inventory.jobs == {}
@@ -114,8 +116,8 @@ def test_sinks_outside_are_those_of_other_scopes_by_the_link_that_they_feed(
 ) -> None:
     other = replace(JOB, job_name="B", source=Link("tcp://b:1883", "T-9"))
     records.write(
-        records.put_deployed("c", Deployed(JOB, 1, "1")),
-        records.put_deployed("d", Deployed(other, 1, "2")),
+        records.put_incarnation("c", Incarnation(JOB, 1, "1")),
+        records.put_incarnation("d", Incarnation(other, 1, "2")),
     )
     ours, theirs = (
         sink_client_id(records.installation, j.job_name, j.source) for j in (JOB, other)
@@ -276,7 +278,7 @@ def test_what_cannot_be_written_spoils_only_its_own(records: Records) -> None:
 def test_only_the_newest_events_are_kept(
     records: Records, monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
-    monkeypatch.setattr("speck.retention.EVENTS", 3)
+    monkeypatch.setattr("speck.store.retention.EVENTS", 3)
     for n in range(5):
         records.write(records.event("x", str(n)))
     assert [event["id"] for event in records.events()] == [3, 4, 5]
@@ -298,7 +300,7 @@ def put(records: Records, made: Change) -> None:
 def test_only_the_newest_changes_of_each_scope_are_kept(
     records: Records, monkeypatch: pytest.MonkeyPatch, path: Path
 ) -> None:
-    monkeypatch.setattr("speck.retention.CHANGES_OF_A_SCOPE", 2)
+    monkeypatch.setattr("speck.store.retention.CHANGES_OF_A_SCOPE", 2)
     for n in range(3):
         put(records, change(f"{n}c"))
         put(records, change(f"{n}j", None, "A"))
@@ -314,7 +316,7 @@ def test_only_the_newest_changes_of_each_scope_are_kept(
 def test_only_the_newest_changes_are_kept_over_all_scopes(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speck.retention.CHANGES", 2)
+    monkeypatch.setattr("speck.store.retention.CHANGES", 2)
     for n in range(4):
         made = change(f"{n}", None, f"job-{n}")
         made.state = ChangeState.BLOCKED if n == 0 else ChangeState.DONE
@@ -334,7 +336,7 @@ def test_answers_to_idempotency_keys_are_kept_for_a_day(records: Records, path: 
 def test_attempts_never_fall_below_the_highest_there_was(records: Records) -> None:
     """An adopted job counts from its own start; its new scope may have used higher ones."""
     records.write(records.put_attempts("c", "A", 5))
-    records.write(records.put_deployed("c", Deployed(JOB, 1, "0" * 32, ended=True)))
+    records.write(records.put_incarnation("c", Incarnation(JOB, 1, "0" * 32, ended=True)))
     assert records.attempts("c", "A") == 5
 
 
@@ -359,9 +361,9 @@ def test_sites_are_known_without_reading_them_each_time(
 
 def test_what_runs_is_read_once_and_known_as_it_is_written(records: Records, path: Path) -> None:
     """All looks at 1000 sites ask for it."""
-    begun = Deployed(JOB, 1, "1" * 32)
-    records.write(records.put_deployed("demo", begun), records.put_deployed("~A", begun))
-    known = records.all_deployed()
+    begun = Incarnation(JOB, 1, "1" * 32)
+    records.write(records.put_incarnation("demo", begun), records.put_incarnation("~A", begun))
+    known = records.all_incarnations()
     assert known == {("demo", "A"): begun, ("~A", "A"): begun}
     assert records.deployed("demo", "A") is known["demo", "A"]
     assert records.inventory("demo").jobs["A"] is known["demo", "A"]
@@ -369,7 +371,7 @@ def test_what_runs_is_read_once_and_known_as_it_is_written(records: Records, pat
     records.write(records.drop_deployed("~A", "A"))
     again = reopened(records, path)
 
-    assert again.all_deployed() == {("demo", "A"): begun}
+    assert again.all_incarnations() == {("demo", "A"): begun}
     assert again.deployed("~A", "A") is None
     assert again.inventory("nobody").jobs == {}
     again.store.close()

@@ -12,7 +12,8 @@ from binders.memory import World
 from binders.memory.engine import MemoryEngine
 from speck.binding import Submission
 from speck.errors import ConflictError, EngineRefusedError, UnreachableError
-from speck.model import CompositionDescription, JsonObject
+from speck.model.composition import CompositionDescription
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.memory_fog import memory_service, site_body
@@ -207,7 +208,7 @@ def test_a_start_that_may_still_arrive_is_settled_before_another(
     left_blocked(service, composition(job("A")))
     wanted = composition(job("A", args=["--new"]))
     made = service.compositions.apply(wanted, Request(dry_run=True)).body["plan"]["text"]
-    assert "settle A on edge-a: args changed" in made
+    assert "fence A on edge-a: args changed" in made
     if arrives == "before":
         engine("edge-a").before = once("status", late.arrive)
     assert service.compositions.apply(wanted, DONE).body["state"] == "done"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from binders.memory import World
+from speck.deploy.operations.refilling import AT_ONCE
 from speck.errors import EngineRefusedError
-from speck.model import JsonObject
-from speck.operations.refilling import AT_ONCE
+from speck.model.values import JsonObject
 from speck.service import Service
 from tests.memory_fog import HASTY, memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, wait_until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from speck.requirements import Judged, Seen, Stage, judge
+from speck.monitor.requirements import Judged, Seen, Stage, judge
 
 CHAIN = [Stage("clean", "raw", "tidy", 20.0), Stage("merge", "tidy", "all", 5.0)]
 EASY = Seen(in_rate=100.0, busy=0.1, back_pressured=0.0, waiting=0)

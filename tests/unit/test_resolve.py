@@ -12,26 +12,21 @@ from typing import Any
 import pytest
 
 from speck.errors import InvalidError, Problem
-from speck.jars import Jar, JarFinder
-from speck.model import (
-    Broker,
-    CompositionDescription,
+from speck.model.composition import CompositionDescription, Port, Reader
+from speck.model.job import (
     Compression,
     Delivery,
     DesiredState,
-    Engine,
     Job,
     JobDescription,
-    Link,
-    Port,
-    Reader,
     Sending,
-    Site,
-    Tier,
     Upgrade,
 )
-from speck.resolve import resolve, resolve_job
-from speck.schema import composition_from_data, load_document
+from speck.model.link import Link
+from speck.model.site import Broker, Engine, Site, Tier
+from speck.spec.jars import Jar, JarFinder
+from speck.spec.resolve import resolve, resolve_job
+from speck.spec.schema import composition_from_data, load_document
 
 FindJar = Callable[[str], Jar]
 
@@ -358,7 +353,7 @@ def test_batches_for_an_old_broker_are_a_warning(find_jar: FindJar) -> None:
 
 def test_who_reads_batches_from_outside_is_warned(find_jar: FindJar) -> None:
     sends = "job A sends batches to A-out at edge-a"
-    take_apart = "must take them apart (speck.batches does, see docs/guarantees.md)"
+    take_apart = "must take them apart (speck.model.batches does, see docs/guarantees.md)"
     output = resolve(closed(described(link=BATCHED)), SITES, find_jar)
     assert output.warnings == [f"{sends}, an output: its readers {take_apart}"]
     assert output.composition.jobs[0].link == BATCHED
@@ -375,7 +370,8 @@ def test_a_job_with_an_own_contract_that_reads_batches_is_warned_of(find_jar: Fi
     found = resolve(composed(first, second), SITES, find_jar).warnings
     assert (
         "job A sends batches to A-out at edge-a, which job B reads: having placeholders in its"
-        " args, it must take them apart (speck.batches does, see docs/guarantees.md) by itself"
+        " args, it must take them apart (speck.model.batches does, see docs/guarantees.md) by"
+        " itself"
     ) in found
 
 
@@ -387,7 +383,8 @@ def test_batches_between_a_job_and_those_of_elsewhere_are_warned_of(find_jar: Fi
     there = [resolve(composed(one), SITES, find_jar).composition.jobs[0] for one in readers]
     told = [
         f"job A sends batches to A-out at edge-a, which job {name} reads: having placeholders in"
-        " its args, it must take them apart (speck.batches does, see docs/guarantees.md) by itself"
+        " its args, it must take them apart (speck.model.batches does, see docs/guarantees.md) by"
+        " itself"
         for name in ("B", "C")
     ]
     found = resolve(composed(described(link=BATCHED)), SITES, find_jar, others=there).warnings

@@ -12,7 +12,7 @@ import pytest
 
 from binders.memory import World
 from speck.errors import EngineRefusedError
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, job_body

@@ -11,22 +11,10 @@ from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 
 from speck.errors import InvalidError
-from speck.model import (
-    Broker,
-    CompositionDescription,
-    Compression,
-    Delivery,
-    DesiredState,
-    Drift,
-    Engine,
-    JobDescription,
-    Port,
-    Sending,
-    Site,
-    Tier,
-    Upgrade,
-)
-from speck.schema import (
+from speck.model.composition import CompositionDescription, Drift, Port
+from speck.model.job import Compression, Delivery, DesiredState, JobDescription, Sending, Upgrade
+from speck.model.site import Broker, Engine, Site, Tier
+from speck.spec.schema import (
     CompositionSchema,
     JobSchema,
     SiteSchema,

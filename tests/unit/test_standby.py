@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from speck import standby as standby_module
+from speck.api import unavailable_app as standby_module
 from speck.api.context import EXTENSION
+from speck.api.unavailable_app import UnavailableApp
 from speck.errors import StoreError, StoreFullError
-from speck.standby import Standby
 
 FULL = StoreFullError("cannot write to the store at /x: it is full; free space")
 
@@ -48,7 +48,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standby_module, "RETRY_S", 0.001)
 
 
-def get(standby: Standby, path: str) -> tuple[int, dict[str, str], bytes]:
+def get(standby: UnavailableApp, path: str) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body of a GET."""
     said: list[Any] = []
     environ = {
@@ -63,7 +63,7 @@ def get(standby: Standby, path: str) -> tuple[int, dict[str, str], bytes]:
 
 
 def test_a_store_that_opens_is_served_at_once() -> None:
-    standby = Standby(Opening(0))
+    standby = UnavailableApp(Opening(0))
     standby.start()
     assert get(standby, "/sites")[::2] == (200, b"sites")
 
@@ -72,7 +72,7 @@ def test_without_room_everything_but_livez_is_a_problem_that_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(standby_module, "RETRY_S", 3600.0)
-    standby = Standby(Opening(10**9))
+    standby = UnavailableApp(Opening(10**9))
     standby.start()
     for path in ("/readyz", "/sites", "/nothing"):
         status, headers, body = get(standby, path)
@@ -86,7 +86,7 @@ def test_without_room_everything_but_livez_is_a_problem_that_says_so(
 
 
 def test_it_gives_way_once_there_is_room() -> None:
-    standby = Standby(Opening(5))
+    standby = UnavailableApp(Opening(5))
     standby.start()
     until = time.monotonic() + 120
     while get(standby, "/sites")[0] != 200:
@@ -95,14 +95,14 @@ def test_it_gives_way_once_there_is_room() -> None:
 
 
 def test_another_reason_is_raised_at_the_start() -> None:
-    standby = Standby(Opening(1, StoreError("cannot open the store at /x: Corruption")))
+    standby = UnavailableApp(Opening(1, StoreError("cannot open the store at /x: Corruption")))
     with pytest.raises(StoreError, match="Corruption"):
         standby.start()
 
 
 def test_a_stop_is_told_to_the_application() -> None:
     opening = Opening(0)
-    standby = Standby(opening)
+    standby = UnavailableApp(opening)
     standby.start()
     standby.stop()
     assert opening.app.extensions[EXTENSION].stopping.raised
@@ -110,7 +110,7 @@ def test_a_stop_is_told_to_the_application() -> None:
 
 def test_after_a_stop_nothing_is_opened_any_more() -> None:
     opening = Opening(0)
-    standby = Standby(opening)
+    standby = UnavailableApp(opening)
     standby.stop()
     opening.left = 1
     standby.start()

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from binders.memory import MemoryEngine, World
-from binders.memory.slots import Incarnation
+from binders.memory.slots import MemoryJob
 from speck.binding import JobException, SavepointProgress
+from speck.deploy.operations import stopping
+from speck.deploy.operations.context import Context
 from speck.errors import EngineRefusedError, UnreachableError
-from speck.model import JsonObject
-from speck.observed import EngineView, RunState
-from speck.operations import stopping
-from speck.operations.context import Context
-from speck.records import Batch
+from speck.model.observation import EngineView, RunState
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.store.records import Batch
 from tests.memory_fog import HASTY, memory_service, site_body
 from tests.service_helpers import DONE, broker, composition, engine, wait_until
 from tests.service_helpers import job_body as job
@@ -34,7 +34,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield opened
 
 
-def running() -> Incarnation:
+def running() -> MemoryJob:
     """The one incarnation that runs."""
     (found,) = engine("edge-a").running()
     return found
@@ -65,7 +65,7 @@ def told(service: Service) -> list[str]:
     return [e["message"] for e in service.records.events() if e["kind"] == "job"]
 
 
-def held() -> Incarnation:
+def held() -> MemoryJob:
     wait_until(lambda: bool(engine("edge-a").held))
     return engine("edge-a").held[0][0]
 

@@ -16,14 +16,14 @@ from typing import NamedTuple
 import plyvel
 import pytest
 
-from speck import store as store_module
 from speck.errors import StoreError, StoreFullError, StoreWriteError
-from speck.store import Store
+from speck.store import leveldb as store_module
+from speck.store.leveldb import Store
 
 WRITER = """
 import sys
 from pathlib import Path
-from speck.store import Store
+from speck.store.leveldb import Store
 
 store = Store.open(Path(sys.argv[1]))
 number = int(sys.argv[2])
@@ -35,7 +35,7 @@ while True:
 HOLDER = """
 import sys
 from pathlib import Path
-from speck.store import Store
+from speck.store.leveldb import Store
 
 store = Store.open(Path(sys.argv[1]))
 print("held", flush=True)
@@ -45,7 +45,7 @@ FILLER = """
 import json, resource, sys
 from pathlib import Path
 from speck.errors import StoreError
-from speck.store import Store
+from speck.store.leveldb import Store
 
 def allow(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))

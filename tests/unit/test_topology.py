@@ -5,16 +5,10 @@ from __future__ import annotations
 import pytest
 
 from speck.errors import InvalidError, Problem
-from speck.model import (
-    Composition,
-    CompositionDescription,
-    Job,
-    JobDescription,
-    Link,
-    Port,
-    Reader,
-)
-from speck.topology import Edge, End, Graph, Node, check
+from speck.model.composition import Composition, CompositionDescription, Port, Reader
+from speck.model.job import Job, JobDescription
+from speck.model.link import Link
+from speck.spec.topology import Edge, End, Graph, Node, check
 
 
 def node(index: int, text: str, site: str = "s") -> Node:

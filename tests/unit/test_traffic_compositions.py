@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from speck.fog.reference import count_valid, read_trace
-from speck.model import is_name
-from speck.schema import load_composition
-from speck.topology import check
+from speck.model.values import is_name
+from speck.spec.schema import load_composition
+from speck.spec.topology import check
 
 TRAFFIC = Path(__file__).resolve().parents[2] / "compositions" / "traffic"
 STREAMS = ["A1", "A2", "A3", "B1", "B2", "B3", "C1", "C2", "C3", "C4"]

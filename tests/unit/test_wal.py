@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from speck.store import Store
-from speck.wal import damaged_at
+from speck.store.leveldb import Store
+from speck.store.wal import damaged_at
 
 HEADER = 7
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from speck.errors import InvalidError, Problem
-from speck.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_NODES, load, load_json
+from speck.spec.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_NODES, load, load_json
 
 
 def refused(text: bytes | str, read=load) -> list[Problem]:

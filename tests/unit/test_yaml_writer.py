@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.yaml_loader import load
-from speck.yaml_writer import to_yaml
+from speck.spec.yaml_loader import load
+from speck.spec.yaml_writer import to_yaml
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")))
 NUMBERS = st.integers(-(10**9), 10**9) | st.floats(-1e6, 1e6, allow_nan=False, width=32)

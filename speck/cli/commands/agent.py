@@ -43,7 +43,7 @@ def agent(listen: str | None, **given: Any) -> None:
     """Run a site's agent until SIGTERM or Ctrl-C.
 
     It reports how the site is, lists the state that its engine has left, and hands it to other
-    sites when the service bids it.
+    sites when the service tells it to.
     """
     import signal
 

@@ -12,7 +12,7 @@ from speck.cli.options import client, connected, formatted, names_of, output
 
 if TYPE_CHECKING:
     from speck.client import Client
-    from speck.model import JsonObject
+    from speck.model.values import JsonObject
 
 _POLL_S = 0.5
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import click
 
-from speck.cli.options import (
-    client,
-    confirmed,
-    connected,
-    followed,
-    formatted,
-    output,
-    removing,
-)
+from speck.cli.options import client, confirmed, connected, followed, formatted, output, removing
 
 
 @click.command()

@@ -39,7 +39,7 @@ def push(file: Path) -> None:
     import hashlib
 
     from speck.cli.bars import bytes_bar
-    from speck.cli.talk import say
+    from speck.cli.messages import say
     from speck.errors import NotFoundError
 
     try:

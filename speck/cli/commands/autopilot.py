@@ -6,7 +6,7 @@ import click
 
 from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import client, connected, formatted, names_of, output
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 _COMPOSITION = click.argument("composition", shell_complete=names_of("compositions"))
 _SETTINGS = ("every_s", "min_gain", "policy", "settle_s", "looks")

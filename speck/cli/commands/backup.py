@@ -23,7 +23,7 @@ def backup(file: str) -> None:
     """
     from speck.cli.bars import bytes_bar
     from speck.cli.documents import STDIN
-    from speck.cli.talk import say
+    from speck.cli.messages import say
 
     pieces = client().backup()
     with bytes_bar("saving", None) as got:
@@ -78,10 +78,10 @@ def restore(file: Path, home: str | None) -> None:
 
     FILE is what `speck backup` saved. No service may run at the home.
     """
+    from speck.cli.messages import say
     from speck.cli.offline import config_at
-    from speck.cli.talk import say
     from speck.errors import NotFoundError
-    from speck.store import Store
+    from speck.store.leveldb import Store
 
     if not file.is_file():
         raise NotFoundError(f"cannot restore {file}: no such file")

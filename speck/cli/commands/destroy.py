@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import click
 
-from speck.cli.options import (
-    client,
-    confirmed,
-    connected,
-    followed,
-    formatted,
-    names_of,
-    output,
-)
+from speck.cli.options import client, confirmed, connected, followed, formatted, names_of, output
 
 
 @click.command()
@@ -30,7 +22,7 @@ from speck.cli.options import (
 def destroy(composition: str, drain: bool, yes: bool, wait: bool, timeout: float | None) -> None:
     """Remove a composition and its jobs."""
     from speck.cli.follow import follow, require_done
-    from speck.cli.talk import ask, clean, say
+    from speck.cli.messages import ask, clean, say
 
     service = client()
     found = service.composition(composition)

@@ -7,7 +7,7 @@ import time
 import click
 
 from speck.cli.options import client, connected, formatted, names_of, output
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 _LOOK_EVERY_S = 1.0
 
@@ -79,7 +79,7 @@ def _print(events: list[JsonObject]) -> None:
 
 
 def _line(event: JsonObject) -> str:
+    from speck.cli.messages import clean
     from speck.cli.output import moment
-    from speck.cli.talk import clean
 
     return f"{moment(event['at'])}  {event['kind']:8}  {clean(event['message'])}"

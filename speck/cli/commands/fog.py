@@ -103,7 +103,7 @@ def up(
     import time
 
     from speck.cli.bars import count_bar
-    from speck.cli.talk import say
+    from speck.cli.messages import say
     from speck.fog.sites import Fog
     from speck.fog.wan import load_wan
 
@@ -171,7 +171,7 @@ def down(keep: bool, folder: Path | None, yes: bool) -> None:
 
     Asks first when jobs are deployed on the fog: without --keep their state is lost.
     """
-    from speck.cli.talk import ask, say
+    from speck.cli.messages import ask, say
     from speck.fog.sites import Fog
 
     made = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
@@ -197,7 +197,7 @@ def kill(site: str, what: str, folder: Path | None) -> None:
 
     A supervised fog starts it again after 2 s.
     """
-    from speck.cli.talk import say
+    from speck.cli.messages import say
     from speck.fog.sites import Fog
 
     made = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
@@ -216,7 +216,7 @@ def kill(site: str, what: str, folder: Path | None) -> None:
 @folder_option
 def restart(site: str, what: str | None, folder: Path | None) -> None:
     """Restart SITE, or its engine, broker or agent only; returns when it is up again."""
-    from speck.cli.talk import say
+    from speck.cli.messages import say
     from speck.fog.sites import Fog
 
     Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S).restart(site, what)
@@ -226,7 +226,7 @@ def restart(site: str, what: str | None, folder: Path | None) -> None:
 def _deployed_on(made: Fog) -> str:
     """The compositions and jobs that the service has on the fog's sites, as text; empty when
     there are none, or no service answers."""
-    from speck.cli.talk import warn
+    from speck.cli.messages import warn
     from speck.client import NoServerError
     from speck.errors import SpeckError
 
@@ -269,7 +269,7 @@ def _speeds(given: tuple[str, ...]) -> dict[str, float]:
 
 def _register(made: Fog, *, must: bool) -> None:
     """Register, or change what an earlier fog registered; without a service say how, later."""
-    from speck.cli.talk import say
+    from speck.cli.messages import say
     from speck.client import NoServerError
 
     service = client()

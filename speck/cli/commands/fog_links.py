@@ -40,7 +40,7 @@ def link(site: str, state: str, folder: Path | None) -> None:
 
     While it is down packets vanish without a word, both ways, as on a WAN.
     """
-    from speck.cli.talk import say
+    from speck.cli.messages import say
     from speck.fog.sites import Fog
 
     Fog(folder).set_link(site, state == "up")
@@ -61,7 +61,7 @@ def shape(
     folder: Path | None,
 ) -> None:
     """Change the uplink of SITE while it is in use; what is not given stays as it is."""
-    from speck.cli.talk import say
+    from speck.cli.messages import say
     from speck.errors import NotFoundError
     from speck.fog.sites import Fog
     from speck.fog.wan import Uplink

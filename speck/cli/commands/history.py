@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from speck.cli.options import client, connected, formatted, names_of, output
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
     from speck.client import Client

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from speck.cli.options import client, connected, formatted, names_of, output
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
     from speck.client import Client
@@ -61,7 +61,7 @@ def job(name: str) -> None:
 
 def _exceptions(service: Client, name: str) -> list[JsonObject]:
     """What the engine says; nothing when it cannot be asked (told on stderr)."""
-    from speck.cli.talk import warn
+    from speck.cli.messages import warn
     from speck.client import ClientError
 
     try:
@@ -78,8 +78,8 @@ def _shown(value: object) -> object:
 
 def _told(exceptions: list[JsonObject]) -> list[str]:
     """Each failure once, newest first: how often, when, where, and its trace."""
+    from speck.cli.messages import clean
     from speck.cli.output import moment
-    from speck.cli.talk import clean
 
     alike: dict[tuple[str, str], list[JsonObject]] = {}
     for one in exceptions:

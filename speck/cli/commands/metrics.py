@@ -10,7 +10,7 @@ import click
 
 from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import client, connected, formatted, names_of, output
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 _FORMATS = ("parquet", "csv", "jsonl")
 _TABLES = ("tasks", "links", "plans", "sites", "brokers")
@@ -66,8 +66,8 @@ def export_metrics(target: Path, table: str | None, **wanted: str | None) -> Non
     FILE ends with .parquet, .csv or .jsonl and holds one table; FOLDER gets one Parquet file for
     each table. Each file is written whole or not at all. docs/metrics.md tells the columns.
     """
+    from speck.cli.messages import say
     from speck.cli.output import Grid
-    from speck.cli.talk import say
     from speck.errors import InvalidError
 
     if table is None and target.suffix == "":
@@ -129,8 +129,8 @@ def import_metrics(paths: tuple[Path, ...], table: str | None) -> None:
     gauges (job, vertex, subtask, timestamp, busyTimeMsPerSecond, ...). What is there already stays
     as it is.
     """
+    from speck.cli.messages import say
     from speck.cli.output import Grid
-    from speck.cli.talk import say
 
     done = []
     for file in _files(paths):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from speck.cli.options import client, confirmed, connected, followed, formatted, names_of, output
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
     from speck.cli.output import Output
@@ -65,7 +65,7 @@ def place(
     --apply.
     """
     from speck.cli import placements
-    from speck.cli.talk import say
+    from speck.cli.messages import say
 
     service, shown = client(answer_s=PATIENCE_S), output()
     limits = {"utilisation": utilisation} if utilisation else None

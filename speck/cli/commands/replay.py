@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from speck.cli.options import client, connected, formatted, output
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
     from threading import Event
@@ -129,8 +129,8 @@ def _brokers(given: Mapping[str, str], wanted: set[str]) -> tuple[dict[str, str]
 def _login(name: str, address: str) -> Login:
     """What the credentials file of that name in the service's home says for that broker."""
     from speck.cli.offline import config_at
-    from speck.credentials import read_credentials
     from speck.fog.publisher import Login
+    from speck.sites.credentials import read_credentials
 
     found = read_credentials(config_at(None).credentials / name, address)
     return Login(found.user, found.password, found.ca)
@@ -166,8 +166,8 @@ def _run(rows: Sequence[Row], options: ReplayOptions, cancel: Event) -> Summary:
 def _show(summary: Summary) -> None:
     from dataclasses import asdict
 
+    from speck.cli.messages import CommandFailed
     from speck.cli.output import fields
-    from speck.cli.talk import CommandFailed
 
     data: JsonObject = {**asdict(summary), "seconds": round(summary.seconds, 3)}
     output().show(data, fields(data.items()))

@@ -25,9 +25,9 @@ import click
 )
 def serve(host: str | None, port: int | None, home: str | None, jars: tuple[str, ...]) -> None:
     """Run the service until SIGTERM or Ctrl-C."""
+    from speck.api.server import serve as run
     from speck.config import Config
     from speck.errors import InvalidError
-    from speck.server import serve as run
 
     given = {
         "SPECK_HOST": host,

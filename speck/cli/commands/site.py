@@ -10,7 +10,7 @@ import click
 
 from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import client, confirmed, connected, formatted, names_of, output
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 _name = click.argument("name", shell_complete=names_of("sites"))
 
@@ -37,7 +37,7 @@ def site() -> None:
 def add(name: str | None, file: str | None, replace: bool, **given: Any) -> None:
     """Register a site NAME by its addresses, or all sites of a file."""
     from speck.cli import tables
-    from speck.cli.talk import say
+    from speck.cli.messages import say
 
     if (name is None) == (file is None):
         raise click.UsageError("give a NAME with --engine and --broker, or --file")
@@ -119,7 +119,7 @@ def _read(file: str) -> list[JsonObject]:
     """The bodies in a file: one mapping, a list of them, or `sites: [...]`."""
     from speck.cli import documents
     from speck.errors import InvalidError
-    from speck.schema import load_document
+    from speck.spec.schema import load_document
 
     text = documents.read(file)
     data = load_document(text.content, text.content_type).data
@@ -196,8 +196,8 @@ def calibrate(names: tuple[str, ...], busy: bool, job_path: str | None) -> None:
     the first cloud site's, which comes first.
     """
     from speck.cli.bars import count_bar
+    from speck.cli.messages import say
     from speck.cli.output import Grid
-    from speck.cli.talk import say
 
     service = client()
     tiers = {found["name"]: found["tier"] for found in service.sites()}
@@ -256,7 +256,7 @@ def _agent(report: JsonObject) -> list[tuple[str, Any]]:
 @connected
 def remove(name: str, yes: bool) -> None:
     """Forget a site; refused while jobs run there."""
-    from speck.cli.talk import ask, say
+    from speck.cli.messages import ask, say
 
     service = client()
     service.site(name)
@@ -274,7 +274,7 @@ def check(names: tuple[str, ...]) -> None:
 
     Exits with 1 when one of them is an error; a warning is none.
     """
-    from speck.cli.talk import CommandFailed
+    from speck.cli.messages import CommandFailed
 
     service = client()
     chosen = names or [found["name"] for found in service.sites()]
@@ -291,7 +291,7 @@ def _is_error(finding: JsonObject) -> bool:
 
 
 def _findings(found: JsonObject) -> str:
-    from speck.cli.talk import clean, style
+    from speck.cli.messages import clean, style
 
     if not found["findings"]:
         return f"{found['name']}: fine"

@@ -7,7 +7,7 @@ from collections import Counter
 import click
 
 from speck.cli.options import client, connected, formatted, names_of, output
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 
 @click.command()

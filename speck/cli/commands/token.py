@@ -48,7 +48,7 @@ def token() -> None:
 @formatted
 def add(name: str, role: str, site: str | None, home: str | None) -> None:
     """Make a token and print it, this once."""
-    from speck.cli.talk import say
+    from speck.cli.messages import say
 
     secret = _done(
         home,
@@ -78,7 +78,7 @@ def list_tokens(home: str | None) -> None:
 @connected
 def remove(name: str, home: str | None) -> None:
     """Refuse a token from now on."""
-    from speck.cli.talk import say
+    from speck.cli.messages import say
 
     _done(home, lambda service: service.remove_token(name), lambda tokens: tokens.remove(name))
     say(f"token {name} is removed")
@@ -86,8 +86,8 @@ def remove(name: str, home: str | None) -> None:
 
 def _done(home: str | None, ask: Callable[[Client], T], write: Callable[[Tokens], T]) -> T:
     """By the service, or in the store when the user says so or no service runs here."""
+    from speck.cli.messages import say
     from speck.cli.offline import config_at, stored_tokens
-    from speck.cli.talk import say
     from speck.client import NoServerError
 
     if home is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from speck.cli.options import formatted, output
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 
 @click.command()
@@ -17,7 +17,7 @@ def validate(files: tuple[str, ...]) -> None:
     Looks at the syntax and the graph of each FILE (`-`: stdin). Whether sites, jars and slots
     are there shows in `speck plan`.
     """
-    from speck.cli.talk import CommandFailed
+    from speck.cli.messages import CommandFailed
 
     found = [_checked(file) for file in files]
     output().show({"files": found}, *(_lines(entry) for entry in found))
@@ -32,8 +32,8 @@ def validate(files: tuple[str, ...]) -> None:
 def _checked(file: str) -> JsonObject:
     from speck.cli.documents import read
     from speck.errors import InvalidError
-    from speck.schema import composition_from_data, load_document
-    from speck.topology import check
+    from speck.spec.schema import composition_from_data, load_document
+    from speck.spec.topology import check
 
     text = read(file)
     name, jobs, warnings = None, 0, list[str]()
@@ -59,7 +59,7 @@ def _checked(file: str) -> JsonObject:
 
 
 def _lines(entry: JsonObject) -> str:
-    from speck.cli.talk import clean, style
+    from speck.cli.messages import clean, style
 
     lines = []
     for problem in entry["problems"]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from speck.errors import InvalidError, PermanentError, Problem
 from speck.fog.wan.model import EVERYWHERE, LEAST_MBPS, MOST_LATENCY_MS, MOST_MBPS, Uplink, Wan
-from speck.model import is_name
-from speck.yaml_loader import Document, load
+from speck.model.values import is_name
+from speck.spec.yaml_loader import Document, load
 
 _RATES = ("up_mbps", "down_mbps")
 _UPLINK = (*_RATES, "latency_ms")

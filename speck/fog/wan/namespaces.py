@@ -18,7 +18,7 @@ from speck.errors import PermanentError
 from speck.fog.process import Command
 from speck.fog.wan.model import LinkStatus, WanState
 from speck.fog.wan.plan import Batch, Layout, Names, network
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 _NAMESPACES = Path("/run/netns")
 _TUN = Path("/dev/net/tun")

@@ -12,7 +12,7 @@ from speck.fog.ports import pick_port
 from speck.fog.process import Command
 from speck.fog.state import SiteRecord
 from speck.fog.wan.model import EVERYWHERE, LinkStatus, Wan, WanState
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 MOST_SITES = 30  # each pair takes a port
 VIA = "SPECK_MQTT_VIA"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from speck.binding import BrokerCapability, Finding, Target
 from speck.errors import UnreachableError
-from speck.measured import BrokerMeasures
-from speck.observed import BrokerView, Sent, Taken
+from speck.model.measurement import BrokerMeasures
+from speck.model.observation import BrokerView, Sent, Taken
 
 BOXES: dict[str, dict[str, set[str]]] = {"tcp://mailbox:1883": {}}
 """Address -> client id -> topics: what a real broker would keep."""

@@ -21,10 +21,10 @@ JOB = "ab" * 16
 
 
 class Service:
-    """Answers polls with what `bids` holds, one list for each; keeps what it was told."""
+    """Answers polls with what `commands` holds, one list for each; keeps what it was told."""
 
     def __init__(self) -> None:
-        self.bids: queue.Queue[list[dict[str, Any]]] = queue.Queue()
+        self.commands: queue.Queue[list[dict[str, Any]]] = queue.Queue()
         self.polls: queue.Queue[str] = queue.Queue()
         self.posts: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
         self.known_site = True
@@ -36,7 +36,7 @@ class Service:
 
             def do_GET(self) -> None:
                 service.polls.put(self.path)
-                self._answer(200, {"bids": service.bids.get(), "again": 0.0})
+                self._answer(200, {"commands": service.commands.get(), "again": 0.0})
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -99,8 +99,8 @@ def test_it_reports_and_does_what_it_is_bidden(service: Service, tmp_path: Path)
     assert "cpu" in beat
     assert beat["listen"].startswith("http://127.0.0.1:")
     assert "known" not in service.next_poll()
-    service.bids.put([{"id": "b-1", "kind": "list", "engine_job_id": JOB}])
-    answer = service.told("/sites/edge-a/bids/b-1")
+    service.commands.put([{"id": "b-1", "kind": "list", "engine_job_id": JOB}])
+    answer = service.told("/sites/edge-a/commands/b-1")
     assert answer["state"] == "done"
     assert [state["checkpoint_id"] for state in answer["states"]] == [4]
     agent.stop()
@@ -110,11 +110,11 @@ def test_what_is_given_up_is_not_called_known(service: Service, tmp_path: Path) 
     """Else the service would answer at once, again and again."""
     agent = run(settings(service, tmp_path))
     service.next_poll()
-    bid = {"id": "b-1", "kind": "receive", "transfer": "t", "job_name": "j", "secret": "s"}
-    service.bids.put([bid])
-    assert service.told("/sites/edge-a/bids/b-1") == {"state": "ready", "bytes": 0}
+    command = {"id": "b-1", "kind": "receive", "transfer": "t", "job_name": "j", "secret": "s"}
+    service.commands.put([command])
+    assert service.told("/sites/edge-a/commands/b-1") == {"state": "ready", "bytes": 0}
     assert service.next_poll().endswith("&known=b-1")
-    service.bids.put([])
+    service.commands.put([])
     assert "known" not in service.next_poll()
     agent.stop()
 
@@ -126,17 +126,17 @@ def test_no_more_is_begun_than_it_can_do(service: Service, tmp_path: Path) -> No
         {"id": f"b-{n}", "kind": "receive", "transfer": f"t-{n}", "job_name": "j", "secret": "s"}
         for n in range(12)
     ]
-    service.bids.put(many)
+    service.commands.put(many)
     known = service.next_poll().partition("&known=")[2].split(",")
     assert len(known) == 8
-    service.bids.put([bid for bid in many if bid["id"] not in known[:3]])
+    service.commands.put([command for command in many if command["id"] not in known[:3]])
     while "b-8" not in service.next_poll():
-        service.bids.put([bid for bid in many if bid["id"] not in known[:3]])
+        service.commands.put([command for command in many if command["id"] not in known[:3]])
     agent.stop()
 
 
 @pytest.mark.parametrize(
-    ("bid", "error", "again"),
+    ("command", "error", "again"),
     [
         ({"kind": "dance"}, "this agent does not know it; update the agent", False),
         ({"kind": "list"}, "cannot list: KeyError", True),
@@ -147,11 +147,11 @@ def test_no_more_is_begun_than_it_can_do(service: Service, tmp_path: Path) -> No
     ],
 )
 def test_what_it_cannot_do_it_says(
-    service: Service, tmp_path: Path, bid: dict[str, Any], error: str, again: bool
+    service: Service, tmp_path: Path, command: dict[str, Any], error: str, again: bool
 ) -> None:
     agent = run(settings(service, tmp_path))
-    service.bids.put([{"id": "b-1", **bid}])
-    answer = service.told("/sites/edge-a/bids/b-1")
+    service.commands.put([{"id": "b-1", **command}])
+    answer = service.told("/sites/edge-a/commands/b-1")
     assert (answer["state"], answer["again"]) == ("failed", again)
     assert error in answer["error"]
     agent.stop()

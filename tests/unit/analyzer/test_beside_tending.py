@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from speck.analyzer import state
 from speck.analyzer.reading import Span
 from speck.analyzer.run import analyse
-from speck.dataset.schema import TASKS
-from speck.dataset.tending import tend
-from speck.dataset.writer import Writer
+from speck.metrics.dataset.maintenance import tend
+from speck.metrics.dataset.schema import TASKS
+from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, HandClock, task
 
 

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from speck.analyzer.follow import begin
 from speck.analyzer.run import _for_few_rows
-from speck.dataset.schema import TASKS
-from speck.model import JsonObject
+from speck.metrics.dataset.schema import TASKS
+from speck.model.values import JsonObject
 from tests.samples_by_hand import SPAN_S, at, dataset, plan, running, site, write
 
 LIMIT_S = 120.0

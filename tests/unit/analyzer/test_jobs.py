@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from speck.analyzer.reading import Span
 from speck.analyzer.run import _for_few_rows, analyse
-from speck.dataset.schema import ALONE, TASKS
-from speck.model import JsonObject
+from speck.metrics.dataset.schema import ALONE, TASKS
+from speck.model.values import JsonObject
 from tests.samples_by_hand import (
     EVERY_S,
     LOOKS,

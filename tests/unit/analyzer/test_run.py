@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from speck.analyzer.reading import Span, newest
 from speck.analyzer.run import analyse
-from speck.dataset.exchange import import_file
-from speck.dataset.schema import TASKS
-from speck.model import JsonObject
+from speck.metrics.dataset.exchange import import_file
+from speck.metrics.dataset.schema import TASKS
+from speck.model.values import JsonObject
 from tests.samples_by_hand import SPAN_S, dataset, plan, running, site, write
 from tests.samples_by_hand import at as moment
 

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from bench.samples import JobTruth, Spec, Truth, generate
 from speck.analyzer.reading import Span, newest
 from speck.analyzer.run import analyse
-from speck.dataset.files import COMPACT, PART
-from speck.dataset.schema import TABLES
-from speck.model import JsonObject
+from speck.metrics.dataset.files import COMPACT, PART
+from speck.metrics.dataset.schema import TABLES
+from speck.model.values import JsonObject
 
 SPEC = Spec(
     jobs=20,

@@ -13,9 +13,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from binders.memory import World
-from speck.app import create_app
+from speck.api.app import create_app
 from speck.config import Config
-from speck.executor import Bounds
+from speck.deploy.executor import Bounds
 from speck.service import Service
 
 ENTRY_CLASS = "package.ExampleJob"

@@ -25,7 +25,7 @@ def _routes(client: FlaskClient) -> set[tuple[str, str]]:
 
 def _ask(client: FlaskClient, method: str, rule: str, token: str | None, **values: str) -> Any:
     names = {"name": "edge-a", "job_name": "j", "change_id": "c", "sha256": "x"}
-    names |= {"bid_id": "b", "transfer_id": "t", "placement_id": "p"}
+    names |= {"command_id": "b", "transfer_id": "t", "placement_id": "p"}
     names |= {"analysis_id": "a", **values}
     path = rule.replace("<", "{").replace(">", "}").format(**names)
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -13,6 +13,7 @@ import pytest
 
 from speck.api.context import EXTENSION, Context
 from speck.api.problems import status_of
+from speck.deploy.operations import Patience
 from speck.errors import (
     BrokerRefusedError,
     ConflictError,
@@ -29,8 +30,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
-from speck.measured import BrokerMeasures, JobMeasure, TaskMeasure
-from speck.operations import Patience
+from speck.model.measurement import BrokerMeasures, JobMeasure, TaskMeasure
 from tests.unit.api.conftest import Bench, composition, job, site
 
 
@@ -354,7 +354,7 @@ def test_a_token_is_shown_once(bench: Bench) -> None:
 def test_metrics_tell_of_sites_jobs_changes_and_requests(deployed: Bench) -> None:
     deployed.world.engine("http://edge-b:8081").unreachable = True
     deployed.client.get("/nothing")
-    deployed.service.views.forget("edge-b")
+    deployed.service.polls.forget("edge-b")
     text = deployed.client.get("/metrics").text
     for line in (
         'speck_site_up{site="edge-a"} 1.0',
@@ -370,16 +370,18 @@ def test_metrics_tell_of_sites_jobs_changes_and_requests(deployed: Bench) -> Non
 
 
 def test_metrics_tell_of_work_what_is_known_now(deployed: Bench) -> None:
-    collecting = deployed.service.collecting
-    (job,) = [j for (_, name), j in deployed.service.records.all_deployed().items() if name == "A"]
+    sampler = deployed.service.sampler
+    (job,) = [
+        j for (_, name), j in deployed.service.records.all_incarnations().items() if name == "A"
+    ]
     task = TaskMeasure("v", "x", 0, 1, True, True, 1.0, 2.0, 3.0, 40, 20, None, None)
     engine = deployed.world.engine("http://edge-a:8081")
     engine.measures[job.engine_job_id] = JobMeasure(job.engine_job_id, (task,), restarts=2)
     deployed.world.broker("tcp://edge-a:1883").measures = BrokerMeasures(messages_in=7, queued=3)
     deployed.world.broker("tcp://edge-b:1883").unreachable = True
-    collecting.look()
+    sampler.poll()
     until = time.monotonic() + 120
-    while collecting.looks + collecting.gaps < 6:
+    while sampler.polls + sampler.gaps < 6:
         assert time.monotonic() < until
         time.sleep(0.005)
     lines = deployed.client.get("/metrics").text.splitlines()

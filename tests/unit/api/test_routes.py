@@ -15,9 +15,9 @@ from marshmallow import Schema
 
 from speck.api import rates, shapes
 from speck.api.access import ACCESS
+from speck.api.app import ROUTES
 from speck.api.dataset import ImportedShape
 from speck.api.routes import Routes
-from speck.app import ROUTES
 from speck.binding import Transfer
 from speck.errors import EngineRefusedError, StoreFullError
 from tests.analyses import Given, analysis, measured
@@ -197,11 +197,13 @@ CASES = [
     Case("POST", "/sites/edge-a/heartbeat", 200, shapes.HeartbeatShape, json={"load": 0.5}),
     Case("POST", "/sites/edge-a/heartbeat", 422, json=[1], says="must be a mapping"),
     # -- agents
-    Case("GET", "/sites/edge-b/bids", 200, shapes.BidsShape, before=_carrying),
-    Case("GET", "/sites/edge-b/bids?known=x,y&wait=5", 200, shapes.BidsShape, before=_carrying),
-    Case("GET", "/sites/nowhere/bids", 404),
-    Case("POST", "/sites/edge-b/bids/{bid}", 200, json={"state": "ready"}, before=_carrying),
-    Case("POST", "/sites/edge-a/bids/{bid}", 404, json={"state": "ready"}, before=_carrying,
+    Case("GET", "/sites/edge-b/commands", 200, shapes.CommandsShape, before=_carrying),
+    Case("GET", "/sites/edge-b/commands?known=x,y&wait=5", 200, shapes.CommandsShape,
+         before=_carrying),
+    Case("GET", "/sites/nowhere/commands", 404),
+    Case("POST", "/sites/edge-b/commands/{command}", 200, json={"state": "ready"},
+         before=_carrying),
+    Case("POST", "/sites/edge-a/commands/{command}", 404, json={"state": "ready"}, before=_carrying,
          says="for site 'edge-a': it is over"),
     Case("PUT", "/transfers/t?offset=0&total=5", 200, shapes.PieceShape, data=b"12",
          before=_fetching),
@@ -443,12 +445,12 @@ def test_each_answer_has_its_status_and_shape(case: Case, prepared: Bench) -> No
     done = prepared.client.get("/changes?composition=demo").json["changes"][0]["id"]
     case.before(prepared)
     under_way = [running.change.id for running in prepared.service.changes.all_under_way()]
-    (bid, *_) = [*prepared.service.agents.bids.open("edge-b", (), 0.0), {"id": "none"}]
+    (command, *_) = [*prepared.service.agents.commands.open("edge-b", (), 0.0), {"id": "none"}]
     (placement, *_) = [*prepared.service.placements.all(), {"id": "none"}]
     path = case.path.format(
         change=done,
         running=(under_way or ["none"])[0],
-        bid=bid["id"],
+        command=command["id"],
         placement=placement["id"],
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 from bench import link_batching
 from bench.link_batching import Variant, checks, lines, rates, summarise, variants
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 RATED = round(link_batching.RATE * link_batching.RATED_S)
 

@@ -23,9 +23,9 @@ from bench.wirings import (
     first_wiring,
     next_wiring,
 )
-from speck.model import JsonObject
-from speck.schema import composition_from_data
-from speck.topology import Graph
+from speck.model.values import JsonObject
+from speck.spec.schema import composition_from_data
+from speck.spec.topology import Graph
 
 
 def _wirings(seed: int, count: int = 200) -> list[Wiring]:

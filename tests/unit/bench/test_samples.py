@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.samples import Spec, Truth, generate
-from speck.dataset.schema import TABLES
+from speck.metrics.dataset.schema import TABLES
 
 SPEC = Spec(
     jobs=40,

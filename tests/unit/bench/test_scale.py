@@ -6,7 +6,7 @@ import pytest
 
 from bench.page.scale import where_it_breaks
 from bench.scale import OPERATIONS, STEEPEST, WATCH_S, checks, exponents, keeps_up
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 LATENCIES = {"starting": [0.5, 1.0, 1.5]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.experiment import Check
 from bench.traffic_summary import checks, summary
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 
 def run(

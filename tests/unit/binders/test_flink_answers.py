@@ -9,7 +9,7 @@ import pytest
 from binders.flink import answers
 from speck.binding import CheckpointInfo, SavepointProgress
 from speck.errors import EngineRefusedError
-from speck.observed import RunState, Slots
+from speck.model.observation import RunState, Slots
 
 JOB = "a" * 32
 

@@ -12,7 +12,7 @@ from binders.flink.settings import Settings, milliseconds, size_bytes
 from speck.binding import Finding
 from speck.fog import flink_conf
 from speck.fog.flink import FlinkSettings
-from speck.observed import EngineJob, EngineView, RunState, Slots
+from speck.model.observation import EngineJob, EngineView, RunState, Slots
 
 IDLE = EngineView("2.3.0", Slots(8, 8), {})
 

@@ -9,7 +9,7 @@ import pytest
 
 from binders.flink.engine import FlinkEngine
 from speck.errors import UnreachableError
-from speck.measured import JobMeasure
+from speck.model.measurement import JobMeasure
 from tests.unit.binders.test_flink_rest import Fake, engine, fake
 
 __all__ = ["engine", "fake"]

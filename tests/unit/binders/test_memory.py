@@ -19,7 +19,7 @@ from speck.errors import (
     TransientError,
     UnreachableError,
 )
-from speck.observed import RunState, Slots, TakenEpoch
+from speck.model.observation import RunState, Slots, TakenEpoch
 
 EDGE = "http://172.16.39.7:8081"
 CLOUD = "http://172.16.192.18:8081"

@@ -2,8 +2,8 @@ import pytest
 
 from binders.mqtt import bookkeeping
 from binders.mqtt.bookkeeping import Retained, parse_sent, parse_taken
-from speck.measured import BrokerMeasures
-from speck.observed import BrokerView, Sent, Taken, TakenEpoch
+from speck.model.measurement import BrokerMeasures
+from speck.model.observation import BrokerView, Sent, Taken, TakenEpoch
 
 
 def test_taken_is_read_with_numbers_as_numbers() -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from werkzeug.serving import make_server
 
-from speck.app import create_app
+from speck.api.app import create_app
 from speck.cli.main import root
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body

@@ -124,7 +124,7 @@ def test_apply_asks(speck: Run, chain: str, monkeypatch: pytest.MonkeyPatch) -> 
     unasked = speck("apply", chain)
     assert unasked.exit_code == 1
     assert "stdin is no terminal; give --yes" in unasked.stderr
-    monkeypatch.setattr("speck.cli.talk.interactive", lambda: True)
+    monkeypatch.setattr("speck.cli.messages.interactive", lambda: True)
     no = speck("apply", chain, stdin="n\n")
     assert no.exit_code == 1
     assert "nothing was changed" in no.stderr

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from speck.cli import follow
+from speck.cli.messages import CommandFailed
 from speck.cli.output import Grid
-from speck.cli.talk import CommandFailed
 from speck.client import Client, NoServerError
 
 

@@ -22,7 +22,7 @@ import yaml
 from speck.binding import JobException
 from speck.cli.output import Grid
 from speck.errors import UnreachableError
-from speck.store import Store
+from speck.store.leveldb import Store
 from tests.calibrating import count_units, make_job_jar
 from tests.memory_fog import site_body
 from tests.service_helpers import engine
@@ -60,10 +60,10 @@ def test_jobs_are_filtered(deployed: Run) -> None:
 def test_top(deployed: Run, server: Server) -> None:
     told = deployed("top", "--once").stdout
     assert "clean  chain        edge-a  -     -" in told, "nothing was collected yet"
-    collecting = server.service.collecting
-    collecting.look()
+    sampler = server.service.sampler
+    sampler.poll()
     until = time.monotonic() + 120
-    while len(collecting.engines()) < 2 or len(collecting.links()) < 4:
+    while len(sampler.engines()) < 2 or len(sampler.links()) < 4:
         assert time.monotonic() < until
         time.sleep(0.005)
     rates = json.loads(deployed("top", "chain", "-o", "json").stdout)["jobs"]
@@ -74,7 +74,8 @@ def test_top_on_a_terminal_ends_with_q(deployed: Run, server: Server) -> None:
     own, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 3, 100, 0, 0))
     command = [sys.executable, "-m", "speck.cli", "--server", server.url, "top", "--every", "60"]
-    environment = {**os.environ}  # else with the size that readline has set behind Python's back
+    # pytest's own readline sets them, and so hides the terminal's size
+    environment = {k: v for k, v in os.environ.items() if k not in ("LINES", "COLUMNS")}
     top = subprocess.Popen(command, stdin=terminal, stdout=terminal, env=environment)
     try:
         os.close(terminal)

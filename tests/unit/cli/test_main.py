@@ -181,7 +181,7 @@ def test_serve_takes_options_over_the_environment(
     served: list[Config] = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr("speck.server.serve", served.append)
+    monkeypatch.setattr("speck.api.server.serve", served.append)
     done = alone(
         "serve", "--port", "0", "--jars", "a", "--jars", "b", SPECK_PORT="9", SPECK_HOST="127.0.0.9"
     )

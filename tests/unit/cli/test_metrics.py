@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from speck.clock import rfc3339
-from speck.dataset.reading import paths, read
-from speck.dataset.schema import SITES, TASKS
-from speck.dataset.writer import Writer
+from speck.metrics.dataset.reading import paths, read
+from speck.metrics.dataset.schema import SITES, TASKS
+from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, site, task
 from tests.unit.cli.conftest import Run, Server
 

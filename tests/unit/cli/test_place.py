@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from speck.schema import load_composition
+from speck.spec.schema import load_composition
 from tests.analyses import Given, analysis, measured
 from tests.unit.cli.conftest import COMPOSITION, Run, Server
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from speck.dataset.exchange import Imported, export, import_file
-from speck.dataset.files import sweep
-from speck.dataset.reading import paths, read
-from speck.dataset.schema import PLANS, SITES, TASKS, Table
-from speck.dataset.writer import Writer
 from speck.errors import InvalidError, TransientError
+from speck.metrics.dataset.exchange import Imported, export, import_file
+from speck.metrics.dataset.files import sweep
+from speck.metrics.dataset.reading import paths, read
+from speck.metrics.dataset.schema import PLANS, SITES, TASKS, Table
+from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import (
     NOON,
     DiedError,

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from speck.dataset import reading
-from speck.dataset.reading import paths, pieces, read, scan
-from speck.dataset.schema import SITES, TASKS
-from speck.dataset.tending import tend
-from speck.dataset.writer import Writer
+from speck.metrics.dataset import reading
+from speck.metrics.dataset.maintenance import tend
+from speck.metrics.dataset.reading import paths, pieces, read, scan
+from speck.metrics.dataset.schema import SITES, TASKS
+from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, HandClock, site, task
 
 DAY = 86_400

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from speck.dataset.files import Disk, sweep
-from speck.dataset.schema import PLANS, SITES, TASKS
-from speck.dataset.writer import Writer
 from speck.errors import InvalidError, TransientError
+from speck.metrics.dataset.files import Disk, sweep
+from speck.metrics.dataset.schema import PLANS, SITES, TASKS
+from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, FullDisk, HandClock, site, task
 
 

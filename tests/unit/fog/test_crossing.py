@@ -70,7 +70,7 @@ def test_only_what_an_engine_exchanges_with_another_sites_broker(
     ]
     monkeypatch.setattr(crossing, "_listed", lambda: "\n".join(listed))
     counted = Crossings(fog)
-    assert counted.look() == {("cloud", "edge-a"): 1010, ("edge-a", "cloud"): 205}
+    assert counted.poll() == {("cloud", "edge-a"): 1010, ("edge-a", "cloud"): 205}
     # the first one closes, and another takes its place
     listed[0] = line("127.0.0.1:9", EDGE, 21, 1, 2)
-    assert counted.look() == {("cloud", "edge-a"): 1013, ("edge-a", "cloud"): 205}
+    assert counted.poll() == {("cloud", "edge-a"): 1013, ("edge-a", "cloud"): 205}

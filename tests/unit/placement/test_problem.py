@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from speck.placement.model import Flow, Kind, Limits
 from speck.placement.problem import Condition, Question, question
 from speck.placement.wiring import At, wire
-from speck.schema import composition_from_data, site_from_data
+from speck.spec.schema import composition_from_data, site_from_data
 from tests.analyses import analysis, measured, site_told, unmeasured
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from speck.model import CompositionDescription, JsonObject
+from speck.model.composition import CompositionDescription
+from speck.model.values import JsonObject
 from speck.placement.model import Limits
 from speck.placement.problem import Condition, Question, question
 from speck.placement.rendering import HEADING, composition_yaml, lay_out, render
 from speck.placement.wiring import At, wire
-from speck.schema import composition_from_data, load_composition, site_from_data
+from speck.spec.schema import composition_from_data, load_composition, site_from_data
 from tests.analyses import analysis, measured
 from tests.memory_fog import site_body
 from tests.service_helpers import job_body

@@ -11,10 +11,10 @@ import pytest
 
 from speck.binding import Transfer
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
-from speck.model import JsonObject
-from speck.schema import site_from_data
+from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.relay import OutOfOrderError, Relay
+from speck.sites.state_transfer import OutOfOrderError, Relay
+from speck.spec.schema import site_from_data
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import look_anew, reopened, wait_until
 
@@ -36,13 +36,13 @@ def beat(service: Service, *sites: str, **more: Any) -> None:
         service.agents.heartbeat(site, {**BEAT, **more})
 
 
-def bids(service: Service, site: str) -> list[JsonObject]:
-    return service.agents.open_bids(site, (), 0.0)
+def commands(service: Service, site: str) -> list[JsonObject]:
+    return service.agents.open_commands(site, (), 0.0)
 
 
 def answer(service: Service, site: str, kind: str, **body: Any) -> None:
-    (bid,) = [bid for bid in bids(service, site) if bid["kind"] == kind]
-    service.agents.bids.answer(site, bid["id"], body)
+    (command,) = [command for command in commands(service, site) if command["kind"] == kind]
+    service.agents.commands.answer(site, command["id"], body)
 
 
 def messages(service: Service) -> list[str]:
@@ -53,27 +53,27 @@ def test_the_target_is_ready_before_the_source_sends(service: Service) -> None:
     beat(service)
     carry = service.agents.carry
     assert not carry(MOVE).done
-    assert bids(service, "edge-a") == []
-    (receive,) = bids(service, "edge-b")
+    assert commands(service, "edge-a") == []
+    (receive,) = commands(service, "edge-b")
     assert (receive["kind"], receive["transfer"], receive["job_name"]) == (
         "receive",
         "t-1",
         "counter",
     )
     answer(service, "edge-b", "receive", state="ready", bytes=0)
-    (send,) = bids(service, "edge-a")
+    (send,) = commands(service, "edge-a")
     assert (send["kind"], send["path"], send["to"]) == ("send", MOVE.path, BEAT["listen"])
     assert send["secret"] == receive["secret"]
     answer(service, "edge-a", "send", state="working", bytes=50, total=100)
     answer(service, "edge-b", "receive", state="ready", bytes=50)
     progress = carry(MOVE)
     assert (progress.done, progress.bytes, progress.total) == (False, 50, 100)
-    assert bids(service, "edge-b")[0]["total"] == 100  # for an agent that starts anew
+    assert commands(service, "edge-b")[0]["total"] == 100  # for an agent that starts anew
     answer(service, "edge-a", "send", state="done", bytes=100, way="direct")
     answer(service, "edge-b", "receive", state="done", bytes=90, location="file:///s/carried/c/t")
     progress = carry(MOVE)
     assert (progress.done, progress.location) == (True, "file:///s/carried/c/t")
-    assert bids(service, "edge-a") == bids(service, "edge-b") == []
+    assert commands(service, "edge-a") == commands(service, "edge-b") == []
     (message,) = messages(service)
     assert message.startswith("state of counter carried from edge-a to edge-b: 90 bytes in ")
     carry(MOVE)
@@ -84,11 +84,11 @@ def test_what_may_go_better_is_tried_again_when_it_is_asked_again(service: Servi
     beat(service)
     service.agents.carry(MOVE)
     answer(service, "edge-b", "receive", state="failed", error="cannot take it", again=True)
-    assert bids(service, "edge-b") == []
+    assert commands(service, "edge-b") == []
     with pytest.raises(TransientError, match="the agent of edge-b says: cannot take it"):
         service.agents.carry(MOVE)
     assert not service.agents.carry(MOVE).done
-    assert len(bids(service, "edge-b")) == 1
+    assert len(commands(service, "edge-b")) == 1
 
 
 def test_what_failed_for_good_is_told_once(service: Service) -> None:
@@ -99,7 +99,7 @@ def test_what_failed_for_good_is_told_once(service: Service) -> None:
     progress = service.agents.carry(MOVE)
     assert progress.done
     assert "the agent of edge-a says: cannot find it" in str(progress.failure)
-    assert bids(service, "edge-b") == []
+    assert commands(service, "edge-b") == []
     assert not service.agents.carry(MOVE).done
 
 
@@ -111,10 +111,10 @@ def test_a_target_that_lost_what_it_had_is_sent_it_again(
     answer(service, "edge-b", "receive", state="ready")
     answer(service, "edge-a", "send", state="done", bytes=100)
     answer(service, "edge-b", "receive", state="ready", bytes=10)
-    assert bids(service, "edge-a") == []  # it may just be late
+    assert commands(service, "edge-a") == []  # it may just be late
     monkeypatch.setattr("speck.service.agents._SEND_AGAIN_S", 0.0)
     answer(service, "edge-b", "receive", state="ready", bytes=10)
-    assert [bid["kind"] for bid in bids(service, "edge-a")] == ["send"]
+    assert [command["kind"] for command in commands(service, "edge-a")] == ["send"]
 
 
 def test_a_target_that_lost_all_of_it_is_sent_it_again(
@@ -129,21 +129,23 @@ def test_a_target_that_lost_all_of_it_is_sent_it_again(
 
     answer(service, "edge-b", "receive", state="ready", bytes=0)
 
-    assert [bid["kind"] for bid in bids(service, "edge-a")] == ["send"]
+    assert [command["kind"] for command in commands(service, "edge-a")] == ["send"]
     assert service.agents.carry(MOVE).bytes == 0
 
 
 def test_a_target_that_had_all_of_it_from_an_earlier_try_is_told_so(service: Service) -> None:
     beat(service)
     service.agents.carry(MOVE)
-    (first,) = bids(service, "edge-b")
+    (first,) = commands(service, "edge-b")
     answer(service, "edge-b", "receive", state="ready", bytes=100)
     answer(service, "edge-a", "send", state="done", bytes=100)
 
     answer(service, "edge-b", "receive", state="ready", bytes=100, total=None)
 
-    (receive,) = bids(service, "edge-b")
-    assert receive["total"] == 100 and receive["id"] != first["id"], "agents begin new bids only"
+    (receive,) = commands(service, "edge-b")
+    assert receive["total"] == 100 and receive["id"] != first["id"], (
+        "agents begin new commands only"
+    )
     answer(service, "edge-b", "receive", state="done", bytes=90, location="file:///s/carried/c/t")
     assert service.agents.carry(MOVE).location == "file:///s/carried/c/t"
 
@@ -159,7 +161,7 @@ def test_another_try_begins_with_what_is_known_of_the_length(service: Service) -
 
     service.agents.carry(MOVE)
 
-    assert bids(service, "edge-b")[0]["total"] == 100
+    assert commands(service, "edge-b")[0]["total"] == 100
 
 
 def test_what_nobody_asks_about_any_more_is_given_up(
@@ -167,9 +169,9 @@ def test_what_nobody_asks_about_any_more_is_given_up(
 ) -> None:
     beat(service)
     service.agents.carry(MOVE)
-    assert len(bids(service, "edge-b")) == 1
+    assert len(commands(service, "edge-b")) == 1
     monkeypatch.setattr("speck.service.agents._UNWANTED_S", 0.0)
-    assert bids(service, "edge-b") == []
+    assert commands(service, "edge-b") == []
     with pytest.raises(NotFoundError, match="it is over"):
         service.agents.under_way("t-1")
 
@@ -177,13 +179,15 @@ def test_what_nobody_asks_about_any_more_is_given_up(
 def test_an_old_answer_changes_nothing(service: Service) -> None:
     beat(service)
     service.agents.carry(MOVE)
-    (old,) = bids(service, "edge-b")
+    (old,) = commands(service, "edge-b")
     answer(service, "edge-b", "receive", state="failed", error="cannot", again=True)
     with pytest.raises(TransientError):
         service.agents.carry(MOVE)
     service.agents.carry(MOVE)
     with pytest.raises(NotFoundError):
-        service.agents.bids.answer("edge-b", old["id"], {"state": "done", "location": "file:///x"})
+        service.agents.commands.answer(
+            "edge-b", old["id"], {"state": "done", "location": "file:///x"}
+        )
     assert not service.agents.carry(MOVE).done
 
 
@@ -253,7 +257,7 @@ def _shown(number: int) -> JsonObject:
 def test_the_newest_state_by_whoever_can_list_it(service: Service, site: str, agent: str) -> None:
     beat(service, agent)
     thread, found = _asked(service, site, "ab" * 16)
-    wait_until(lambda: bool(bids(service, agent)))
+    wait_until(lambda: bool(commands(service, agent)))
     answer(service, agent, "list", state="done", states=[_shown(9), _shown(8)])
     thread.join(10)
     assert found[0].checkpoint_id == 9
@@ -343,19 +347,19 @@ def test_a_site_that_is_removed_is_forgotten(service: Service) -> None:
     service.sites.add(service.records.sites()["edge-b"])
     assert service.agents.beat("edge-a") == {}
     with pytest.raises(NotFoundError):
-        service.agents.open_bids("edge-a", (), 0.0)
+        service.agents.open_commands("edge-a", (), 0.0)
 
 
 def test_a_waiting_agent_is_told_at_once(service: Service) -> None:
     beat(service)
     found: list[list[JsonObject]] = []
     thread = threading.Thread(
-        target=lambda: found.append(service.agents.open_bids("edge-b", (), 60.0))
+        target=lambda: found.append(service.agents.open_commands("edge-b", (), 60.0))
     )
     thread.start()
     service.agents.carry(MOVE)
     thread.join(20)
-    assert [bid["kind"] for bid in found[0]] == ["receive"]
+    assert [command["kind"] for command in found[0]] == ["receive"]
 
 
 def test_a_relay_holds_little_and_keeps_the_order() -> None:

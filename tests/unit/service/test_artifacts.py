@@ -11,7 +11,7 @@ import pytest
 
 from speck.errors import InvalidError, NotFoundError
 from speck.service import Service
-from speck.service.artifacts import Artifacts
+from speck.store.artifacts import Artifacts
 from tests.memory_fog import make_jar
 from tests.service_helpers import LIMIT_S, job
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from speck.autopilot import Settings
 from speck.clock import SystemClock, rfc3339
 from speck.errors import NotFoundError, PermanentError
-from speck.model import JsonObject
+from speck.model.values import JsonObject
+from speck.placement.autopilot import Settings
 from speck.service import Service, autopilot
 from speck.service.autopilot import advice_of
 from tests.analyses import analysis, measured

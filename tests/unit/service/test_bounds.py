@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from speck.executor import Bounds
+from speck.deploy.executor import Bounds
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.service_helpers import LIMIT_S, composition, engine, job_body, wait_until
@@ -12,8 +12,8 @@ from tests.service_helpers import LIMIT_S, composition, engine, job_body, wait_u
 
 def refused(service: Service) -> bool:
     """Whether a change wants a turn at edge-a and has to wait for it."""
-    turns = getattr(service.changes, "_turns", None)
-    return turns is not None and bool(turns._refused["edge-a"])
+    limiter = getattr(service.changes, "_limiter", None)
+    return limiter is not None and bool(limiter._refused["edge-a"])
 
 
 def test_the_bound_of_a_site_holds_over_all_changes(service: Service) -> None:

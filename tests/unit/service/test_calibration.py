@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from speck.errors import ConflictError, EngineRefusedError, InvalidError, NotFoundError
-from speck.schema import job_from_data
 from speck.service import Service
 from speck.service.calibration import PREFIX, job_name, read
+from speck.spec.schema import job_from_data
 from tests.calibrating import DONE, count_units, make_job_jar
 from tests.memory_fog import memory_service, site_body
 

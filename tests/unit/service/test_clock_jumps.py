@@ -11,10 +11,10 @@ import pytest
 from binders.memory import World
 from speck.clock import SystemClock
 from speck.config import Config
-from speck.operations import Patience
-from speck.schema import site_from_data
+from speck.deploy.operations import Patience
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.spec.schema import site_from_data
 from tests.memory_fog import FAST, make_jar, site_body
 from tests.service_helpers import LIMIT_S, composition, engine, job, wait_until
 from tests.service_helpers import job_body as body
@@ -83,7 +83,7 @@ def test_changes_stay_in_the_order_in_which_they_were_made(
 def test_the_newest_changes_are_kept_not_those_of_the_latest_hour(
     service: Service, clock: JumpingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speck.retention.CHANGES_OF_A_SCOPE", 2)
+    monkeypatch.setattr("speck.store.retention.CHANGES_OF_A_SCOPE", 2)
     made = []
     for note in range(4):
         made.append(apply(service, note))

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from speck.clock import SystemClock
-from speck.dataset.reading import reading
-from speck.dataset.schema import TABLES
-from speck.dataset.writer import Writer
 from speck.errors import UnreachableError
-from speck.measured import BrokerMeasures, JobMeasure, TaskMeasure
-from speck.model import JsonObject
+from speck.metrics.dataset.reading import reading
+from speck.metrics.dataset.schema import TABLES
+from speck.metrics.dataset.writer import Writer
+from speck.metrics.sampler import PLANS_EVERY_S, TEND_AGAIN_S, Sampler
+from speck.model.measurement import BrokerMeasures, JobMeasure, TaskMeasure
+from speck.model.values import JsonObject
 from speck.service import Service
-from speck.service.collecting import PLANS_EVERY_S, TEND_AGAIN_S, Collecting
 from tests.dataset_rows import FullDisk
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, job_body, wait_until
@@ -52,11 +52,11 @@ class Collected:
     beats: dict[str, tuple[JsonObject, datetime | None]] = field(default_factory=dict)
     beginning: set[str] = field(default_factory=set)
     at_once: int = 32
-    collecting: Collecting = field(init=False)
+    sampler: Sampler = field(init=False)
 
     def __post_init__(self) -> None:
         self.disk.full = False
-        self.collecting = Collecting(
+        self.sampler = Sampler(
             self.service.records,
             self.service.connections,
             self.time,
@@ -72,15 +72,15 @@ class Collected:
     def look(self, after: float = 5.0) -> None:
         """Look, and wait until all that can end has ended."""
         self.time.passed += after
-        before = self.collecting.looks + self.collecting.gaps
-        self.collecting.look()
+        before = self.sampler.polls + self.sampler.gaps
+        self.sampler.poll()
         total = before + 2 * len(self.service.records.sites())
-        wait_until(lambda: self.collecting.looks + self.collecting.gaps >= total)
+        wait_until(lambda: self.sampler.polls + self.sampler.gaps >= total)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         import pyarrow.parquet as pq
 
-        self.collecting.flush()
+        self.sampler.flush()
         found = [
             row
             for file in sorted((self.root / table).rglob("part-*.parquet"))
@@ -92,7 +92,7 @@ class Collected:
     def job_id(self, name: str) -> str:
         return next(
             each.engine_job_id
-            for (_, known), each in self.service.records.all_deployed().items()
+            for (_, known), each in self.service.records.all_incarnations().items()
             if known == name
         )
 
@@ -114,7 +114,7 @@ def collected(tmp_path: Path) -> Iterator[Collected]:
         service.compositions.apply(composition(*jobs), DONE)
         collected = Collected(service, time, tmp_path / "metrics")
         yield collected
-        collected.collecting.close()
+        collected.sampler.close()
 
 
 def test_a_look_makes_rows_of_all_tables(collected: Collected) -> None:
@@ -146,7 +146,7 @@ def test_restarts_are_those_of_the_last_look_though_no_task_tells_anything(
     job_id = collected.job_id("A")
     engine("edge-a").measures[job_id] = JobMeasure(job_id, (), restarts=5)
     collected.look()
-    rates = {job["job_name"]: job["restarts"] for job in collected.collecting.jobs()}
+    rates = {job["job_name"]: job["restarts"] for job in collected.sampler.jobs()}
     assert rates["A"] == 5
 
 
@@ -166,7 +166,7 @@ def test_a_site_that_does_not_answer_leaves_a_gap_and_holds_up_nobody(
         50,
     ]
     assert len([row for row in collected.rows("sites") if row["site"] == "edge-a"]) == 1
-    told = {job["job_name"]: job for job in collected.collecting.jobs()}
+    told = {job["job_name"]: job for job in collected.sampler.jobs()}
     assert (told["A"]["at"], told["A"]["in_rate"], told["A"]["records_in"]) == (None, None, None)
     assert told["B"]["records_in"] == 50
 
@@ -180,15 +180,15 @@ def test_a_site_that_is_slow_misses_looks_and_holds_up_nobody(collected: Collect
             let_go.wait(LIMIT_S)
 
     engine("edge-a").before = wait
-    collecting = collected.collecting
+    sampler = collected.sampler
     for number in (1, 2):
         collected.time.passed += 11
-        collecting.look()
+        sampler.poll()
         assert begun.wait(LIMIT_S)
-        wait_until(lambda: collecting.looks == 5 * number)  # noqa: B023
-    assert collecting.gaps == 1
+        wait_until(lambda: sampler.polls == 5 * number)  # noqa: B023
+    assert sampler.gaps == 1
     let_go.set()
-    wait_until(lambda: collecting.gaps == 2)  # it came too late to tell of when it began
+    wait_until(lambda: sampler.gaps == 2)  # it came too late to tell of when it began
     told = [row["site"] for row in collected.rows("sites")]
     assert sorted(told) == ["cloud", "cloud", "edge-b", "edge-b"]
     collected.look()
@@ -199,17 +199,17 @@ def test_a_look_that_waited_for_its_turn_says_nothing_of_when_it_was_due(
     collected: Collected,
 ) -> None:
     """Its rows would have a time at which nobody looked."""
-    collecting = collected.collecting
-    collecting._pool.shutdown()
-    collecting._pool = ThreadPoolExecutor(1)
+    sampler = collected.sampler
+    sampler._pool.shutdown()
+    sampler._pool = ThreadPoolExecutor(1)
     begun, let_go = threading.Event(), threading.Event()
-    collecting._pool.submit(lambda: (begun.set(), let_go.wait(LIMIT_S)))
+    sampler._pool.submit(lambda: (begun.set(), let_go.wait(LIMIT_S)))
     assert begun.wait(LIMIT_S)
-    collecting.look()
+    sampler.poll()
     collected.time.passed += 11
     let_go.set()
-    wait_until(lambda: collecting.gaps + collecting.looks == 6)
-    assert (collecting.looks, collected.rows("sites")) == (0, [])
+    wait_until(lambda: sampler.gaps + sampler.polls == 6)
+    assert (sampler.polls, collected.rows("sites")) == (0, [])
 
 
 def test_many_sites_that_do_not_answer_hold_up_nobody(tmp_path: Path) -> None:
@@ -225,14 +225,14 @@ def test_many_sites_that_do_not_answer_hold_up_nobody(tmp_path: Path) -> None:
             engine(name).before = wait
         collected = Collected(service, Time(), tmp_path / "metrics")
         try:
-            collected.collecting.look()
+            collected.sampler.poll()
             for _ in names:
                 assert begun.acquire(timeout=LIMIT_S)
             wait_until(lambda: "zoo" in {row["site"] for row in collected.rows("sites")})
-            assert collected.collecting.gaps == 0
+            assert collected.sampler.gaps == 0
         finally:
             let_go.set()
-            collected.collecting.close()
+            collected.sampler.close()
 
 
 def test_looks_at_many_sites_are_begun_a_few_at_a_time(collected: Collected) -> None:
@@ -254,13 +254,13 @@ def test_looks_at_many_sites_are_begun_a_few_at_a_time(collected: Collected) -> 
         engine(name).before = broker(name).before = meet
     collected.look()
     assert (max(at_once), at_once[-1]) == (2, 0)
-    assert (collected.collecting.looks, collected.collecting.gaps) == (2 * len(SITES), 0)
+    assert (collected.sampler.polls, collected.sampler.gaps) == (2 * len(SITES), 0)
 
 
 def test_what_did_not_answer_the_last_time_takes_nobodys_turn(
     collected: Collected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speck.service.collecting.PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr("speck.metrics.sampler.PATIENCE_S", LIMIT_S)
     collected.at_once = 1
     let_go = threading.Event()
 
@@ -273,20 +273,20 @@ def test_what_did_not_answer_the_last_time_takes_nobodys_turn(
     for name in ("cloud", "edge-a"):  # those before edge-b
         engine(name).before = broker(name).before = silent
     collected.look()
-    assert collected.collecting.gaps == 4
+    assert collected.sampler.gaps == 4
     collected.time.passed += 5
-    collected.collecting.look()
-    wait_until(lambda: collected.collecting.looks == 4)
+    collected.sampler.poll()
+    wait_until(lambda: collected.sampler.polls == 4)
     let_go.set()
-    wait_until(lambda: collected.collecting.gaps == 8)
+    wait_until(lambda: collected.sampler.gaps == 8)
 
 
 def test_who_did_not_get_a_turn_misses_a_look_and_is_the_first_in_the_next(
     collected: Collected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speck.service.collecting.PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr("speck.metrics.sampler.PATIENCE_S", LIMIT_S)
     hurried = Collected(collected.service, Time(), collected.root / "hurried")
-    hurried.collecting._every_s, hurried.at_once = 0.05, 1
+    hurried.sampler._every_s, hurried.at_once = 0.05, 1
     let_go, asked = threading.Event(), list[str]()
 
     def wait(kind: str, at: str) -> None:
@@ -298,33 +298,33 @@ def test_who_did_not_get_a_turn_misses_a_look_and_is_the_first_in_the_next(
         engine(name).before = lambda kind, _, name=name: wait(kind, f"engine of {name}")
         broker(name).before = lambda kind, _, name=name: wait(kind, f"broker of {name}")
     try:
-        hurried.collecting.look()
+        hurried.sampler.poll()
         wait_until(lambda: len(asked) == 1)
-        assert hurried.collecting.gaps == 2 * len(SITES) - 1
+        assert hurried.sampler.gaps == 2 * len(SITES) - 1
         let_go.set()
-        wait_until(lambda: hurried.collecting.looks == 1)
+        wait_until(lambda: hurried.sampler.polls == 1)
         while len(asked) < 2 * len(SITES):
-            hurried.collecting.look()
+            hurried.sampler.poll()
         assert len(set(asked[: 2 * len(SITES)])) == 2 * len(SITES)
     finally:
         let_go.set()
-        hurried.collecting.close()
+        hurried.sampler.close()
 
 
 def test_nobody_waits_for_a_turn_while_it_ends(
     collected: Collected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speck.service.collecting.PATIENCE_S", LIMIT_S)
+    monkeypatch.setattr("speck.metrics.sampler.PATIENCE_S", LIMIT_S)
     ended = Collected(collected.service, Time(), collected.root / "ended", at_once=0)
-    ended.collecting._every_s = LIMIT_S  # so long it would wait for a turn
-    looking = threading.Thread(target=ended.collecting.look)
+    ended.sampler._every_s = LIMIT_S  # so long it would wait for a turn
+    looking = threading.Thread(target=ended.sampler.poll)
     looking.start()
     looking.join(0.3)
     assert looking.is_alive()
-    ended.collecting.close()
+    ended.sampler.close()
     looking.join(LIMIT_S / 2)
     assert not looking.is_alive()
-    assert ended.collecting.looks == 0
+    assert ended.sampler.polls == 0
 
 
 def test_rates_are_those_between_the_last_two_looks_that_told_something(
@@ -335,7 +335,7 @@ def test_rates_are_those_between_the_last_two_looks_that_told_something(
     collected.works("A", "edge-a", 300, 3000.0, 11000.0)
     collected.look()
     collected.look()  # nothing new
-    told = next(job for job in collected.collecting.jobs() if job["job_name"] == "A")
+    told = next(job for job in collected.sampler.jobs() if job["job_name"] == "A")
     assert (told["in_rate"], told["out_rate"], told["busy"]) == (50.0, 25.0, 0.5)
     assert (told["composition"], told["site"], told["seconds"]) == ("c", "edge-a", 4.0)
     assert len([row for row in collected.rows("tasks") if row["job_name"] == "A"]) == 2
@@ -368,9 +368,9 @@ def test_a_calibrated_site_has_its_cores_and_pace(collected: Collected) -> None:
 def test_a_disk_that_takes_nothing_is_told_once_and_tried_again(collected: Collected) -> None:
     collected.look()
     collected.disk.full = True
-    collected.collecting.flush()
+    collected.sampler.flush()
     collected.look()
-    collected.collecting.flush()
+    collected.sampler.flush()
     told = [e["message"] for e in collected.service.records.events() if e["kind"] == "metrics"]
     assert len(told) == 1
     assert told[0].startswith("cannot write metrics of ")
@@ -382,14 +382,14 @@ def test_a_disk_that_takes_nothing_is_told_once_and_tried_again(collected: Colle
 
 def test_the_dataset_is_tended_soon_after_somebody_has_read_it(collected: Collected) -> None:
     """Else analyses that follow each other would keep old days for ever."""
-    collecting = collected.collecting
+    sampler = collected.sampler
     old = collected.root / "sites" / "day=2020-01-01"
     old.mkdir(parents=True)
 
     def tend() -> None:
-        collecting._tend_now_and_then()
-        assert collecting._tending is not None
-        collecting._tending.result(LIMIT_S)
+        sampler._tend_now_and_then()
+        assert sampler._tending is not None
+        sampler._tending.result(LIMIT_S)
 
     with reading(collected.root):
         tend()
@@ -412,17 +412,17 @@ def test_jobs_that_a_change_begins_are_left_out(collected: Collected) -> None:
 
 def test_a_site_that_is_removed_is_forgotten(collected: Collected) -> None:
     collected.look()
-    assert set(collected.collecting.engines()) == set(SITES)
+    assert set(collected.sampler.engines()) == set(SITES)
     collected.service.sites.delete("edge-b")
     collected.look()
-    assert set(collected.collecting.engines()) == {"edge-a", "cloud"}
+    assert set(collected.sampler.engines()) == {"edge-a", "cloud"}
 
 
 @pytest.mark.parametrize("every_s", [0.0, 0.01])
 def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s: float) -> None:
     with memory_service(tmp_path, [site_body("edge-a")]) as service:
         writer = Writer(tmp_path / "metrics")
-        collecting = Collecting(
+        sampler = Sampler(
             service.records,
             service.connections,
             SystemClock(),
@@ -433,9 +433,9 @@ def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s:
             lambda _: (),
             lambda _: False,
         )
-        collecting.start()
-        if collecting.on:
-            wait_until(lambda: collecting.looks >= 4)
-        collecting.close()
-        assert (collecting.looks > 0) is (every_s > 0)
+        sampler.start()
+        if sampler.on:
+            wait_until(lambda: sampler.polls >= 4)
+        sampler.close()
+        assert (sampler.polls > 0) is (every_s > 0)
         assert writer.waiting == 0

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from binders.memory import World
-from speck.change import ChangeState
 from speck.errors import (
     ConflictError,
     EngineRefusedError,
@@ -17,7 +16,8 @@ from speck.errors import (
     StaleRevisionError,
     UnreachableError,
 )
-from speck.model import JsonObject
+from speck.model.change import ChangeState
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from speck.service.jobs import Answer

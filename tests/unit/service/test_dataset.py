@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from speck.config import Config
-from speck.dataset.schema import TASKS
-from speck.dataset.writer import Writer
 from speck.errors import InvalidError
+from speck.metrics.dataset.schema import TASKS
+from speck.metrics.dataset.writer import Writer
 from speck.service.dataset import Dataset
 from tests.dataset_rows import HandClock, task
 

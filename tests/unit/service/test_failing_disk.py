@@ -9,9 +9,9 @@ import plyvel
 import pytest
 
 from speck.errors import StoreWriteError
-from speck.records import Records
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.store.records import Records
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, reopened, wait_until
 from tests.service_helpers import job_body as body
@@ -98,7 +98,7 @@ def running() -> set[str]:
 def stored(records: Records) -> set[str]:
     """Engine ids of the incarnations that are written down, with those before them."""
     found: set[str] = set()
-    for deployed in records.all_deployed().values():
+    for deployed in records.all_incarnations().values():
         before = deployed
         while before is not None:
             found.add(before.engine_job_id)

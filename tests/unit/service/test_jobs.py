@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from binders.memory import World
+from speck.deploy.deployer import Prepared
 from speck.errors import (
     ConflictError,
     EngineRefusedError,
@@ -18,7 +19,6 @@ from speck.errors import (
     UnreachableError,
 )
 from speck.service import Service
-from speck.service.deployer import Prepared
 from tests.memory_fog import make_jar
 from tests.service_helpers import (
     DONE,

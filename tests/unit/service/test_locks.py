@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from speck.service.locks import NamedLocks
+from speck.deploy.locks import NamedLocks
 from tests.service_helpers import LIMIT_S
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from speck.clock import rfc3339
 from speck.errors import ConflictError, NotFoundError, StaleRevisionError
-from speck.model import JsonObject
-from speck.schema import load_composition
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.spec.schema import load_composition
 from tests.analyses import Given, analysis, measured, unmeasured
 from tests.service_helpers import DONE, composition, engine, job_body, look_anew
 

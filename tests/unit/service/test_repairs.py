@@ -8,7 +8,7 @@ import pytest
 
 from binders.memory import World
 from speck.errors import ConflictError, EngineRefusedError, TransientError, UnreachableError
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.service_helpers import DONE, broker, composition, engine, job, reopened, wait_until

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from speck.clock import SystemClock
-from speck.inventory import Deployed
-from speck.model import JsonObject
+from speck.model.incarnation import Incarnation
+from speck.model.values import JsonObject
+from speck.monitor.requirements_watch import LOOKS, Requirements
 from speck.service import Service
-from speck.service.requirements import LOOKS, Requirements
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition
 from tests.unit.service.test_placements import CLEAN, ENDS, MERGE
@@ -39,7 +39,7 @@ class Watched:
         self.says("clean", in_rate=100.0)
         self.says("merge", in_rate=100.0)
 
-    def measured(self, deployed: Deployed) -> JsonObject:
+    def measured(self, deployed: Incarnation) -> JsonObject:
         return self.told[deployed.job.job_name]
 
     def says(self, name: str, **more: Any) -> None:
@@ -47,10 +47,10 @@ class Watched:
         told = {**quiet, **more}
         self.told[name] = {"tasks": [{"busy": told["busy"]}], **told}
 
-    def look(self, times: int = LOOKS, every_s: float = 5.0) -> None:
+    def poll(self, times: int = LOOKS, every_s: float = 5.0) -> None:
         for _ in range(times):
             self.clock.at += every_s
-            self.requirements.look()
+            self.requirements.poll()
 
     def events(self) -> list[str]:
         found = self.service.records.events()
@@ -78,7 +78,7 @@ def test_nothing_is_said_before_it_was_looked_at(watched: Watched) -> None:
 
 def test_what_is_not_kept_is_told_once_and_again_when_it_is_kept(watched: Watched) -> None:
     watched.says("clean", busy=0.99)
-    watched.look(LOOKS - 1)
+    watched.poll(LOOKS - 1)
     assert watched.events() == []
     assert watched.shown()[1] == {
         "name": "min_rate",
@@ -87,7 +87,7 @@ def test_what_is_not_kept_is_told_once_and_again_when_it_is_kept(watched: Watche
         "ok": False,
         "why": "clean cannot take more, and more is offered",
     }
-    watched.look(10)
+    watched.poll(10)
     assert watched.events() == [
         "c does not keep min_rate 200: 100 was measured;"
         " clean cannot take more, and more is offered"
@@ -96,7 +96,7 @@ def test_what_is_not_kept_is_told_once_and_again_when_it_is_kept(watched: Watche
     again = Requirements(watched.service.records, watched.clock, watched.measured)
     assert again.broken("c") == ["min_rate"]  # a restart tells nothing twice
     watched.says("clean", in_rate=250.0)
-    watched.look()
+    watched.poll()
     assert watched.events()[1:] == ["c keeps min_rate 200 again: 250 was measured"]
     assert watched.requirements.broken("c") == []
 
@@ -104,13 +104,13 @@ def test_what_is_not_kept_is_told_once_and_again_when_it_is_kept(watched: Watche
 def test_what_is_not_known_ends_no_episode(watched: Watched) -> None:
     """The site is away for a minute: nothing is known, so nothing is kept again."""
     watched.says("clean", busy=0.99)
-    watched.look()
+    watched.poll()
     watched.says("clean", in_rate=None, busy=None, back_pressured=None, lag=None)
-    watched.look(12)
+    watched.poll(12)
     assert len(watched.events()) == 1
     assert watched.requirements.broken("c") == ["min_rate"]
     watched.says("clean", in_rate=90.0)
-    watched.look()
+    watched.poll()
     assert watched.events()[1:] == [
         "c is not seen to miss min_rate 200 any more: 90 was measured; no more is offered"
     ]
@@ -119,14 +119,14 @@ def test_what_is_not_known_ends_no_episode(watched: Watched) -> None:
 def test_the_work_of_all_subtasks_counts(watched: Watched) -> None:
     """Four subtasks, each busy for half of its time with a quarter of 100 records: 20 ms each."""
     watched.says("clean", busy=0.5, tasks=[{"busy": 0.5}] * 4)
-    watched.look()
+    watched.poll()
     assert watched.shown()[0]["measured"] == pytest.approx(20.0 + 1.0)
 
 
 def test_a_moment_is_no_episode(watched: Watched) -> None:
     for busy in (0.99, 0.99, 0.1) * 5:
         watched.says("clean", busy=busy)
-        watched.look(1)
+        watched.poll(1)
     assert watched.events() == []
 
 
@@ -134,7 +134,7 @@ def test_what_waits_for_a_checkpoint_only_is_no_latency(watched: Watched) -> Non
     """Taken numbers are told every 10 s: in between, up to 1000 messages seem to wait."""
     for second in range(120):
         watched.says("merge", lag=0 if second % 10 == 0 else 100 * (second % 10))
-        watched.look(1, 1.0)
+        watched.poll(1, 1.0)
     assert watched.shown()[0]["ok"] is True
     assert watched.events() == []
 
@@ -142,7 +142,7 @@ def test_what_waits_for_a_checkpoint_only_is_no_latency(watched: Watched) -> Non
 def test_what_stands_for_a_minute_does_wait(watched: Watched) -> None:
     for second in range(70):
         watched.says("merge", lag=100 + second)
-        watched.look(1, 1.0)
+        watched.poll(1, 1.0)
         if second < 60:
             assert watched.shown()[0]["ok"] is not False
     assert watched.shown()[0]["measured"] == pytest.approx(1 + 1 + 1090.0, abs=20)
@@ -151,8 +151,8 @@ def test_what_stands_for_a_minute_does_wait(watched: Watched) -> None:
 
 def test_a_requirement_that_is_dropped_or_gone_is_told_and_forgotten(watched: Watched) -> None:
     watched.says("clean", busy=0.99)
-    watched.look()
+    watched.poll()
     watched.service.compositions.apply(composition(CLEAN, MERGE, **ENDS), DONE)
-    watched.look(1)
+    watched.poll(1)
     assert watched.events()[1:] == ["c does not require min_rate any more"]
     assert watched.shown() == []

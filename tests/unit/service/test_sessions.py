@@ -11,8 +11,8 @@ import pytest
 
 from binders.memory import World
 from speck.errors import TransientError
-from speck.model import JsonObject
-from speck.observed import Sent
+from speck.model.observation import Sent
+from speck.model.values import JsonObject
 from speck.service.compositions import Request
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, broker, composition, engine, job_body, wait_until

@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from speck.errors import ConflictError, InvalidError, NotFoundError
-from speck.model import Site
-from speck.schema import site_from_data
+from speck.model.site import Site
 from speck.service import Service
 from speck.service.compositions import Request
+from speck.spec.schema import site_from_data
 from tests.memory_fog import site_body
 from tests.service_helpers import (
     DONE,
@@ -121,7 +121,7 @@ def test_a_site_that_keeps_a_stopped_job_s_session_is_not_removed(service: Servi
 
 def test_a_silent_site_is_shown_as_unreachable(service: Service) -> None:
     engine("edge-a").unreachable = broker("edge-a").unreachable = True
-    service.views.forget("edge-a")
+    service.polls.forget("edge-a")
     assert service.sites.get("edge-a")["state"] == "unreachable"
     assert service.sites.get("edge-a")["slots"] == {"total": None, "free": None}
     assert [s["name"] for s in service.sites.all(state="unreachable")] == ["edge-a"]

@@ -71,7 +71,7 @@ def test_while_a_slow_site_is_looked_at_its_last_look_is_served(service: Service
 
 def test_a_site_of_which_nothing_is_known_yet_is_unknown(service: Service) -> None:
     service.connections.close()
-    service.views.forget("cloud")
+    service.polls.forget("cloud")
     with Held("cloud"):
         assert service.sites.get("cloud")["state"] == "unknown"
 
@@ -91,7 +91,7 @@ def test_a_site_of_which_one_half_answers_is_degraded(service: Service, part: st
     assert service.sites.get("edge-a")["error"] is None
     half = engine("edge-a") if part == "engine" else broker("edge-a")
     half.unreachable = True
-    service.views.forget("edge-a")
+    service.polls.forget("edge-a")
     site = service.sites.get("edge-a")
     assert site["state"] == "degraded"
     assert site["error"].startswith(f"{part}: cannot reach ")

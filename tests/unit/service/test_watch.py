@@ -10,12 +10,12 @@ import pytest
 
 from binders.memory import World
 from speck.clock import SystemClock
-from speck.model import JsonObject
-from speck.observed import RunState
-from speck.reconciler import Health
+from speck.model.observation import RunState
+from speck.model.values import JsonObject
+from speck.monitor.health import Health
+from speck.monitor.watch import CALM_S, Watch
 from speck.service import Service
 from speck.service.compositions import Request
-from speck.service.watch import CALM_S, Watch
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, job, job_body, look_anew, wait_until
 
@@ -46,7 +46,8 @@ class Watched:
             self.service.records,
             self.service.connections,
             self.service.changes,
-            self.service.views,
+            self.service.polls,
+            self.service.board,
             self.time,
             lambda scope, leave: self.mends.append((scope, leave)),
             0,
@@ -56,7 +57,7 @@ class Watched:
         """Look, and wait until what it has mended is."""
         self.time.passed += after
         look_anew(self.service)
-        self.watch.look()
+        self.watch.poll()
         wait_until(lambda: all(future.done() for future in self.watch._mending.values()))
 
     def events(self, kind: str) -> list[str]:
@@ -247,7 +248,7 @@ def test_a_job_that_gets_no_checkpoint_done_is_shown_as_stalled(watched: Watched
     assert str(watched.job("A")["error"]).startswith("no checkpoint completed for ")
     [event] = watched.events("job")
     assert event.startswith("A is stalled at edge-a: no checkpoint completed for ")
-    assert watched.watch.stalled() == 1
+    assert watched.service.board.stalled() == 1
 
 
 def test_a_job_that_the_engine_restarts_is_told_with_its_exception(watched: Watched) -> None:
@@ -333,7 +334,7 @@ def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_aga
     old = records.deployed("c", "A")
     assert old is not None
     new = replace(old, attempt=2, engine_job_id="2" * 32, confirmed=False, base=old)
-    records.write(records.put_deployed("c", new))
+    records.write(records.put_incarnation("c", new))
     for _ in range(3):
         watched.look()
     assert watched.mends == []
@@ -360,7 +361,7 @@ def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(watched: Watc
     assert len(watched.mends) == 5
     records = watched.service.records
     again = replace(old, attempt=2, engine_job_id="2" * 32)  # which the engine does not know
-    records.write(records.put_deployed("c", again))
+    records.write(records.put_incarnation("c", again))
 
     watched.look(0)
     watched.look(1)
@@ -379,7 +380,7 @@ def test_the_watch_gives_way_to_changes_but_not_twice_running(
         return True
 
     monkeypatch.setattr(service.changes, "await_calm", asked)
-    monkeypatch.setattr(service.watch, "look", lambda: done.append("looked"))
+    monkeypatch.setattr(service.watch, "poll", lambda: done.append("looked"))
     monkeypatch.setattr(service.watch, "_every_s", 0.01)
     service.watch.start()
     wait_until(lambda: len(done) >= 5)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.experiment import interval
 from bench.page.told import Told, load
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 
 def told(name: str, summary: JsonObject, folder: Path) -> Told:

@@ -10,7 +10,7 @@ import pytest
 from bench.page.rewire import SECTION
 from bench.page.section import claims_of, markdown
 from bench.page.told import ResultError, Told, load
-from speck.model import JsonObject
+from speck.model.values import JsonObject
 
 
 def _series(delivery: str, **more: object) -> JsonObject:

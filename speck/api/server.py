@@ -1,0 +1,315 @@
+"""`speck serve`: the application in gunicorn, one process with threads.
+
+LevelDB allows one process, and a fork with an open store corrupts it. So there is one worker,
+the store is opened inside it and closed before it ends, and nothing that would start a second
+worker (SIGHUP, SIGTTIN, SIGUSR2) is obeyed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import logging
+import multiprocessing
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
+from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
+from gunicorn.workers.gthread import ThreadWorker  # type: ignore[import-untyped]
+
+from speck import failpoints
+from speck.api.app import create_app
+from speck.api.context import EXTENSION, Context
+from speck.api.problems import MEDIA_TYPE, REQUEST_ID, problem_body
+from speck.api.unavailable_app import UnavailableApp
+from speck.clock import SystemClock
+from speck.config import Config
+from speck.errors import PermanentError, SpeckError, StoreFullError, StoreHeldError, StoreWriteError
+from speck.service import Service
+from speck.service.tokens import Tokens
+from speck.store.leveldb import Store
+from speck.store.records import Records
+
+LOCK_PATIENCE_S = 3.0
+"""How long to wait for a store that another process holds: one that is just stopping."""
+
+IN_FLIGHT_S = 5.0
+"""How long requests may go on after SIGTERM; those that wait for a change end with it."""
+
+STOP_S = 60.0
+"""After this the worker is killed. A step that is under way may take up to 30 s."""
+
+_PR_SET_PDEATHSIG = 1
+
+_log = logging.getLogger("speck.api.server")
+
+_T = TypeVar("_T")
+
+
+def serve(config: Config) -> None:
+    """Serve until SIGTERM or SIGINT. Ends the process: status 0, or 1 with one sentence."""
+    try:
+        # A look from a process of its own: this one is to be forked and must not open the store.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as aside:
+            aside.submit(check_start, config).result()
+    except SpeckError as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+    _Server(config).run()
+
+
+def check_start(config: Config) -> None:
+    """Raises SpeckError saying why the service cannot start; makes the store if there is none.
+
+    A store that has no room is no reason: the worker waits for that.
+    """
+    _check_address(config)
+    try:
+        config.home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PermanentError(
+            f"cannot make the folder {config.home}: {error.strerror};"
+            " choose another one with SPECK_HOME"
+        ) from error
+    clock = SystemClock()
+    try:
+        records = _patiently(lambda: Records.at(config.store, clock))
+    except StoreFullError:
+        if not Store.exists(config.store):
+            raise
+        return
+    try:
+        _check_tokens(config, Tokens(records, clock))
+    finally:
+        records.store.close()
+
+
+def _check_tokens(config: Config, tokens: Tokens) -> None:
+    if not config.loopback and not tokens.any():
+        raise PermanentError(
+            f"cannot listen on {config.host}, past loopback, before a token exists: make one"
+            " with `speck token add NAME --role admin`, or set SPECK_HOST to 127.0.0.1"
+        )
+
+
+def _check_address(config: Config) -> None:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except OSError as error:
+        raise PermanentError(
+            f"cannot listen on {_bind(config)}: {error.strerror};"
+            " choose another address with --host and --port, or SPECK_HOST and SPECK_PORT"
+        ) from error
+
+
+def _patiently(action: Callable[[], _T]) -> _T:
+    """`action`, again and again while another process holds the store."""
+    until = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            return action()
+        except StoreHeldError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def _bind(config: Config) -> str:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"{host}:{config.port}"
+
+
+class _Server(BaseApplication):  # type: ignore[misc]
+    """gunicorn's settings, and the service between the worker's start and its end."""
+
+    def __init__(self, config: Config):
+        self._config = config
+        self._service: Service | None = None
+        super().__init__()
+
+    def load_config(self) -> None:
+        """One worker with threads; everything that could disturb it is off."""
+        settings: dict[str, Any] = {
+            "bind": [_bind(self._config)],
+            "workers": 1,
+            "worker_class": _Worker,
+            "threads": self._config.threads,
+            "preload_app": False,
+            "max_requests": 0,
+            "control_socket_disable": True,
+            "timeout": 120,
+            "graceful_timeout": int(STOP_S),
+            "keepalive": 15,
+            "loglevel": "warning",
+            "forwarded_allow_ips": "",
+            "forwarder_headers": "",
+            "secure_scheme_headers": {},
+            "post_fork": _prepare_worker,
+            "post_worker_init": self._ready,
+            "worker_exit": self._close,
+        }
+        for name, value in settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> UnavailableApp:
+        """Called in the worker: open the store there."""
+        _log_to_stderr()
+        standby = UnavailableApp(self._open)
+        try:
+            failpoints.arm_from(os.environ)
+            standby.start()
+        except SpeckError as error:
+            print(error, file=sys.stderr)
+            sys.exit(Arbiter.WORKER_BOOT_ERROR)
+        return standby
+
+    def _open(self) -> Flask:
+        service = _patiently(lambda: Service(self._config))
+        try:
+            _check_tokens(self._config, service.tokens)
+        except SpeckError:
+            service.close()
+            raise
+        service.records.store.on_failure = _begin_anew
+        self._service = service
+        app = create_app(service)
+        service.watch.start()
+        service.requirements.start()
+        service.autopilots.start()
+        service.sampler.start()
+        threading.Thread(target=_end_changes, args=(app, service), name="stop", daemon=True).start()
+        return app
+
+    def run(self) -> None:
+        """Serve; ends the process."""
+        _Master(self).run()
+
+    def _ready(self, worker: Any) -> None:
+        gc.collect()
+        gc.freeze()  # what is loaded by now stays: a look through all of it stops every thread
+        host, port = worker.sockets[0].getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"speck serves at http://{shown}:{port}", file=sys.stderr, flush=True)
+
+    def _close(self, server: Any, worker: Any) -> None:
+        if self._service is not None:
+            self._service.close()
+
+
+def _prepare_worker(server: Any, worker: Any) -> None:
+    """Without its master the worker ends at once, or it would keep port and store from the next
+    server. Its own limit for requests is shorter than the master's for the worker."""
+    end_with_parent(signal.SIGKILL)
+    if os.getppid() != worker.ppid:
+        os._exit(1)  # the master died before the kernel was told
+    worker.cfg.set("graceful_timeout", int(IN_FLIGHT_S))
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Let the kernel send this process a signal when its parent ends (Linux only)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _begin_anew(error: StoreWriteError) -> None:
+    """End this worker once it has answered; the master starts the next one."""
+    _log.error("%s; what is not stored is not acted upon: beginning anew from what is", error)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end_changes(app: Flask, service: Service) -> None:
+    """On SIGTERM bring changes to their safe point at once: requests wait for them."""
+    _context(app).stopping.wait()
+    service.changes.close()
+
+
+def _context(app: Flask) -> Context:
+    return cast(Context, app.extensions[EXTENSION])
+
+
+class _Master(Arbiter):  # type: ignore[misc]
+    """Never runs two workers, and ends with status 1 when it cannot go on."""
+
+    def _ignore(self) -> None:
+        self.log.warning("ignored a signal to reload: restart speck instead")
+
+    handle_hup = handle_ttin = handle_ttou = handle_usr2 = handle_winch = _ignore
+
+    def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
+        """End; the worker has said why."""
+        super().halt(reason, 1 if exit_status else 0)
+
+
+class _Worker(ThreadWorker):  # type: ignore[misc]
+    """Tells the application that it stops, and answers unreadable requests with problems."""
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """SIGTERM."""
+        self._stop()
+        super().handle_exit(sig, frame)
+
+    def handle_quit(self, sig: int, frame: Any) -> None:
+        """SIGINT, SIGQUIT: also Ctrl-C, which reaches master and worker."""
+        self.handle_exit(sig, frame)
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: Exception) -> None:
+        """What never became a request (`req` is None then), or met a fault past the routes."""
+        identity = secrets.token_hex(8)
+        status, detail = _UNREADABLE.get(type(exc).__name__, 400), f"cannot read the request: {exc}"
+        if req is not None:
+            status, detail = 500, "cannot answer: a fault in speck"
+        self.log.warning("request %s from %s: %r", identity, (addr or ["?"])[0], exc)
+        body = problem_body(status, detail, identity)
+        text = json.dumps(body).encode() + b"\n"
+        head = (
+            f"HTTP/1.1 {status} {body['title']}\r\nConnection: close\r\n"
+            f"Content-Type: {MEDIA_TYPE}\r\nContent-Length: {len(text)}\r\n"
+            f"{REQUEST_ID}: {identity}\r\n\r\n"
+        )
+        try:
+            client.sendall(head.encode() + text)
+        except OSError:
+            self.log.debug("the other side is gone")
+
+    def _stop(self) -> None:
+        app = getattr(self, "wsgi", None)  # not there while the store is opened
+        if isinstance(app, UnavailableApp):
+            app.stop()
+
+
+_UNREADABLE = {
+    "LimitRequestLine": 414,
+    "LimitRequestHeaders": 431,
+    "UnsupportedTransferCoding": 501,
+    "ExpectationFailed": 417,
+}
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    log = logging.getLogger("speck")
+    log.handlers[:] = [handler]
+    log.setLevel(os.environ.get("SPECK_LOG", "INFO").upper())
+    log.propagate = False
+
+
+if __name__ == "__main__":
+    serve(Config.from_env())

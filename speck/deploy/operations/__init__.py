@@ -1,0 +1,104 @@
+"""What each kind of operation does: one binder call, its intent stored before, its outcome after.
+
+No decision is made here; the plan made them. A handler returns a `Done` with what to store,
+or a `Waiting` that says which engine view means that it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from speck.binding import StateKeeper
+from speck.clock import Clock
+from speck.deploy.operations import ending, links, starting
+from speck.deploy.operations.context import Context
+from speck.deploy.operations.draining import Draining
+from speck.deploy.operations.outcome import Done, Outcome, Patience, Waiting
+from speck.deploy.operations.refilling import Refills
+from speck.deploy.operations.returning import come_back
+from speck.deploy.operations.state_transfer import carry
+from speck.deploy.operations.stopping import Stopping
+from speck.model.plan import (
+    Cancel,
+    Carry,
+    Clear,
+    Drain,
+    Fence,
+    Forget,
+    HandOver,
+    Operation,
+    Release,
+    Reserve,
+    Return,
+    Start,
+    Stop,
+    TryMain,
+    Upload,
+)
+from speck.sites.connections import Connections
+from speck.store.records import Records
+
+__all__ = ["Done", "Operations", "Outcome", "Patience", "Refills", "Waiting"]
+
+
+class Operations:
+    """Carries out operations of one scope's plan."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        records: Records,
+        clock: Clock,
+        scope: str,
+        jar_file: Callable[[str], Path],
+        patience: Patience,
+        keeper: StateKeeper,
+        refills: Refills,
+    ):
+        self._context = Context(
+            connections, records, clock, scope, jar_file, patience, keeper, refills
+        )
+
+    def carry_out(self, operation: Operation) -> Outcome:
+        """Do it. Raises TransientError when another try makes sense, PermanentError if not."""
+        context = self._context
+        match operation:
+            case Upload():
+                return self._upload(operation)
+            case TryMain():
+                return self._try(operation)
+            case Reserve():
+                return links.reserve(context, operation)
+            case HandOver():
+                return links.hand_over(context, operation)
+            case Drain():
+                return Draining(operation, context).poll()
+            case Stop():
+                return Stopping(context, operation).begin()
+            case Cancel():
+                return ending.cancel(context, operation)
+            case Fence():
+                return ending.fence(context, operation)
+            case Carry():
+                return carry(context, operation)
+            case Start():
+                return starting.start(context, operation)
+            case Return():
+                return come_back(context, operation)
+            case Release():
+                return links.release(context, operation)
+            case Forget():
+                return links.forget(context, operation)
+            case Clear():
+                return links.clear(context, operation)
+
+    def _upload(self, operation: Upload) -> Outcome:
+        engine = self._context.connections.engine(operation.site)
+        engine.upload(self._context.jar_file(operation.jar), operation.jar)
+        return Done()
+
+    def _try(self, operation: TryMain) -> Outcome:
+        submission = self._context.submission(operation, sink_has_readers=True, savepoint=None)
+        self._context.connections.engine(operation.site).try_main(submission)
+        return Done()

@@ -1,0 +1,63 @@
+"""What every operation needs: open connections, the store, the clock, and the keeper of states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+from speck.binding import StateKeeper, Submission
+from speck.clock import Clock
+from speck.deploy.operations.outcome import Patience
+from speck.deploy.operations.refilling import Refills
+from speck.model.ids import source_client_id
+from speck.model.incarnation import Incarnation
+from speck.model.plan import Start, TryMain
+from speck.sites.connections import Connections
+from speck.spec.job_contract import render_args
+from speck.store.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the operations of one scope's plan work with."""
+
+    connections: Connections
+    records: Records
+    clock: Clock
+    scope: str
+    jar_file: Callable[[str], Path]
+    patience: Patience
+    keeper: StateKeeper
+    refills: Refills
+    noting: Lock = field(default_factory=Lock)
+    """Held while what is owed to a reader is read and written: several producers may leave it."""
+
+    def submission(
+        self,
+        operation: Start | TryMain | Incarnation,
+        sink_has_readers: bool,
+        savepoint: str | None,
+    ) -> Submission:
+        """What the engine is given for a job."""
+        job = operation.job
+        client_id = source_client_id(self.records.installation, job.job_name, job.source)
+        session = self.records.session(self.scope, client_id, job.source_site)
+        skip = session.skip if session is not None and session.link == job.source else ()
+        return Submission(
+            engine_job_id=operation.engine_job_id,
+            job_name=job.job_name,
+            jar=job.jar,
+            jar_file=self.jar_file(job.jar),
+            entry_class=job.entry_class,
+            args=render_args(
+                job, self.records.installation, operation.attempt, sink_has_readers, skip
+            ),
+            parallelism=job.parallelism,
+            savepoint=savepoint,
+        )
+
+    def deployed(self, job_name: str) -> Incarnation | None:
+        """The newest incarnation of a job, as stored."""
+        return self.records.deployed(self.scope, job_name)

@@ -1,0 +1,60 @@
+"""What carrying out an operation gives, and how long it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from speck.model.observation import EngineJob
+from speck.store.records import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The operation succeeded; `store` is written together with its outcome, and what may then
+    be tidied up is done by `afterwards`."""
+
+    store: Batch = field(default_factory=dict)
+    afterwards: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The engine is at work. Once `ready(view)` holds for the site's view, `finish` ends it.
+
+    Without a `site` no engine is asked, and `ready` sees an empty view at each poll.
+    `finish` may return Waiting again. After `limit_s` seconds `overdue` says why it failed.
+    One that `may_be_left` has begun nothing: a change that is cancelled does not wait for it.
+    `progress` says to people how far it is.
+    """
+
+    site: str | None
+    ready: Callable[[Mapping[str, EngineJob]], bool]
+    finish: Callable[[], Done | Waiting]
+    limit_s: float
+    overdue: Callable[[], str]
+    may_be_left: bool = False
+    progress: str | None = None
+
+
+Outcome = Done | Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Time limits in seconds; see docs/architecture.md for why each is what it is."""
+
+    start_s: float = 180.0
+    connect_s: float = 8.0
+    forgotten_s: float = 10.0
+    refill_s: float = 4.0
+    stop_s: float = 1800.0
+    stop_idle_s: float = 30.0
+    stop_sink_idle_s: float = 10.0
+    stop_poll_s: float = 1.0
+    drain_idle_s: float = 60.0
+    drain_poll_s: float = 0.2
+    drain_ask_s: float = 3.0
+    drain_quiet_s: float = 2.0
+    drain_mark_s: float = 3.0
+    carry_idle_s: float = 60.0

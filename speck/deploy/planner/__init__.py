@@ -1,0 +1,197 @@
+"""Desired composition + inventory + observation -> Plan. Pure: no I/O, no clock, no metric.
+
+Sessions and jobs are compared separately, then their steps are joined by the orders of
+docs/architecture.md and no others:
+
+(a) a session is reserved before any producer starts on its link (and before its own reader),
+    and before another reader leaves the link while it is still fed: no message falls between;
+    where all its producers leave the link, after they have stopped;
+(b) a reader leaves a link after the producers that leave it in this plan have stopped and it
+    has taken their last number; what it has taken is handed over to the reader that follows it
+    before that starts, and before a new producer of the link does;
+    A job that takes over from others, or from itself elsewhere, starts after the new jobs that
+    get what it sends: what one has not taken that never ran could not be given back;
+(c) a session is released after its reader's stop, and after the start of the job's next
+    incarnation and of its reader's follower: until they run, the old session is the way back;
+    one of a reader outside speck after its link's leaving producers have stopped, and before
+    that reader's next one on the same broker is reserved, since both are one;
+(d) a sink's last number is dropped when its job leaves the sink's link, after the drains that
+    go by it and the job's next start; if that speaks at the same place of another link, it waits
+    until what is owed by that number is noted, done or not;
+(e) within one job: the jar is there and `main` was tried before it stops, it stops before it
+    starts; a start that needs a slot waits for stops that free one; between the stop and a
+    start that cannot read the old site's storage the state is carried; what stopped comes back
+    if the start fails, unless a reader has left the link that it would write to.
+
+Stops never wait for starts, so every plan is acyclic by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from speck.deploy.planner.backlog import find_waiting, keep_sessions
+from speck.deploy.planner.cuts import note_cuts
+from speck.deploy.planner.decisions import decide, leave_alone
+from speck.deploy.planner.draft import Decision, Draft
+from speck.deploy.planner.handovers import hand_over, match_readers
+from speck.deploy.planner.sessions import (
+    ending_sessions,
+    release_sessions,
+    renew_sessions,
+    reserve_sessions,
+    still_fed,
+    wanted_sessions,
+)
+from speck.deploy.planner.sinks import clear, forget, note
+from speck.deploy.planner.starts import (
+    new_readers_downstream,
+    note_circuits,
+    note_slot_waits,
+    start,
+)
+from speck.deploy.planner.stops import note_leaving, stop, upstream_first
+from speck.model.composition import Composition
+from speck.model.incarnation import Inventory
+from speck.model.link import Link
+from speck.model.observation import Observation
+from speck.model.plan import Action, JobChange, Plan
+
+
+def plan(
+    desired: Composition,
+    inventory: Inventory,
+    observed: Observation,
+    installation: str,
+    outside_readers: frozenset[Link] = frozenset(),
+    outside_sinks: Mapping[Link, Sequence[str]] | None = None,
+    *,
+    drain: bool = True,
+    cannot_try: frozenset[str] = frozenset(),
+    cannot_save: frozenset[str] = frozenset(),
+    apart: frozenset[tuple[str, str]] = frozenset(),
+    leave: frozenset[str] = frozenset(),
+    stopped: frozenset[str] = frozenset(),
+) -> Plan:
+    """The plan that makes `desired` true.
+
+    `inventory` and `desired` are of one scope (a composition, or one job posted alone);
+    `outside_readers` are links that jobs of other scopes read, `outside_sinks` the client ids of
+    their sinks by link. Without `drain` readers leave their links at once, and what is queued
+    there is abandoned. `cannot_try` and `cannot_save` are sites whose engine cannot run a `main`
+    alone, or keep a job's state on request; `apart` are pairs (from, to) of sites between which
+    state must be carried. Jobs to `leave` alone stay as they are, whatever is desired of them. A
+    change that is planned anew has `stopped` some jobs already: what ran comes back if their
+    start fails.
+    """
+    options: dict[str, Any] = {
+        "drain": drain,
+        "cannot_try": cannot_try,
+        "cannot_save": cannot_save,
+        "apart": apart,
+        "stopped": stopped,
+    }
+    known = (inventory, observed, installation, outside_readers, outside_sinks or {})
+    draft = _draft(desired, *known, **options, leave=leave)
+    match_readers(draft)
+    waiting = {} if leave or not drain else find_waiting(draft)
+    if waiting:  # those read what waits for them first; all else is left as it is until then
+        rest = frozenset(inventory.jobs.keys() - waiting.keys())
+        then, first = draft, replace(desired, jobs=tuple(waiting.values()))
+        draft = _draft(first, *known, **options, leave=rest)
+        draft.backlog_only, draft.kept, leave = True, rest, rest
+        keep_sessions(draft, then)
+    names = sorted(draft.wanted.keys() | inventory.jobs.keys())
+    decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
+    _add_steps(draft, decisions)
+    changes = tuple(_job_change(decision) for decision in decisions)
+    return Plan(desired.name, changes, tuple(draft.steps), bool(waiting))
+
+
+def _add_start(draft: Draft, decision: Decision, decisions: list[Decision]) -> None:
+    """After the starts that it waits for, which come first whatever their names."""
+    if decision.start_id is not None:
+        return
+    awaited = new_readers_downstream(draft, decision, decisions)
+    for other in awaited:
+        _add_start(draft, other, decisions)
+    note(draft, decision)
+    start(draft, decision, [other.start_id for other in awaited])
+    _add_clear(draft, decision)
+
+
+def _add_clear(draft: Draft, decision: Decision) -> None:
+    if decision.action is not Action.REMOVE and decision.job_name not in draft.kept:
+        clear(draft, decision)
+
+
+def _job_change(decision: Decision) -> JobChange:
+    return JobChange(
+        decision.job_name,
+        decision.action,
+        decision.reason,
+        decision.old.job.site if decision.old else None,
+        decision.new.site if decision.new else None,
+    )
+
+
+def _draft(
+    desired: Composition,
+    inventory: Inventory,
+    observed: Observation,
+    installation: str,
+    outside_readers: frozenset[Link],
+    outside_sinks: Mapping[Link, Sequence[str]],
+    *,
+    leave: frozenset[str],
+    drain: bool,
+    **options: Any,
+) -> Draft:
+    desired = _left_alone(desired, inventory, leave)
+    draft = Draft(desired, inventory, observed, installation, outside_readers, drain, **options)
+    draft.fed_outside = frozenset({*desired.inputs, *outside_sinks})
+    draft.sinks_outside = outside_sinks
+    draft.wanted = {job.job_name: job for job in desired.jobs}
+    draft.sessions = wanted_sessions(draft)
+    draft.read = outside_readers | {session.link for session in draft.sessions}
+    draft.owed = frozenset(s.client_id for s in inventory.sessions if s.owed)
+    for deployed in inventory.jobs.values():
+        draft.producers[deployed.job.sink].append(deployed)
+    return draft
+
+
+def _left_alone(desired: Composition, inventory: Inventory, leave: frozenset[str]) -> Composition:
+    """With jobs to leave alone as they are deployed, so that their links and sessions stay."""
+    kept = {name: inventory.jobs[name].job for name in leave & inventory.jobs.keys()}
+    jobs = tuple(kept.pop(job.job_name, job) for job in desired.jobs)
+    return replace(desired, jobs=(*jobs, *kept.values()))
+
+
+def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
+    ending = ending_sessions(draft)
+    shared = {(s.link.broker, s.client_id) for s in ending}
+    lasting = [s for s in draft.sessions if (s.link.broker, s.client_id) not in shared]
+    if draft.backlog_only:
+        lasting = [s for s in lasting if s.client_id in draft.first_readers]
+    note_cuts(draft, decisions)
+    note_leaving(draft, decisions)
+    reserve_sessions(draft, [s for s in lasting if still_fed(draft, s.link)], {})
+    for decision in upstream_first(draft, [d for d in decisions if d.stops]):
+        stop(draft, decision)
+    reserve_sessions(draft, [s for s in lasting if not still_fed(draft, s.link)], {})
+    renew_sessions(draft, ending)
+    if not draft.backlog_only:
+        hand_over(draft, decisions)
+    note_slot_waits(draft, decisions)
+    note_circuits(draft, decisions)
+    for decision in decisions:
+        if decision.starts:
+            _add_start(draft, decision, decisions)
+        else:
+            _add_clear(draft, decision)
+    releases = release_sessions(draft, decisions)
+    for decision in decisions:
+        if decision.action is Action.REMOVE:
+            forget(draft, decision, releases)

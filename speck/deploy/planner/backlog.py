@@ -1,0 +1,210 @@
+"""Links on which messages wait for a job that does not read them: it takes those first.
+
+That is how a wish to go back leaves nothing behind when it meets a rewiring that is half done:
+the producer has begun to write to the new link, its reader has never run there. And that is how
+a reader that got lost with its engine takes what nobody else has, before another one follows it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+
+from speck.deploy.planner.decisions import is_live, is_lost
+from speck.deploy.planner.draft import Draft
+from speck.deploy.planner.sessions import abandoned, still_fed
+from speck.model.incarnation import Incarnation, Session
+from speck.model.job import DesiredState, Job
+from speck.model.link import Link
+
+
+def find_waiting(draft: Draft) -> dict[str, Job]:
+    """The jobs that have to read a link first, as they are to run meanwhile, by name.
+
+    If there are any they make a plan of their own, which leaves all else as it is: the plan that
+    follows it finds them as readers of that link, which they leave as any reader does.
+    """
+    waiting: dict[str, Job] = {}
+    known = -1
+    while known < len(waiting):  # what one of them writes, others may have to read
+        known = len(waiting)
+        for session in sorted(draft.inventory.sessions, key=lambda s: s.client_id):
+            reader = _reader_first(draft, session, waiting)
+            if reader is not None:
+                waiting[reader.job_name] = reader
+    return waiting
+
+
+def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
+    """Whether another one does now what the session's reader will do, and reads what the jobs of
+    this plan read: it has what they are going to write."""
+    reader = then.wanted.get(session.job_name or "")
+    sources = {
+        job.source
+        for job in draft.wanted.values()
+        if job.sink == session.link and job.job_name not in draft.kept
+    }
+    return reader is not None and any(
+        deployed.job.sink == reader.sink and deployed.job.source in sources
+        for deployed in draft.inventory.jobs.values()
+    )
+
+
+def _reader_first(draft: Draft, session: Session, waiting: dict[str, Job]) -> Job | None:
+    """The session's reader as it has to run first; None if it does not have to, or cannot."""
+    name = session.job_name or ""
+    if name in waiting or not session.reserved or _is_read(draft, session):
+        return None
+    candidates = _to_run(draft, session, waiting)
+    if not candidates or not _has_to_be_read(draft, session, waiting):
+        return None
+    others = [
+        deployed.job
+        for other, deployed in draft.inventory.jobs.items()
+        if other not in (name, *waiting) and is_live(draft, deployed)
+    ]
+    for job in candidates:
+        reader = replace(job, source=session.link, source_site=session.site)
+        if not _has_circle([reader, *waiting.values(), *others]):
+            return reader
+    return None
+
+
+def keep_sessions(draft: Draft, then: Draft) -> None:
+    """Let all sessions that are there be wanted, so that none is released; what the jobs of this
+    plan write to has the readers that it is to have `then`."""
+    there = {(s.client_id, s.link): s.reserved for s in draft.inventory.sessions}
+    sinks = {job.sink for job in draft.wanted.values() if job.job_name not in draft.kept}
+    draft.sessions = list(draft.inventory.sessions)
+    for session in then.sessions:
+        key = (session.client_id, session.link)
+        if session.link not in sinks or there.get(key) or _has_it_already(draft, then, session):
+            continue
+        draft.first_readers.add(session.client_id)
+        if key not in there:
+            draft.sessions.append(session)
+        if session.client_id in then.predecessors:
+            draft.predecessors[session.client_id] = then.predecessors[session.client_id]
+    draft.read |= {session.link for session in draft.sessions}
+
+
+def _to_run(draft: Draft, session: Session, waiting: dict[str, Job]) -> list[Job]:
+    """As what the session's reader may run, the best first: as it is wanted, with the sink that it
+    had if that is read, or else with its new one; as it ran, if it is wanted no more and got lost,
+    or has to read what another one writes first."""
+    name = session.job_name or ""
+    job, old = draft.wanted.get(name), draft.inventory.jobs.get(name)
+    if job is None:
+        if old is None:
+            return []
+        comes_back = is_lost(draft, old) or _lost_its_follower(draft, session)
+        again = old.job.source == session.link and _is_fed_first(draft, session.link, waiting)
+        return [old.job] if comes_back or again else []
+    if job.state is not DesiredState.RUNNING:
+        return []
+    if old is None:
+        return [job]
+    before = replace(job, sink=old.job.sink, sink_site=old.job.sink_site)
+    read = draft.outside_readers | {s.link for s in draft.inventory.sessions if s.reserved}
+    return [before, job] if before.sink in read else [job, before]
+
+
+def _is_read(draft: Draft, session: Session) -> bool:
+    """Whether its reader runs, or is to run, on the session's link."""
+    if any(s.client_id == session.client_id and s.link == session.link for s in draft.sessions):
+        return True
+    old = draft.inventory.jobs.get(session.job_name or "")
+    return old is not None and old.job.source == session.link and is_live(draft, old)
+
+
+def _has_to_be_read(draft: Draft, session: Session, waiting: dict[str, Job]) -> bool:
+    """Whether something may wait in the session, or still come to it, that no other one has."""
+    name = session.job_name or ""
+    if _lost_its_follower(draft, session):
+        return True
+    if session.followed_by is None and _is_fed_first(draft, session.link, waiting):
+        return True
+    if session.drained:
+        return False
+    old = draft.inventory.jobs.get(name)
+    if name not in draft.wanted:
+        followed = _is_followed_while_fed(draft, session)
+        return followed or (old is not None and _is_owed(draft, session, old, waiting))
+    if _goes_back(draft, session):
+        return False
+    has_begun = old is not None and old.job.source == session.link and not old.ended
+    if old is not None and has_begun:
+        # it failed or got lost: what it had taken since its last checkpoint waits, too
+        followed = _is_followed_while_fed(draft, session) or abandoned(draft, session) != 0
+        return followed or _is_owed(draft, session, old, waiting)
+    return bool(abandoned(draft, session))
+
+
+def _is_owed(draft: Draft, session: Session, old: Incarnation, waiting: dict[str, Job]) -> bool:
+    """Whether jobs have sent, or are still to send, a reader that got lost what is its own: one
+    that runs takes that before it leaves its link."""
+    producers = draft.producers.get(session.link, ())
+    if old.job.source != session.link or not producers or not is_lost(draft, old):
+        return False
+    sending = any(d.job.job_name in waiting or is_live(draft, d) for d in producers)
+    return sending or abandoned(draft, session) != 0
+
+
+def _is_fed_first(draft: Draft, link: Link, waiting: dict[str, Job]) -> bool:
+    """Whether a job that runs first, other than it is wanted, writes to the link."""
+    return any(
+        job.sink == link and _ends(draft.wanted.get(name)) != _ends(job)
+        for name, job in waiting.items()
+    )
+
+
+def _ends(job: Job | None) -> tuple[Link, Link] | None:
+    return (job.source, job.sink) if job is not None else None
+
+
+def _lost_its_follower(draft: Draft, session: Session) -> bool:
+    """Whether a broker forgot the session of the reader that was to go on where this one's has
+    ended: only this one holds what came since."""
+    return session.followed_by is None and any(
+        other.follows == session.client_id and not other.reserved
+        for other in draft.inventory.sessions
+    )
+
+
+def _is_followed_while_fed(draft: Draft, session: Session) -> bool:
+    followed = any(former == session for former in draft.predecessors.values())
+    return followed and still_fed(draft, session.link)
+
+
+def _goes_back(draft: Draft, session: Session) -> bool:
+    """Whether another session has all that is in this one: that of a reader which was to be
+    followed, or a follower's that was reserved before this one's reader was drained and ended."""
+    if session.beside and session.follows is None:
+        return False  # whom it followed does not do what it does
+    old = draft.inventory.jobs.get(session.job_name or "")
+    has_read = old is not None and old.job.source == session.link
+    for other in draft.inventory.sessions:
+        if not other.usable or other.link != session.link:
+            continue
+        if not has_read and other.followed_by == session.client_id and _is_wanted(draft, other):
+            return True
+        if has_read and old is not None and old.ended and other.follows == session.client_id:
+            return _is_wanted(draft, other)
+    return False
+
+
+def _is_wanted(draft: Draft, session: Session) -> bool:
+    return any(s.client_id == session.client_id and s.link == session.link for s in draft.sessions)
+
+
+def _has_circle(jobs: Iterable[Job]) -> bool:
+    before: dict[Link, set[Link]] = defaultdict(set)
+    for job in jobs:
+        before[job.sink].add(job.source)
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError:
+        return True
+    return False

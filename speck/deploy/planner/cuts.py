@@ -1,0 +1,237 @@
+"""Where several readers have to change at the same record: what feeds them stops for a moment.
+
+A reader that leaves a link stops where it happens to be. That is enough where one reader follows
+one other. But where two readers of a link leave it, and one new one comes before both, or they
+come to each other's place, what the first took last may be what the second did not get to. The
+same holds where a reader goes to a link that is written, directly or not, by another reader of its
+old one, or back. Then the link's producers stop, the readers take all that was sent, and everybody
+goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from speck.deploy.planner.draft import Decision, Draft
+from speck.model.ids import source_client_id
+from speck.model.job import DesiredState, Job, Upgrade
+from speck.model.link import Link
+from speck.model.plan import Action
+
+_Ways = Sequence[tuple[str, Link, Link]]
+"""Of each job its name, its source and its sink."""
+
+
+def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
+    """Have the jobs stop and start that feed, or lie between, readers which change together."""
+    if not draft.drain or draft.backlog_only:
+        return
+    by_name = {d.job_name: d for d in decisions}
+    stopping: set[str] = set()
+    for link, leaving in _leaving_readers(decisions).items():
+        cuts = [_Cut(link, _producers(draft, link))] if _is_torn(draft, leaving) else []
+        for decision in leaving:
+            for job in _successors(draft, decision):
+                cuts += _cuts_of(draft, by_name, decision, job)
+        for cut in cuts:
+            if cut.link is not None and (cut.link in draft.fed_outside or not cut.stopping):
+                _say_so(leaving, cut.link)
+            stopping |= {n for n in cut.stopping | cut.between if _is_kept(by_name.get(n))}
+            draft.cut_between |= cut.between
+    draft.cut = frozenset(stopping)
+    for name in sorted(stopping):
+        _restart(by_name[name])
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The jobs that stop first: those that write to `link`, or one that reads it alone (then None).
+    Those `between` take all that they had sent before they stop."""
+
+    link: Link | None
+    stopping: frozenset[str]
+    between: frozenset[str] = frozenset()
+
+
+def _leaving_readers(decisions: Sequence[Decision]) -> dict[Link, list[Decision]]:
+    """Of each link those that read it now and will not, and that stop for it."""
+    leaving: dict[Link, list[Decision]] = defaultdict(list)
+    for decision in decisions:
+        old, new = decision.old, decision.new
+        if old is not None and decision.stops and (new is None or new.source != old.job.source):
+            leaving[old.job.source].append(decision)
+    return leaving
+
+
+def _is_torn(draft: Draft, leaving: Sequence[Decision]) -> bool:
+    """Whether readers leave a link together, and not each for one that does the same as it did."""
+    return len(leaving) > 1 and not all(_is_replaced(draft, d) or _ends(draft, d) for d in leaving)
+
+
+def _is_replaced(draft: Draft, decision: Decision) -> bool:
+    """By one reader of the same link, with the same sink link."""
+    assert decision.old is not None
+    job = decision.old.job
+    own = source_client_id(draft.installation, decision.job_name, job.source)
+    followers = [c for c, former in draft.predecessors.items() if former.client_id == own]
+    sinks = [
+        draft.wanted[s.job_name].sink
+        for s in draft.sessions
+        if s.client_id in followers and s.job_name in draft.wanted
+    ]
+    return sinks == [job.sink]
+
+
+def _ends(draft: Draft, decision: Decision) -> bool:
+    """Whether it is removed, and no link that its records led to is written any more."""
+    assert decision.old is not None
+    ways = [(d.job.source, d.job.sink) for d in draft.inventory.jobs.values()]
+    led_to = _reached(decision.old.job.sink, ways)
+    return decision.new is None and all(job.sink not in led_to for job in draft.wanted.values())
+
+
+def _successors(draft: Draft, decision: Decision) -> list[Job]:
+    """What is wanted in a reader's place: who newly writes to the same link, or else itself."""
+    assert decision.old is not None
+    old, known = decision.old.job, draft.inventory.jobs
+    found = [
+        job
+        for job in draft.wanted.values()
+        if job.sink == old.sink
+        and (job.job_name not in known or known[job.job_name].job.source != job.source)
+    ]
+    return found or ([decision.new] if decision.new is not None else [])
+
+
+def _cuts_of(
+    draft: Draft, by_name: dict[str, Decision], decision: Decision, successor: Job
+) -> list[_Cut]:
+    """Where a reader and its successor on another link part, and the jobs behind that which go on
+    reading what they read: until these have taken all from before, the successor must get
+    nothing."""
+    assert decision.old is not None
+    first = decision.old.job.source
+    before = [(d.job.job_name, d.job.source, d.job.sink) for d in draft.inventory.jobs.values()]
+    after = [(job.job_name, job.source, job.sink) for job in draft.wanted.values()]
+    cuts: list[_Cut] = []
+    for entry in _entries(draft, by_name, successor.source):
+        parting = _nearest_common(first, entry, before)
+        if parting is None:
+            continue
+        old_way, turned = _on_the_way(before, parting, first), _on_the_way(before, parting, entry)
+        new_way = _on_the_way(after, entry, successor.source)
+        heads = _readers(before, parting, old_way | turned)
+        heads |= {decision.job_name} if first == parting else set()
+        if entry == parting:
+            coming = _readers(after, parting, new_way)
+            coming |= {successor.job_name} if successor.source == parting else set()
+            heads |= {_whom_it_follows(draft, name) for name in coming}
+        passed = old_way | turned | new_way
+        between = frozenset(name for name in passed if _stays_on_source(by_name.get(name)))
+        if len(heads) == 1:  # nothing goes round it: where it stops is the same record for all
+            between -= heads
+        if between and len(heads) == 1:
+            cuts.append(_Cut(None, frozenset(heads), between))
+        elif between:
+            cuts.append(_Cut(parting, _producers(draft, parting), between))
+    return cuts
+
+
+def _readers(ways: _Ways, link: Link, names: set[str]) -> set[str]:
+    return {name for name, source, _ in ways if source == link and name in names}
+
+
+def _whom_it_follows(draft: Draft, name: str) -> str:
+    """The reader at whose end a new one begins, or the job itself: the two are as one."""
+    job = draft.wanted[name]
+    own = source_client_id(draft.installation, name, job.source)
+    former = draft.predecessors.get(own)
+    return former.job_name or name if former is not None else name
+
+
+def _producers(draft: Draft, link: Link) -> frozenset[str]:
+    return frozenset(deployed.job.job_name for deployed in draft.producers.get(link, ()))
+
+
+def _entries(draft: Draft, by_name: dict[str, Decision], link: Link) -> list[Link]:
+    """The links at which records come over from what there is to what is wanted, on their way to
+    `link`: the nearest upstream that exist now, and those behind jobs that newly write to them."""
+    there = {job for d in draft.inventory.jobs.values() for job in (d.job.source, d.job.sink)}
+    found, seen, ahead = list[Link](), {link}, [link]
+    while ahead:
+        at = ahead.pop()
+        if at in there:
+            found.append(at)
+        for job in draft.wanted.values():
+            is_new = at not in there or not _is_kept(by_name.get(job.job_name))
+            if job.sink == at and is_new and job.source not in seen:
+                seen.add(job.source)
+                ahead.append(job.source)
+    return found
+
+
+def _nearest_common(one: Link, other: Link, ways: _Ways) -> Link | None:
+    """The link nearest upstream through which both get their records; one of them, perhaps."""
+    backwards = [(sink, source) for _, source, sink in ways]
+    common = _reached(one, backwards) & _reached(other, backwards)
+    nearest = (
+        link
+        for link in sorted(common, key=str)
+        if not any(sink in common for _, source, sink in ways if source == link)
+    )
+    return next(nearest, None)
+
+
+def _on_the_way(ways: _Ways, first: Link, last: Link) -> set[str]:
+    """The jobs on ways from one link to another."""
+    ahead = _reached(first, [(source, sink) for _, source, sink in ways])
+    behind = _reached(last, [(sink, source) for _, source, sink in ways])
+    return {name for name, source, sink in ways if source in ahead and sink in behind}
+
+
+def _stays_on_source(decision: Decision | None) -> bool:
+    if decision is None or decision.old is None or decision.new is None:
+        return False
+    is_running = decision.new.state is DesiredState.RUNNING
+    return is_running and decision.old.job.source == decision.new.source
+
+
+def _is_kept(decision: Decision | None) -> bool:
+    """Whether it runs on between the same links."""
+    if decision is None:
+        return False
+    old, new = decision.old, decision.new
+    if old is None or new is None or new.state is not DesiredState.RUNNING:
+        return False
+    return (old.job.source, old.job.sink) == (new.source, new.sink)
+
+
+def _reached(start: Link, ways: Sequence[tuple[Link, Link]]) -> set[Link]:
+    reached, ahead = {start}, [start]
+    while ahead:
+        link = ahead.pop()
+        for source, sink in ways:
+            if source == link and sink not in reached:
+                reached.add(sink)
+                ahead.append(sink)
+    return reached
+
+
+def _restart(decision: Decision) -> None:
+    new = decision.new
+    assert new is not None
+    if decision.stops or decision.starts:
+        return
+    decision.action = Action.UPDATE
+    decision.reason = "stops for a moment: its readers change at the same record"
+    decision.stops = decision.starts = True
+    decision.keeps_state = new.upgrade is Upgrade.SAVEPOINT
+
+
+def _say_so(leaving: Sequence[Decision], link: Link) -> None:
+    for decision in leaving:
+        decision.reason += (
+            f"; {link} is fed from outside, so records around the cut may be lost or come twice"
+        )

@@ -1,0 +1,216 @@
+"""Readers' sessions: which are wanted, made, ended, and what they abandon."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from speck.deploy.planner.decisions import is_live, may_arrive
+from speck.deploy.planner.draft import Decision, Draft, ids
+from speck.deploy.planner.sinks import sink_of
+from speck.model.ids import source_client_id
+from speck.model.incarnation import Session
+from speck.model.link import Link
+from speck.model.plan import Release, Reserve
+from speck.spec.job_contract import tells_numbers
+
+
+def wanted_sessions(
+    draft: Draft,
+) -> list[Session]:
+    jobs = [
+        Session(
+            source_client_id(draft.installation, job.job_name, job.source),
+            job.source,
+            job.source_site,
+            job.job_name,
+        )
+        for job in draft.desired.jobs
+    ]
+    outside = [
+        Session(reader.client_id, reader.link, reader.site, None)
+        for reader in draft.desired.readers
+    ]
+    return sorted(jobs + outside, key=lambda s: (s.reader, s.client_id))
+
+
+def reserve_sessions(
+    draft: Draft, sessions: Iterable[Session], after: Mapping[str, Sequence[int]]
+) -> None:
+    """Add the steps that reserve what is not there; `after` gives, by client id, what they wait
+    for beside the producers that leave a link altogether."""
+    there = {(s.client_id, s.link) for s in draft.inventory.sessions if s.usable}
+    for session in sessions:
+        if (session.client_id, session.link) in there and session.client_id not in after:
+            continue
+        former = draft.predecessors.get(session.client_id)
+        operation = Reserve(
+            session.site,
+            session.link,
+            session.client_id,
+            session.job_name,
+            former.client_id if former else None,
+            session.client_id in draft.beside,
+        )
+        reason = f"follows {former.job_name}" if former else _joins(draft, session)
+        before = [*after.get(session.client_id, ()), *_producers_leaving(draft, session.link)]
+        step = draft.add(operation, before, reason)
+        draft.reserves[session.link].append(step)
+        draft.reserve_of[session.client_id] = step
+
+
+def _joins(draft: Draft, session: Session) -> str:
+    """That a reader is new; where it cannot follow those that leave its link, what that means."""
+    job = draft.wanted.get(session.job_name or "")
+    leaving = [
+        deployed.job
+        for name, deployed in draft.inventory.jobs.items()
+        if deployed.job.source == session.link
+        and (name not in draft.wanted or draft.wanted[name].source != session.link)
+    ]
+    unnumbered = [each.job_name for each in (*leaving, job) if each and not tells_numbers(each)]
+    do = "numbers" if len(unnumbered) == 1 else "number"
+    if job is None or not leaving or not unnumbered or not still_fed(draft, session.link):
+        return "new reader"
+    names = ", ".join(sorted(each.job_name for each in leaving))
+    return (
+        f"new reader, at least once: it cannot go on where {names} ended, since"
+        f" {' and '.join(unnumbered)} {do} nothing"
+    )
+
+
+def _producers_leaving(draft: Draft, link: Link) -> tuple[int, ...]:
+    """The stops of a link's producers when all leave it: what they sent is the old readers'."""
+    return () if still_fed(draft, link) else ids(d.stop_id for d in draft.left_by[link])
+
+
+def still_fed(draft: Draft, link: Link) -> bool:
+    """Whether a producer of the link, ours or anybody's, goes on when its reader leaves."""
+    producers = draft.producers.get(link, ())
+    running = {d.job.job_name for d in producers if is_live(draft, d) or may_arrive(draft, d)}
+    leaving = {d.job_name for d in draft.left_by.get(link, ())}
+    return link in draft.fed_outside or not producers or not running <= leaving
+
+
+def ending_sessions(
+    draft: Draft,
+) -> list[Session]:
+    """Sessions that end and begin anew: of outsiders that go on under the same client id with
+    another topic, and those that hold what another reader has taken."""
+    wanted = {(s.link.broker, s.client_id): s.link for s in draft.sessions}
+    return [
+        s
+        for s in sorted(draft.inventory.sessions, key=lambda s: s.client_id)
+        if wanted.get((s.link.broker, s.client_id), s.link) != s.link
+        or s.client_id in draft.renewed
+    ]
+
+
+def renew_sessions(draft: Draft, ending: list[Session]) -> None:
+    """A broker ends a session as a whole, whatever its topic: it ends first."""
+    for old in ending:
+        step = release(draft, old, None)
+        wanted = (old.link.broker, old.client_id)
+        new = [s for s in draft.sessions if (s.link.broker, s.client_id) == wanted]
+        reserve_sessions(draft, new, {old.client_id: (step,)})
+
+
+def release_sessions(draft: Draft, decisions: list[Decision]) -> dict[str, list[int]]:
+    """Steps that release what nobody wants any more, by job name."""
+    keep = {(s.client_id, s.link.broker) for s in draft.sessions}
+    by_name = {d.job_name: d for d in decisions}
+    released: dict[str, list[int]] = defaultdict(list)
+    for session in sorted(draft.inventory.sessions, key=lambda s: (s.reader, s.client_id)):
+        if (session.client_id, session.link.broker) not in keep:
+            step = release(draft, session, by_name.get(session.job_name or ""))
+            released[session.job_name or ""].append(step)
+    return released
+
+
+def release(draft: Draft, session: Session, holder: Decision | None) -> int:
+    successors = [c for c, former in draft.predecessors.items() if former == session]
+    after = ids([holder.stop_id, holder.start_id]) if holder is not None else ()
+    if holder is None or holder.stop_id is None:
+        # who reads it is not drained: what producers that leave still say belongs to it
+        after += ids(d.stop_id for d in draft.left_by.get(session.link, ()))
+    # until a follower has started, the old session is the way back, and so are those of the
+    # readers of what its reader writes
+    after += ids(_followers_upstream(draft, session.link))
+    after += ids(draft.handover_of.get(c) for c in successors)
+    after += ids(draft.start_of.get(c) for c in (*successors, session.followed_by))
+    is_drained = bool(successors) and session.client_id in draft.drained_readers
+    abandons = 0 if is_drained else abandoned(draft, session)
+    operation = Release(
+        session.site,
+        session.link,
+        session.client_id,
+        session.job_name,
+        last_reader=session.link not in draft.read,
+        abandons=abandons,
+    )
+    return draft.add(operation, after, _release_reason(abandons))
+
+
+def _followers_upstream(draft: Draft, link: Link) -> list[int | None]:
+    """The starts of those that follow the producers which leave the link, and the ones upstream:
+    if one of them fails, what it was to follow comes back and writes to its old link."""
+    found: list[int | None] = []
+    seen, ahead = {link}, [link]
+    while ahead:
+        for producer in draft.left_by.get(ahead.pop(), ()):
+            if producer.old is None or producer.old.job.source in seen:
+                continue
+            source = producer.old.job.source
+            own = source_client_id(draft.installation, producer.job_name, source)
+            followers = [c for c, f in draft.predecessors.items() if f.client_id == own]
+            found += [draft.start_of.get(c) for c in followers]
+            seen.add(source)
+            ahead.append(source)
+    return found
+
+
+def abandoned(draft: Draft, session: Session) -> int | None:
+    """Messages that the session will hold when it is released, and no other reader's does; None:
+    cannot be known."""
+    if session.drained or session.client_id in draft.emptied or is_held_elsewhere(draft, session):
+        return 0
+    view = draft.observed.brokers.get(session.site)
+    reader = draft.inventory.jobs.get(session.job_name or "")
+    tells = reader is not None and tells_numbers(reader.job)
+    if view is None or not (tells or session.client_id in view.taken):
+        return None
+    sinks: list[str] = []
+    topic = session.link.topic
+    for deployed in draft.producers.get(session.link, ()):
+        own = sink_of(draft, deployed)
+        if view.sent_to(topic, own) is None:
+            return None
+        sinks += [own, *view.sinks_of(topic, deployed.former_sinks)]
+    if not sinks and session.owed:  # its producers have left, and what they sent is noted
+        return view.untaken(session.client_id, {(p, e): n for p, e, n in session.owed})
+    return view.lag(session.client_id, sinks, session.owed)
+
+
+def is_held_elsewhere(draft: Draft, session: Session) -> bool:
+    """Whether what is in the session is in another one's, too: it waits to follow that one, or
+    was followed by it; it followed that one, whose reader comes back; or a follower's was reserved
+    before its reader was drained and ended."""
+    if session.beside and session.follows is None:
+        return False
+    there = {s.client_id: s for s in draft.inventory.sessions if s.usable}
+    if any(other in there for other in (session.follows, session.followed_by)):
+        return True
+    comes_back = (c for c, former in draft.predecessors.items() if former == session)
+    if any(c in there and there[c].followed_by == session.client_id for c in comes_back):
+        return True
+    old = draft.inventory.jobs.get(session.job_name or "")
+    has_ended = old is not None and old.ended and old.job.source == session.link
+    return has_ended and any(s.follows == session.client_id for s in there.values())
+
+
+def _release_reason(abandons: int | None) -> str:
+    if abandons == 0:
+        return "left"
+    if abandons is None:
+        return "left; abandons what is queued (number not known)"
+    return f"left; abandons {abandons} queued messages"

@@ -1,0 +1,136 @@
+"""What sinks told of their links: under which ids it stands, and when it is dropped."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from speck.deploy.planner.draft import Decision, Draft, ids
+from speck.model.ids import sink_client_id
+from speck.model.incarnation import Incarnation, StaleSink
+from speck.model.job import Job
+from speck.model.link import Link
+from speck.model.plan import Clear, Forget
+
+
+def sink_of(draft: Draft, deployed: Incarnation) -> str:
+    job = deployed.job
+    return sink_client_id(draft.installation, job.job_name, job.source)
+
+
+def sinks_of(draft: Draft, deployed: Incarnation) -> tuple[str, ...]:
+    """Every id under which a last number may stand that went over the job's sink link."""
+    return (*deployed.former_sinks, sink_of(draft, deployed))
+
+
+def former_sinks(draft: Draft, old: Incarnation | None, new: Job) -> tuple[str, ...]:
+    """The ids to remember when `new` follows `old`: none when the sink link is another."""
+    if old is None or old.job.sink != new.sink:
+        return ()
+    own = sink_client_id(draft.installation, new.job_name, new.source)
+    return tuple(sink for sink in sinks_of(draft, old) if sink != own)[-_FORMER_SINKS:]
+
+
+def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> None:
+    old = decision.old
+    assert old is not None
+    sinks = sinks_of(draft, old)
+    after = (
+        *ids([decision.stop_id]),
+        *clear(draft, decision),
+        *releases.get(decision.job_name, []),
+        *(step for sink in sinks for step in draft.drains_of[sink]),
+    )
+    readers = readers_that_stay(draft, old.job.sink)
+    operation = Forget(
+        old.job.site, decision.job_name, old.job.sink_site, old.job.sink, sinks, readers
+    )
+    decision.forget_id = draft.add(operation, after, "removed")
+
+
+def note(draft: Draft, decision: Decision) -> None:
+    """Before a job's sink speaks at the same place of another link: note what is owed to the
+    readers that stay on the old link, by what it said of that.
+
+    The start waits until this is over, done or not: a reader that cannot be drained does not keep
+    it down, since what is owed to that reader is noted with its session.
+    """
+    old, new = decision.old, decision.new
+    own = _own_sink(draft, decision)
+    if old is None or new is None or own not in _sinks_left(draft, decision):
+        return
+    readers = readers_that_stay(draft, old.job.sink)
+    drains = draft.drains_of[own]
+    if old.job.sink.broker == new.sink.broker and (readers or drains):
+        after = [*ids([decision.stop_id]), *drains]
+        operation = Clear(old.job.sink_site, decision.job_name, old.job.sink, (), readers, kept=own)
+        decision.clear_id = draft.add(operation, after, "its links changed")
+
+
+def stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
+    """What is to be cleared once the job's next incarnation has started, or once it is gone:
+    what its sink said of links that it has left, or leaves in this plan.
+
+    The next incarnation learns from it what the old link has. While the sink's link stays it is
+    kept, since a later drain goes by it.
+    """
+    old, new = decision.old, decision.new
+    if old is None:
+        return ()
+    left = old.stale
+    if new is not None and decision.starts:
+        own, is_near = _own_sink(draft, decision), old.job.sink.broker == new.sink.broker
+        gone = (s for s in _sinks_left(draft, decision) if not (is_near and s == own))
+        left += tuple(StaleSink(old.job.sink_site, old.job.sink, sink) for sink in gone)
+        left = tuple(s for s in left if (s.link, s.client_id) != (new.sink, own))
+    return tuple(dict.fromkeys(left))
+
+
+def clear(draft: Draft, decision: Decision) -> list[int]:
+    """Add the steps that drop what is stale, once nobody drains by it; gives their ids."""
+    by_link: dict[tuple[str, Link], list[str]] = defaultdict(list)
+    for sink in stale_sinks(draft, decision):
+        by_link[sink.site, sink.link].append(sink.client_id)
+    steps = []
+    for (site, link), gone in by_link.items():
+        drains = [step for sink in gone for step in draft.drains_of[sink]]
+        after = [*ids([decision.stop_id, decision.start_id]), *drains]
+        readers = readers_that_stay(draft, link)
+        operation = Clear(site, decision.job_name, link, tuple(gone), readers)
+        steps.append(draft.add(operation, after, "its links changed"))
+    return steps
+
+
+def _own_sink(draft: Draft, decision: Decision) -> str | None:
+    new = decision.new
+    return sink_client_id(draft.installation, new.job_name, new.source) if new else None
+
+
+def _sinks_left(draft: Draft, decision: Decision) -> tuple[str, ...]:
+    """The ids under which the job said something of a link, and does no more."""
+    old, new = decision.old, decision.new
+    if old is None or new is None:
+        return ()
+    kept: set[str | None] = set()
+    if old.job.sink == new.sink:
+        kept = {_own_sink(draft, decision), *former_sinks(draft, old, new)}
+    return tuple(sink for sink in sinks_of(draft, old) if sink not in kept)
+
+
+def readers_that_stay(draft: Draft, link: Link) -> tuple[str, ...]:
+    """Jobs' sessions on a link that are there and go on being wanted, by client id."""
+    wanted = {(session.client_id, session.link) for session in draft.sessions}
+    return tuple(
+        sorted(
+            session.client_id
+            for session in draft.inventory.sessions
+            if session.link == link
+            and session.job_name is not None
+            and (session.client_id, link) in wanted
+        )
+    )
+
+
+_FORMER_SINKS = 8
+"""Of so many earlier sources of a job the last numbers are kept. An older one would matter only
+if none of eight incarnations since had sent anything: by the order of a session, whoever has
+taken what came later has taken it too."""

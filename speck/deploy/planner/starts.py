@@ -1,0 +1,296 @@
+"""How incarnations begin: the jar, the trial of `main`, the slots, and the start itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+
+from speck.deploy.planner.draft import Decision, Draft, ids
+from speck.deploy.planner.sessions import still_fed
+from speck.deploy.planner.sinks import former_sinks, sink_of, stale_sinks
+from speck.model.ids import engine_job_id, sink_client_id, source_client_id
+from speck.model.incarnation import Incarnation
+from speck.model.job import Job
+from speck.model.link import Link
+from speck.model.plan import Carry, Restore, Return, Start, TryMain, Upload
+from speck.spec.fingerprint import differences
+from speck.spec.job_contract import tells_numbers
+
+
+def upload(draft: Draft, job: Job) -> int:
+    key = (job.site, job.jar)
+    if key not in draft.uploads:
+        draft.uploads[key] = draft.add(Upload(*key), (), "needed there")
+    return draft.uploads[key]
+
+
+def try_main(draft: Draft, decision: Decision) -> int:
+    """`main` is tried once for all jobs that differ in name and links only.
+
+    A `main` that keeps the job contract takes those as they come; one with a spelling of
+    its own is tried with each.
+    """
+    job = decision.new
+    assert job is not None
+    links = () if tells_numbers(job) else (job.source, job.sink)
+    how = (job.args, job.parallelism, job.delivery, job.link)
+    key = (job.site, job.jar, job.entry_class, *how, links)
+    if key not in draft.tries:
+        operation = TryMain(job, *next_attempt(draft, decision.job_name))
+        draft.tries[key] = draft.add(operation, (upload(draft, job),), "before it stops")
+    return draft.tries[key]
+
+
+def next_attempt(draft: Draft, name: str) -> tuple[int, str]:
+    attempt = draft.inventory.attempts.get(name, 0) + 1
+    return attempt, engine_job_id(draft.installation, draft.desired.name, name, attempt)
+
+
+def new_readers_downstream(
+    draft: Draft, decision: Decision, decisions: Sequence[Decision]
+) -> list[Decision]:
+    """The jobs that have never run, and that get what this one is going to send.
+
+    They start first if it goes on with what others, or itself, did elsewhere, and may have
+    something to send at once: if one of them cannot start, nothing has gone its way yet.
+    """
+    job = decision.new
+    if job is None or draft.backlog_only or not draft.drain:
+        return []
+    own = source_client_id(draft.installation, job.job_name, job.source)
+    takes_over = own in draft.predecessors or (decision.old is not None and _rewired(decision))
+    there = any(s.client_id == own and s.reserved for s in draft.inventory.sessions)
+    if not takes_over or not (still_fed(draft, job.source) or there):
+        return []
+    found, reached, ahead = list[Decision](), {job.sink}, [job.sink]
+    while ahead:
+        link = ahead.pop()
+        for other in decisions:
+            if other.new is None or other.new.source != link:
+                continue
+            if other.old is None and other.starts:
+                found.append(other)
+            if other.new.sink not in reached:
+                reached.add(other.new.sink)
+                ahead.append(other.new.sink)
+    return found
+
+
+def start(draft: Draft, decision: Decision, awaited: Sequence[int | None] = ()) -> None:
+    job = decision.new
+    assert job is not None
+    attempt, job_id = next_attempt(draft, decision.job_name)
+    old = decision.old
+    if decision.again and old is not None:
+        attempt, job_id, old = old.attempt, old.engine_job_id, old.base
+    own = source_client_id(draft.installation, job.job_name, job.source)
+    after = [
+        upload(draft, job),
+        *draft.reserves.get(job.sink, []),
+        *ids([draft.reserve_of.get(own)]),
+        *ids([draft.handover_of.get(own)]),
+        *ids([decision.stop_id, decision.clear_id, *awaited]),
+        *_readers_leaving(draft, decision, job),
+        *ids([carry(draft, decision, old)]),
+        *draft.slot_waits.get(decision.job_name, []),
+        *(_closing(draft, job) if _rewired(decision) or not decision.stops else ()),
+    ]
+    restore = None
+    if old is not None and decision.keeps_state:
+        restore = Restore(old.job.site, old.attempt, old.engine_job_id)
+    former = former_sinks(draft, decision.old, job)
+    stale = stale_sinks(draft, decision)
+    operation = Start(job, attempt, job_id, job.sink in draft.read, restore, former, stale)
+    reason = "new job" if decision.old is None else decision.reason
+    whatever = frozenset(ids([decision.clear_id]))
+    decision.start_id = draft.add(operation, after, reason, whatever)
+    draft.start_of[own] = decision.start_id
+    if _has_a_way_back(draft, decision):
+        way_back(draft, decision, operation)
+
+
+def _readers_leaving(draft: Draft, decision: Decision, job: Job) -> list[int]:
+    """The steps in which readers leave the sink's link, if the job is new there, reads elsewhere
+    than before, or did not run: what it sends is for those that read the link from now on."""
+    if decision.stops and not _rewired(decision) and decision.job_name not in draft.cut:
+        return []
+    left = [s.client_id for s in draft.predecessors.values() if s.link == job.sink]
+    handed = [
+        draft.handover_of[client_id]
+        for client_id, former in draft.predecessors.items()
+        if former.link == job.sink and client_id in draft.handover_of
+    ]
+    stops = [
+        step for client_id, step in draft.leaving_readers.get(job.sink, ()) if client_id not in left
+    ]
+    return [*handed, *stops]
+
+
+def note_circuits(draft: Draft, decisions: list[Decision]) -> None:
+    """Which links lead to which, through jobs as they are wanted, or as they stop."""
+    follows: dict[Link, list[tuple[Link, int | None]]] = defaultdict(list)
+    for decision in decisions:
+        if decision.stop_id is not None and decision.old is not None and _rewired(decision):
+            follows[decision.old.job.source].append((decision.old.job.sink, decision.stop_id))
+    if not follows:
+        return
+    for decision in decisions:
+        if decision.new is not None:
+            follows[decision.new.source].append((decision.new.sink, None))
+    draft.circuits = follows
+
+
+def _rewired(decision: Decision) -> bool:
+    old, new = decision.old, decision.new
+    if old is None or new is None:
+        return True
+    return (old.job.source, old.job.sink) != (new.source, new.sink)
+
+
+def _closing(draft: Draft, job: Job) -> set[int]:
+    """Stops that come before a start: until then what the job writes would come back to it."""
+    waits, reached, ahead = set[int](), {job.sink}, [job.sink]
+    while ahead:
+        for link, stop_id in draft.circuits.get(ahead.pop(), ()):
+            if stop_id is not None:
+                waits.add(stop_id)
+            if link not in reached:
+                reached.add(link)
+                ahead.append(link)
+    return waits if job.source in reached else set()
+
+
+def carry(draft: Draft, decision: Decision, old: Incarnation | None) -> int | None:
+    """The step that brings a job's state to its new site, if the one cannot read the other's."""
+    assert decision.new is not None
+    target = decision.new.site
+    while old is not None and decision.keeps_state:
+        if not old.void and (old.job.site, target) in draft.apart:
+            operation = Carry(target, decision.job_name, old.job.site)
+            return draft.add(operation, ids([decision.stop_id]), "they share no storage")
+        old = old.base
+    return None
+
+
+def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
+    """Whether what ran before a start may come back if that fails.
+
+    Not where it would publish to a link that a reader has left in this plan, read what another
+    reader has been given or what a new producer sends, or close a circle with what has been
+    rewired.
+    """
+    old = _ran_before(draft, decision)
+    if old is None:
+        return False
+    wanted = {(session.client_id, session.link) for session in draft.sessions}
+    there = {(session.client_id, session.link) for session in draft.inventory.sessions}
+    if any(link == old.job.sink for _, link in there - wanted):
+        return False
+    if old.job.sink in draft.leaving_readers:
+        return False
+    new = decision.new
+    if new is None or (new.source, new.sink) == (old.job.source, old.job.sink):
+        return True
+    if _gets_a_producer(draft, old.job.source):
+        return False
+    own = source_client_id(draft.installation, old.job.job_name, old.job.source)
+    is_followed = any(former.client_id == own for former in draft.predecessors.values())
+    handed_over = new.source != old.job.source and any(
+        link == old.job.source for _, link in wanted - there
+    )
+    return not (handed_over or is_followed) and not _may_circle(draft, old.job)
+
+
+def _gets_a_producer(draft: Draft, link: Link) -> bool:
+    before = {deployed.job.job_name for deployed in draft.producers.get(link, ())}
+    return any(job.sink == link and job.job_name not in before for job in draft.wanted.values())
+
+
+def _ran_before(draft: Draft, decision: Decision) -> Incarnation | None:
+    """What stops for a start, or was stopped for it before the change was planned anew, or has
+    failed or got lost: after an update that did not succeed, a repair is to try that first."""
+    old = decision.old
+    if decision.job_name in draft.stopped:
+        while old is not None and not old.confirmed:
+            old = old.base
+        return old
+    if old is None or not old.confirmed or old.ended:
+        return None
+    assert decision.new is not None
+    return old if decision.stops or differences(old.job, decision.new) else None
+
+
+def _may_circle(draft: Draft, job: Job) -> bool:
+    """Whether what `job` writes may come back to it while others run as before or as wanted."""
+    follows: dict[Link, set[Link]] = defaultdict(set)
+    for each in (*draft.desired.jobs, *(d.job for d in draft.inventory.jobs.values())):
+        follows[each.source].add(each.sink)
+    reached, ahead = set[Link](), [job.sink]
+    while ahead:
+        link = ahead.pop()
+        if link not in reached:
+            reached.add(link)
+            ahead += follows[link]
+    return job.source in reached
+
+
+def way_back(draft: Draft, decision: Decision, begun: Start) -> None:
+    """What ran before comes back if `begun` fails, as an attempt of its own."""
+    old, new, start_id = _ran_before(draft, decision), decision.new, decision.start_id
+    assert old is not None and new is not None and start_id is not None
+    attempt = begun.attempt + 1
+    former = old.former_sinks
+    if new.sink == old.job.sink:  # the start may have sent something there before it failed
+        own = sink_of(draft, old)
+        told = (*begun.former_sinks, sink_client_id(draft.installation, new.job_name, new.source))
+        former = tuple(sink for sink in told if sink != own)
+    operation = Return(
+        old.job,
+        attempt,
+        engine_job_id(draft.installation, draft.desired.name, decision.job_name, attempt),
+        old.job.sink in draft.read,
+        begun.engine_job_id,
+        keeps_state=old.job.site not in draft.cannot_save,
+        former_sinks=former,
+    )
+    after = ids([decision.stop_id, start_id])
+    reason = f"if #{start_id} fails"
+    draft.add(operation, after, reason, frozenset({start_id}), only_if_failed=start_id)
+
+
+def note_slot_waits(draft: Draft, decisions: list[Decision]) -> None:
+    """Stops at a site that must come before a start there because no slot is free for it.
+
+    Starts take free slots in order of name; a start whose own stop frees its slots at the
+    same site needs no others.
+    """
+    freeing: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
+    for decision in decisions:
+        if decision.stop_id is not None and decision.old and not _in_place(decision):
+            old = decision.old.job
+            freeing[old.site].append((decision.stop_id, old.parallelism))
+    budgets = {site: view.slots.free for site, view in draft.observed.engines.items() if view.slots}
+    for decision in decisions:
+        if not decision.starts or decision.new is None or decision.new.site not in budgets:
+            continue
+        site = decision.new.site
+        budgets[site] -= decision.new.parallelism - _freed_in_place(decision)
+        while budgets[site] < 0 and freeing[site]:
+            stop_id, slots = freeing[site].popleft()
+            budgets[site] += slots
+            draft.slot_waits.setdefault(decision.job_name, []).append(stop_id)
+
+
+def _in_place(decision: Decision) -> bool:
+    return bool(
+        decision.starts
+        and decision.old
+        and decision.new
+        and decision.old.job.site == decision.new.site
+    )
+
+
+def _freed_in_place(decision: Decision) -> int:
+    if not decision.stops or not _in_place(decision) or decision.old is None:
+        return 0
+    return decision.old.job.parallelism

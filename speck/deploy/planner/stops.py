@@ -1,0 +1,203 @@
+"""How incarnations end: who leaves which link, what is drained, and the stop itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from speck.deploy.planner.decisions import may_arrive
+from speck.deploy.planner.draft import Decision, Draft, ids
+from speck.deploy.planner.sessions import still_fed
+from speck.deploy.planner.sinks import readers_that_stay, sinks_of
+from speck.deploy.planner.starts import try_main
+from speck.model.ids import source_client_id
+from speck.model.incarnation import Incarnation
+from speck.model.job import Delivery, DesiredState
+from speck.model.link import Link
+from speck.model.plan import Cancel, Drain, Fence, Stop
+from speck.spec.job_contract import tells_numbers
+
+
+def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
+    """Which producers leave which links, and which of those links are drained.
+
+    A producer that has stopped before leaves too: what it sent may still wait. One that reads
+    elsewhere from now on leaves its link and comes back: those who leave the link belong to what
+    it sent until then, and those who come to what it sends from then on.
+    """
+    for decision in decisions:
+        if decision.old is None:
+            continue
+        sink = decision.old.job.sink
+        new = decision.new
+        is_left = new is None or new.sink != sink or new.state is DesiredState.STOPPED
+        cut = decision.job_name in draft.cut
+        if is_left or cut or (new is not None and new.source != decision.old.job.source):
+            draft.left_by[sink].append(decision)
+    if draft.drain:
+        draft.drained = {
+            d.old.job.source
+            for d in decisions
+            if d.stops and d.old and (leaves(d) or d.job_name in draft.cut_between)
+        }
+
+
+def leaves(decision: Decision) -> bool:
+    """Whether a job stops being a reader of the link that it reads now."""
+    assert decision.old is not None
+    return decision.new is None or decision.new.source != decision.old.job.source
+
+
+def drains(draft: Draft, reader: Decision) -> bool:
+    """Whether `reader` leaves a link that it can empty before it stops."""
+    old = reader.old
+    assert old is not None
+    is_drained = leaves(reader) or reader.job_name in draft.cut_between
+    return is_drained and old.job.source in draft.drained and not may_arrive(draft, old)
+
+
+def producers_that_left(draft: Draft, reader: Decision) -> list[Decision]:
+    """Producers that leave, in this plan, the link that `reader` leaves; none if it stays."""
+    assert reader.old is not None
+    if not drains(draft, reader):
+        return []
+    return [d for d in draft.left_by.get(reader.old.job.source, []) if d is not reader]
+
+
+def upstream_first(draft: Draft, stopping: list[Decision]) -> list[Decision]:
+    """Producers before the readers that are drained after them, ties by name.
+
+    What is deployed has no circle, unless somebody else made one: then none waits for another.
+    """
+    by_name = {d.job_name: d for d in stopping}
+    before = {
+        d.job_name: {p.job_name for p in producers_that_left(draft, d)} & by_name.keys()
+        for d in stopping
+    }
+    try:
+        return [by_name[name] for name in TopologicalSorter(before).static_order()]
+    except CycleError:
+        return stopping
+
+
+def stop(draft: Draft, decision: Decision) -> None:
+    old = decision.old
+    assert old is not None
+    after: list[int] = []
+    if decision.new and decision.starts and decision.new.site not in draft.cannot_try:
+        after.append(try_main(draft, decision))
+    # While the link is still fed, somebody else's session has to take what comes from now on.
+    joined = draft.reserves[old.job.source] if leaves(decision) else []
+    joined = joined if still_fed(draft, old.job.source) else []
+    drained = drain(draft, decision, old, joined)
+    after += [*ids([drained]), *joined]
+    final = drained is not None and leaves(decision) and _is_final(draft, old.job.source)
+    identity = (old.job.site, decision.job_name, old.attempt, old.engine_job_id)
+    operation: Fence | Cancel | Stop = Stop(*identity, final)
+    if may_arrive(draft, old):
+        operation = Fence(*identity)
+    elif nothing_depends_on(draft, decision) or old.job.site in draft.cannot_save:
+        operation = Cancel(*identity, final)
+    decision.stop_id = draft.add(operation, after, decision.reason)
+    if leaves(decision) or decision.job_name in draft.cut_between:
+        own = source_client_id(draft.installation, decision.job_name, old.job.source)
+        draft.leaving_readers[old.job.source].append((own, decision.stop_id))
+
+
+def _is_final(draft: Draft, link: Link) -> bool:
+    """Whether what comes to the link after a drain is none of its reader's: not where producers
+    stop for a moment only, and what they send then may still be its own if the change is cut off.
+    """
+    staying = any(d.job.job_name in draft.cut for d in draft.producers.get(link, ()))
+    return not staying and not still_fed(draft, link)
+
+
+def _is_lossy(draft: Draft, link: Link) -> bool:
+    """Whether nobody sends again what a reader of the link has missed."""
+    producers = [deployed.job for deployed in draft.producers.get(link, ())]
+    lossy = all(job.delivery is Delivery.AT_MOST_ONCE for job in producers)
+    return bool(producers) and lossy and link not in draft.fed_outside
+
+
+def producers_going_on(draft: Draft, reader: Decision) -> list[Incarnation]:
+    """Producers, in the scope, that stay on the link that `reader` leaves, and tell numbers."""
+    assert reader.old is not None
+    if not drains(draft, reader):
+        return []
+    link = reader.old.job.source
+    leaving = {d.job_name for d in draft.left_by[link]}
+    staying = [d for d in draft.producers.get(link, ()) if d.job.job_name not in leaving]
+    return [deployed for deployed in staying if tells_numbers(deployed.job)]
+
+
+def drain(
+    draft: Draft, decision: Decision, old: Incarnation, joined: Sequence[int] = ()
+) -> int | None:
+    """The step in which a reader empties the link that it leaves, if it needs one.
+
+    Of producers that stay on the link it takes what they had sent until the steps `joined` had
+    reserved the sessions of those who read on.
+    """
+    source = old.job.source
+    client_id = source_client_id(draft.installation, decision.job_name, source)
+    producers = producers_that_left(draft, decision)
+    going_on = producers_going_on(draft, decision)
+    owed = client_id in draft.owed and drains(draft, decision)
+    followed = drains(draft, decision) and is_followed(draft, client_id)
+    followed = followed and still_fed(draft, source)
+    if not (producers or going_on or owed or followed):
+        return None
+    left = [d.old for d in producers if d.old]
+    told_by = [sink for each in left for sink in sinks_of(draft, each)]
+    silent = [s for d in left if not tells_numbers(d.job) for s in sinks_of(draft, d)]
+    others = draft.sinks_outside.get(source, ()) if followed else ()
+    operation = Drain(
+        old.job.source_site,
+        source,
+        client_id,
+        decision.job_name,
+        tuple(sorted(told_by)),
+        old.job.site,
+        old.engine_job_id,
+        tuple(sorted(silent)),
+        tuple(sorted({*others, *(s for each in going_on for s in sinks_of(draft, each))})),
+        followed,
+        followed and is_fed_outside(draft, source),
+        _is_lossy(draft, source),
+    )
+    names = ", ".join(sorted(d.job_name for d in producers))
+    reason = f"{names} left it" if producers else "left from before"
+    if (going_on or followed) and not producers:
+        reason = "what was sent so far"
+    step = draft.add(operation, (*ids(d.stop_id for d in producers), *joined), reason)
+    draft.drained_readers.add(client_id)
+    for sink in operation.sinks:
+        draft.drains_of[sink].append(step)
+    if tells_numbers(old.job) and not silent and not still_fed(draft, source):
+        draft.emptied.add(client_id)
+    return step
+
+
+def is_fed_outside(draft: Draft, link: Link) -> bool:
+    """Whether somebody publishes to the link whose last number nobody tells speck."""
+    producers = draft.producers.get(link, ())
+    if not producers and link not in draft.sinks_outside:
+        return True
+    return link in draft.desired.inputs or not all(tells_numbers(p.job) for p in producers)
+
+
+def is_followed(draft: Draft, client_id: str) -> bool:
+    """Whether another reader goes on where the one with that session ends."""
+    return any(former.client_id == client_id for former in draft.predecessors.values())
+
+
+def nothing_depends_on(draft: Draft, decision: Decision) -> bool:
+    """A removed job may be cancelled, unless a reader is drained after it, now or later: only a
+    stop flushes its sink and says what its last number was. Nor when another reader follows it:
+    only a stop says exactly what it has taken."""
+    assert decision.old is not None
+    old = decision.old.job
+    stay = draft.drain and readers_that_stay(draft, old.sink)
+    own = source_client_id(draft.installation, decision.job_name, old.source)
+    depends = old.sink in draft.drained or stay or is_followed(draft, own)
+    return decision.new is None and not depends

@@ -1,0 +1,226 @@
+"""Files of the dataset: their names, and how they come to be there whole or not at all.
+
+A file is written under a name that begins with `.` (Spark, DuckDB and pyarrow leave such out),
+synced, and renamed. A kill leaves hidden files only; `sweep` removes them at the next start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from speck.errors import InvalidError
+from speck.metrics.dataset.schema import ALONE, Table
+from speck.model.values import is_name
+
+ROW_GROUP = 128 * 1024
+"""Rows of a row group: few enough that a time range leaves most of a large file unread."""
+
+COMPACT = "compact"
+PART = "part"
+
+_JOURNAL = ".import-"
+
+_DAY = re.compile(r"day=(\d{4}-\d{2}-\d{2})")
+_COMPOSITION = "composition="
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Partition:
+    """The rows of one day (UTC) and, for tables of jobs, one composition."""
+
+    day: date
+    composition: str | None = None
+
+    def folder(self, root: Path, table: Table) -> Path:
+        """Where its files lie."""
+        folder = root / table.name / f"day={self.day.isoformat()}"
+        return folder if self.composition is None else folder / (_COMPOSITION + self.composition)
+
+
+class Disk:
+    """What is done to the disk; tests let it fail at any of these."""
+
+    def write(self, path: Path, rows: pa.Table, metadata: Mapping[str, str]) -> None:
+        """A Parquet file of `rows` at `path`, synced. Raises OSError."""
+        with path.open("wb") as out:
+            with pq.ParquetWriter(
+                out,
+                rows.schema.remove_metadata(),
+                compression="zstd",
+                write_page_checksum=True,
+                store_schema=False,
+            ) as file:
+                file.write_table(rows, ROW_GROUP)
+                file.add_key_value_metadata(dict(metadata))
+            out.flush()
+            os.fsync(out.fileno())
+
+    def write_text(self, path: Path, text: str) -> None:
+        """A file of `text` at `path`, synced. Raises OSError."""
+        with path.open("w") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+
+    def make_folder(self, path: Path) -> None:
+        """`path` and what is missing above it."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, path: Path, name: str) -> None:
+        """Give the file or folder `path` the name `name`, where it is, for good."""
+        path.rename(path.with_name(name))
+        self.sync(path.parent)
+
+    def remove(self, path: Path) -> None:
+        """Remove the file `path` if it is there."""
+        path.unlink(missing_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove the folder `path` and all in it."""
+        shutil.rmtree(path)
+
+    def sync(self, folder: Path) -> None:
+        """What was renamed in `folder` outlives a loss of power."""
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def file_name(kind: str, first: datetime, told_apart: str) -> str:
+    """`<kind>-<ms>-<n>.parquet`; `told_apart` (hex) makes it one that was never there before.
+
+    Names sort by the time `first` of their first row.
+    """
+    return f"{kind}-{int(first.timestamp() * 1000):013d}-{told_apart}.parquet"
+
+
+def hidden(name: str) -> str:
+    """The name of a file while it is being written."""
+    return f".{name}.writing"
+
+
+def put(folder: Path, name: str, rows: pa.Table, disk: Disk, **metadata: str) -> Path:
+    """Write `rows` as `folder/name`, whole or not at all. Raises OSError."""
+    disk.make_folder(folder)
+    unfinished = folder / hidden(name)
+    try:
+        disk.write(unfinished, rows, metadata)
+        disk.rename(unfinished, name)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
+    return folder / name
+
+
+class UnfinishedError(OSError):
+    """All files are written for good, but not all have their names: `sweep` gives them those."""
+
+
+def put_all(root: Path, files: Sequence[tuple[Path, str, pa.Table]], disk: Disk) -> None:
+    """Write all `files` (folder, name, rows), or none: also over a kill. Raises OSError when it
+    is none, UnfinishedError when it is all, of which some have not got their names yet.
+
+    They are written hidden; once a journal that names them is there, they are as good as renamed:
+    `sweep` goes on with it.
+    """
+    written: list[Path] = []
+    journal = root / f"{_JOURNAL}{secrets.token_hex(6)}"
+    try:
+        for folder, name, rows in files:
+            disk.make_folder(folder)
+            written.append(folder / hidden(name))
+            disk.write(written[-1], rows, {})
+        unfinished = journal.with_name(hidden(journal.name))
+        written.append(unfinished)
+        names = [str((folder / name).relative_to(root)) for folder, name, _ in files]
+        disk.write_text(unfinished, json.dumps(names))
+        disk.rename(unfinished, journal.name)
+    except OSError:
+        for path in (journal, *written):  # the journal first: without it the rest is nothing
+            path.unlink(missing_ok=True)
+        raise
+    try:
+        _finish(root, journal, disk)
+    except OSError as error:
+        raise UnfinishedError(*error.args) from error
+
+
+def _finish(root: Path, journal: Path, disk: Disk) -> None:
+    for name in json.loads(journal.read_text()):
+        unfinished = (root / name).with_name(hidden(Path(name).name))
+        if unfinished.exists():
+            disk.rename(unfinished, Path(name).name)
+    disk.remove(journal)
+
+
+def sweep(root: Path) -> int:
+    """Finish what a kill left behind where it was decided, and remove the rest: hidden files and
+    folders; how many there were."""
+    for journal in root.glob(f"{_JOURNAL}*"):
+        if not journal.name.endswith(".writing"):
+            _finish(root, journal, Disk())
+    left = [path for path in root.rglob(".*") if path.name.endswith((".writing", ".dropped"))]
+    for path in left:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    return len(left)
+
+
+def partitions(root: Path, table: Table) -> Iterator[Partition]:
+    """The partitions that are there, oldest first."""
+    for folder in sorted((root / table.name).glob("day=*")):
+        day = _day(folder)
+        if day is None:
+            continue
+        if table.partitions == ("day",):
+            yield Partition(day)
+            continue
+        for below in sorted(folder.glob(_COMPOSITION + "*")):
+            yield Partition(day, below.name.removeprefix(_COMPOSITION))
+
+
+def _day(folder: Path) -> date | None:
+    found = _DAY.fullmatch(folder.name)
+    try:
+        return date.fromisoformat(found[1]) if found and folder.is_dir() else None
+    except ValueError:
+        return None
+
+
+def files_of(root: Path, table: Table, partition: Partition) -> list[Path]:
+    """The whole files of a partition, in the order of their names' times."""
+    found = partition.folder(root, table).glob("*.parquet")
+    return sorted(
+        (path for path in found if not path.name.startswith(".")),
+        key=lambda path: (path.name.partition("-")[2], path.name),
+    )
+
+
+def day_of(at: datetime) -> date:
+    """The day of a row, UTC."""
+    return at.astimezone(UTC).date()
+
+
+def check_composition(name: object, table: Table) -> str:
+    """`name` if it can be a folder's. Raises InvalidError."""
+    if isinstance(name, str) and (name == ALONE or is_name(name)):
+        return name
+    raise InvalidError(
+        f"cannot take a row for {table.name}: composition is {name!r:.80}; give a composition's"
+        f" name, or {ALONE} for jobs that were posted alone"
+    )

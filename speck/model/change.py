@@ -1,0 +1,228 @@
+"""A change: one execution of a plan, with every operation's outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from speck.model.plan import Plan, Step
+from speck.model.values import JsonObject
+
+
+class OperationState(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+
+    @property
+    def over(self) -> bool:
+        return self in _OVER
+
+
+_OVER = frozenset(
+    {
+        OperationState.DONE,
+        OperationState.FAILED,
+        OperationState.SKIPPED,
+        OperationState.CANCELLED,
+    }
+)
+
+
+class ChangeState(StrEnum):
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    CANCELLED = "cancelled"
+
+    @property
+    def over(self) -> bool:
+        return self in (ChangeState.DONE, ChangeState.FAILED, ChangeState.CANCELLED)
+
+
+class Cause(StrEnum):
+    """Why there is a change; a repair brings back what was accepted before."""
+
+    APPLY = "apply"
+    ROLLBACK = "rollback"
+    REMOVE = "remove"
+    REPAIR = "repair"
+
+
+@dataclass(slots=True)
+class OperationRecord:
+    """How one step went. Times are RFC 3339; `attempts` counts calls, retries included;
+    `progress` says how far one is that takes its time."""
+
+    step: Step
+    state: OperationState = OperationState.PENDING
+    started: str | None = None
+    ended: str | None = None
+    attempts: int = 0
+    error: str | None = None
+    progress: str | None = None
+
+    def to_json(self) -> JsonObject:
+        return {
+            **step_to_json(self.step),
+            "state": str(self.state),
+            "started": self.started,
+            "ended": self.ended,
+            "attempts": self.attempts,
+            "error": self.error,
+            **({"progress": self.progress} if self.progress else {}),
+        }
+
+
+@dataclass(slots=True)
+class Change:
+    """One execution of `plan`. `job_name` is set when it concerns a job posted alone.
+
+    What it is for is stored with it, so that a service which stopped in its middle plans it
+    anew: its `cause` and `revision`, whether links `drain`, and the jobs that it has to `leave`
+    alone. `earlier` are the operations of its plans before, as they were stored. `left_stopped`
+    are jobs that the change which it superseded had stopped and not started again.
+    """
+
+    id: str
+    plan: Plan
+    revision: int | None
+    started: str
+    job_name: str | None = None
+    state: ChangeState = ChangeState.RUNNING
+    ended: str | None = None
+    error: str | None = None
+    superseded_by: str | None = None
+    operations: list[OperationRecord] = field(default_factory=list)
+    cause: Cause = Cause.APPLY
+    by: str | None = None
+    drain: bool = True
+    leave: frozenset[str] = frozenset()
+    left_stopped: frozenset[str] = frozenset()
+    earlier: list[JsonObject] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.operations:
+            self.operations = [OperationRecord(step) for step in self.plan.steps]
+
+    @classmethod
+    def cut_short(cls, head: JsonObject, operations: Sequence[JsonObject]) -> Change:
+        """A stored change without a plan: what had not ended of it is off."""
+        return cls(
+            id=head["id"],
+            plan=Plan(head["composition"], (), ()),
+            revision=head["revision"],
+            started=head["started"],
+            job_name=head["job_name"],
+            cause=Cause(head["cause"]),
+            by=head["by"],
+            drain=head["drain"],
+            leave=frozenset(head["leave"]),
+            left_stopped=frozenset(head["left_stopped"]),
+            earlier=[_off(operation) for operation in operations],
+        )
+
+    def go_on(self, plan: Plan) -> None:
+        """Take up a plan that was made anew; its steps are numbered behind those before. Of the
+        plan before, what was begun stays known."""
+        begun = (o.to_json() for o in self.operations if o.attempts or o.state.over)
+        self.earlier += [_off(operation, ANEW) for operation in begun]
+        self.plan = plan.numbered_after(max((o["id"] for o in self.earlier), default=0))
+        self.operations = [OperationRecord(step) for step in self.plan.steps]
+
+    def begin_next_part(self) -> None:
+        """What its plan held is done, and another plan follows."""
+        self.earlier += [operation.to_json() for operation in self.operations]
+        self.state, self.ended, self.operations = ChangeState.RUNNING, None, []
+        self.plan = Plan(self.plan.composition, (), ())
+
+    @property
+    def stopped(self) -> frozenset[str]:
+        """Jobs that it, or the change that it superseded, has stopped and not started since."""
+        known = [*self.earlier, *(o.to_json() for o in self.operations)]
+        asked = (o for o in known if o["attempts"])
+        stopped = set(self.left_stopped)
+        for operation in asked:
+            if operation["kind"] in ("stop", "cancel"):
+                stopped.add(operation["job_name"])
+            elif operation["kind"] in ("start", "return") and operation["state"] == "done":
+                stopped.discard(operation["job_name"])
+        return frozenset(stopped)
+
+    @property
+    def composition(self) -> str | None:
+        return self.plan.composition
+
+    def head_json(self) -> JsonObject:
+        """Everything but the operations."""
+        return {
+            "id": self.id,
+            "composition": self.composition,
+            "job_name": self.job_name,
+            "revision": self.revision,
+            "cause": str(self.cause),
+            "by": self.by,
+            "drain": self.drain,
+            "leave": sorted(self.leave),
+            "left_stopped": sorted(self.left_stopped),
+            "state": str(self.state),
+            "started": self.started,
+            "ended": self.ended,
+            "error": self.error,
+            "superseded_by": self.superseded_by,
+        }
+
+    def to_json(self) -> JsonObject:
+        operations = [*self.earlier, *(o.to_json() for o in self.operations)]
+        return {**self.head_json(), "operations": operations}
+
+
+STOPPED = "the service stopped; planned anew"
+"""What an operation that a stop of the service cut short says as its error."""
+
+ANEW = "planned anew: a job was to be mended meanwhile"
+"""The same of one whose blocked change had to do more."""
+
+
+def _off(operation: JsonObject, why: str = STOPPED) -> JsonObject:
+    if OperationState(operation["state"]).over:
+        return operation
+    return {**operation, "state": str(OperationState.CANCELLED), "error": why}
+
+
+def step_to_json(step: Step) -> JsonObject:
+    """A step as the API shows it."""
+    return {
+        "id": step.id,
+        "kind": step.operation.kind,
+        "job_name": step.operation.job_name,
+        "site": step.operation.site,
+        "after": list(step.after),
+        "reason": step.reason,
+        **({"only_if_failed": step.only_if_failed} if step.only_if_failed else {}),
+    }
+
+
+def plan_to_json(plan: Plan) -> JsonObject:
+    """A plan as the API shows it; `text` is `str(plan)`."""
+    return {
+        "summary": plan.summary(),
+        "jobs": [
+            {
+                "job_name": change.job_name,
+                "action": str(change.action),
+                "reason": change.reason,
+                "from": change.source,
+                "to": change.target,
+            }
+            for change in plan.jobs
+        ],
+        "operations": [step_to_json(step) for step in plan.steps],
+        "text": str(plan),
+    }

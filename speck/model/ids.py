@@ -1,0 +1,33 @@
+"""The ids by which engines and brokers know our jobs."""
+
+from __future__ import annotations
+
+import hashlib
+
+from speck.model.link import Link
+
+
+def link_hash(link: Link) -> str:
+    """The 8 hex digits that stand for a link in a client id."""
+    return hashlib.sha256(f"{link.broker}|{link.topic}".encode()).hexdigest()[:8]
+
+
+def source_client_id(installation: str, job_name: str, source: Link) -> str:
+    """The MQTT client id, and so the session, of a job's reader on one link."""
+    return f"speck-{installation[:8]}-{job_name}-{link_hash(source)}"
+
+
+def sink_client_id(installation: str, job_name: str, source: Link) -> str:
+    """The MQTT client id of a job's sink."""
+    return source_client_id(installation, job_name, source) + "-out"
+
+
+def producer_id(installation: str, job_name: str) -> str:
+    """The name under which a job's sink numbers its messages; survives a change of link."""
+    return f"{installation[:8]}-{job_name}"
+
+
+def engine_job_id(installation: str, composition: str | None, job_name: str, attempt: int) -> str:
+    """The engine's id of one incarnation: 32 hex digits, known before the request is sent."""
+    text = "|".join((installation, composition or "", job_name, str(attempt)))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,16 @@
+"""Links: a topic at a broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Link:
+    """A (broker, topic): joins the sink of some jobs to the source of others."""
+
+    broker: str
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.broker}/{self.topic}"

@@ -1,0 +1,66 @@
+"""Sites: an engine and a broker at one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+
+class Tier(StrEnum):
+    EDGE = "edge"
+    CLOUD = "cloud"
+
+
+_DEFAULT_PORTS = {"http": 80, "https": 443, "tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883}
+
+
+def normalise_address(address: str) -> str:
+    """`address` in the one form in which addresses are compared.
+
+    Lower-case scheme and host, explicit port, no trailing slash: `http://Pi:8081/` ->
+    `http://pi:8081`. Raises ValueError when it is no `scheme://host[:port]`.
+    """
+    parts = urlsplit(address.strip())
+    scheme = {"mqtt": "tcp", "mqtts": "ssl"}.get(parts.scheme, parts.scheme)
+    if scheme not in _DEFAULT_PORTS or not parts.hostname:
+        raise ValueError(f"{address!r} is not an address like http://host:8081 or tcp://host:1883")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError(f"{address!r} must hold no user, password, query or fragment")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    port = parts.port if parts.port is not None else _DEFAULT_PORTS[scheme]
+    return f"{scheme}://{host}:{port}{parts.path.rstrip('/')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How to reach a site's stream engine: entry-point name and normalised address."""
+
+    kind: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """How to reach a site's broker; `credentials` names a file, it never holds a secret."""
+
+    kind: str
+    address: str
+    credentials: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place with one engine and one broker."""
+
+    name: str
+    tier: Tier
+    spe: Engine
+    broker: Broker
+    uplink_mbps: float | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def state_uri(self) -> str | None:
+        """Where this site keeps savepoints (label `state_uri`); equal URIs are shared storage."""
+        return self.labels.get("state_uri")

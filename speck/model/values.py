@@ -1,0 +1,22 @@
+"""Names, and what JSON is in Python."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
+
+
+"""The one pattern for names of sites, jobs, compositions, tokens and client ids."""
+
+
+_NAME = re.compile(NAME_PATTERN)
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may name a site, job, composition or token."""
+    return _NAME.fullmatch(text) is not None
+
+
+JsonObject = dict[str, Any]

@@ -1,0 +1,45 @@
+"""What the watch has found out, as plain data for those who show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from speck.model.incarnation import Incarnation
+from speck.monitor.health import Health, Key
+
+
+@dataclass(frozen=True, slots=True)
+class JobHealth:
+    """How an incarnation is, and why."""
+
+    engine_job_id: str
+    health: Health
+    reason: str | None
+
+
+class HealthBoard:
+    """The newest report; the watch writes it as a whole, any thread reads it."""
+
+    def __init__(self) -> None:
+        self._jobs: Mapping[Key, JobHealth] = {}
+        self._messages_lost: Mapping[str, int] = {}
+
+    def publish(self, jobs: Mapping[Key, JobHealth], messages_lost: Mapping[str, int]) -> None:
+        """Replace the report: jobs by (scope, name), and messages lost at brokers by site."""
+        self._jobs, self._messages_lost = jobs, messages_lost
+
+    def job(self, scope: str, incarnation: Incarnation) -> JobHealth | None:
+        """None when nothing is known of this incarnation."""
+        health = self._jobs.get((scope, incarnation.job.job_name))
+        if health is None or health.engine_job_id != incarnation.engine_job_id:
+            return None
+        return health
+
+    def messages_lost(self, site: str) -> int:
+        """Messages lost at the site's broker since the service started, as far as is known."""
+        return self._messages_lost.get(site, 0)
+
+    def stalled(self) -> int:
+        """How many jobs are stalled."""
+        return sum(job.health is Health.STALLED for job in self._jobs.values())

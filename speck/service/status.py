@@ -1,0 +1,289 @@
+"""What the API shows of jobs and sites: the store's word joined with the engines' own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Any
+
+from speck.clock import Clock
+from speck.deploy.changes import Changes, Running
+from speck.model.change import ChangeState, OperationState
+from speck.model.incarnation import Incarnation
+from speck.model.job import DesiredState, Job, JobDescription
+from speck.model.observation import EngineView, RunState
+from speck.model.plan import Action
+from speck.model.site import Site
+from speck.model.values import JsonObject
+from speck.monitor.health import Health
+from speck.monitor.health_board import HealthBoard, JobHealth
+from speck.sites.poll_cache import PATIENCE_S, Poll, fresh_for
+from speck.sites.site_polls import SitePolls
+from speck.spec.jars import ARTIFACT
+from speck.spec.schema import dump_job, dump_site
+from speck.store.records import Records, scope_of
+
+_UNDER_CHANGE = {
+    Action.ADD: "deploying",
+    Action.UPDATE: "updating",
+    Action.MOVE: "moving",
+    Action.REMOVE: "stopping",
+}
+_ENGINE_WORDS = {
+    RunState.STARTING: "deploying",
+    RunState.RUNNING: "running",
+    RunState.RESTARTING: "stalled",
+    RunState.STOPPING: "stopping",
+    RunState.FINISHED: "stopped",
+    RunState.CANCELED: "stopped",
+    RunState.FAILED: "failed",
+}
+
+
+_CHANGES_KEPT = 1000
+"""Changes of which the errors are remembered."""
+
+_dumped = lru_cache(20_000)(dump_job)
+
+
+class StatusViews:
+    """Renders jobs and sites."""
+
+    def __init__(
+        self, records: Records, changes: Changes, clock: Clock, polls: SitePolls, board: HealthBoard
+    ):
+        self._records = records
+        self._changes = changes
+        self._clock = clock
+        self._polls = polls
+        self._board = board
+        self._failed: dict[str, list[JsonObject]] = {}
+
+    def jobs(
+        self,
+        descriptions: Mapping[str, JobDescription],
+        composition: str | None,
+        revision: int | None,
+        *,
+        last_change: str | None = None,
+        only: Collection[str] | None = None,
+        fresh_s: float = 0.0,
+        until: float | None = None,
+    ) -> list[JsonObject]:
+        """The Job shape of each description of one scope, and of what is still being removed;
+        `only` of some names. `fresh_s`: looks that old are good here, and always those that are
+        for so many sites; they are waited for `until` (monotonic) at most."""
+        if not descriptions and composition is None:
+            return []
+        scope = scope_of(composition, next(iter(descriptions), None))
+        inventory = self._records.inventory(scope).jobs
+        if only is not None:
+            descriptions = {name: descriptions[name] for name in only if name in descriptions}
+            inventory = {name: inventory[name] for name in only if name in inventory}
+        running = self._changes.under_way(scope)
+        errors = self._errors(running, last_change)
+        changing = _states_under_change(running) if running else {}
+        known_sites = self._records.sites()
+        sites = {deployed.job.site for deployed in inventory.values()}
+        fresh_s = max(fresh_s, fresh_for(len(sites)))
+        left_s = PATIENCE_S if until is None else max(0.0, until - self._clock.monotonic())
+        polls = self._polls.engines.at(sites & known_sites.keys(), fresh_s, left_s)
+        engine_sites = {s.spe.address: s.name for s in known_sites.values()}
+        removed = _removed_by(running)
+        left = {
+            name: _described(deployed.job)
+            for name, deployed in inventory.items()
+            if name not in descriptions
+        }
+        shown = []
+        for name, description in {**descriptions, **left}.items():
+            deployed = inventory.get(name)
+            if deployed is None and name in removed:
+                continue
+            told = self._board.job(scope, deployed) if deployed and not running else None
+            site = description.site or engine_sites.get(description.engine_address or "")
+            shown.append(
+                {
+                    **_dumped(description),
+                    "composition": composition,
+                    "revision": revision,
+                    "site": deployed.job.site if deployed else site,
+                    "state": changing.get(name)
+                    or _state(name, description, deployed, polls, errors, told),
+                    "engine_job_id": deployed.engine_job_id if deployed else None,
+                    "attempt": deployed.attempt if deployed else None,
+                    "error": errors.get(name) or (told.reason if told else None),
+                }
+            )
+        return shown
+
+    def sites(self, sites: Collection[Site]) -> list[JsonObject]:
+        """The Site shape of each. All are looked at together: one after another, the first looks
+        would be old, and be taken anew, before the last are shown."""
+        names = [site.name for site in sites]
+        fresh_s, until = fresh_for(len(names)), self._clock.monotonic() + PATIENCE_S
+        brokers: dict[str, Poll[Any]] = {**self._polls.broker_numbers.answered(names, fresh_s)}
+        others = [name for name in names if name not in brokers]
+        self._polls.brokers.begin(others, fresh_s)
+        engines = self._polls.engines.at(names, fresh_s, PATIENCE_S)
+        brokers |= self._polls.brokers.at(others, fresh_s, until - self._clock.monotonic())
+        return [self._site(s, engines.get(s.name), brokers.get(s.name)) for s in sites]
+
+    def _site(
+        self, site: Site, engine: Poll[EngineView] | None, broker: Poll[Any] | None
+    ) -> JsonObject:
+        view = engine.found if engine else None
+        beat = self._records.store.get(f"beat/{site.name}")
+        slots = view.slots if view else None
+        return {
+            **dump_site(site),
+            "state": _site_state(engine, broker),
+            "error": _site_error(engine, broker),
+            "slots": {
+                "total": slots.total if slots else None,
+                "free": slots.free if slots else None,
+            },
+            "engine_version": view.version if view else None,
+            "last_seen": beat["at"] if beat else None,
+            "messages_lost": self._board.messages_lost(site.name),
+        }
+
+    def _errors(self, running: Running | None, last_change: str | None) -> dict[str, str]:
+        """Job name -> the error of the newest change that concerns it."""
+        if running is not None:
+            operations = [o.to_json() for o in running.change.operations if o.error]
+        else:
+            operations = self._errors_of(last_change) if last_change is not None else []
+        silent = {o["id"]: o["error"] for o in operations if o["state"] == "blocked"}
+        found: dict[str, str] = {}
+        for state in ("skipped", "failed", "blocked"):  # the later the nearer to the cause
+            found |= {
+                str(o["job_name"]): str(o["error"])
+                for o in operations
+                if o["state"] == state and o["job_name"]
+            }
+        if running is not None and silent:
+            for o in running.change.operations:
+                waits_for = [silent[step] for step in o.step.after if step in silent]
+                if waits_for and o.step.operation.job_name:
+                    found.setdefault(o.step.operation.job_name, str(waits_for[0]))
+        return found
+
+    def _errors_of(self, change_id: str) -> list[JsonObject]:
+        """Operations of a change with an error; of one that is over they are read once."""
+        known = self._failed.get(change_id)
+        if known is not None:
+            return known
+        head = self._records.store.get(f"change/{change_id}")
+        found = [o for o in self._records.operations(change_id) if o["error"]]
+        if head is not None and ChangeState(head["state"]).over:
+            if len(self._failed) >= _CHANGES_KEPT:
+                self._failed.clear()
+            self._failed[change_id] = found
+        return found
+
+
+def _state(
+    name: str,
+    description: JobDescription,
+    deployed: Incarnation | None,
+    polls: Mapping[str, Poll[EngineView]],
+    errors: Mapping[str, str],
+    told: JobHealth | None,
+) -> str:
+    """The state of a job that no change is at work on."""
+    if deployed is None or (not deployed.confirmed and deployed.base is None):
+        if name in errors:
+            return "failed"
+        if deployed is None:
+            return "stopped" if description.state is DesiredState.STOPPED else "pending"
+    if deployed.ended:
+        return "failed" if name in errors else "stopped"
+    poll = polls.get(deployed.job.site)
+    if poll is None or poll.found is None:
+        return "unreachable"
+    seen = poll.found.jobs.get(deployed.engine_job_id)
+    if seen is None and not poll.current and deployed.confirmed:
+        return "running"  # as speck itself saw it; that look may be from before it came
+    if seen is None:
+        return "failed" if name in errors and not deployed.confirmed else "lost"
+    amiss = (Health.STALLED, Health.RESTARTING)
+    if seen.state is RunState.RUNNING and told is not None and told.health in amiss:
+        return "stalled"
+    return _ENGINE_WORDS[seen.state]
+
+
+def _site_state(engine: Poll[EngineView] | None, broker: Poll[str] | None) -> str:
+    if engine is None or broker is None:
+        return "unknown"
+    answers = [poll.found is not None for poll in (engine, broker)]
+    return "up" if all(answers) else "degraded" if any(answers) else "unreachable"
+
+
+def _site_error(engine: Poll[EngineView] | None, broker: Poll[Any] | None) -> str | None:
+    """What is said of the parts that do not answer."""
+    polls = {"engine": engine, "broker": broker}
+    errors = [f"{part}: {poll.error}" for part, poll in polls.items() if poll and poll.error]
+    return "; ".join(errors) or None
+
+
+def _removed_by(running: Running | None) -> set[str]:
+    if running is None:
+        return set()
+    changes = running.change.plan.jobs
+    return {change.job_name for change in changes if change.action is Action.REMOVE}
+
+
+def _described(job: Job) -> JobDescription:
+    """A job that no description names any more, as it runs."""
+    return JobDescription(
+        job_name=job.job_name,
+        source_topic=job.source.topic,
+        sink_topic=job.sink.topic,
+        entry_class=job.entry_class,
+        job_path=f"{ARTIFACT}{job.jar}",
+        site=job.site,
+        source_site=job.source_site,
+        sink_site=job.sink_site,
+        args=job.args,
+        parallelism=job.parallelism,
+        state=job.state,
+        delivery=job.delivery,
+        upgrade=job.upgrade,
+        pinned=job.pinned,
+        link=job.link,
+    )
+
+
+def _states_under_change(running: Running) -> dict[str, str]:
+    """The states of the jobs that a change is at work on."""
+    operations: dict[str, set[OperationState]] = defaultdict(set)
+    silent = {
+        record.step.id
+        for record in running.change.operations
+        if record.state is OperationState.BLOCKED
+    }
+    for record in running.change.operations:
+        if record.step.operation.job_name:
+            states = operations[record.step.operation.job_name]
+            states.add(record.state)
+            if silent.intersection(record.step.after):  # a jar for all jobs cannot be sent
+                states.add(OperationState.BLOCKED)
+    actions = {change.job_name: change.action for change in running.change.plan.jobs}
+    found = {}
+    for name, states in operations.items():
+        state = _under_change(states, actions.get(name, Action.UNCHANGED))
+        if state is not None:
+            found[name] = state
+    return found
+
+
+def _under_change(states: set[OperationState], action: Action) -> str | None:
+    if all(state.over for state in states):
+        return None
+    if OperationState.BLOCKED in states:
+        return "unreachable"
+    if states == {OperationState.PENDING}:
+        return "pending" if action is Action.ADD else None
+    return _UNDER_CHANGE.get(action)

@@ -1,0 +1,80 @@
+"""Open binders, one for each address, shared by everything that talks to a site."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from speck import failpoints
+from speck.binding import MessageBroker, StreamEngine, Target, open_broker, open_engine
+from speck.errors import NotFoundError, PermanentError
+from speck.model.site import Site
+
+
+class Connections:
+    """Binders of the registered sites, opened when first needed.
+
+    `sites` gives the registered sites at any moment; `timeout_s` bounds every single call.
+    """
+
+    def __init__(
+        self, sites: Callable[[], Mapping[str, Site]], credentials: Path, timeout_s: float = 10.0
+    ):
+        self._sites = sites
+        self._credentials = credentials
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._engines: dict[tuple[str, str], StreamEngine] = {}
+        self._brokers: dict[tuple[str, str, str | None], MessageBroker] = {}
+
+    def site(self, name: str) -> Site:
+        """The registered site. Raises NotFoundError."""
+        site = self._sites().get(name)
+        if site is None:
+            raise NotFoundError(
+                f"cannot find site {name!r}; register it (speck site add, or POST /sites)"
+            )
+        return site
+
+    def engine(self, site: str) -> StreamEngine:
+        """The engine of a site."""
+        spe = self.site(site).spe
+        key = (spe.kind, spe.address)
+        with self._lock:
+            if key not in self._engines:
+                target = Target(spe.address, timeout_s=self._timeout_s)
+                self._engines[key] = open_engine(spe.kind, target)
+            return failpoints.watched(self._engines[key])
+
+    def broker(self, site: str) -> MessageBroker:
+        """The broker of a site. Raises PermanentError when its credentials are missing."""
+        broker = self.site(site).broker
+        key = (broker.kind, broker.address, broker.credentials)
+        with self._lock:
+            if key not in self._brokers:
+                target = Target(
+                    broker.address, self._credentials_file(broker.credentials), self._timeout_s
+                )
+                self._brokers[key] = open_broker(broker.kind, target)
+            return failpoints.watched(self._brokers[key])
+
+    def _credentials_file(self, name: str | None) -> Path | None:
+        if name is None:
+            return None
+        file = self._credentials / name
+        if not file.is_file():
+            raise PermanentError(
+                f"cannot use credentials {name!r}: no file of that name in {self._credentials}"
+            )
+        return file
+
+    def close(self) -> None:
+        """Close every binder."""
+        with self._lock:
+            for engine in self._engines.values():
+                engine.close()
+            for broker in self._brokers.values():
+                broker.close()
+            self._engines.clear()
+            self._brokers.clear()

@@ -1,0 +1,78 @@
+"""The file that holds a broker's secret: `key=value` lines, readable by its owner only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from speck.errors import BrokerRefusedError
+from speck.model.site import normalise_address
+
+_KEYS = ("user", "password", "ca", "address")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a credentials file says; `ca` is a PEM file that the broker's certificate ends in."""
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: Path | None = None
+
+
+def read_credentials(file: Path, address: str) -> Credentials:
+    """The credentials in `file`, for the broker at the normalised `address`.
+
+    Lines are `key=value` with keys user, password, ca (relative to the file's folder) and
+    address; blank lines and lines that begin with `#` are skipped. Raises
+    BrokerRefusedError when others may read the file, when a line is wrong, and when the file
+    belongs to another broker's address: a secret is never shown to the wrong one.
+    """
+    values = _read_values(file)
+    ours = values.get("address")
+    if ours is not None and _normalised(file, ours) != address:
+        raise BrokerRefusedError(
+            f"cannot use the credentials in {file} for {address}: they are for {ours};"
+            " name another file, or correct its address line"
+        )
+    if "password" in values and "user" not in values:
+        raise BrokerRefusedError(f"cannot use the credentials in {file}: a password but no user")
+    ca = values.get("ca")
+    return Credentials(
+        user=values.get("user"),
+        password=values.get("password"),
+        ca=file.parent / ca if ca else None,
+    )
+
+
+def _read_values(file: Path) -> dict[str, str]:
+    try:
+        mode = file.stat().st_mode & 0o777
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BrokerRefusedError(f"cannot read the credentials in {file}: {error}") from error
+    if mode & 0o077:
+        raise BrokerRefusedError(
+            f"cannot use the credentials in {file}: mode {mode:04o} lets others read them;"
+            f" run: chmod 0600 {file}"
+        )
+    values: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        key, equals, value = line.partition("=")
+        if not equals or key.strip() not in _KEYS:
+            # The line itself stays out of the message: it may hold a secret.
+            raise BrokerRefusedError(
+                f"cannot use the credentials in {file}: line {number} is none of"
+                f" {', '.join(f'{key}=' for key in _KEYS)}"
+            )
+        values[key.strip()] = value.strip()
+    return values
+
+
+def _normalised(file: Path, address: str) -> str:
+    try:
+        return normalise_address(address)
+    except ValueError as error:
+        raise BrokerRefusedError(f"cannot use the credentials in {file}: {error}") from error

@@ -1,0 +1,6 @@
+"""From text to the desired state: YAML and JSON, their schema, the graph, and what needs the
+registered sites and the jars.
+
+Imports `speck.model`. Begin with `schema` (text to descriptions) and `resolve` (descriptions to
+jobs).
+"""

@@ -1,0 +1,223 @@
+"""marshmallow fields that mean one thing only, with messages that name the mend."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from marshmallow import ValidationError, fields
+
+from speck.errors import meant
+from speck.model.site import normalise_address
+from speck.model.values import is_name
+
+MAX_TOPIC_BYTES = 65_535
+MAX_ARGUMENTS = 1_000
+_NO_SECRETS = "must hold no user, password, query or fragment; credentials belong to the site"
+NULL = "must not be null; leave the field out"
+
+_CLASS = re.compile(r"[^\W\d][\w$]*(\.[^\W\d][\w$]*)*")
+_ARTIFACT = re.compile(r"artifact:[0-9a-f]{64}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ADDRESS = re.compile(r"(https?|tcp|ssl)://([\w.-]+|\[[0-9a-f:.]+(%\w+)?\]):\d+(/[^\s]*)?")
+
+
+class Text(fields.String):
+    """A string, and only a string: numbers and booleans are told to be quoted."""
+
+    default_error_messages = {"required": "missing", "null": NULL}  # noqa: RUF012
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
+        if isinstance(value, bool | int | float):
+            raise ValidationError(f"must be text, not {json.dumps(value)}; put it in quotes")
+        if not isinstance(value, str):
+            raise ValidationError("must be text")
+        if "\0" in value or not _is_unicode(value):
+            raise ValidationError("must be Unicode text without the character NUL")
+        return value
+
+
+class Name(Text):
+    """A name of the one pattern that everything named in speck follows."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
+        text = super()._deserialize(value, attr, data, **kwargs)
+        if not is_name(text):
+            raise ValidationError(
+                f"{show(text)} is not a name: 1 to 63 letters, digits, '_', '.' or '-', "
+                "the first a letter or digit"
+            )
+        return text
+
+
+class Topic(Text):
+    """A topic that a job may write or read: no wildcards, nothing that is the broker's own."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
+        text = super()._deserialize(value, attr, data, **kwargs)
+        if (fault := topic_fault(text)) is not None:
+            raise ValidationError(fault)
+        return text
+
+
+class EngineAddress(Text):
+    """The address of an engine's REST API."""
+
+    schemes: ClassVar[tuple[str, ...]] = ("http", "https")
+    example: ClassVar[str] = "http://host:8081"
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
+        text = super()._deserialize(value, attr, data, **kwargs)
+        try:
+            normalised = normalise_address(text)
+        except ValueError as exc:
+            if " must hold no " in str(exc):  # never repeat a password
+                raise ValidationError(_NO_SECRETS) from exc
+            raise ValidationError(self._fault(text)) from exc
+        if not _ADDRESS.fullmatch(normalised) or not normalised.startswith(
+            tuple(f"{scheme}://" for scheme in self.schemes)
+        ):
+            raise ValidationError(self._fault(text))
+        return text
+
+    def _fault(self, text: str) -> str:
+        return f"{show(text)} is not an address like {self.example}"
+
+
+class BrokerAddress(EngineAddress):
+    """The address of a message broker."""
+
+    schemes = ("tcp", "ssl")
+    example = "tcp://host:1883"
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
+        text = super()._deserialize(value, attr, data, **kwargs)
+        if normalise_address(text).count("/") > 2:
+            raise ValidationError(self._fault(text))
+        return text
+
+
+class ClassName(Text):
+    """A Java class by its full name, `package.Class` or `package.Outer$Inner`."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
+        text = super()._deserialize(value, attr, data, **kwargs)
+        if not _CLASS.fullmatch(text):
+            raise ValidationError(f"{show(text)} is no class name like package.ExampleJob")
+        return text
+
+
+class JobPath(Text):
+    """A jar: a file below a configured jar folder, or `artifact:<sha256>`."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
+        text = super()._deserialize(value, attr, data, **kwargs)
+        if not text or _CONTROL.search(text):
+            raise ValidationError("must be a path without control characters")
+        if text.startswith("artifact:") and not _ARTIFACT.fullmatch(text):
+            raise ValidationError("must be artifact: and the 64 small hex digits of a SHA-256")
+        return text
+
+
+class Choice(fields.Enum[StrEnum]):
+    """One of an enumeration's values."""
+
+    def __init__(self, choices: type[StrEnum], **kwargs: Any) -> None:
+        names = ", ".join(choices)
+        kwargs["error_messages"] = {"unknown": f"must be one of {names}", "null": NULL}
+        super().__init__(choices, by_value=True, **kwargs)
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        try:
+            return super()._deserialize(value, attr, data, **kwargs)
+        except ValidationError as error:
+            hint = meant(value.replace("-", "_"), self.enum, "") if isinstance(value, str) else ""
+            if not hint:
+                raise
+            raise ValidationError(f"{error.messages[0]}; {hint}") from error
+
+
+class Flag(fields.Boolean):
+    """true or false; no other spelling."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> bool:
+        if not isinstance(value, bool):
+            raise ValidationError("must be true or false")
+        return value
+
+
+class Amount(fields.Float):
+    """A number greater than 0; text that looks like one is not."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ValidationError("must be a number greater than 0")
+        return float(super()._deserialize(value, attr, data, **kwargs) or value)
+
+
+class Arguments(fields.List[str]):
+    """A job's own arguments."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(Text(), **kwargs)
+
+    def _deserialize(
+        self, value: Any, attr: str | None, data: Any, **kwargs: Any
+    ) -> list[str | None]:
+        if not isinstance(value, list | tuple):
+            raise ValidationError("must be a list of text")
+        if len(value) > MAX_ARGUMENTS:
+            raise ValidationError(f"must be at most {MAX_ARGUMENTS} arguments")
+        return super()._deserialize(list(value), attr, data, **kwargs)
+
+
+class Labels(fields.Dict):
+    """Free text by name."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise ValidationError("must be a mapping of names to text")
+        faults: dict[str, Any] = {}
+        for key, label in value.items():
+            if not is_name(str(key)):
+                faults[str(key)] = ["is not a name for a label"]
+            elif not isinstance(label, str) or _CONTROL.search(label) or not _is_unicode(label):
+                faults[str(key)] = ["must be text on one line; put numbers in quotes"]
+        if faults:
+            raise ValidationError(faults)
+        return dict(value)
+
+
+def topic_fault(topic: str) -> str | None:
+    """Why `topic` cannot be the topic of a link, or None when it can."""
+    if not topic:
+        return "must not be empty"
+    if topic == "$share" or topic.startswith("$share/"):
+        return "must not begin with $share: sharing would split a job's input"
+    if topic.startswith("$"):
+        return "must not begin with $: such topics belong to the broker"
+    if "+" in topic or "#" in topic:
+        return f"{show(topic)} holds a wildcard (+ or #); name one topic"
+    if _CONTROL.search(topic):
+        return "must hold no control characters"
+    if topic.startswith("speck/"):
+        return "must not lie below speck/: such topics belong to speck"
+    if len(topic.encode("utf-8", "surrogatepass")) > MAX_TOPIC_BYTES:
+        return f"must be at most {MAX_TOPIC_BYTES} bytes of UTF-8"
+    return None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def show(text: str) -> str:
+    """`text` in quotes, cut to a length that fits a message."""
+    return repr(text if len(text) <= 80 else text[:77] + "...")

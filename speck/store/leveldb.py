@@ -1,0 +1,426 @@
+"""The store: JSON records in LevelDB, written in atomic synced batches.
+
+The only importer of plyvel. One process may hold a store; a second opener is refused. Every
+record carries the version of its shape (`v`), so that a newer speck can lift an older store
+(`MIGRATIONS`) and an older speck refuses a newer one instead of guessing.
+
+A write that the disk did not take closes the store to all later ones, until it is opened again:
+LevelDB itself takes them, but behind half a record, where no reader finds them ever after.
+
+A store begins with a sentinel record: LevelDB silently makes an empty database where its
+CURRENT file is missing, and an empty store would look like "nothing is deployed".
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import plyvel
+
+from speck.errors import StoreError, StoreFullError, StoreHeldError, StoreWriteError
+from speck.model.values import JsonObject
+from speck.store import wal
+
+_BLOCK_BYTES = 16 * 1024
+# LevelDB compresses block by block, and our records are much alike: 1000 jobs take a quarter less
+# room than with its default of 4 KiB. A single read decompresses one block, some 10 microseconds.
+
+VERSION = 1
+"""The version of the records' shapes that this speck writes."""
+
+MIGRATIONS: dict[int, Callable[[str, JsonObject], JsonObject | None]] = {}
+"""From version n: (key, record) -> the record in version n+1, or None to drop it."""
+
+RESERVE = 16 * 2**20
+"""Bytes of the disk (or a twentieth of a small one) that are left to what is under way: with less
+nothing new is begun. LevelDB needs room for a log and a table of 4 MiB each to go on."""
+
+_SENTINEL = "meta/store"
+_BACKUP_KIND = "speck-backup"
+
+_held: set[Path] = set()
+"""Stores that this process holds. LevelDB itself must never see a second opening from here:
+while it refuses one, it gives up the file lock that keeps other processes out."""
+_held_lock = threading.Lock()
+
+
+class Store:
+    """An open store. Use `create` once and `open` ever after.
+
+    Safe for use from several threads; one at a time writes.
+    """
+
+    on_failure: Callable[[StoreWriteError], None] | None = None
+    """Told, once, that the store takes no more writes: the process should end and begin anew."""
+
+    def __init__(self, database: Any, path: Path):
+        self._db = database
+        self._path = path
+        self._closed = False
+        self._failure: StoreWriteError | None = None
+        self._writing = threading.Lock()
+        self._users = 0
+        self._idle = threading.Condition()
+
+    @classmethod
+    def create(cls, path: Path, first: Mapping[str, JsonObject]) -> Store:
+        """Make a new store at `path` holding `first`. Raises StoreError if anything is there.
+
+        It is made beside `path` and moved there when complete, so that a kill in the middle
+        leaves no half of a store.
+        """
+        if cls.exists(path):
+            raise StoreError(
+                f"cannot create a store at {path}: that folder is not empty; open the store that"
+                " is there, or move it away first"
+            )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+            try:
+                with closing(cls(_open(unfinished, create=True), unfinished)) as store:
+                    store.write({_SENTINEL: {"version": VERSION}, **first})
+                    store._lift()
+                os.rename(unfinished, path)
+                _sync_folder(path.parent)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
+        except OSError as error:
+            raise StoreError(f"cannot create a store at {path}: {error}") from error
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """Open the store at `path`, lifting older records. Raises StoreError when it is not
+        there, in use, damaged, or written by a newer speck."""
+        if not (path / "CURRENT").exists():
+            raise StoreError(
+                f"cannot open the store at {path}: no CURRENT file there;"
+                " restore a backup with `speck restore`, or name an empty folder to begin anew"
+            )
+        _check_room(path)
+        store = cls(_open(path, create=False), path)
+        try:
+            store._check_all()
+            store._lift()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @staticmethod
+    def exists(path: Path) -> bool:
+        """Whether a store was begun at `path`: any file there counts, so that a damaged
+        store is never taken for a missing one."""
+        return path.is_dir() and any(path.iterdir())
+
+    def get(self, key: str) -> JsonObject | None:
+        """The record at `key`, or None."""
+        value = self._read(lambda: self._db.get(key.encode(), verify_checksums=True))
+        return None if value is None else _decode(value)
+
+    def scan(self, prefix: str, *, after: str = "") -> Iterator[tuple[str, JsonObject]]:
+        """(key, record) for every key with `prefix`, in key order, from one snapshot.
+
+        `after`: begin behind this full key.
+        """
+        start = prefix.encode()
+        options: dict[str, Any] = {"start": start, "stop": _successor(start), **_CHECKED}
+        if after:
+            options |= {"start": after.encode(), "include_start": False}
+        rows = self._read(lambda: list(self._db.iterator(**options)))
+        for key, value in rows:
+            yield key.decode(), _decode(value)
+
+    def last(self, prefix: str) -> tuple[str, JsonObject] | None:
+        """The (key, record) of the greatest key with `prefix`, or None."""
+        start = prefix.encode()
+        options: dict[str, Any] = {"start": start, "stop": _successor(start), **_CHECKED}
+        row = self._read(lambda: next(self._db.iterator(reverse=True, **options), None))
+        if row is not None:
+            return row[0].decode(), _decode(row[1])
+        record = self.get(prefix)  # plyvel overlooks a sole key that equals the start
+        return None if record is None else (prefix, record)
+
+    def write(self, records: Mapping[str, JsonObject | None]) -> None:
+        """Put all `records` (None: delete) in one atomic batch, on disk before it returns.
+
+        Raises StoreWriteError when the disk does not take it, and from then on.
+        """
+        rows = {
+            key.encode(): None if record is None else _encode(record)
+            for key, record in records.items()
+        }
+        with self._using("write to"), self._writing:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                self._put(rows)
+            except plyvel.Error as error:
+                self._failure = _write_error(self._path, error)
+                if self.on_failure is not None:
+                    self.on_failure(self._failure)
+                raise self._failure from error
+
+    def _put(self, rows: Mapping[bytes, bytes | None]) -> None:
+        with self._db.write_batch(transaction=True, sync=True) as batch:
+            for key, value in rows.items():
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
+
+    def check_writable(self) -> None:
+        """Raises StoreWriteError when a write has failed, StoreFullError when there is too
+        little room to begin anything."""
+        if self._failure is not None:
+            raise self._failure
+        _check_room(self._path)
+
+    def backup(self) -> Iterator[bytes]:
+        """The whole store as one gzip stream of JSON lines that ends with its own checksum."""
+        packer = zlib.compressobj(wbits=_GZIP)
+        digest = hashlib.sha256()
+        for line in self._lines():
+            digest.update(line)
+            yield packer.compress(line)
+        yield packer.compress(_line({"sha256": digest.hexdigest()})) + packer.flush()
+
+    def _lines(self) -> Iterator[bytes]:
+        """A head and every record, from one snapshot."""
+        yield _line({"kind": _BACKUP_KIND, "version": VERSION})
+        snapshot = self._read(self._db.snapshot)
+        with snapshot:
+            rows = self._read(lambda: snapshot.iterator(**_CHECKED))
+            while (row := self._read(lambda: next(rows, None))) is not None:
+                yield _line({"key": row[0].decode(), "record": json.loads(row[1])})
+
+    @classmethod
+    def restore(cls, path: Path, backup: Path) -> int:
+        """Make a new store at `path` from a file that `backup` wrote; the number of records.
+
+        Raises StoreError when the file is cut or changed, or something is at `path`; nothing
+        is left behind then.
+        """
+        records = _read_backup(backup)
+        cls.create(path, records).close()
+        return len(records)
+
+    def compact(self) -> None:
+        """Merge and compress what is on disk."""
+        with self._using("compact"):
+            self._db.compact_range()
+
+    def bytes_on_disk(self) -> int:
+        """Size of all files of the store in bytes."""
+        return sum(file.stat().st_size for file in self._path.iterdir() if file.is_file())
+
+    def close(self) -> None:
+        """Give the store back, once nobody is in the middle of a call; harmless when it is
+        closed. LevelDB crashes the process when it is closed under a reader."""
+        with self._idle:
+            if self._closed:
+                return
+            self._closed = True
+            self._idle.wait_for(lambda: self._users == 0)
+        self._db.close()
+        _release(self._path)
+
+    def _read(self, action: Callable[[], Any]) -> Any:
+        with self._using("read"):
+            return action()
+
+    @contextmanager
+    def _using(self, what: str) -> Iterator[None]:
+        with self._idle:
+            if self._closed:
+                raise StoreError(f"cannot {what} the store at {self._path}: it is closed")
+            self._users += 1
+        try:
+            yield
+        except (plyvel.Error, RuntimeError) as error:
+            raise StoreError(f"cannot {what} the store at {self._path}: {_told(error)}") from error
+        finally:
+            with self._idle:
+                self._users -= 1
+                self._idle.notify_all()
+
+    def _check_all(self) -> None:
+        """Read everything once: damage is to be found now, not when its record is wanted."""
+        try:
+            self._read(lambda: deque(self._db.iterator(include_value=False, **_CHECKED), maxlen=0))
+        except StoreError as error:
+            raise StoreError(f"{error}; restore a backup with `speck restore`") from error
+
+    def _lift(self) -> None:
+        sentinel = self.get(_SENTINEL)
+        if sentinel is None:
+            raise StoreError(
+                f"cannot use the store at {self._path}: its first record is missing;"
+                " restore a backup with `speck restore`"
+            )
+        version = sentinel["version"]
+        if version > VERSION:
+            raise StoreError(
+                f"cannot use the store at {self._path}: it has version {version},"
+                f" this speck knows {VERSION}; use a newer speck"
+            )
+        for step in range(version, VERSION):
+            lift = MIGRATIONS[step]
+            changed = {key: lift(key, record) for key, record in self.scan("") if key != _SENTINEL}
+            self.write({**changed, _SENTINEL: {"version": step + 1}})
+
+
+def _open(path: Path, *, create: bool) -> Any:
+    held = f"cannot open the store at {path}: another speck holds it; stop that one first"
+    with _held_lock:
+        if path.resolve() in _held:
+            raise StoreHeldError(held)
+        _held.add(path.resolve())
+    try:
+        if not create:
+            _check_logs(path)
+        return plyvel.DB(
+            str(path),
+            create_if_missing=create,
+            error_if_exists=create,
+            paranoid_checks=True,
+            block_size=_BLOCK_BYTES,
+        )
+    except plyvel.Error as error:
+        _release(path)
+        if f"lock {path}" in str(error):
+            raise StoreHeldError(held) from error
+        if any(words in _told(error) for words in (*_NO_ROOM, *_BAD_DISK)):
+            raise _write_error(path, error) from error
+        raise StoreError(
+            f"cannot open the store at {path}: {_told(error)}; restore a backup with"
+            " `speck restore`"
+        ) from error
+    except BaseException:
+        _release(path)
+        raise
+
+
+def _release(path: Path) -> None:
+    with _held_lock:
+        _held.discard(path.resolve())
+
+
+def _check_logs(path: Path) -> None:
+    """Raises StoreError when LevelDB would drop records since the length of one is damaged."""
+    for file in sorted([*path.glob("*.log"), *path.glob("MANIFEST-*")]):
+        try:
+            at = wal.damaged_at(file)
+        except FileNotFoundError:  # the process that holds the store has just replaced it
+            continue
+        if at is not None:
+            raise StoreError(
+                f"cannot open the store at {path}: Corruption: the record at {at} of"
+                f" {file.name} has another length; restore a backup with `speck restore`"
+            )
+
+
+def _check_room(path: Path) -> None:
+    """Raises StoreFullError when the disk of `path` has less room than is to be left."""
+    disk = shutil.disk_usage(path)
+    least = min(RESERVE, disk.total // 20)
+    if disk.free < least:
+        raise StoreFullError(
+            f"cannot write to the store at {path}: {disk.free} bytes are left on its disk;"
+            f" free space until it has {least} and more, then speck goes on by itself"
+        )
+
+
+def _write_error(path: Path, error: plyvel.Error) -> StoreWriteError:
+    told = _told(error)
+    if any(words in told for words in _NO_ROOM):
+        return StoreFullError(
+            f"cannot write to the store at {path}: {told};"
+            " free space on that disk, then speck goes on by itself"
+        )
+    return StoreWriteError(
+        f"cannot write to the store at {path}: {told}; look after that disk, then start speck again"
+    )
+
+
+def _told(error: plyvel.Error) -> str:
+    """LevelDB's own words, which plyvel gives as bytes."""
+    words = error.args[0] if error.args else error
+    return words.decode(errors="replace") if isinstance(words, bytes) else str(words)
+
+
+_NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EFBIG), os.strerror(errno.EDQUOT))
+_BAD_DISK = (os.strerror(errno.EIO), os.strerror(errno.EROFS))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename within `folder` last."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _encode(record: JsonObject) -> bytes:
+    return json.dumps({"v": VERSION, **record}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _decode(value: bytes) -> JsonObject:
+    record: JsonObject = json.loads(value)
+    record.pop("v", None)
+    return record
+
+
+def _successor(prefix: bytes) -> bytes | None:
+    """The least key above every key with `prefix`; None when there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
+
+
+def _line(content: JsonObject) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
+
+
+def _read_backup(backup: Path) -> dict[str, JsonObject]:
+    broken = f"cannot restore {backup}: it is cut or changed; take another backup"
+    try:
+        with gzip.open(backup, "rb") as stream:
+            lines = stream.read().splitlines(keepends=True)
+        head, *body, tail = lines
+        parsed = json.loads(head)
+        if parsed.get("kind") != _BACKUP_KIND:
+            raise StoreError(f"cannot restore {backup}: it is no speck backup")
+        if json.loads(tail)["sha256"] != hashlib.sha256(head + b"".join(body)).hexdigest():
+            raise StoreError(broken)
+        if parsed["version"] > VERSION:
+            raise StoreError(
+                f"cannot restore {backup}: it has version {parsed['version']}, this speck knows"
+                f" {VERSION}; use a newer speck"
+            )
+        rows = [json.loads(line) for line in body]
+        return {row["key"]: row["record"] for row in rows}
+    except FileNotFoundError as error:
+        raise StoreError(f"cannot restore {backup}: no such file") from error
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise StoreError(broken) from error
+    except zlib.error as error:
+        raise StoreError(broken) from error
+
+
+_CHECKED = {"verify_checksums": True}
+_GZIP = 16 + zlib.MAX_WBITS

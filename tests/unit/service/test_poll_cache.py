@@ -1,0 +1,232 @@
+"""Looks at sites: taken anew when they are old, once for who asks; waited for not too long."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from speck.clock import SystemClock
+from speck.errors import TransientError, UnreachableError
+from speck.monitor.watch import pause_s
+from speck.sites.poll_cache import FRESH_S, PATIENCE_S, PollCache, fresh_for
+
+
+class Time(SystemClock):
+    """Stands still unless it is told to go on."""
+
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+class Sites:
+    """Answers with the number of the look at that site; `during` is called in each look."""
+
+    def __init__(self) -> None:
+        self.time = Time()
+        self.taken: Counter[str] = Counter()
+        self.touched = float("-inf")
+        self.during: Callable[[str], None] = lambda _site: None
+        self._lock = threading.Lock()
+        self.looks: PollCache[int] = PollCache(self._take, self.time, lambda: self.touched, "test")
+
+    def _take(self, site: str) -> int:
+        self.during(site)
+        with self._lock:
+            self.taken[site] += 1
+            return self.taken[site]
+
+
+@pytest.fixture
+def sites() -> Iterator[Sites]:
+    sites = Sites()
+    yield sites
+    sites.looks.close()
+
+
+def test_a_look_is_good_for_a_while(sites: Sites) -> None:
+    sites.looks.at(["a"])
+    sites.time.at += FRESH_S / 2
+    assert sites.looks.at(["a"])["a"].found == 1
+    sites.time.at += FRESH_S
+    assert sites.looks.at(["a"])["a"].found == 2
+
+
+def test_who_takes_older_ones_has_none_taken(sites: Sites) -> None:
+    sites.looks.at(["a"])
+    sites.time.at += 10.0
+    assert sites.looks.at(["a"], 11.0)["a"].found == 1
+    sites.looks.begin(["a"], 11.0)
+    assert sites.taken == {"a": 1}
+
+
+def test_what_changed_since_is_looked_at_however_old_looks_may_be(sites: Sites) -> None:
+    sites.looks.at(["a"])
+    sites.touched = sites.time.at
+    sites.time.at += 0.1
+    assert sites.looks.at(["a"], 60.0)["a"].found == 2
+
+
+def test_many_sites_are_looked_at_once_though_the_first_are_old_when_the_last_are_taken(
+    sites: Sites,
+) -> None:
+    names = [f"s{n}" for n in range(100)]
+
+    def slow(_site: str) -> None:
+        sites.time.at += FRESH_S / 10
+
+    sites.during = slow
+    sites.looks.at(names)
+    assert max(sites.taken.values()) == 1
+
+
+def test_a_site_that_is_slow_is_not_waited_for(sites: Sites) -> None:
+    sites.looks.at(["a", "slow"])
+    sites.time.at += FRESH_S + 0.1
+    there, go_on = threading.Event(), threading.Event()
+
+    def hang(site: str) -> None:
+        if site == "slow":
+            there.set()
+            go_on.wait(20)
+
+    sites.during = hang
+    sites.looks.begin(["slow"])
+    assert there.wait(20)
+    sites.time.at += PATIENCE_S
+    found = sites.looks.at(["a", "slow"])
+    go_on.set()
+    assert {site: look.found for site, look in found.items()} == {"a": 2, "slow": 1}
+
+
+def test_many_are_looked_at_more_rarely() -> None:
+    assert fresh_for(1) == fresh_for(32) == FRESH_S
+    assert fresh_for(320) == 10 * FRESH_S
+
+
+def test_who_wants_one_site_does_not_wait_for_looks_at_many(sites: Sites) -> None:
+    there, go_on = threading.Semaphore(0), threading.Event()
+
+    def hang(site: str) -> None:
+        if site != "one":
+            there.release()
+            go_on.wait(20)
+
+    sites.during = hang
+    names = [f"s{n}" for n in range(500)]
+    many = threading.Thread(target=sites.looks.at, args=(names, FRESH_S, 60.0))
+    many.start()
+    assert all(there.acquire(timeout=20) for _ in range(16))
+    assert sites.looks.at(["one"])["one"].found == 1
+    assert sites.taken == {"one": 1}
+    go_on.set()
+    many.join(20)
+    assert len(sites.taken) == 501
+
+
+def test_no_more_looks_go_on_than_may_at_once_but_for_those_at_silent_sites(sites: Sites) -> None:
+    """Which hold a thread until their time limit, and no turn of others."""
+    names = [f"s{n}" for n in range(12)]
+    silent = {f"s{n}" for n in range(4)}
+    now, most, lock = 0, 0, threading.Lock()
+    both = threading.Barrier(2, timeout=20)
+    over, let_go = threading.Event(), list[bool]()
+
+    def during(site: str) -> None:
+        nonlocal now, most
+        if site in silent:
+            if sites.time.at > 100.0:
+                let_go.append(over.wait(20))
+            raise UnreachableError("no answer")
+        with lock:
+            now += 1
+            most = max(most, now)
+        if sites.time.at > 100.0:
+            both.wait()
+        with lock:
+            now -= 1
+
+    sites.during = during
+    sites.looks.at(names)
+    sites.time.at, most = sites.time.at + 10 * FRESH_S, 0
+    found = sites.looks.at(set(names) - silent, at_once=lambda: 2)
+    assert most == 2
+    sites.time.at += 10 * FRESH_S
+    begun = sites.time.at
+    many = threading.Thread(target=sites.looks.at, args=(names,), kwargs={"at_once": lambda: 2})
+    many.start()
+    while any(sites.looks.at([n], 1000.0)[n].begun < begun for n in found):
+        assert many.is_alive()
+    over.set()
+    many.join(20)
+    assert (most, all(let_go)) == (2, True)
+
+
+def test_who_does_not_wait_for_all_comes_to_all_of_them_in_the_end(sites: Sites) -> None:
+    names = [f"s{n}" for n in range(300)]
+
+    def slow(_site: str) -> None:
+        sites.time.at += 0.01
+
+    sites.during = slow
+    found = sites.looks.at(names, 60.0)
+    assert len(found) < 300
+    for _ in range(10):
+        found = sites.looks.at(names, 60.0)
+    assert found.keys() == set(names)
+    assert max(sites.taken.values()) == 1
+
+
+def test_what_somebody_else_saw_is_told_while_it_is_fresh_and_was_an_answer(sites: Sites) -> None:
+    def refuse(site: str) -> None:
+        if site == "silent":
+            raise TransientError("no answer")
+
+    sites.during = refuse
+    sites.looks.at(["a", "silent"])
+    assert sites.looks.answered(["a", "silent", "b"], 5.0).keys() == {"a"}
+    sites.time.at += 6.0
+    assert sites.looks.answered(["a"], 5.0) == {}
+    assert sites.taken == {"a": 1}
+
+
+def test_nobody_waits_for_looks_that_are_closed(sites: Sites) -> None:
+    there, go_on = threading.Event(), threading.Event()
+
+    def hang(_site: str) -> None:
+        there.set()
+        go_on.wait(20)
+
+    sites.during = hang
+    waits = threading.Thread(target=sites.looks.at, args=(["a"], FRESH_S, 60.0))
+    waits.start()
+    assert there.wait(20)
+    sites.looks.close()
+    waits.join(20)
+    assert not waits.is_alive()
+    go_on.set()
+
+
+def test_a_site_that_is_forgotten_while_it_is_awaited_is_not_looked_at_again(sites: Sites) -> None:
+    def forget(site: str) -> None:
+        sites.touched = sites.time.at
+        sites.looks.forget(site)
+
+    sites.during = forget
+    assert sites.looks.at(["a"]) == {}
+    assert sites.taken == {"a": 1}
+    assert sites.looks.at(["b", "c", "d"], at_once=lambda: 1) == {}
+    assert sites.taken == {"a": 1, "b": 1, "c": 1, "d": 1}
+
+
+def test_the_watch_looks_at_many_sites_for_half_of_the_time_at_most() -> None:
+    assert pause_s(5.0, 0.2, None) == 5.0
+    assert pause_s(5.0, 0.2, 1.0) == 1.0
+    assert pause_s(5.0, 0.2, -3.0) == 0.1
+    assert pause_s(5.0, 2.9, -3.0) == 0.1  # a few did not answer
+    assert pause_s(5.0, 9.0, -3.0) == 6.0
