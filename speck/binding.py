@@ -140,9 +140,6 @@ class StreamEngine(Protocol):
     def upload(self, jar_file: Path, sha256: str) -> None:
         """Make the artifact available at the site; nothing happens when it is there."""
 
-    def has_jar(self, sha256: str) -> bool:
-        """Whether the artifact is at the site."""
-
     def try_main(self, submission: Submission) -> None:
         """Run the job's `main` without starting anything; refuse what would fail."""
 

@@ -75,11 +75,6 @@ class FlinkEngine:
         with self._translated(f"upload {jar_file.name}"):
             self._jars.put(jar_file, sha256)
 
-    def has_jar(self, sha256: str) -> bool:
-        """Whether the artifact is there, as far as the engine has said. Raises SpeckErrors."""
-        with self._translated("list the engine's jars"):
-            return self._jars.find(sha256) is not None
-
     def try_main(self, submission: Submission) -> None:
         """Run `main` without starting anything. Raises EngineRefusedError with its failure."""
         with self._translated(f"try main of {submission.job_name}"):

@@ -31,7 +31,6 @@ _NO_STATE = re.compile(r"/(?:chk|savepoint)-|Cannot find checkpoint or savepoint
 _DUPLICATE = re.compile(r"Duplicate(?:Job|Application)SubmissionException")
 _JOB_UNKNOWN = re.compile(r"FlinkJobNotFoundException|rest\.NotFoundException: Job \w+ not found")
 _JAR_GONE = re.compile(r"Jar file .* does not exist")
-_TRIGGER_UNKNOWN = "There is no savepoint operation with triggerId"
 
 # The JobManager's inside does not answer yet, any more, or in time; who asks for a job in the
 # moment in which it comes to its end gets a CancellationException.
@@ -62,10 +61,6 @@ class Refusal:
     @property
     def jar_gone(self) -> bool:
         return _JAR_GONE.search(self.text) is not None
-
-    @property
-    def trigger_unknown(self) -> bool:
-        return _TRIGGER_UNKNOWN in self.text
 
     def error(self, what: str) -> SpeckError:
         """The error to raise for a call that should have done `what` ("start job X")."""

@@ -71,11 +71,6 @@ class Settings:
         """How old the engine's answers on checkpoints may be, in ms."""
         return self._cache_ms("rest.cache.checkpoint-statistics.timeout")
 
-    @property
-    def graph_cache_ms(self) -> float:
-        """How old the engine's answers on a job may be, in ms."""
-        return self._cache_ms("rest.cache.execution-graph.timeout")
-
     def _cache_ms(self, name: str) -> float:
         text = self.get(name, "web.refresh-interval") or DEFAULT_VIEW_AGE
         age = milliseconds(text)

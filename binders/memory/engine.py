@@ -65,11 +65,6 @@ class MemoryEngine:
                 raise EngineRefusedError(f"cannot upload {jar_file}: no such file")
             self._engine.jars.add(sha256)
 
-    def has_jar(self, sha256: str) -> bool:
-        """Whether the hash was uploaded."""
-        with self._call("has_jar", sha256):
-            return sha256 in self._engine.jars
-
     def try_main(self, submission: Submission) -> None:
         """Refuses an incarnation whose jar is nowhere."""
         with self._call("try_main", submission.engine_job_id):

@@ -176,11 +176,6 @@ class Connection:
         self.wait(lambda: mid in self._pubacks, f"publish to {topic}")
         return self._check_puback(mid, topic)
 
-    def puback_refusal(self, mid: int, topic: str) -> None:
-        """Raise when the broker has refused the message by now; do not wait."""
-        if mid in self._pubacks:
-            self._check_puback(mid, topic)
-
     def wait(self, done: Callable[[], bool], what: str) -> None:
         """Drive the connection until `done()`; `what` completes "cannot ..."."""
         while not done():

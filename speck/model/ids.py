@@ -22,11 +22,6 @@ def sink_client_id(installation: str, job_name: str, source: Link) -> str:
     return source_client_id(installation, job_name, source) + "-out"
 
 
-def producer_id(installation: str, job_name: str) -> str:
-    """The name under which a job's sink numbers its messages; survives a change of link."""
-    return f"{installation[:8]}-{job_name}"
-
-
 def engine_job_id(installation: str, composition: str | None, job_name: str, attempt: int) -> str:
     """The engine's id of one incarnation: 32 hex digits, known before the request is sent."""
     text = "|".join((installation, composition or "", job_name, str(attempt)))

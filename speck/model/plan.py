@@ -187,17 +187,9 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
-    """Whose newest state a start continues: found when the start is carried out."""
-
-    site: str
-    attempt: int
-    engine_job_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class Start:
-    """Start an incarnation and see all its tasks run.
+    """Start an incarnation and see all its tasks run. With `keeps_state` it goes on from the newest
+    state of the incarnations before it, which is looked for when the start is carried out.
 
     `former_sinks` and `stale`: see `speck.model.incarnation.Deployed`.
     """
@@ -207,7 +199,7 @@ class Start:
     attempt: int
     engine_job_id: str
     sink_has_readers: bool
-    restore: Restore | None = None
+    keeps_state: bool = False
     former_sinks: tuple[str, ...] = ()
     stale: tuple[StaleSink, ...] = ()
 

@@ -256,14 +256,6 @@ def test_an_idle_engine_tells_version_and_slots(bench: Bench, engine: StreamEngi
     assert engine.capabilities <= frozenset(EngineCapability)
 
 
-def test_a_jar_is_there_once_it_is_uploaded(bench: Bench, engine: StreamEngine) -> None:
-    assert not engine.has_jar("0" * 64)
-    engine.upload(bench.jar, sha256_of(bench.jar))
-    engine.upload(bench.jar, sha256_of(bench.jar))
-    assert engine.has_jar(sha256_of(bench.jar))
-    assert bench.open().has_jar(sha256_of(bench.jar))
-
-
 def test_a_jar_that_is_nowhere_is_refused(bench: Bench, engine: StreamEngine) -> None:
     with pytest.raises(EngineRefusedError, match=r"^cannot upload"):
         engine.upload(bench.jar.with_name("absent.jar"), "1" * 64)
@@ -513,7 +505,6 @@ def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
     calls = [
         lambda: absent.view(),
         lambda: absent.upload(bench.jar, wanted.jar),
-        lambda: absent.has_jar(wanted.jar),
         lambda: absent.try_main(wanted),
         lambda: absent.submit(wanted),
         lambda: absent.fence(wanted),

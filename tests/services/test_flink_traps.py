@@ -188,7 +188,6 @@ def test_many_threads_upload_one_copy(site: Site, tmp_path: Path) -> None:
 
 def test_a_jar_that_has_vanished_is_uploaded_again(site: Site) -> None:
     gone = site.jar_id()
-    assert site.engine.has_jar(sha256_of(site.jar))
     requests.delete(f"{site.server.url}/jars/{gone}", timeout=20)
     answer = site.server.post(f"/jars/{gone}/run", {"entryClass": JOB_CLASS})
     assert answer.status_code == 500
@@ -435,7 +434,6 @@ def test_after_kill_9_jobs_are_unknown_jars_are_there_and_state_is_good(
         wait_for("a checkpoint", lambda: site.engine.newest_state(job))
         server.restart("engine")
         assert site.engine.status(job) is None
-        assert FlinkEngine(Target(server.url)).has_jar(sha256_of(trial_jar))
         state = server.state_dir / "checkpoints" / job / f"chk-{site.newest_folder(job)}"
         new = site.run(savepoint=f"file://{state}")
         assert len(site.jar_ids()) == 1

@@ -33,7 +33,6 @@ from speck.model.plan import (
     Plan,
     Release,
     Reserve,
-    Restore,
     Start,
     Step,
     Stop,
@@ -164,11 +163,9 @@ def job(name: str, site: str = "edge-a") -> Job:
     )
 
 
-def start(
-    name: str, site: str = "edge-a", attempt: int = 1, restore: Restore | None = None
-) -> Start:
+def start(name: str, site: str = "edge-a", attempt: int = 1, *, keeps_state: bool = False) -> Start:
     engine_id = engine_job_id("i", "c", name, attempt)
-    return Start(job(name, site), attempt, engine_id, False, restore)
+    return Start(job(name, site), attempt, engine_id, False, keeps_state)
 
 
 def states(change: Change) -> list[OperationState]:
@@ -509,7 +506,7 @@ def test_a_start_goes_on_from_the_newest_state_also_at_its_second_try(bench: Ben
     left = bench.records.deployed("c", "A")
     assert left is not None and left.ended and left.savepoint is not None
     engine("edge-a").refuse("submit", 1, UnreachableError("cannot reach edge-a"))
-    again = start("A", attempt=2, restore=Restore("edge-a", 1, first.engine_job_id))
+    again = start("A", attempt=2, keeps_state=True)
     change = bench.run((again, ()))
     assert states(change) == [DONE]
     submission = engine("edge-a").jobs[again.engine_job_id].submission
@@ -524,8 +521,7 @@ def test_starts_that_fail_do_not_pile_up_in_the_record(bench: Bench) -> None:
     refusal = EngineRefusedError("cannot start A: no")
     for attempt in range(2, 6):
         engine("edge-a").refuse("submit", 1, refusal)
-        restore = Restore("edge-a", attempt - 1, engine_job_id("i", "c", "A", attempt - 1))
-        bench.run((start("A", attempt=attempt, restore=restore), ()))
+        bench.run((start("A", attempt=attempt, keeps_state=True), ()))
         left = bench.records.deployed("c", "A")
         assert left is not None and left.attempt == attempt
         assert left.base == base
@@ -535,8 +531,7 @@ def test_a_start_without_any_state_to_be_found_is_refused(bench: Bench) -> None:
     first = start("A")
     bench.run((first, ()))
     engine("edge-a").forget_jobs()
-    restore = Restore("edge-a", 1, first.engine_job_id)
-    change = bench.run((start("A", attempt=2, restore=restore), ()))
+    change = bench.run((start("A", attempt=2, keeps_state=True), ()))
     assert change.error == (
         "cannot start A from its newest state: edge-a knows none of its attempt 1"
         f" (cannot find the state of {first.engine_job_id}: no such job): cannot reach state"
@@ -551,8 +546,7 @@ def test_a_job_that_failed_before_its_first_checkpoint_starts_anew(bench: Bench)
     first = start("A")
     bench.run((first, ()))
     engine("edge-a").fail(first.engine_job_id, "no memory")
-    restore = Restore("edge-a", 1, first.engine_job_id)
-    change = bench.run((start("A", attempt=2, restore=restore), ()))
+    change = bench.run((start("A", attempt=2, keeps_state=True), ()))
     assert change.state is ChangeState.DONE, change.error
 
 

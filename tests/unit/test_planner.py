@@ -314,7 +314,7 @@ def test_a_stopped_job_comes_back_from_its_savepoint() -> None:
 [1] -> #2 start A on edge-a: state stopped -> running
 """
     )
-    assert made.steps[1].operation.restore is not None  # type: ignore[union-attr]
+    assert made.steps[1].operation.keeps_state  # type: ignore[union-attr]
 
 
 def test_a_failed_job_is_started_again_as_a_new_attempt() -> None:
@@ -327,7 +327,7 @@ def test_a_failed_job_is_started_again_as_a_new_attempt() -> None:
 def test_a_stateless_update_starts_from_nothing() -> None:
     new = replace(A, args=("--x",), upgrade=Upgrade.STATELESS)
     made = planned(deployed(A), new)
-    assert made.steps[-2].operation.restore is None  # type: ignore[union-attr]
+    assert made.steps[-2].operation.keeps_state is False  # type: ignore[union-attr]
 
 
 def test_silence_of_a_site_is_no_word_that_a_job_is_gone() -> None:
@@ -424,7 +424,7 @@ def test_a_start_without_an_answer_is_settled_before_another() -> None:
 def test_a_start_that_the_engine_took_on_and_forgot_is_no_new_job() -> None:
     made = planned(asked(A, accepted=True), A, observed=NOT_LISTED)
     assert made.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
-    assert made.steps[-1].operation.restore is not None  # type: ignore[union-attr]
+    assert made.steps[-1].operation.keeps_state  # type: ignore[union-attr]
 
 
 def test_silence_does_not_turn_a_start_without_an_answer_into_a_stop() -> None:

@@ -12,7 +12,7 @@ from speck.deploy.operations.starting import note_if_void, start
 from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.incarnation import Incarnation, StaleSink
 from speck.model.observation import EngineJob
-from speck.model.plan import Restore, Return, Start
+from speck.model.plan import Return, Start
 
 
 def come_back(context: Context, operation: Return) -> Outcome:
@@ -74,9 +74,6 @@ def _note_end(context: Context, failed: Incarnation) -> None:
 
 def _start(context: Context, operation: Return) -> Outcome:
     newest = context.deployed(operation.job_name)
-    restore = None
-    if operation.keeps_state and newest is not None:
-        restore = Restore(newest.job.site, newest.attempt, newest.engine_job_id)
     outcome = start(
         context,
         Start(
@@ -84,7 +81,7 @@ def _start(context: Context, operation: Return) -> Outcome:
             operation.attempt,
             operation.engine_job_id,
             operation.sink_has_readers,
-            restore,
+            operation.keeps_state and newest is not None,
             operation.former_sinks,
             _stale(newest, operation),
         ),

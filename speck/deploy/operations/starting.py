@@ -32,7 +32,7 @@ def start(context: Context, operation: Start) -> Outcome:
         _refuse_a_second(context, old)
         return _until_it_runs(context, operation, _submit(context, operation, found, savepoint))
 
-    if operation.restore is None:
+    if not operation.keeps_state:
         return go(old, None)
     return bring(context, old, operation.site, go)
 

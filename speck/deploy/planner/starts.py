@@ -12,7 +12,7 @@ from speck.model.ids import engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import Job
 from speck.model.link import Link
-from speck.model.plan import Carry, Restore, Return, Start, TryMain, Upload
+from speck.model.plan import Carry, Return, Start, TryMain, Upload
 from speck.spec.fingerprint import differences
 from speck.spec.job_contract import tells_numbers
 
@@ -95,12 +95,10 @@ def start(draft: Draft, decision: Decision, awaited: Sequence[int | None] = ()) 
         *draft.slot_waits.get(decision.job_name, []),
         *(_closing(draft, job) if _rewired(decision) or not decision.stops else ()),
     ]
-    restore = None
-    if old is not None and decision.keeps_state:
-        restore = Restore(old.job.site, old.attempt, old.engine_job_id)
+    keeps_state = old is not None and decision.keeps_state
     former = former_sinks(draft, decision.old, job)
     stale = stale_sinks(draft, decision)
-    operation = Start(job, attempt, job_id, job.sink in draft.read, restore, former, stale)
+    operation = Start(job, attempt, job_id, job.sink in draft.read, keeps_state, former, stale)
     reason = "new job" if decision.old is None else decision.reason
     whatever = frozenset(ids([decision.clear_id]))
     decision.start_id = draft.add(operation, after, reason, whatever)

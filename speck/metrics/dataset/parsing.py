@@ -26,17 +26,6 @@ _TIME = "an RFC 3339 time with its zone, like 2026-03-01T12:00:00Z, or milliseco
 _BATCH = 50_000
 
 
-def format_of(name: str) -> str:
-    """The format that a file's name tells. Raises InvalidError."""
-    ending = name.rpartition(".")[2].lower()
-    if ending in FORMATS:
-        return ending
-    raise InvalidError(
-        f"cannot tell the format of {name}: give it a name that ends with"
-        f" .{', .'.join(FORMATS[:-1])} or .{FORMATS[-1]}"
-    )
-
-
 @dataclass(slots=True)
 class Source:
     """A file that is read: `name` is what the user calls it; lines count from 1 (of Parquet:

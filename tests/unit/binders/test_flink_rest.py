@@ -18,6 +18,7 @@ from binders.flink.engine import FlinkEngine
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from speck.binding import Submission, Target
 from speck.errors import EngineRefusedError, SpeckError, TransientError, UnreachableError
+from speck.model.observation import RunState
 
 JOB = "a" * 32
 SHA = "0" * 64
@@ -121,8 +122,8 @@ def test_proxies_of_the_environment_are_not_used(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    fake.say("/jars", {"files": []})
-    assert engine.has_jar(SHA) is False
+    fake.say(f"/jobs/{JOB}", {"jid": JOB, "name": "A", "state": "RUNNING", "vertices": []})
+    assert engine.status(JOB) is RunState.STARTING
 
 
 @pytest.mark.parametrize(
