@@ -12,7 +12,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
-	results $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
+	results house $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | \
@@ -127,6 +127,9 @@ bench-scale: setup ## the control plane with up to 1000 simulated sites and 10 0
 
 bench-store: setup ## kill -9 of a process that writes: what is lost
 	@$(PY) -m bench.store
+
+house: $(VENV_STAMP) ## figures of the code: modules, layers, longest parts, keys outside the store
+	@$(PY) tools/house.py
 
 results: $(VENV_STAMP) ## docs/results.md and its plots, made of bench/results/*.json
 	@$(PY) -m bench.results_page
