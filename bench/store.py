@@ -29,7 +29,8 @@ from pathlib import Path
 
 from bench.common import is_quick, machine, say, write_result
 from speck.clock import SystemClock
-from speck.store.records import Batch, Records
+from speck.store.records import Records
+from speck.store.tables import Batch
 
 ROUNDS = 1000
 THREADS = 4

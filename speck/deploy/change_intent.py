@@ -8,7 +8,8 @@ from speck.errors import NotFoundError
 from speck.model.change import Cause, Change, ChangeState
 from speck.model.composition import CompositionDescription
 from speck.spec.schema import composition_from_data, job_from_data
-from speck.store.records import Batch, Records
+from speck.store.records import Records
+from speck.store.tables import Batch
 
 
 def wanted_by(
@@ -19,12 +20,13 @@ def wanted_by(
     Raises NotFoundError when it is not stored any more.
     """
     if change.composition is not None:
-        key = f"rev/{change.composition}/{change.revision:08d}"
+        what = f"revision {change.revision} of composition {change.composition}"
+        record = records.revisions.get(change.composition, change.revision or 0)
     else:
-        key = f"job/{change.job_name}"
-    record = records.store.get(key)
+        what = f"job {change.job_name}"
+        record = records.alone_jobs.get(change.job_name or "")
     if record is None:
-        raise NotFoundError(f"cannot go on with change {change.id}: {key} is gone")
+        raise NotFoundError(f"cannot go on with change {change.id}: {what} is gone")
     if change.composition is not None:
         return composition_from_data(record["description"]), record.get("jars")
     job = job_from_data(record["description"])
@@ -38,24 +40,25 @@ def left_by(change: Change, records: Records) -> Batch:
         return {}
     name = change.composition
     if name is None:
-        return {f"job/{change.job_name}": None} if change.cause is Cause.REMOVE else {}
-    head = records.store.get(f"head/{name}")
+        removed = change.cause is Cause.REMOVE
+        return records.alone_jobs.drop(change.job_name or "") if removed else {}
+    head = records.heads.get(name)
     assert head is not None
     if change.cause is Cause.REMOVE:
         gone = {"deleted": True, "removing": False, "deployed_revision": None, "jobs": 0}
-        return {f"head/{name}": {**head, **gone}, **_disowned(name, set(), records)}
-    revision = records.store.get(f"rev/{name}/{change.revision:08d}")
+        return {records.heads.key(name): {**head, **gone}, **_disowned(name, set(), records)}
+    revision = records.revisions.get(name, change.revision or 0)
     assert revision is not None
     names = {job["job_name"] for job in revision["description"]["jobs"]}
     deployed = {**head, "deployed_revision": change.revision}
-    return {f"head/{name}": deployed, **_disowned(name, names, records)}
+    return {records.heads.key(name): deployed, **_disowned(name, names, records)}
 
 
 def _disowned(name: str, kept: set[str], records: Records) -> Batch:
     """Gives up the names of jobs that are gone for good. Not earlier: while an old incarnation
     runs, another of that name would take its session."""
     return {
-        key: None
-        for key, record in records.store.scan("own/")
-        if record["composition"] == name and key.removeprefix("own/") not in kept
+        records.owners.key(job_name): None
+        for job_name, record in records.owners.items()
+        if record["composition"] == name and job_name not in kept
     }

@@ -23,7 +23,8 @@ from speck.model.plan import Carry, Forget, Plan, Return, Start, TryMain
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.sites.connections import Connections
-from speck.store.records import Batch, Records, scope_of
+from speck.store.records import Records, scope_of
+from speck.store.tables import Batch
 
 PLANS_AT_ONCE = 4
 """How many changes that were cut short are planned anew at the same time."""
@@ -89,8 +90,8 @@ class Changes:
         self._refills = Refills(connections, clock, patience.refill_s)
         self._lock = threading.Lock()
         self._running: dict[str, Running] = {}
-        newest = records.store.last("change/")
-        self._newest_ms = int(newest[0].removeprefix("change/")[:12], 16) if newest else 0
+        newest = records.change_heads.last_id()
+        self._newest_ms = int(newest[:12], 16) if newest else 0
         self._limiter = Limiter(bounds.per_site)
         self._plan_anew: PlanAnew | None = None
         self._planning = threading.BoundedSemaphore(PLANS_AT_ONCE)
@@ -260,7 +261,7 @@ class Changes:
 
     def was_cancelled(self, change_id: str | None) -> bool:
         """Whether a change was ended by a person, who wants what is there left as it is."""
-        head = self._records.store.get(f"change/{change_id}")
+        head = self._records.change_heads.get(change_id) if change_id else None
         if head is None or head["superseded_by"] is not None:
             return False
         return bool(head["state"] == ChangeState.CANCELLED and head["cause"] != Cause.REPAIR)
@@ -319,7 +320,7 @@ class Changes:
     def _ask_to_end(self, running: Running) -> None:
         """The wish is stored first: after a restart too the change does not go on."""
         wish: JsonObject = {"at": rfc3339(self._clock.now())}
-        self._records.write({f"ending/{running.change.id}": wish})
+        self._records.write({self._records.endings.key(running.change.id): wish})
         with self._lock:
             running.ending = True
             execution = running.execution
@@ -383,7 +384,7 @@ class Changes:
         stays ended.
         """
         self._plan_anew = plan_anew
-        wishes = {key.removeprefix("ending/") for key, _ in self._records.store.scan("ending/")}
+        wishes = {change_id for change_id, _ in self._records.endings.items()}
         for head in list(self._records.changes()):
             if ChangeState(head["state"]).over:
                 continue
@@ -398,7 +399,7 @@ class Changes:
                 self._event(change, "was cut short: the service stopped", kind="service")
             )
             self._running[running.scope] = running
-        self._records.write({f"ending/{change_id}": None for change_id in wishes})
+        self._records.write({self._records.endings.key(change_id): None for change_id in wishes})
         for running in self.all_under_way():
             self._thread(running, self._go_on, running)
 
@@ -441,9 +442,11 @@ class Changes:
         self._refills.close()
 
     def _planned_anew(self, change: Change) -> Batch:
-        stored = self._records.store.scan(f"op/{change.id}/")
+        operations = self._records.operation_records
         return {
-            **{key: None for key, _ in stored},
+            **{
+                operations.key(change.id, number): None for number, _ in operations.items(change.id)
+            },
             **self._records.put_change(change),
             **self._put_earlier(change),
             **self._records.put_operations(change.id, change.operations),
@@ -508,12 +511,12 @@ class Changes:
             self._records.put_change(change),
             self._put_earlier(change),
             self._records.put_operations(change.id, change.operations),
-            {f"ending/{change.id}": None},
+            {self._records.endings.key(change.id): None},
             self._event(change, str(change.state)),
         )
 
     def _put_earlier(self, change: Change) -> Batch:
-        return {f"op/{change.id}/{o['id']:06d}": o for o in change.earlier}
+        return {self._records.operation_records.key(change.id, o["id"]): o for o in change.earlier}
 
     def _touch(self) -> None:
         self.touched = self._clock.monotonic()

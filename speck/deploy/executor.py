@@ -28,7 +28,8 @@ from speck.model.change import Change, ChangeState, OperationRecord, OperationSt
 from speck.model.observation import EngineJob
 from speck.model.plan import Operation, Return
 from speck.sites.connections import Connections
-from speck.store.records import Batch, Records
+from speck.store.records import Records
+from speck.store.tables import Batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,7 +332,7 @@ class Sampler:
             state.engine = measures
             state.samples = samples = samples_of(at, measures, state.samples)
         self._append(TASKS, task_rows(at, samples, here, host))
-        calibration = self._records.store.get(f"calibration/{site.name}")
+        calibration = self._records.calibrations.get(site.name)
         self._append(SITES, [site_row(at, site, measures, host, calibration)])
         self._append(PLANS, self._plans(site, at, here, measures))
 

@@ -13,7 +13,8 @@ from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.monitor.requirements import Judged, Seen, Stage, judge
 from speck.placement.problem import LATENCY as LABEL
-from speck.store.records import Batch, Records
+from speck.store.records import Records
+from speck.store.tables import Batch
 
 LOG = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Requirements:
 
     def broken(self, composition: str) -> list[str]:
         """The names of those that have not been kept for a while."""
-        record = self._records.store.get(f"required/{composition}")
+        record = self._records.requirements.get(composition)
         return sorted(record["broken"]) if record else []
 
     # -- one look -------------------------------------------------------------------------
@@ -79,7 +80,7 @@ class Requirements:
         alive = {each.engine_job_id for some in running.values() for each in some}
         self._lags = {key: lags for key, lags in self._lags.items() if key in alive}
         judged = {}
-        for _, head in self._records.store.scan("head/"):
+        for head in self._records.heads.values():
             name, required = head["name"], self._required(head)
             if required:
                 judged[name] = self._judge(required, running.get(name, []), sites)
@@ -89,7 +90,7 @@ class Requirements:
     def _required(self, head: JsonObject) -> Mapping[str, float]:
         if head.get("deleted"):
             return {}
-        record = self._records.store.get(f"rev/{head['name']}/{head['revision']:08d}")
+        record = self._records.revisions.get(head["name"], head["revision"])
         found: Mapping[str, float] = record["description"].get("requirements", {}) if record else {}
         return found
 
@@ -143,7 +144,7 @@ class Requirements:
             batches.append(self._records.event("requirement", message, composition=composition))
         if batches:
             record: JsonObject | None = {"broken": sorted(after)} if after else None
-            self._records.write({f"required/{composition}": record}, *batches)
+            self._records.write({self._records.requirements.key(composition): record}, *batches)
 
     def _run(self) -> None:
         while not self._over.wait(EVERY_S):

@@ -19,7 +19,8 @@ from speck.model.observation import BrokerView
 from speck.monitor.links import QUEUE_LIMIT, LinkMemory, News, ReaderOf, judge
 from speck.sites.connections import Connections
 from speck.sites.poll_cache import Poll
-from speck.store.records import Batch, Records
+from speck.store.records import Records
+from speck.store.tables import Batch
 
 LOG = logging.getLogger(__name__)
 

@@ -40,7 +40,8 @@ from speck.sites.connections import Connections
 from speck.sites.poll_cache import PATIENCE_S, Poll, PollCache
 from speck.sites.site_polls import SitePolls
 from speck.store.desired_state import DesiredJobs
-from speck.store.records import Batch, Records
+from speck.store.records import Records
+from speck.store.tables import Batch
 
 LOG = logging.getLogger(__name__)
 

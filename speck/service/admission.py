@@ -8,7 +8,8 @@ from speck.deploy.changes import Changes
 from speck.errors import ConflictError
 from speck.model.composition import CompositionDescription
 from speck.service.jobs import Jobs
-from speck.store.records import Batch, Records, scope_of
+from speck.store.records import Records, scope_of
+from speck.store.tables import Batch
 
 
 class Owners:
@@ -29,7 +30,7 @@ class Owners:
                     f"cannot apply composition {description.name!r}: composition {owner!r}"
                     f" owns job {job.job_name!r}; choose another name"
                 )
-            alone = self._records.store.get(f"job/{job.job_name}") is not None
+            alone = self._records.alone_jobs.get(job.job_name) is not None
             if alone and not adopt:
                 raise ConflictError(
                     f"cannot apply composition {description.name!r}: job {job.job_name!r} was"
@@ -41,7 +42,7 @@ class Owners:
         the newest change of each."""
         found = {}
         for job in description.jobs:
-            record = self._records.store.get(f"job/{job.job_name}")
+            record = self._records.alone_jobs.get(job.job_name)
             if record is None:
                 continue
             busy = self._changes.under_way(scope_of(None, job.job_name))
@@ -58,7 +59,7 @@ class Owners:
         for job_name in adopted:
             scope = scope_of(None, job_name)
             inventory = self._records.inventory(scope)
-            batch[f"job/{job_name}"] = None
+            batch[self._records.alone_jobs.key(job_name)] = None
             for deployed in inventory.jobs.values():
                 batch |= self._records.drop_deployed(scope, job_name)
                 batch |= self._records.put_incarnation(name, deployed)

@@ -96,7 +96,7 @@ class Agents:
             if due:
                 self._stored[name] = now
         if due:
-            self._records.write({f"beat/{name}": record})
+            self._records.write({self._records.heartbeats.key(name): record})
         return {"name": name, "last_seen": record["at"]}
 
     def open_commands(
@@ -431,7 +431,7 @@ class Agents:
         """What its agent told last, `{at, body}`; empty when there never was one."""
         with self._lock:
             if site not in self._beats:
-                found = self._records.store.get(f"beat/{site}")
+                found = self._records.heartbeats.get(site)
                 if found is None:
                     return {}
                 self._beats[site] = found

@@ -85,16 +85,17 @@ class Analyses:
         self._queue: queue.Queue[_Run | None] = queue.Queue()
         self._thread: threading.Thread | None = None
         self._closing = False
-        for key, record in records.store.scan("analysis/"):
+        for analysis_id, record in list(records.analyses.items()):
             if record["state"] == "running":
                 ended = {"state": "failed", "error": "the service stopped"}
-                records.write({key: {**record, **ended, "ended": rfc3339(clock.now())}})
+                left = {**record, **ended, "ended": rfc3339(clock.now())}
+                records.write(records.analyses.put(left, analysis_id))
 
     # -- reading --------------------------------------------------------------------------
 
     def all(self, composition: str | None = None, state: str | None = None) -> list[JsonObject]:
         """Heads of all analyses, newest first."""
-        found = [record for _, record in self._records.store.scan("analysis/")]
+        found = list(self._records.analyses.values())
         return [
             record
             for record in reversed(found)
@@ -107,7 +108,7 @@ class Analyses:
 
         Raises NotFoundError.
         """
-        record = self._records.store.get(f"analysis/{analysis_id}")
+        record = self._records.analyses.get(analysis_id)
         if record is None:
             raise NotFoundError(f"cannot find analysis {analysis_id!r}")
         said: JsonObject = {}
@@ -153,7 +154,7 @@ class Analyses:
         with self._lock:
             self._refuse_too_many(asked)
             self._runs[analysis_id] = run
-            self._records.write({f"analysis/{analysis_id}": record})
+            self._records.write({self._records.analyses.key(analysis_id): record})
             self._drop_oldest()
             if asked.follow:
                 threading.Thread(target=self._run, args=(run,), daemon=True).start()
@@ -237,7 +238,9 @@ class Analyses:
         ended = {"state": state, "error": error or None, "ended": rfc3339(self._clock.now())}
         self._runs.pop(run.record["id"], None)
         with suppress(Exception):  # a store that takes nothing is told elsewhere
-            self._records.write({f"analysis/{run.record['id']}": {**run.record, **ended}})
+            self._records.write(
+                {self._records.analyses.key(run.record["id"]): {**run.record, **ended}}
+            )
         run.over.set()
 
     def _begin(self, run: _Run) -> subprocess.Popen[bytes] | None:
@@ -286,10 +289,11 @@ class Analyses:
         return self._folder / f"{analysis_id}.log"
 
     def _drop_oldest(self) -> None:
-        keys = [k for k, r in self._records.store.scan("analysis/") if r["state"] != "running"]
-        for key in keys[: max(0, len(keys) - KEPT + 1)]:
-            self._records.write({key: None})
-            for file in (self._result(key[9:]), self._log(key[9:])):
+        analyses = self._records.analyses
+        ended = [name for name, record in analyses.items() if record["state"] != "running"]
+        for analysis_id in ended[: max(0, len(ended) - KEPT + 1)]:
+            self._records.write(analyses.drop(analysis_id))
+            for file in (self._result(analysis_id), self._log(analysis_id)):
                 file.unlink(missing_ok=True)
 
 

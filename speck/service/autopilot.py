@@ -23,7 +23,8 @@ from speck.placement.autopilot import Advice, Decision, Facts, Left, Memory, Set
 from speck.service.compositions import Compositions, Request
 from speck.service.placements import Placements, policy_named
 from speck.sites.site_polls import SitePolls
-from speck.store.records import Batch, Records
+from speck.store.records import Records
+from speck.store.tables import Batch
 
 LOG = logging.getLogger(__name__)
 
@@ -103,16 +104,21 @@ class Autopilots:
 
     def look(self) -> None:
         """Do what is due for every composition, once."""
-        for key, _ in list(self._records.store.scan("pilot/")):
+        for composition, _ in list(self._records.autopilots.items()):
             if not self._over.is_set():
-                self._look_at(key.removeprefix("pilot/"))
+                self._look_at(composition)
 
     def _look_at(self, composition: str) -> None:
         try:
             self._compositions.revision(composition)
         except NotFoundError:
             with self._locks[composition]:
-                self._records.write({f"pilot/{composition}": None, f"pilotlog/{composition}": None})
+                self._records.write(
+                    {
+                        self._records.autopilots.key(composition): None,
+                        self._records.autopilot_logs.key(composition): None,
+                    }
+                )
             return
         before = self._record(composition)
         if not before["settings"]["on"]:
@@ -156,7 +162,7 @@ class Autopilots:
         record["due"] = now + settings.every_s
         window_s = min(quiet_s, max(settings.every_s, LEAST_S))
         record["analysis"] = self._placements.analyses.begin(window_s)
-        self._records.write({f"pilot/{composition}": record})
+        self._records.write({self._records.autopilots.key(composition): record})
 
     def _proposed(
         self, composition: str, record: JsonObject
@@ -212,7 +218,7 @@ class Autopilots:
             "at": self._now(),
         }
         about = {"analysis": analysis["id"], "placement": made["id"]}
-        self._records.write({f"pilot/{composition}": record})
+        self._records.write({self._records.autopilots.key(composition): record})
         try:
             accepted = self._placements.apply(made["id"], Request(by=NAME)).body
         except SpeckError:
@@ -262,10 +268,10 @@ class Autopilots:
 
     def _changed(self, composition: str) -> tuple[str | None, float | None]:
         """What stands in the way of a change, and when the last one came to its end."""
-        head = self._records.store.get(f"head/{composition}") or {}
+        head = self._records.heads.get(composition) or {}
         if head.get("removing"):
             return "the composition is being removed", None
-        change = self._records.store.get(f"change/{head.get('last_change')}")
+        change = self._records.change_heads.get(head.get("last_change", ""))
         if change is None:
             return None, None
         busy = None if change["state"] == "done" else f"change {change['id']} is {change['state']}"
@@ -283,7 +289,7 @@ class Autopilots:
             "analysis": None,
             "check": None,
         }
-        return {**empty, **(self._records.store.get(f"pilot/{composition}") or {})}
+        return {**empty, **(self._records.autopilots.get(composition) or {})}
 
     def _write(
         self,
@@ -299,7 +305,10 @@ class Autopilots:
         entry = {"at": rfc3339(self._clock.now()), "kind": kind, "message": message}
         entries = [*self._log(composition), {**entry, **_known(about.items())}][-KEPT:]
         batches: list[Batch] = [
-            {f"pilot/{composition}": record, f"pilotlog/{composition}": {"entries": entries}}
+            {
+                self._records.autopilots.key(composition): record,
+                self._records.autopilot_logs.key(composition): {"entries": entries},
+            }
         ]
         if told:
             change = about.get("change")
@@ -309,7 +318,7 @@ class Autopilots:
         self._records.write(*batches)
 
     def _log(self, composition: str) -> list[JsonObject]:
-        found = self._records.store.get(f"pilotlog/{composition}")
+        found = self._records.autopilot_logs.get(composition)
         entries: list[JsonObject] = found["entries"] if found else []
         return entries
 

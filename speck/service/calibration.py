@@ -33,7 +33,8 @@ from speck.model.values import JsonObject
 from speck.service.jobs import Jobs
 from speck.sites.connections import Connections
 from speck.sites.site_polls import SitePolls
-from speck.store.records import Batch, Records
+from speck.store.records import Records
+from speck.store.tables import Batch
 
 PREFIX = "speck-calibration-"
 JAR = "speck-jobs.jar"
@@ -148,7 +149,7 @@ class Calibrations:
 
     def of(self, site: str) -> JsonObject | None:
         """`{cores, pace, unit_s, at, detail}`; None when it was never calibrated."""
-        return self._records.store.get(f"calibration/{site}")
+        return self._records.calibrations.get(site)
 
     def _keep(self, site: str, reading: Reading) -> None:
         """Paces follow from the reference: with a new one of it they all change."""
@@ -169,16 +170,14 @@ class Calibrations:
         batch: Batch = {}
         for name, record in told.items():
             pace = reference["unit_s"] / record["unit_s"] if reference else None
-            batch[f"calibration/{name}"] = {**record, "pace": round(pace, 4) if pace else None}
+            told_of = {**record, "pace": round(pace, 4) if pace else None}
+            batch |= self._records.calibrations.put(told_of, name)
         cores = told[site]["cores"]
         event = self._records.event("site", f"{site} calibrated: {cores:g} cores", site=site)
         self._records.write(batch, event)
 
     def _all(self) -> dict[str, JsonObject]:
-        return {
-            key.partition("/")[2]: record
-            for key, record in self._records.store.scan("calibration/")
-        }
+        return dict(self._records.calibrations.items())
 
     def _refuse_unreferenced(self, site: str) -> None:
         reference = self.reference()
@@ -259,8 +258,8 @@ class Calibrations:
     def _left(self) -> list[str]:
         """Its own jobs; a job of somebody else may have such a name, too."""
         return [
-            key.partition("/")[2]
-            for key, record in self._records.store.scan(f"job/{PREFIX}")
+            name
+            for name, record in self._records.alone_jobs.items(starting=PREFIX)
             if record["description"]["entry_class"] == _ENTRY
         ]
 

@@ -21,8 +21,9 @@ from speck.spec.addresses import addressed
 from speck.spec.resolve import LineOf
 from speck.spec.schema import composition_from_data, dump_composition
 from speck.spec.topology import Graph
-from speck.store.records import Batch, Records
+from speck.store.records import Records
 from speck.store.retention import expired
+from speck.store.tables import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Compositions:
                 "jobs": head["jobs"],
                 "at": head["at"],
             }
-            for _, head in self._records.store.scan("head/")
+            for head in self._records.heads.values()
             if not head.get("deleted")
         ]
 
@@ -149,8 +150,8 @@ class Compositions:
         self._head(name)
         return {
             "revisions": [
-                {"revision": int(key.rsplit("/", 1)[1]), "at": record["at"], "by": record["by"]}
-                for key, record in self._records.store.scan(f"rev/{name}/")
+                {"revision": int(number), "at": record["at"], "by": record["by"]}
+                for number, record in self._records.revisions.items(name)
             ]
         }
 
@@ -200,7 +201,7 @@ class Compositions:
     ) -> tuple[JsonObject, Running | None]:
         """What was accepted, and its change; none for a dry run, or if nothing is to be done."""
         name = description.name
-        head = self._records.store.get(f"head/{name}")
+        head = self._records.heads.get(name)
         self._check_revision(name, head, request.if_match)
         self._owners.refuse_others(description, adopt=request.adopt)
         adopted = self._owners.alone(description)
@@ -266,7 +267,7 @@ class Compositions:
                 prepared.plan, head["revision"], cause=Cause.REMOVE, by=by, drain=drain
             )
             leaving = {**head, "last_change": change.id, "removing": True}
-            accepted: Batch = {f"head/{name}": leaving}
+            accepted: Batch = {self._records.heads.key(name): leaving}
             accepted |= self._changes.superseded(superseded, change)
             running = self._changes.start(change, accepted, prepared.sites)
         if running.over.wait(wait_s) and change.state is ChangeState.DONE:
@@ -277,7 +278,7 @@ class Compositions:
 
     def rollback(self, name: str, revision: int, request: Request) -> Answer:
         """Apply an earlier revision as a new one: code and wiring, never state."""
-        record = self._records.store.get(f"rev/{name}/{revision:08d}")
+        record = self._records.revisions.get(name, revision)
         self._head(name)
         if record is None:
             raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
@@ -292,7 +293,7 @@ class Compositions:
         or after a change that was cancelled.
         """
         with self._locks[name]:
-            head = self._records.store.get(f"head/{name}")
+            head = self._records.heads.get(name)
             if head is None or head.get("deleted") or head.get("removing"):
                 return None
             running = self._changes.under_way(name)
@@ -313,7 +314,7 @@ class Compositions:
             change = self._changes.new(
                 prepared.plan, head["revision"], cause=Cause.REPAIR, leave=leave
             )
-            told: Batch = {f"head/{name}": {**head, "last_change": change.id}}
+            told: Batch = {self._records.heads.key(name): {**head, "last_change": change.id}}
             return self._changes.start(change, told, prepared.sites)
 
     # -- parts of an apply ----------------------------------------------------------------
@@ -353,20 +354,22 @@ class Compositions:
             "at": now,
             "last_change": change.id,
         }
-        accepted: Batch = {f"head/{name}": new_head, **adopted}
+        accepted: Batch = {self._records.heads.key(name): new_head, **adopted}
         accepted |= self._changes.superseded(superseded, change)
         if not same:
-            accepted[f"rev/{name}/{revision:08d}"] = {
+            accepted[self._records.revisions.key(name, revision)] = {
                 "description": dumped,
                 "jars": dict(prepared.jars),
                 "at": now,
                 "by": request.by,
             }
         names = {job.job_name for job in description.jobs}
-        accepted |= {f"own/{job_name}": {"composition": name} for job_name in names}
+        accepted |= {
+            self._records.owners.key(job_name): {"composition": name} for job_name in names
+        }
         answer = _accepted(change, name, revision, prepared)
         if request.idempotency_key:
-            accepted[_idem(request.idempotency_key)] = self._idempotent(description, answer)
+            accepted |= self._idempotent(request.idempotency_key, description, answer)
         return answer, self._changes.start(change, accepted, prepared.sites)
 
     def _is_there(
@@ -398,15 +401,16 @@ class Compositions:
             "change": head["last_change"],
         }
         if request.idempotency_key:
-            self._records.write(
-                {_idem(request.idempotency_key): self._idempotent(description, answer)}
-            )
+            self._records.write(self._idempotent(request.idempotency_key, description, answer))
         return {**answer, "state": str(ChangeState.DONE)}
 
-    def _idempotent(self, description: CompositionDescription, answer: JsonObject) -> JsonObject:
+    def _idempotent(
+        self, key: str, description: CompositionDescription, answer: JsonObject
+    ) -> Batch:
         """What is stored of the first answer to an Idempotency-Key."""
         digest = _digest(dump_composition(description))
-        return {"digest": digest, "at": rfc3339(self._clock.now()), "answer": answer}
+        record = {"digest": digest, "at": rfc3339(self._clock.now()), "answer": answer}
+        return self._records.answers.put(record, _hashed(key))
 
     def _accepted_before(
         self, name: str, revision: int, dumped: JsonObject, jars: Mapping[str, str]
@@ -431,7 +435,7 @@ class Compositions:
     def _replayed(self, description: CompositionDescription, request: Request) -> JsonObject | None:
         if not request.idempotency_key or request.dry_run:
             return None
-        record = self._records.store.get(_idem(request.idempotency_key))
+        record = self._records.answers.get(_hashed(request.idempotency_key))
         if record is None or expired(record, self._clock.now()):
             return None
         if record["digest"] != _digest(dump_composition(description)):
@@ -450,7 +454,7 @@ class Compositions:
             )
 
     def _head(self, name: str) -> JsonObject:
-        head = self._records.store.get(f"head/{name}")
+        head = self._records.heads.get(name)
         if head is None or head.get("deleted"):
             raise NotFoundError(f"cannot find composition {name!r}")
         return head
@@ -460,7 +464,7 @@ class Compositions:
         return description
 
     def _revision(self, name: str, revision: int) -> JsonObject:
-        record = self._records.store.get(f"rev/{name}/{revision:08d}")
+        record = self._records.revisions.get(name, revision)
         if record is None:
             raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
         return record
@@ -492,8 +496,8 @@ def _accepted(
     }
 
 
-def _idem(key: str) -> str:
-    return f"idem/{hashlib.sha256(key.encode()).hexdigest()}"
+def _hashed(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _digest(content: JsonObject) -> str:

@@ -34,7 +34,8 @@ from speck.sites.connections import Connections
 from speck.sites.poll_cache import PATIENCE_S, fresh_for
 from speck.spec.resolve import LineOf
 from speck.spec.schema import dump_job, job_from_data
-from speck.store.records import Batch, Records, scope_of
+from speck.store.records import Records, scope_of
+from speck.store.tables import Batch
 
 AT_ONCE = 256
 """Jobs of a list that are looked at together."""
@@ -107,10 +108,9 @@ class Jobs:
 
     def _named(self) -> Iterator[tuple[str, str]]:
         """(name, scope) of every job, those of compositions that are still being removed too."""
-        for key, _ in self._records.store.scan("job/"):
-            name = key.split("/")[1]
+        for name, _ in self._records.alone_jobs.items():
             yield name, scope_of(None, name)
-        for _, head in self._records.store.scan("head/"):
+        for head in self._records.heads.values():
             if not head.get("deleted"):
                 left = self._records.inventory(head["name"]).jobs.keys()
                 for name in self._descriptions(head).keys() | left:
@@ -126,7 +126,7 @@ class Jobs:
         """The Job shape of some jobs of one scope; of those that are gone by now, none. `fresh_s`,
         `until`: as for `Views.jobs`."""
         if scope.startswith("~"):
-            record = self._records.store.get(f"job/{scope[1:]}")
+            record = self._records.alone_jobs.get(scope[1:])
             if record is None:
                 return []
             return self._status.jobs(
@@ -137,7 +137,7 @@ class Jobs:
                 fresh_s=fresh_s,
                 until=until,
             )
-        head = self._records.store.get(f"head/{scope}")
+        head = self._records.heads.get(scope)
         if head is None or head.get("deleted"):
             return []
         return self.of_composition(head, names, fresh_s, until)
@@ -166,7 +166,7 @@ class Jobs:
         name, number = head["name"], head["revision"]
         known = self._read.get(name)
         if known is None or known[0] != number:
-            revision = self._records.store.get(f"rev/{name}/{number:08d}")
+            revision = self._records.revisions.get(name, number)
             assert revision is not None
             jobs = [job_from_data(data) for data in revision["description"]["jobs"]]
             known = self._read[name] = number, {job.job_name: job for job in jobs}
@@ -182,7 +182,7 @@ class Jobs:
 
     def owner(self, name: str) -> str | None:
         """The composition whose newest revision names this job."""
-        record = self._records.store.get(f"own/{name}")
+        record = self._records.owners.get(name)
         return str(record["composition"]) if record else None
 
     def exceptions(self, name: str) -> list[JsonObject]:
@@ -264,7 +264,7 @@ class Jobs:
         name = description.job_name
         with self._locks[name]:
             self._refuse_owned(name)
-            record = self._records.store.get(f"job/{name}")
+            record = self._records.alone_jobs.get(name)
             if record is not None:
                 self._refuse_another(description, record)
             running = self._deployer.changes.under_way(scope_of(None, name))
@@ -297,7 +297,7 @@ class Jobs:
         """Update or move. Raises NotFoundError, ConflictError for a composition's job."""
         with self._locks[name]:
             self._refuse_owned(name)
-            record = self._records.store.get(f"job/{name}")
+            record = self._records.alone_jobs.get(name)
             if record is None:
                 raise NotFoundError(f"cannot find job {name!r}; add it with POST /jobs")
             running = self._start(description, record, line_of)
@@ -309,7 +309,7 @@ class Jobs:
         """204 when it is gone, 202 while that is under way."""
         with self._locks[name]:
             self._refuse_owned(name)
-            if self._records.store.get(f"job/{name}") is None:
+            if self._records.alone_jobs.get(name) is None:
                 raise NotFoundError(f"cannot find job {name!r}")
             running = self._remove(name)
         if not running.ended(wait_s):
@@ -344,13 +344,13 @@ class Jobs:
         stopped = superseded.stopped if superseded else frozenset()
         change = changes.new(prepared.plan, revision, name, left_stopped=stopped)
         accepted: Batch = {
-            f"job/{name}": {
+            self._records.alone_jobs.key(name): {
                 **told,
                 "revision": revision,
                 "at": rfc3339(self._clock.now()),
                 "last_change": change.id,
             },
-            f"jobrev/{name}": {"revision": revision},
+            self._records.alone_revisions.key(name): {"revision": revision},
             **changes.superseded(superseded, change),
         }
         with self.owning:
@@ -358,18 +358,18 @@ class Jobs:
             return changes.start(change, accepted, prepared.sites)
 
     def _last_revision(self, name: str) -> int:
-        record = self._records.store.get(f"jobrev/{name}")
+        record = self._records.alone_revisions.get(name)
         return int(record["revision"]) if record else 0
 
     def _remove(self, name: str) -> Running:
         scope = scope_of(None, name)
         changes = self._deployer.changes
         superseded = changes.make_way(scope, _what(name))
-        record = self._records.store.get(f"job/{name}")
+        record = self._records.alone_jobs.get(name)
         prepared = self._deployer.prepare_removal(scope, None)
         change = changes.new(prepared.plan, None, name, Cause.REMOVE)
         leaving = {**(record or {}), "last_change": change.id, "removing": True}
-        told: Batch = {f"job/{name}": leaving} if record else {}
+        told: Batch = {self._records.alone_jobs.key(name): leaving} if record else {}
         accepted = told | changes.superseded(superseded, change)
         with self.owning:
             self._refuse_owned(name)  # a composition may have taken it in meanwhile
@@ -379,7 +379,7 @@ class Jobs:
         """Bring a job posted alone back to how it was accepted last; see `Compositions.mend`."""
         scope, changes = scope_of(None, name), self._deployer.changes
         with self._locks[name]:
-            record = self._records.store.get(f"job/{name}")
+            record = self._records.alone_jobs.get(name)
             if record is None or record.get("removing") or changes.under_way(scope):
                 return None
             if changes.was_cancelled(record["last_change"]):
@@ -392,7 +392,7 @@ class Jobs:
             if prepared.plan.empty:
                 return None
             change = changes.new(prepared.plan, record["revision"], name, Cause.REPAIR)
-            told: Batch = {f"job/{name}": {**record, "last_change": change.id}}
+            told: Batch = {self._records.alone_jobs.key(name): {**record, "last_change": change.id}}
             with self.owning:
                 if self.owner(name) is not None:  # a composition has taken it in meanwhile
                     return None
@@ -418,7 +418,7 @@ class Jobs:
     def _clean_up(self, name: str, failed: Change) -> None:
         """Leave nothing of a job that could not be started."""
         with self._locks[name], suppress(ConflictError):  # or another request changes it by now
-            record = self._records.store.get(f"job/{name}")
+            record = self._records.alone_jobs.get(name)
             if record is None or record["last_change"] != failed.id:
                 return
             running = self._remove(name)

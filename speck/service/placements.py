@@ -25,7 +25,8 @@ from speck.service.compositions import Compositions, Request
 from speck.service.jobs import Answer
 from speck.sites.site_polls import SitePolls
 from speck.spec.schema import composition_from_data, dump_composition
-from speck.store.records import Batch, Records
+from speck.store.records import Records
+from speck.store.tables import Batch
 
 KEPT = 100
 """How many placements are kept."""
@@ -73,7 +74,7 @@ class Placements:
 
     def all(self, composition: str | None = None) -> list[JsonObject]:
         """Heads of all placements, newest first."""
-        found = [record for _, record in self._records.store.scan("placement/")]
+        found = list(self._records.placements.values())
         return [
             {name: record[name] for name in _HEAD}
             for record in reversed(found)
@@ -82,7 +83,7 @@ class Placements:
 
     def get(self, placement_id: str) -> JsonObject:
         """A placement. Raises NotFoundError."""
-        record = self._records.store.get(f"placement/{placement_id}")
+        record = self._records.placements.get(placement_id)
         if record is None:
             raise NotFoundError(f"cannot find placement {placement_id!r}")
         shown: JsonObject = record
@@ -121,7 +122,7 @@ class Placements:
             "description": dump_composition(rendered),
             "yaml": composition_yaml(rendered),
         }
-        self._records.write({f"placement/{made['id']}": made, **self._superfluous()})
+        self._records.write({self._records.placements.key(made["id"]): made, **self._superfluous()})
         return Answer(201, made, f"/placements/{made['id']}")
 
     def question(
@@ -235,7 +236,7 @@ class Placements:
         for name in sites:
             poll = polls.get(name)
             view = poll.found if poll else None
-            measured = self._records.store.get(f"calibration/{name}") or {}
+            measured = self._records.calibrations.get(name) or {}
             if view and view.slots:  # what is lost or starts holds none yet
                 held[name] = min(held.get(name, 0), view.slots.total - view.slots.free)
             found[name] = Condition(
@@ -248,8 +249,9 @@ class Placements:
         return found
 
     def _superfluous(self) -> Batch:
-        keys = [key for key, _ in self._records.store.scan("placement/")]
-        return dict.fromkeys(keys[: max(0, len(keys) - KEPT + 1)])
+        placements = self._records.placements
+        ids = [placement_id for placement_id, _ in placements.items()]
+        return {placements.key(each): None for each in ids[: max(0, len(ids) - KEPT + 1)]}
 
 
 def policy_named(name: str) -> Policy:

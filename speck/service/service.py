@@ -143,7 +143,7 @@ class Service:
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError
         while stopping."""
-        self.records.store.get("meta/installation")
+        self.records.check_readable()
         self.records.store.check_writable()
         if self.changes.closing:
             raise TransientError("cannot take requests: the service is stopping")

@@ -14,7 +14,8 @@ from speck.service.agents import Agents
 from speck.service.status import StatusViews
 from speck.sites.connections import Connections
 from speck.sites.site_polls import SitePolls
-from speck.store.records import Batch, Records
+from speck.store.records import Records
+from speck.store.tables import Batch
 
 
 class Sites:
@@ -70,7 +71,7 @@ class Sites:
             if known is not None and (known.spe != site.spe or known.broker != site.broker):
                 self._refuse_busy(site.name, "change the addresses of")
                 if known.spe != site.spe:  # another engine is as fast as it is
-                    self._records.write({f"calibration/{site.name}": None})
+                    self._records.write({self._records.calibrations.key(site.name): None})
             self._write(site, f"site {site.name} {'changed' if known else 'registered'}")
         return self.get(site.name), known is None
 
@@ -91,7 +92,10 @@ class Sites:
             self._refuse_busy(name, "remove")
             self._records.write(
                 self._records.drop_site(name),
-                {f"beat/{name}": None, f"calibration/{name}": None},
+                {
+                    self._records.heartbeats.key(name): None,
+                    self._records.calibrations.key(name): None,
+                },
                 self._records.event("site", f"site {name} removed", site=name),
             )
             self._polls.forget(name)
@@ -134,7 +138,7 @@ class Sites:
                 **shown,
                 "last_seen": self._agents.last_seen(site.name),
                 "agent": self._agents.beat(site.name) or None,
-                "calibration": self._records.store.get(f"calibration/{site.name}"),
+                "calibration": self._records.calibrations.get(site.name),
             }
             for site, shown in zip(sites, self._status.sites(sites), strict=True)
         ]
@@ -181,9 +185,7 @@ class Sites:
             and name in (deployed.job.site, deployed.job.source_site, deployed.job.sink_site)
         )
         uses = sorted(
-            record["job_name"] or record["client_id"]
-            for _, record in self._records.store.scan("ses/")
-            if record["site"] == name
+            session.reader for _, session in self._records.all_sessions() if session.site == name
         )
         coming = self._changes.at_work_at(name)
         if jobs or uses or coming:

@@ -134,7 +134,7 @@ class StatusViews:
         self, site: Site, engine: Poll[EngineView] | None, broker: Poll[Any] | None
     ) -> JsonObject:
         view = engine.found if engine else None
-        beat = self._records.store.get(f"beat/{site.name}")
+        beat = self._records.heartbeats.get(site.name)
         slots = view.slots if view else None
         return {
             **dump_site(site),
@@ -175,7 +175,7 @@ class StatusViews:
         known = self._failed.get(change_id)
         if known is not None:
             return known
-        head = self._records.store.get(f"change/{change_id}")
+        head = self._records.change_heads.get(change_id)
         found = [o for o in self._records.operations(change_id) if o["error"]]
         if head is not None and ChangeState(head["state"]).over:
             if len(self._failed) >= _CHANGES_KEPT:

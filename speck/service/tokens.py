@@ -28,7 +28,7 @@ class Tokens:
 
     def any(self) -> bool:
         """Whether a token exists."""
-        return self._records.store.last("token/") is not None
+        return self._records.tokens.last_id() is not None
 
     def add(self, name: str, role: str, site: str | None = None) -> str:
         """A new token, shown this once. A token of role `site` is bound to one site."""
@@ -46,7 +46,7 @@ class Tokens:
                 f"cannot add token {name!r}: the first must have role admin,"
                 " or nobody could add or remove another"
             )
-        if self._records.store.get(f"token/{name}") is not None:
+        if self._records.tokens.get(name) is not None:
             raise ConflictError(f"cannot add token {name!r}: there is one; remove it first")
         secret = f"speck_{secrets.token_urlsafe(32)}"
         record = {
@@ -57,19 +57,19 @@ class Tokens:
             "at": rfc3339(self._clock.now()),
         }
         self._records.write(
-            {f"token/{name}": record},
+            {self._records.tokens.key(name): record},
             self._records.event("token", f"token {name} added with role {role}"),
         )
         return secret
 
     def all(self) -> list[JsonObject]:
         """`{name, role, site, at}` of each token; never a hash."""
-        found = (record for _, record in self._records.store.scan("token/"))
+        found = (record for record in self._records.tokens.values())
         return [{k: v for k, v in record.items() if k != "sha256"} for record in found]
 
     def remove(self, name: str) -> None:
         """Refuse the token from now on. Raises NotFoundError."""
-        if self._records.store.get(f"token/{name}") is None:
+        if self._records.tokens.get(name) is None:
             raise NotFoundError(f"cannot find token {name!r}")
         if self._admins() == {name} and len(self.all()) > 1:
             raise ConflictError(
@@ -77,7 +77,8 @@ class Tokens:
                 " add another first, or remove the others first"
             )
         self._records.write(
-            {f"token/{name}": None}, self._records.event("token", f"token {name} removed")
+            {self._records.tokens.key(name): None},
+            self._records.event("token", f"token {name} removed"),
         )
 
     def _admins(self) -> set[str]:
@@ -86,7 +87,7 @@ class Tokens:
     def verify(self, secret: str) -> JsonObject | None:
         """`{name, role, site}` of the token that `secret` is, or None."""
         digest = hashlib.sha256(secret.encode()).hexdigest()
-        for _, record in self._records.store.scan("token/"):
+        for record in self._records.tokens.values():
             if secrets.compare_digest(record["sha256"], digest):
                 return {key: record[key] for key in ("name", "role", "site")}
         return None

@@ -57,7 +57,7 @@ class Artifacts:
                 "cannot take this artifact",
                 [Problem("sha256", f"{sha256!r} is no SHA-256 in 64 lower-case hex digits")],
             )
-        known = self._records.store.get(f"artifact/{sha256}") is not None
+        known = self._records.artifacts.get(sha256) is not None
         try:
             size = self._keep(sha256, chunks)
         except OSError as error:
@@ -69,7 +69,7 @@ class Artifacts:
             ) from error
         if not known:
             record: JsonObject = {"sha256": sha256, "bytes": size, "at": rfc3339(self._clock.now())}
-            self._records.write({f"artifact/{sha256}": record})
+            self._records.write({self._records.artifacts.key(sha256): record})
         return not known
 
     def _keep(self, sha256: str, chunks: Iterable[bytes]) -> int:
@@ -100,14 +100,14 @@ class Artifacts:
 
     def get(self, sha256: str) -> JsonObject:
         """`{sha256, bytes, at}` of one artifact. Raises NotFoundError."""
-        record = self._records.store.get(f"artifact/{sha256}")
+        record = self._records.artifacts.get(sha256)
         if record is None:
             raise NotFoundError(f"cannot find artifact {sha256!r}")
         return record
 
     def all(self) -> list[JsonObject]:
         """`{sha256, bytes, at}` of each artifact."""
-        return [record for _, record in self._records.store.scan("artifact/")]
+        return list(self._records.artifacts.values())
 
     def _receive(self, chunks: Iterable[bytes], out: object) -> tuple[str, int]:
         digest, size = hashlib.sha256(), 0

@@ -47,7 +47,7 @@ class DesiredJobs:
     def repaired(self, scope: str) -> bool:
         """Whether the newest change of a scope was a repair."""
         head = self._head(scope)
-        change = self._records.store.get(f"change/{head['last_change']}") if head else None
+        change = self._records.change_heads.get(head["last_change"]) if head else None
         return change is not None and change.get("cause") == Cause.REPAIR
 
     def jobs(self, scope: str) -> Mapping[str, Policy | None]:
@@ -73,12 +73,12 @@ class DesiredJobs:
 
     def _head(self, scope: str) -> JsonObject | None:
         alone = scope.startswith("~")
-        return self._records.store.get(f"job/{scope[1:]}" if alone else f"head/{scope}")
+        return self._records.alone_jobs.get(scope[1:]) if alone else self._records.heads.get(scope)
 
     def _of(self, scope: str, head: JsonObject) -> tuple[dict[str, JsonObject], str]:
         if scope.startswith("~"):
             return {scope[1:]: head["description"]}, Drift.MEND
-        record = self._records.store.get(f"rev/{scope}/{head['revision']:08d}")
+        record = self._records.revisions.get(scope, head["revision"])
         if record is None:
             return {}, Drift.MEND
         jobs = record["description"]["jobs"]

@@ -1,17 +1,6 @@
-"""The store's keys and records, one group for each noun; every write is one synced batch.
+"""Typed access to the store; every write is one synced batch.
 
-site/<name>                    a registered site
-job/<job>                      the description of a job posted alone
-head/<composition>             newest and deployed revision, time, who
-rev/<composition>/<revision>   a description as it was accepted
-inv/<scope>/<job>              the newest incarnation      (scope: composition, or ~<job>)
-att/<scope>/<job>              the highest attempt ever used
-ses/<scope>/<client id>/<site> a reader's session; the site is that of the broker
-change/<id>, op/<id>/<step>    a change and its operations
-event/<number>                 what happened, oldest first
-calibration/<site>             how fast a site is, see speck.service.calibration
-analysis/<id>                  an analysis; what it says is a file of its own
-artifact/<sha256>, token/<name>, idem/<key>
+`speck.store.tables` lists what the store holds.
 """
 
 from __future__ import annotations
@@ -41,10 +30,7 @@ from speck.store.codec import (
 )
 from speck.store.leveldb import Store
 from speck.store.retention import Retention
-
-Batch = dict[str, JsonObject | None]
-"""What one atomic write holds; None deletes."""
-
+from speck.store.tables import INSTALLATION, Batch, Tables
 
 _UNNUMBERED = "event?"
 
@@ -61,36 +47,38 @@ def scope_of(composition: str | None, job_name: str | None) -> str:
     return composition if composition is not None else f"~{job_name}"
 
 
-class Records:
-    """Typed access to an open store."""
+class Records(Tables):
+    """Typed access to an open store; its tables hold what has no type of its own."""
 
     def __init__(self, store: Store, clock: Clock):
+        super().__init__(store)
         self.store = store
         self._clock = clock
-        meta = store.get("meta/installation")
+        meta = self.meta.get("installation")
         assert meta is not None
         self.installation: str = meta["uuid"]
-        last = store.last("event/")
-        self._next_event = int(last[0].split("/")[1]) + 1 if last else 1
+        last = self.event_records.last_id()
+        self._next_event = int(last) + 1 if last else 1
         self._queue: list[_Write] = []
         self._queueing = threading.Lock()
         self._committing = threading.Lock()
-        self._retention = Retention(store, clock)
+        self._retention = Retention(self, clock)
         self._marks = itertools.count()
         # what every look needs of all jobs is kept as it is used, beside the store
         self._sessions: defaultdict[str, dict[str, Session]] = defaultdict(dict)
         self._deployed: defaultdict[str, dict[str, Incarnation]] = defaultdict(dict)
         self._sites: dict[str, Site] = {}
-        for prefix in ("ses/", "inv/", "site/"):
-            for key, record in store.scan(prefix):
-                self._note(key, record)
+        for table in (self.session_records, self.incarnation_records, self.site_records):
+            for identity, record in table.items():
+                self._note(table.key(identity), record)
 
     @classmethod
     def at(cls, path: Path, clock: Clock) -> Records:
         """Open the store at `path`; at the very first start make it, with a new UUID."""
         if Store.exists(path):
             return cls(Store.open(path), clock)
-        first = {"meta/installation": {"uuid": new_installation(), "at": rfc3339(clock.now())}}
+        installation = {"uuid": new_installation(), "at": rfc3339(clock.now())}
+        first = {INSTALLATION: installation}
         return cls(Store.create(path, first), clock)
 
     def write(self, *batches: Batch) -> None:
@@ -109,6 +97,10 @@ class Records:
                 self._commit(writes)
         if mine.error is not None:
             raise mine.error
+
+    def check_readable(self) -> None:
+        """Raises StoreError when the store does not answer."""
+        self.meta.get("installation")
 
     @property
     def queued(self) -> int:
@@ -136,7 +128,7 @@ class Records:
         for batch in batches:
             for key, record in batch.items():
                 if key.startswith(_UNNUMBERED) and record is not None:
-                    joined[f"event/{number:012d}"] = {"id": number, **record}
+                    joined[self.event_records.key(number)] = {"id": number, **record}
                     number += 1
                 else:
                     joined[key] = record
@@ -147,16 +139,15 @@ class Records:
 
     def _note(self, key: str, record: JsonObject | None) -> None:
         """Keep what is stored now at a key, if it is of those that are kept."""
-        noun, _, rest = key.partition("/")
-        if noun == "site":
+        if (site := self.site_records.id_of(key)) is not None:
             sites = self._sites.copy()
-            _keep(sites, rest, site_from_json(record) if record else None)
+            _keep(sites, site, site_from_json(record) if record else None)
             self._sites = dict(sorted(sites.items()))
-        elif noun == "ses":
-            scope = self._sessions[rest.partition("/")[0]]
+        elif (session := self.session_records.id_of(key)) is not None:
+            scope = self._sessions[session.partition("/")[0]]
             _keep(scope, key, session_from_json(record) if record else None)
-        elif noun == "inv":
-            name, _, job_name = rest.partition("/")
+        elif (job := self.incarnation_records.id_of(key)) is not None:
+            name, _, job_name = job.partition("/")
             _keep(self._deployed[name], job_name, incarnation_from_json(record) if record else None)
 
     # -- sites ----------------------------------------------------------------------------
@@ -166,25 +157,22 @@ class Records:
         return self._sites
 
     def put_site(self, site: Site) -> Batch:
-        return {f"site/{site.name}": site_to_json(site)}
+        return self.site_records.put(site_to_json(site), site.name)
 
     def drop_site(self, name: str) -> Batch:
-        return {f"site/{name}": None}
+        return self.site_records.drop(name)
 
     # -- inventory ------------------------------------------------------------------------
 
     def inventory(self, scope: str) -> Inventory:
         jobs = dict(sorted(_copy(self._deployed, scope).items()))
         sessions = tuple(held for _, held in sorted(_copy(self._sessions, scope).items()))
-        attempts = {
-            key.rsplit("/", 1)[1]: int(record["n"])
-            for key, record in self.store.scan(f"att/{scope}/")
-        }
+        attempts = {name: int(record["n"]) for name, record in self.attempt_records.items(scope)}
         return Inventory(jobs, sessions, attempts)
 
     def attempts(self, scope: str, job_name: str) -> int:
         """The highest attempt ever used; 0 when there was none."""
-        record = self.store.get(f"att/{scope}/{job_name}")
+        record = self.attempt_records.get(scope, job_name)
         return int(record["n"]) if record else 0
 
     def deployed(self, scope: str, job_name: str) -> Incarnation | None:
@@ -232,19 +220,19 @@ class Records:
         name = deployed.job.job_name
         highest = max(deployed.attempt, self.attempts(scope, name))
         return {
-            f"inv/{scope}/{name}": incarnation_to_json(deployed),
+            self.incarnation_records.key(scope, name): incarnation_to_json(deployed),
             **self.put_attempts(scope, name, highest),
         }
 
     def put_attempts(self, scope: str, job_name: str, highest: int) -> Batch:
-        return {f"att/{scope}/{job_name}": {"n": highest}}
+        return self.attempt_records.put({"n": highest}, scope, job_name)
 
     def drop_deployed(self, scope: str, job_name: str) -> Batch:
-        return {f"inv/{scope}/{job_name}": None}
+        return self.incarnation_records.drop(scope, job_name)
 
     def session(self, scope: str, client_id: str, site: str) -> Session | None:
         held = self._sessions.get(scope)
-        return held.get(f"ses/{scope}/{client_id}/{site}") if held else None
+        return held.get(self.session_records.key(scope, client_id, site)) if held else None
 
     def sessions(self, scope: str) -> list[Session]:
         """Those of one scope, by their keys."""
@@ -255,33 +243,34 @@ class Records:
         return self._sessions_outside(())
 
     def put_session(self, scope: str, session: Session) -> Batch:
-        key = f"ses/{scope}/{session.client_id}/{session.site}"
-        return {key: session_to_json(session)}
+        record = session_to_json(session)
+        return self.session_records.put(record, scope, session.client_id, session.site)
 
     def drop_session(self, scope: str, client_id: str, site: str) -> Batch:
-        return {f"ses/{scope}/{client_id}/{site}": None}
+        return self.session_records.drop(scope, client_id, site)
 
     # -- changes --------------------------------------------------------------------------
 
     def put_change(self, change: Change) -> Batch:
-        return {f"change/{change.id}": change.head_json()}
+        return self.change_heads.put(change.head_json(), change.id)
 
     def put_operations(self, change_id: str, operations: Iterable[OperationRecord]) -> Batch:
-        return {f"op/{change_id}/{o.step.id:06d}": o.to_json() for o in operations}
+        key = self.operation_records.key
+        return {key(change_id, o.step.id): o.to_json() for o in operations}
 
     def change(self, change_id: str) -> JsonObject | None:
-        head = self.store.get(f"change/{change_id}")
+        head = self.change_heads.get(change_id)
         if head is None:
             return None
         return {**head, "operations": self.operations(change_id)}
 
     def operations(self, change_id: str) -> list[JsonObject]:
         """A change's operations with their outcomes, in the order of the plan."""
-        return [record for _, record in self.store.scan(f"op/{change_id}/")]
+        return list(self.operation_records.values(change_id))
 
     def changes(self) -> Iterator[JsonObject]:
         """Heads of all changes, oldest first (ids begin with their time)."""
-        return (record for _, record in self.store.scan("change/"))
+        return self.change_heads.values()
 
     # -- events ---------------------------------------------------------------------------
 
@@ -297,7 +286,7 @@ class Records:
 
     def events(self, after: int = 0) -> Iterator[JsonObject]:
         """Events with a number above `after`, oldest first."""
-        return (record for _, record in self.store.scan("event/", after=f"event/{after:012d}"))
+        return (record for _, record in self.event_records.items(after=after))
 
 
 _T = TypeVar("_T")

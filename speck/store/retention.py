@@ -13,7 +13,7 @@ from itertools import takewhile
 from speck.clock import Clock
 from speck.model.change import ChangeState
 from speck.model.values import JsonObject
-from speck.store.leveldb import Store
+from speck.store.tables import Tables
 
 EVENTS = 10_000
 """How many events are kept."""
@@ -34,16 +34,16 @@ def expired(record: JsonObject, now: datetime) -> bool:
 class Retention:
     """Says what a write makes superfluous. Not thread-safe: one write at a time asks."""
 
-    def __init__(self, store: Store, clock: Clock):
-        self._store = store
+    def __init__(self, tables: Tables, clock: Clock):
+        self._tables = tables
         self._clock = clock
         self._scope_of: OrderedDict[str, str] = OrderedDict()  # change id -> scope, oldest first
         self._changes: defaultdict[str, deque[str]] = defaultdict(deque)
         self._answers: dict[str, JsonObject] = {}
-        for key, record in store.scan("change/"):
-            self._note_change(key, record)
-        answers = sorted(store.scan("idem/"), key=lambda item: str(item[1]["at"]))
-        self._answers.update((key, {"at": record["at"]}) for key, record in answers)
+        for identity, record in tables.change_heads.items():
+            self._note_change(identity, record)
+        answers = sorted(tables.answers.items(), key=lambda item: str(item[1]["at"]))
+        self._answers.update((identity, {"at": record["at"]}) for identity, record in answers)
 
     def superfluous(self, written: Mapping[str, JsonObject | None]) -> dict[str, None]:
         """The keys to delete together with what is `written`."""
@@ -51,19 +51,19 @@ class Retention:
         for key, record in written.items():
             if record is None:
                 continue
-            if key.startswith("event/"):
-                gone |= _event(int(record["id"]) - EVENTS)
-            elif key.startswith("change/"):
-                gone |= self._changes_before(key, record, written)
-            elif key.startswith("idem/"):
-                self._answers[key] = {"at": record["at"]}
+            if self._tables.event_records.id_of(key) is not None:
+                gone |= self._event(int(record["id"]) - EVENTS)
+            elif (change := self._tables.change_heads.id_of(key)) is not None:
+                gone |= self._changes_before(change, record, written)
+            elif (answer := self._tables.answers.id_of(key)) is not None:
+                self._answers[answer] = {"at": record["at"]}
                 gone |= dict.fromkeys(self._expired())
         return {key: None for key in gone if key not in written}
 
     def _changes_before(
-        self, key: str, record: JsonObject, written: Mapping[str, JsonObject | None]
+        self, identity: str, record: JsonObject, written: Mapping[str, JsonObject | None]
     ) -> dict[str, None]:
-        if not self._note_change(key, record):
+        if not self._note_change(identity, record):
             return {}
         gone: dict[str, None] = {}
         of_scope = self._changes[self._scope_of[str(record["id"])]]
@@ -74,9 +74,8 @@ class Retention:
             gone |= self._drop(oldest) if oldest is not None else {}
         return gone
 
-    def _note_change(self, key: str, record: JsonObject) -> bool:
+    def _note_change(self, identity: str, record: JsonObject) -> bool:
         """False when it is known: only its state has changed."""
-        identity = key.removeprefix("change/")
         if identity in self._scope_of:
             return False
         scope = str(record["composition"] or f"~{record['job_name']}")
@@ -89,22 +88,22 @@ class Retention:
         self._changes[scope].remove(identity)
         if not self._changes[scope]:
             del self._changes[scope]
-        operations = (key for key, _ in self._store.scan(f"op/{identity}/"))
-        return dict.fromkeys([f"change/{identity}", *operations])
+        operations = self._tables.operation_records
+        keys = (operations.key(identity, number) for number, _ in operations.items(identity))
+        return dict.fromkeys([self._tables.change_heads.key(identity), *keys])
 
     def _over(self, identity: str, written: Mapping[str, JsonObject | None]) -> bool:
         """One under way is kept: a blocked one may be older than all others."""
-        key = f"change/{identity}"
-        record = written.get(key) or self._store.get(key)
+        heads = self._tables.change_heads
+        record = written.get(heads.key(identity)) or heads.get(identity)
         return record is None or ChangeState(record["state"]).over
 
     def _expired(self) -> Iterator[str]:
         now = self._clock.now()
         aged = takewhile(lambda item: expired(item[1], now), self._answers.items())
-        for key in [key for key, _ in aged]:  # oldest first
-            del self._answers[key]
-            yield key
+        for identity in [identity for identity, _ in aged]:  # oldest first
+            del self._answers[identity]
+            yield self._tables.answers.key(identity)
 
-
-def _event(number: int) -> dict[str, None]:
-    return {f"event/{number:012d}": None} if number > 0 else {}
+    def _event(self, number: int) -> dict[str, None]:
+        return {self._tables.event_records.key(number): None} if number > 0 else {}

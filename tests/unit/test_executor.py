@@ -41,7 +41,8 @@ from speck.model.plan import (
 from speck.service.agents import Agents
 from speck.sites.connections import Connections
 from speck.spec.schema import site_from_data
-from speck.store.records import Batch, Records
+from speck.store.records import Records
+from speck.store.tables import Batch
 from tests.memory_fog import FAST, HASTY, site_body
 
 SITES = ("edge-a", "edge-b", "cloud")

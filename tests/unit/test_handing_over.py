@@ -28,7 +28,7 @@ from speck.service import Service
 from speck.service.agents import Agents
 from speck.service.compositions import Request
 from speck.spec.job_contract import render_taken
-from speck.store.records import Batch
+from speck.store.tables import Batch
 from tests.memory_fog import HASTY, memory_service, site_body
 from tests.service_helpers import DONE as WAIT
 from tests.service_helpers import composition, job_body, wait_until

@@ -19,7 +19,8 @@ from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.plan import Action, JobChange, Plan, Step, Upload
 from speck.spec.schema import site_from_data
-from speck.store.records import Batch, Records, scope_of
+from speck.store.records import Records, scope_of
+from speck.store.tables import Batch
 from tests.memory_fog import site_body
 
 LINK = Link("tcp://a:1883", "T-1")

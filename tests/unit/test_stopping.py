@@ -18,7 +18,7 @@ from speck.model.observation import EngineView, RunState
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
-from speck.store.records import Batch
+from speck.store.tables import Batch
 from tests.memory_fog import HASTY, memory_service, site_body
 from tests.service_helpers import DONE, broker, composition, engine, wait_until
 from tests.service_helpers import job_body as job

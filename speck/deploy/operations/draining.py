@@ -13,7 +13,7 @@ from speck.errors import PermanentError, SpeckError, UnreachableError
 from speck.model.incarnation import Session
 from speck.model.observation import BrokerView, RunState, Sent, merge_taken
 from speck.model.plan import Drain
-from speck.store.records import Batch
+from speck.store.tables import Batch
 
 
 @dataclass(slots=True)

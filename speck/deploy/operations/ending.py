@@ -13,7 +13,7 @@ from speck.model.ids import source_client_id
 from speck.model.job import Job
 from speck.model.observation import EngineJob
 from speck.model.plan import Cancel, Fence
-from speck.store.records import Batch
+from speck.store.tables import Batch
 
 
 def cancel(context: Context, operation: Cancel | Fence) -> Outcome:

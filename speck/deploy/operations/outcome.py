@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from speck.model.observation import EngineJob
-from speck.store.records import Batch
+from speck.store.tables import Batch
 
 
 @dataclass(frozen=True, slots=True)

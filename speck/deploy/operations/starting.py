@@ -15,7 +15,7 @@ from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Left
 from speck.model.observation import EngineJob, RunState
 from speck.model.plan import Start
-from speck.store.records import Batch
+from speck.store.tables import Batch
 
 
 def start(context: Context, operation: Start) -> Outcome:
