@@ -81,7 +81,7 @@ def question(
     limits: Limits,
     others: Mapping[str, str] | None = None,
 ) -> Question:
-    """What is to be placed, by what `analysis` (see docs/architecture.md) has measured.
+    """What is to be placed, by what `analysis` (see docs/metrics.md) has measured.
 
     `others`: the site of every job that runs and is not of the composition.
     """

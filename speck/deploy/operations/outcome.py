@@ -42,7 +42,7 @@ Outcome = Done | Waiting
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Time limits in seconds; see docs/architecture.md for why each is what it is."""
+    """Time limits in seconds; see docs/planning.md for why each is what it is."""
 
     start_s: float = 180.0
     connect_s: float = 8.0

@@ -1,7 +1,7 @@
 """Desired composition + inventory + observation -> Plan. Pure: no I/O, no clock, no metric.
 
 Sessions and jobs are compared separately, then their steps are joined by the orders of
-docs/architecture.md and no others:
+docs/planning.md and no others:
 
 (a) a session is reserved before any producer starts on its link (and before its own reader),
     and before another reader leaves the link while it is still fed: no message falls between;
