@@ -10,10 +10,10 @@ from tests.e2e.harness import Speck, actions, composition, job
 
 def rebuild(speck: Speck, name: str, comment: str) -> Path:
     """speck-jobs.jar under another name, the same classes in a file with another hash."""
-    target = speck.spec.jars / name
+    target = speck.jars / name
     fresh = target.with_suffix(".new")
     with (
-        zipfile.ZipFile(speck.spec.jars / "speck-jobs.jar") as old,
+        zipfile.ZipFile(speck.jars / "speck-jobs.jar") as old,
         zipfile.ZipFile(fresh, "w", zipfile.ZIP_DEFLATED) as new,
     ):
         new.comment = comment.encode()

@@ -149,9 +149,9 @@ def test_with_drift_report_it_is_only_shown(speck: Speck) -> None:
 
 @pytest.fixture
 def trial(speck: Speck, trial_jar: Path) -> Iterator[None]:
-    shutil.copy(trial_jar, speck.spec.jars / "trial.jar")
+    shutil.copy(trial_jar, speck.jars / "trial.jar")
     yield
-    (speck.spec.jars / "trial.jar").unlink()
+    (speck.jars / "trial.jar").unlink()
 
 
 def trial_job(name: str, *args: str) -> JsonObject:

@@ -60,13 +60,11 @@ def test_a_disk_that_fills_in_the_middle_of_a_change(disk: Disk, fog: Fog, jars:
             assert accepted.status_code == 202, accepted.text
             change = accepted.json()["change"]
             wait_for("the middle of the change", lambda: in_its_middle(speck, change))
-            first = speck.api.server and speck.api.server.workers()
+            first = speck.server and speck.server.workers()
             disk.fill(speck.pids())
             wait_for("the service to say so", lambda: speck.status("/readyz") == 507)
             # the page that the log has may last a while; then the next worker waits for room
-            wait_for(
-                "another worker", lambda: speck.api.server and speck.api.server.workers() != first
-            )
+            wait_for("another worker", lambda: speck.server and speck.server.workers() != first)
             wait_for("its word", lambda: speck.status("/changes") == 507)
             assert speck.status("/livez") == 200
             refused = speck.call("POST", "/compositions", json=speck.variant(3))
