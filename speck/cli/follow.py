@@ -91,7 +91,7 @@ class _Lines:
             state = operation["state"]
             if state in _TOLD and self._told.get(operation["id"]) != state:
                 self._told[operation["id"]] = state
-                say(f"{name_of(operation)}: {state}{_why(operation)}")
+                say(f"{name_of(operation)}: {state}{_why_now(operation)}")
 
 
 class _Bar:
@@ -112,7 +112,7 @@ class _Bar:
             if operation["state"] in ("failed", "blocked") and seen not in self._told:
                 self._told.add(seen)
                 self._progress.console.print(
-                    f"{name_of(operation)}: {operation['state']}{clean(_why(operation))}",
+                    f"{name_of(operation)}: {operation['state']}{clean(_why_now(operation))}",
                     markup=False,
                     highlight=False,
                 )
@@ -135,6 +135,11 @@ def name_of(operation: JsonObject) -> str:
 
 def _why(operation: JsonObject) -> str:
     return f": {operation['error']}" if operation["error"] else ""
+
+
+def _why_now(operation: JsonObject) -> str:
+    """Why it waits; why it failed is told once, at the end."""
+    return "" if operation["state"] == "failed" else _why(operation)
 
 
 def require_done(change: JsonObject, about: str) -> None:
@@ -172,7 +177,8 @@ def _verdict(change: JsonObject, about: str) -> str:
     if state == "cancelled":
         by = f" by change {change['superseded_by']}" if change.get("superseded_by") else ""
         return f"cannot finish change {identity} of {about}: it was cancelled{by}"
-    why = f": {change['error']}" if change.get("error") else ""
+    told = any(operation["state"] == "failed" for operation in change["operations"])
+    why = f": {change['error']}" if change.get("error") and not told else ""
     return (
         f"cannot finish change {identity} of {about}{why}; mend the cause and apply again,"
         " which goes on from there"

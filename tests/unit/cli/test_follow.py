@@ -80,12 +80,20 @@ def test_a_failure_lists_failed_then_skipped(capsys: pytest.CaptureFixture[str])
     failed = change(
         "failed", operation(1, "skipped"), operation(2, "failed", "cannot start"), error="why"
     )
-    with pytest.raises(CommandFailed, match="cannot finish change c1 of x: why; mend the cause"):
+    with pytest.raises(CommandFailed, match="cannot finish change c1 of x; mend the cause"):
+        follow.follow(Told(failed), "c1")
         follow.require_done(failed, "x")
     assert capsys.readouterr().err.splitlines() == [
+        "start j1 on edge-a: skipped",
+        "start j2 on edge-a: failed",
         "  failed  start j2 on edge-a: cannot start",
         "  skipped  start j1 on edge-a",
     ]
+
+
+def test_a_failure_without_a_failed_operation_tells_its_own_reason() -> None:
+    with pytest.raises(CommandFailed, match="cannot finish change c1 of x: why; mend the cause"):
+        follow.require_done(change("failed", error="why"), "x")
 
 
 @pytest.mark.parametrize(
