@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from speck.clock import Clock, rfc3339
@@ -15,6 +15,7 @@ from speck.errors import ConflictError, NotFoundError, StaleRevisionError
 from speck.model.change import Cause, Change, ChangeState, plan_to_json
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
+from speck.monitor.requirements_watch import Requirements
 from speck.service.admission import Owners, most_removed, refuse_removing_most, removes
 from speck.service.jobs import Answer, Jobs
 from speck.spec.addresses import addressed
@@ -54,6 +55,7 @@ class Compositions:
         jobs: Jobs,
         changes: Changes,
         clock: Clock,
+        requirements: Requirements,
     ):
         self._records = records
         self._deployer = deployer
@@ -62,8 +64,7 @@ class Compositions:
         self._clock = clock
         self._locks = NamedLocks()
         self._owners = Owners(records, jobs, changes)
-        self.judged: Callable[[str, Mapping[str, float]], list[JsonObject]] = lambda _, __: []
-        """What is to be said of a composition's requirements."""
+        self._requirements = requirements
 
     # -- reading --------------------------------------------------------------------------
 
@@ -104,7 +105,7 @@ class Compositions:
                 ],
             },
             "jobs": self._jobs.of_composition(head),
-            "requirements": self.judged(name, desired.get("requirements", {})),
+            "requirements": self._requirements.of(name, desired.get("requirements", {})),
         }
 
     def revision(self, name: str) -> int:

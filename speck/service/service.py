@@ -95,15 +95,14 @@ class Service:
         self.calibrations = Calibrations(
             self.records, self.connections, self.jobs, self.polls, self.clock
         )
+        self.requirements = Requirements(self.records, self.clock, self.sampler.job)
         self.compositions = Compositions(
-            self.records, deployer, self.jobs, self.changes, self.clock
+            self.records, deployer, self.jobs, self.changes, self.clock, self.requirements
         )
         self.analyses = Analyses(config, self.records, self.clock, self.sampler.flush)
         self.placements = Placements(
             self.records, self.compositions, self.polls, self.clock, self.analyses
         )
-        self.requirements = Requirements(self.records, self.clock, self.sampler.job)
-        self.compositions.judged = self.requirements.of
         self.autopilots = Autopilots(
             self.records,
             self.compositions,

@@ -35,7 +35,7 @@ class Watched:
         self.service, self.clock = service, Stopwatch()
         self.told: dict[str, JsonObject] = {}
         self.requirements = Requirements(service.records, self.clock, self.measured)
-        service.compositions.judged = self.requirements.of
+        service.compositions._requirements = self.requirements
         self.says("clean", in_rate=100.0)
         self.says("merge", in_rate=100.0)
 
