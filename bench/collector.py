@@ -22,10 +22,10 @@ from paho.mqtt.client import CallbackAPIVersion, Client, MQTTv5
 
 from bench.chains import chain
 from bench.common import Api, is_quick, machine, say, write_result
+from bench.instruments.proxy import Proxy
 from bench.usage import tree_cpu_s
 from speck.binding import Target, open_broker, open_engine
 from speck.fog.paths import edge_jar
-from speck.fog.proxy import Proxy
 from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
 from speck.fog.state import SiteRecord

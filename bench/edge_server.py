@@ -27,9 +27,9 @@ from pathlib import Path
 
 from bench.common import Api, is_quick, say
 from bench.experiment import Check, Experiment, interval
+from bench.instruments.checker import Checker
+from bench.instruments.feed import Feed
 from bench.usage import Machine
-from speck.fog.checker import Checker
-from speck.fog.feed import Feed
 from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog

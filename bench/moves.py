@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from bench.common import Api, fog_with_service, is_quick, machine, say, write_result
-from speck.fog.checker import Checker
-from speck.fog.duplicate_monitor import DuplicateMonitor
-from speck.fog.feed import Feed
+from bench.instruments.checker import Checker
+from bench.instruments.duplicate_monitor import DuplicateMonitor
+from bench.instruments.feed import Feed
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject
 

@@ -5,7 +5,7 @@ What is counted, for each delivery mode (bench/wirings.py says which wirings, an
 is expected once at each of the two outputs):
 
 - `lost`, `repeated`: by the publisher's numbers, at both outputs together, for a reader that drops
-  repeats by their stamps, as our sources do (speck.fog.checker);
+  repeats by their stamps, as our sources do (bench.instruments.checker);
 - `repeated_outside`: messages under a stamp that had come before, at both outputs: what a reader
   outside speck sees twice that does not look at stamps;
 - `bytes_resent`: payload bytes, on all links, of messages under a stamp that had been published
@@ -50,14 +50,14 @@ import requests
 
 from bench.common import RAW, RESULTS, Api, fog_with_service, is_quick, machine, say, write_result
 from bench.experiment import percentile
+from bench.instruments.checker import Checker, Tally
+from bench.instruments.duplicate_monitor import DuplicateMonitor
+from bench.instruments.feed import Feed
 from bench.kills import Mortal, insist, mortal_fog
 from bench.page.rewire import promised
 from bench.taps import Taps
 from bench.wirings import IN, OUT, OUT2, Place, first_wiring, next_wiring
 from speck.errors import SpeckError
-from speck.fog.checker import Checker, Tally
-from speck.fog.duplicate_monitor import DuplicateMonitor
-from speck.fog.feed import Feed
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject
 

@@ -22,10 +22,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.common import Api, is_quick, say, write_result
+from bench.instruments.checker import Checker
+from bench.instruments.crossing import Crossings
+from bench.instruments.feed import Feed
 from bench.usage import Machine
-from speck.fog.checker import Checker
-from speck.fog.crossing import Crossings
-from speck.fog.feed import Feed
 from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import requests
 
-from speck.fog.checker import Checker, Count
-from speck.fog.duplicate_monitor import DuplicateMonitor
-from speck.fog.feed import Feed
+from bench.instruments.checker import Checker, Count
+from bench.instruments.duplicate_monitor import DuplicateMonitor
+from bench.instruments.feed import Feed
 from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import requests
 
-from speck.fog.checker import Checker, Count
-from speck.fog.duplicate_monitor import DuplicateMonitor
-from speck.fog.feed import Feed
+from bench.instruments.checker import Checker, Count
+from bench.instruments.duplicate_monitor import DuplicateMonitor
+from bench.instruments.feed import Feed
 from speck.fog.ports import pick_port
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from speck.fog.checker import Checker
-from speck.fog.feed import Feed
+from bench.instruments.checker import Checker
+from bench.instruments.feed import Feed
 from speck.fog.outputs import OutputReader
 from speck.model.values import JsonObject
 from tests.e2e.harness import Speck, actions, changed, composition, job, wait_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from speck.fog.proxy import Fate
+from bench.instruments.proxy import Fate
 from tests.faults.trial import Trial, assert_nothing_lost, report
 
 RUN = r"^POST /jars/[^/]+/run"

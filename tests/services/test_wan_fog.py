@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import requests
 
+from bench.instruments.checker import Checker
+from bench.instruments.feed import Feed
 from speck.errors import PermanentError
 from speck.fog import mosquitto
-from speck.fog.checker import Checker
-from speck.fog.feed import Feed
 from speck.fog.paths import edge_jar
 from speck.fog.service import Served, serving
 from speck.fog.sites import Fog

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from speck.fog.checker import Taken, Tally
+from bench.instruments.checker import Taken, Tally
 
 
 def payload(number: int, **more: object) -> bytes:

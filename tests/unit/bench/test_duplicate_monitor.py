@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from speck.fog.duplicate_monitor import DuplicateMonitor
+from bench.instruments.duplicate_monitor import DuplicateMonitor
 
 
 def job(jid: str, state: str, began_s: float, ended_s: float = -0.001) -> dict[str, object]:

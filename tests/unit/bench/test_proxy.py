@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from speck.fog.proxy import Proxy
+from bench.instruments.proxy import Proxy
 
 HOST = "127.31.7.1"
 
