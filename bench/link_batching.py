@@ -35,7 +35,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from bench.common import is_quick, machine, say
 from bench.connector import Job, engine_settings, submitted
 from bench.experiment import Check, Experiment, interval
-from speck.fog import crossing, flink, mosquitto
+from bench.instruments import crossing
+from speck.fog import flink, mosquitto
 from speck.fog.mosquitto import Mosquitto
 from speck.fog.reference import read_trace
 from speck.fog.replay import expand

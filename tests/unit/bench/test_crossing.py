@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.instruments import crossing
 from bench.instruments.crossing import Connection, Crossings, connections
-from speck.fog import crossing
 from speck.fog.sites import Fog, ProcessStatus, SiteStatus
 from speck.fog.state import FogState, SiteRecord, StateFile
 
