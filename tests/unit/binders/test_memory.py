@@ -401,7 +401,9 @@ def test_calls_can_be_seen_to_overlap(world: World) -> None:
     world.engine(EDGE).before = lambda kind, subject: together.wait(10) and None
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: MemoryEngine(Target(EDGE)).view(), range(2)))
+        views = list(pool.map(lambda _: MemoryEngine(Target(EDGE)).view(), range(2)))
+    assert not together.broken, "each waited for the other, and both came"
+    assert [view.jobs for view in views] == [{}, {}]
 
 
 # -- what an engine tells -----------------------------------------------------------------

@@ -73,6 +73,10 @@ def test_a_dry_run_tells_the_plan_and_changes_nothing(service: Service) -> None:
     assert answer.body["change"] is None
     assert answer.body["plan"]["summary"]["add"] == 1
     assert everything(service) == before
+    assert engine("edge-a").running() == []
+    service.compositions.apply(composition(A), DONE)
+    assert everything(service) != before
+    assert len(engine("edge-a").running()) == 1
 
 
 def test_while_a_change_runs_another_is_refused_with_its_id(service: Service) -> None:
