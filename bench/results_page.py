@@ -46,7 +46,9 @@ NAMES = (
 """The sections in their order; each is a module of bench/page."""
 
 SHOWN = ("traffic", "edge_server", "in_action")
-"""What the README shows: the first plot of each."""
+"""What the README shows a plot of: the first of each."""
+IN_TABLE = (*SHOWN, "rewire", "state")
+"""What the README's table holds."""
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 LIMITS = """\
@@ -90,17 +92,23 @@ def page(told: Sequence[Section], found: dict[str, Told]) -> str:
 def readme_with(text: str, told: Sequence[Section], found: dict[str, Told]) -> str:
     """The README with what was measured between its marks."""
     by_name = {section.name: section for section in told}
-    parts = [_shown(by_name[name], found.get(name)) for name in SHOWN]
+    rows = [row for name in IN_TABLE for row in _rows(by_name[name], found.get(name))]
+    parts = [table(("measured", "result"), rows)]
+    parts += [_plot(by_name[name]) for name in SHOWN if name in found]
     before, rest = text.split(BEGIN)
     body = "\n\n".join(parts)
     return f"{before}{BEGIN}\n{body}\n{END}{rest.split(END)[1]}"
 
 
-def _shown(section: Section, result: Told | None) -> str:
+def _rows(section: Section, result: Told | None) -> Sequence[tuple[str, str]]:
     if result is None or section.headline is None:
-        return f"{section.title}: not measured yet (`make bench-{section.target}`)."
+        return [(section.title, f"not measured yet (`make bench-{section.target}`)")]
+    return section.headline(result)
+
+
+def _plot(section: Section) -> str:
     plot = section.plots[0]
-    return f"{section.headline(result)}\n\n![{plot.alt}](docs/plots/{plot.name}.svg)"
+    return f"![{plot.alt}](docs/plots/{plot.name}.svg)"
 
 
 def _machines(found: dict[str, Told]) -> str:

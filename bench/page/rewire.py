@@ -73,6 +73,21 @@ def promised(told: Mapping[str, Any]) -> list[str]:
     return list(_COUNTS)
 
 
+def _headline(result: Told) -> list[tuple[str, str]]:
+    rate = number(result["rate_per_s"])
+    rows = [(f"{result['changes']} random rewirings at {rate} records/s, `exactly_once`", result)]
+    if (kills := result.get("with_kills")) is not None:
+        killed = sum(kills["killed"].values())
+        rows.append((f"The same with {killed} kills of engines, brokers and the service", kills))
+    return [
+        (
+            what,
+            f"{series['published']:,} sent, {series['lost']} lost, {series['repeated']} repeated",
+        )
+        for what, series in rows
+    ]
+
+
 SECTION = Section(
     name="rewire",
     title="Rewired under load",
@@ -83,4 +98,5 @@ SECTION = Section(
     target="rewire",
     figures=_figures,
     claims=_claims,
+    headline=_headline,
 )

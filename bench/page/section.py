@@ -38,7 +38,8 @@ class Section:
 
     `name`: of its file in bench/results/, without `.json`. `target`: of the Makefile, without
     `bench-`. `figures` gives the key figures as Markdown. `claims`: for results that keep none of
-    their own (`checks`), or whose own need other words. `headline`: what the README says of it.
+    their own (`checks`), or whose own need other words. `headline`: what the README says of it: (what was
+    asked, what was measured).
     `differences`: where the experiment or its outcome differs from the paper or project that it
     repeats.
     """
@@ -53,7 +54,7 @@ class Section:
     claims: Callable[[Told], Sequence[Claim]] | None = None
     simulated: Sequence[str] = field(default=())
     root: bool = False
-    headline: Callable[[Told], str] | None = None
+    headline: Callable[[Told], Sequence[tuple[str, str]]] | None = None
     differences: Callable[[Told], Sequence[str]] | None = None
 
 

@@ -25,6 +25,13 @@ def _claims(result: Told) -> Sequence[Claim]:
     return [Claim("bytes of 1000 jobs", f"<= {paper:,}, the paper's", size, ok)]
 
 
+def _headline(result: Told) -> list[tuple[str, str]]:
+    size, paper = (result[key] / 1e6 for key in ("bytes", "paper_bytes"))
+    return [
+        (f"State of {result['jobs']} jobs on disk", f"{size:.2f} MB (the paper's: {paper:.2f})")
+    ]
+
+
 SECTION = Section(
     name="state",
     title="State on disk",
@@ -33,5 +40,6 @@ SECTION = Section(
     target="state",
     figures=_figures,
     claims=_claims,
+    headline=_headline,
     simulated=["engines and brokers (in memory)."],
 )

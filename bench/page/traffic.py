@@ -167,61 +167,37 @@ def _row(rate: Told) -> Sequence[object]:
     ]
 
 
-def _headline(result: Told) -> str:
+def _headline(result: Told) -> list[tuple[str, str]]:
+    """The first rate at which both keep up, and the first at which the cloud does not."""
     summary = result["summary"]
     fog, cloud = (
         {it["point"]: it for it in summary["rates"] if it["deployment"] == name}
         for name in ("fog", "cloud")
     )
-    said = []
+    near: list[tuple[str, str]] = []
+    missed: list[tuple[str, str]] = []
     for it in summary["d"]:
-        point = it["point"]
-        pair = (fog[point], cloud[point])
+        pair = (fog[it["point"]], cloud[it["point"]])
         if it["deployment"] != "fog" or any(rate["saturated"] for rate in pair):
             continue
+        at = _name(pair[0])
         if any(rate["falls_behind"] for rate in pair):
-            said.append(
-                f"at {_name(fog[point])} the cloud's local statistics miss"
-                f" {number(it['job3_d_percent']['mean'])} % of what the fog's take in the same time"
-                " (D of Job 3)"
+            share = number(it["job3_d_percent"]["mean"])
+            missed.append(
+                (
+                    f"Local statistics across a narrow uplink, {at}",
+                    f"the cloud misses {share} % of what the fog takes in the same time",
+                )
             )
         else:
             mine, yours = (number(rate["job3"]["pooled"]["p95_ms"]) for rate in pair)
-            said.append(
-                f"at {_name(fog[point])} 95 % of Job 3's results come within {mine} ms in the fog,"
-                f" within {yours} ms from the cloud"
+            near.append(
+                (
+                    f"Latency (p95) of local results, {at}",
+                    f"{mine} ms in the fog, {yours} ms from the cloud",
+                )
             )
-    if not said:
-        return "The machine was saturated at every point of this run: nothing is judged."
-    told = "The 17 jobs in the fog against all of them in the cloud: " + "; ".join(said) + "."
-    return " ".join([told, *_of_job4(summary["rates"])])
-
-
-def _of_job4(rates: Sequence[Told]) -> list[str]:
-    """What the fog does not give the global result, and what batches do."""
-    of = {(it["point"], it["deployment"]): it for it in rates if not it["saturated"]}
-    points = [point for point in _names(rates) if {(point, "fog"), (point, "cloud")} <= of.keys()]
-    said = []
-    for point in points:
-        fog, cloud = of[point, "fog"], of[point, "cloud"]
-        if not (fog["falls_behind"] or cloud["falls_behind"]):
-            mine, yours = (it["job4"]["pooled"]["p50_ms"] for it in (fog, cloud))
-            gains = "" if mine < yours else " gains nothing"
-            said.append(
-                f"The global result (Job 4){gains}: at {_name(fog)} its median is {number(mine)} ms"
-                f" in the fog, {number(yours)} ms in the cloud."
-            )
-            break
-    for point in points:
-        batched = of.get((point, "fog-batched"))
-        if of[point, "fog"]["job4"]["falls_behind"] and batched is not None:
-            told = f"At {_name(batched)} it falls behind in the fog"
-            told += ", too" if of[point, "cloud"]["job4"]["falls_behind"] else ""
-            if not batched["job4"]["falls_behind"]:
-                p50 = number(batched["job4"]["pooled"]["p50_ms"])
-                told += f"; with batches on the uplinks it keeps up, its median {p50} ms"
-            said.append(told + ".")
-    return said
+    return [*near[:1], *missed[:1]]
 
 
 def _places(rates: Sequence[Told]) -> dict[str, int]:

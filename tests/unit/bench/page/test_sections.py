@@ -22,7 +22,8 @@ def test_figures_are_written_and_plots_drawn(name: str, tmp_path: Path) -> None:
     assert "\n| " in text
     assert section.plots
     if section.headline is not None:
-        assert section.headline(result).endswith(".")
+        rows = section.headline(result)
+        assert rows and all(what and measured for what, measured in rows)
     for plot in section.plots:
         assert f"](plots/{plot.name}.svg)" in text
         drawn = tmp_path / f"{plot.name}.svg"
