@@ -80,11 +80,8 @@ def _headline(result: Told) -> list[tuple[str, str]]:
         killed = sum(kills["killed"].values())
         rows.append((f"The same with {killed} kills of engines, brokers and the service", kills))
     return [
-        (
-            what,
-            f"{series['published']:,} sent, {series['lost']} lost, {series['repeated']} repeated",
-        )
-        for what, series in rows
+        (what, f"{of['published']:,} sent, {of['lost']} lost, {of['repeated']} repeated")
+        for what, of in rows
     ]
 
 

@@ -38,8 +38,8 @@ class Section:
 
     `name`: of its file in bench/results/, without `.json`. `target`: of the Makefile, without
     `bench-`. `figures` gives the key figures as Markdown. `claims`: for results that keep none of
-    their own (`checks`), or whose own need other words. `headline`: what the README says of it: (what was
-    asked, what was measured).
+    their own (`checks`), or whose own need other words. `headline`: rows of the
+    README's table, (what was asked, what was measured).
     `differences`: where the experiment or its outcome differs from the paper or project that it
     repeats.
     """
