@@ -38,11 +38,14 @@ def carry_out(
         if not yes:
             client.limit(timeout_s)  # what the user took to answer does not count
     accepted = accept()
+    about = f"{name} revision {accepted['revision']}"
+    if accepted.get("state") == "done":  # there was nothing to do
+        output.show({**accepted, "operations": []}, f"{about} is deployed")
+        return
     if not wait:
         output.show(accepted, f"change {accepted['change']} of {name} is under way")
         return
     change = follow(client, accepted["change"])
-    about = f"{name} revision {accepted['revision']}"
     verdict = (f"{about} is deployed",) if change["state"] == "done" else ()
     output.show(
         {**accepted, "state": change["state"], "operations": change["operations"]}, *verdict

@@ -149,6 +149,17 @@ def test_apply_takes_json(speck: Run, tmp_path: Path) -> None:
         assert done.exit_code == 0, done.stderr
 
 
+def test_to_apply_what_is_there_tells_of_no_old_steps(speck: Run, chain: str) -> None:
+    assert speck("apply", "-y", chain).exit_code == 0
+    for more in ((), ("--no-wait",)):
+        again = speck("apply", "-y", *more, chain)
+        assert again.exit_code == 0
+        assert again.stdout == "no changes: 2 jobs as wanted\nchain revision 1 is deployed\n"
+        assert ": done" not in again.stderr
+    told = json.loads(speck("apply", "-y", "-o", "json", chain).stdout)
+    assert (told["state"], told["operations"]) == ("done", [])
+
+
 def test_no_wait(speck: Run, chain: str, server: Server) -> None:
     done = speck("apply", "-y", "--no-wait", chain)
     assert done.exit_code == 0
