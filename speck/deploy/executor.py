@@ -36,7 +36,7 @@ from speck.store.tables import Batch
 class Bounds:
     """How much at once, and how patient. Times in seconds.
 
-    `per_site` holds over all changes that share their `Turns`, `workers` for each change. An
+    `per_site` holds over all changes that share their `Limiter`, `workers` for each change. An
     engine is asked every `poll_s` to `poll_most_s`; every `poll_calm_s` while calls are under way
     and no other step waits for what it would answer.
     """

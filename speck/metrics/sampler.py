@@ -105,8 +105,8 @@ class Sampler:
     ):
         """`days`: for how long rows are kept (0: for ever); `beat` gives what a site's agent told
         last, and when; `beginning` the jobs that changes begin and `await_calm`, see `Changes`;
-        `at_once` how many looks that began just now may be under way (by default as `Pace`
-        says)."""
+        `at_once` how many looks that began just now may be under way (by default as
+        `AdaptiveConcurrency` says)."""
         self._records = records
         self._connections = connections
         self._clock = clock

@@ -158,7 +158,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End an incarnation whose state nobody will want. `final`: as of Stop."""
+    """End an incarnation whose state nobody will want. `final`: see `Stop`."""
 
     kind: ClassVar[str] = "cancel"
     site: str
@@ -191,7 +191,7 @@ class Start:
     """Start an incarnation and see all its tasks run. With `keeps_state` it goes on from the newest
     state of the incarnations before it, which is looked for when the start is carried out.
 
-    `former_sinks` and `stale`: see `speck.model.incarnation.Deployed`.
+    `former_sinks` and `stale`: see `speck.model.incarnation.Incarnation`.
     """
 
     kind: ClassVar[str] = "start"

@@ -382,12 +382,9 @@ class Compositions:
         dumped = dump_composition(description)
         if not self._accepted_before(head["name"], head["revision"], dumped, prepared.jars):
             return False
-        try:
-            change = self._changes.get(head["last_change"])
-        except NotFoundError:
-            return False
+        change = self._records.change_heads.get(head["last_change"])  # not its many operations
         is_deployed = head["deployed_revision"] == head["revision"]
-        return is_deployed and bool(change["state"] == ChangeState.DONE)
+        return is_deployed and change is not None and bool(change["state"] == ChangeState.DONE)
 
     def _nothing_to_do(
         self,

@@ -124,7 +124,7 @@ class Jobs:
         until: float | None = None,
     ) -> list[JsonObject]:
         """The Job shape of some jobs of one scope; of those that are gone by now, none. `fresh_s`,
-        `until`: as for `Views.jobs`."""
+        `until`: as for `StatusViews.jobs`."""
         if scope.startswith("~"):
             record = self._records.alone_jobs.get(scope[1:])
             if record is None:
@@ -150,7 +150,7 @@ class Jobs:
         until: float | None = None,
     ) -> list[JsonObject]:
         """The jobs of a composition's newest revision, or `only` some of them; `fresh_s`, `until`:
-        as for `Views.jobs`."""
+        as for `StatusViews.jobs`."""
         return self._status.jobs(
             self._descriptions(head),
             head["name"],
@@ -204,7 +204,7 @@ class Jobs:
 
     def metrics(self, name: str) -> JsonObject:
         """`{job_name, site, metrics, ...}`: the engine's counters by operator-scoped name, and
-        the rates that were last collected (see `Collecting.job`)."""
+        the rates that were last collected (see `Sampler.job`)."""
         deployed = self._deployed(name)
         with _named(deployed.job.site):
             engine = self._connections.engine(deployed.job.site)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -81,7 +82,10 @@ def _keys() -> Iterator[Callable[[float], bool]]:
     def pressed(seconds: float) -> bool:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            if select.select([sys.stdin], [], [], left)[0] and sys.stdin.read(1) in ("q", "Q"):
+            if not select.select([sys.stdin], [], [], left)[0]:
+                continue
+            typed = os.read(sys.stdin.fileno(), 64)
+            if not typed or b"q" in typed.lower():  # nothing: the terminal is gone
                 return True
         return False
 
