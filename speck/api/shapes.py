@@ -12,12 +12,13 @@ from marshmallow import RAISE, Schema, fields
 from marshmallow.validate import Range
 
 from speck.model.change import Cause, ChangeState, OperationState
-from speck.model.job import Compression, Delivery, Upgrade
+from speck.model.job import JobOptions
 from speck.model.plan import Action
 from speck.model.site import Tier
 from speck.service.tokens import Role
 from speck.spec.fields import Amount, Choice, Flag, Name
-from speck.spec.schema import StrictSchema
+from speck.spec.options import derived_fields
+from speck.spec.strict_schema import StrictSchema
 
 SITE_STATES = ("up", "degraded", "unreachable", "unknown")
 JOB_STATES = (
@@ -179,10 +180,11 @@ class SiteCheckShape(Shape):
 # --- jobs ---------------------------------------------------------------------------------
 
 
-class SendingShape(Shape):
-    batch_records = _whole("most records in one message")
-    linger_ms = _whole("how long one may wait for others to go with")
-    compression = Choice(Compression, required=True)
+def _answer(field: fields.Field[Any]) -> fields.Field[Any]:
+    """An option of a job as the API shows it: always there, unless nothing is known of it or it is
+    a mapping at its default."""
+    field.required = not (field.allow_none or isinstance(field, fields.Nested))
+    return field
 
 
 class JobShape(Shape):
@@ -197,16 +199,8 @@ class JobShape(Shape):
     source_site = _optional("as it was given")
     sink_broker = _optional("as it was given")
     sink_site = _optional("as it was given")
-    args = _list(fields.String())
-    parallelism = _whole()
+    vars().update({name: _answer(field) for name, field in derived_fields(JobOptions).items()})
     state = _one_of(JOB_STATES, "what is observed")
-    delivery = Choice(Delivery, required=True)
-    upgrade = Choice(Upgrade, required=True)
-    pinned = _flag()
-    stateful = fields.Boolean(metadata={"description": "as its user says, if at all"})
-    link = fields.Nested(
-        SendingShape, metadata={"description": "how its sink sends; not there: one by one"}
-    )
     composition = _maybe("null: posted alone")
     revision = _whole(allow_none=True)
     engine_job_id = _maybe()

@@ -1,9 +1,16 @@
-"""Jobs: as a user describes them, and with every address resolved."""
+"""Jobs: as a user describes them, and with every address resolved.
+
+`JobOptions` is the one description of what a user may set of a job, wherever it runs. From it are
+derived the schema of YAML and JSON (`speck.spec.options`), the shape of the API's answers
+(`speck.api.shapes`), what is stored (`speck.store.codec`) and when two jobs are the same
+(`speck.spec.fingerprint`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, Any, get_origin, get_type_hints
 
 from speck.model.link import Link
 from speck.model.site import normalise_address
@@ -32,20 +39,27 @@ class DesiredState(StrEnum):
     STOPPED = "stopped"
 
 
-MAX_BATCH_RECORDS = 10_000
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What is derived from a field that a user may set.
 
+    `about` is its text in the API's document; a number lies between `least` and `most`. Changing
+    one that `restarts` means another incarnation; the others rule what speck does with a job.
+    """
 
-MAX_LINGER_MS = 60_000
+    about: str
+    least: int = 0
+    most: int = 0
+    restarts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
-    """How a job's sink sends: at most so many records in one message, how long the first of them
-    may wait for others, and whether messages are compressed. One record a message, at once."""
+class Batching:
+    """How a job's sink sends. By default: one record a message, at once."""
 
-    batch_records: int = 1
-    linger_ms: int = 0
-    compression: Compression = Compression.NONE
+    batch_records: Annotated[int, Option("most records in one message", 1, 10_000)] = 1
+    linger_ms: Annotated[int, Option("how long a record may wait for others", 0, 60_000)] = 0
+    compression: Annotated[Compression, Option("of each message")] = Compression.NONE
 
     @property
     def in_batches(self) -> bool:
@@ -53,12 +67,45 @@ class Sending:
         return self.batch_records > 1 or self.compression is not Compression.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class JobDescription:
-    """A job as its user wrote it. Exactly one of `spe_address` and `site` is given.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What a user may set of a job; all of it has a default."""
 
-    `stateful` is the user's word for whether it keeps state, for the analyzer; None: not said.
-    """
+    args: Annotated[tuple[str, ...], Option("the job's own arguments")] = ()
+    parallelism: Annotated[int, Option("of what is between source and sink", 1, 32_768)] = 1
+    state: Annotated[
+        DesiredState, Option("a stopped job keeps its savepoint and session", restarts=False)
+    ] = DesiredState.RUNNING
+    delivery: Annotated[Delivery, Option("how often a message arrives")] = Delivery.AT_LEAST_ONCE
+    upgrade: Annotated[Upgrade, Option("whether its state outlives an update", restarts=False)] = (
+        Upgrade.SAVEPOINT
+    )
+    pinned: Annotated[bool, Option("placement never moves it", restarts=False)] = False
+    stateful: Annotated[
+        bool | None, Option("whether it keeps state, if its user knows", restarts=False)
+    ] = None
+    link: Annotated[Batching, Option("how its sink sends; left out: one by one")] = Batching()
+
+    def options(self) -> dict[str, Any]:
+        """The value of each option, by name."""
+        return {name: getattr(self, name) for name in OPTIONS}
+
+
+def options_of(model: type) -> dict[str, tuple[Any, Option]]:
+    """Name -> type and option of each field of a dataclass that a user may set."""
+    return {
+        name: (hint.__origin__, hint.__metadata__[0])
+        for name, hint in get_type_hints(model, include_extras=True).items()
+        if get_origin(hint) is Annotated
+    }
+
+
+OPTIONS = {name: option for name, (_, option) in options_of(JobOptions).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class JobDescription(JobOptions):
+    """A job as its user wrote it. Exactly one of `spe_address` and `site` is given."""
 
     job_name: str
     source_topic: str
@@ -71,14 +118,6 @@ class JobDescription:
     source_site: str | None = None
     sink_broker: str | None = None
     sink_site: str | None = None
-    args: tuple[str, ...] = ()
-    parallelism: int = 1
-    state: DesiredState = DesiredState.RUNNING
-    delivery: Delivery = Delivery.AT_LEAST_ONCE
-    upgrade: Upgrade = Upgrade.SAVEPOINT
-    pinned: bool = False
-    stateful: bool | None = None
-    link: Sending = Sending()
 
     @property
     def engine_address(self) -> str | None:
@@ -87,7 +126,7 @@ class JobDescription:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Job(JobOptions):
     """A job with every reference resolved; what the planner and the binders see.
 
     `site` runs it; `source` and `sink` hold normalised broker addresses; `jar` is the SHA-256
@@ -103,10 +142,3 @@ class Job:
     sink_site: str
     entry_class: str
     jar: str
-    args: tuple[str, ...] = ()
-    parallelism: int = 1
-    state: DesiredState = DesiredState.RUNNING
-    delivery: Delivery = Delivery.AT_LEAST_ONCE
-    upgrade: Upgrade = Upgrade.SAVEPOINT
-    pinned: bool = False
-    link: Sending = Sending()

@@ -16,6 +16,7 @@ from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.placement.problem import Question, load_name
 from speck.placement.wiring import At, WiredJob, Wiring
+from speck.spec.options import DEFAULTS
 from speck.spec.schema import dump_composition
 from speck.spec.yaml_writer import to_yaml
 
@@ -167,16 +168,8 @@ def composition_yaml(description: CompositionDescription) -> str:
 
 
 _ORDER = ("name", "drift", "requirements", "jobs", "inputs", "outputs")
-_DEFAULTS: JsonObject = {
-    "args": [],
-    "parallelism": 1,
-    "state": "running",
-    "delivery": "at_least_once",
-    "upgrade": "savepoint",
-    "pinned": False,
-}
 
 
 def _brief(job: JsonObject) -> JsonObject:
     """The job without what is so anyway."""
-    return {k: v for k, v in job.items() if k not in _DEFAULTS or _DEFAULTS[k] != v}
+    return {k: v for k, v in job.items() if k not in DEFAULTS or DEFAULTS[k] != v}

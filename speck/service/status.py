@@ -246,13 +246,7 @@ def _described(job: Job) -> JobDescription:
         site=job.site,
         source_site=job.source_site,
         sink_site=job.sink_site,
-        args=job.args,
-        parallelism=job.parallelism,
-        state=job.state,
-        delivery=job.delivery,
-        upgrade=job.upgrade,
-        pinned=job.pinned,
-        link=job.link,
+        **job.options(),
     )
 
 

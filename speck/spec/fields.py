@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from marshmallow import ValidationError, fields
+from marshmallow.validate import Range
 
 from speck.errors import meant
 from speck.model.site import normalise_address
@@ -147,6 +148,18 @@ class Flag(fields.Boolean):
         if not isinstance(value, bool):
             raise ValidationError("must be true or false")
         return value
+
+
+class Whole(fields.Integer):
+    """A whole number from `least` to `most`."""
+
+    def __init__(self, least: int, most: int, **kwargs: Any) -> None:
+        super().__init__(
+            strict=True,
+            validate=Range(least, most, error="must be from {min} to {max}"),
+            error_messages={"invalid": "must be a whole number"},
+            **kwargs,
+        )
 
 
 class Amount(fields.Float):

@@ -1,7 +1,7 @@
 """What makes two jobs the same: everything that a running incarnation was started with.
 
-The jar counts by its content. `state`, `pinned` and `upgrade` rule what speck does with a job,
-not what runs, so they do not count; neither does the order of jobs in a composition.
+The jar counts by its content. Options that restart nothing (`state`, `pinned`, ...) rule what speck
+does with a job, so they do not count; neither does the order of jobs in a composition.
 """
 
 from __future__ import annotations
@@ -10,31 +10,16 @@ import hashlib
 import json
 from dataclasses import astuple
 
-from speck.model.job import Job, Sending
-from speck.model.link import Link
+from speck.model.job import OPTIONS, Job
 
-_FIELDS = (
-    "site",
-    "spe_address",
-    "source",
-    "sink",
-    "entry_class",
-    "jar",
-    "args",
-    "parallelism",
-    "delivery",
-)
+_PLACING = ("site", "spe_address", "source", "sink", "entry_class", "jar")
+_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.restarts)
 
 
 def fingerprint(job: Job) -> str:
     """SHA-256 (hex) over the fields that matter, in a canonical form."""
-    content = {
-        name: astuple(value) if isinstance(value := getattr(job, name), Link) else value
-        for name in _FIELDS
-    }
-    if job.link != Sending():  # jobs from before there was such a thing are what they were
-        content["link"] = astuple(job.link)
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    values = {name: getattr(job, name) for name in (*_PLACING, *_OPTIONS)}
+    text = json.dumps(values, default=astuple, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -55,12 +40,9 @@ def differences(old: Job, new: Job) -> list[str]:
         found.append(f"jar {old.jar[:8]} -> {new.jar[:8]}")
     if old.entry_class != new.entry_class:
         found.append(f"entry_class {old.entry_class} -> {new.entry_class}")
-    if old.args != new.args:
-        found.append("args changed")
-    if old.parallelism != new.parallelism:
-        found.append(f"parallelism {old.parallelism} -> {new.parallelism}")
-    if old.delivery != new.delivery:
-        found.append(f"delivery {old.delivery} -> {new.delivery}")
-    if old.link != new.link:
-        found.append("link changed")
+    for name in _OPTIONS:
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            brief = isinstance(after, int | str)
+            found.append(f"{name} {before} -> {after}" if brief else f"{name} changed")
     return found

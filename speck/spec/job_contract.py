@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from urllib.parse import quote, unquote
 
 from speck.model.ids import source_client_id
-from speck.model.job import Job, Sending
+from speck.model.job import Batching, Job
 from speck.model.observation import TakenEpoch
 
 FLAGS = (
@@ -56,9 +56,9 @@ def args_faults(args: Sequence[str]) -> dict[int, str]:
     return faults
 
 
-def link_fault(link: Sending, args: Sequence[str]) -> str | None:
+def link_fault(link: Batching, args: Sequence[str]) -> str | None:
     """Why a job that has its own spelling of arguments would never hear of its `link`."""
-    if link == Sending() or not _hold_placeholders(args):
+    if link == Batching() or not _hold_placeholders(args):
         return None
     wanted = {flag.replace("-", "_") for flag in LINK_FLAGS}
     if wanted & {name for arg in args for name in _names(arg)}:
@@ -118,7 +118,7 @@ def render_args(
     own = tuple(_render(arg, values) for arg in job.args)
     if _hold_placeholders(job.args):
         return own
-    flags = FLAGS if job.link == Sending() else (*FLAGS, *LINK_FLAGS)
+    flags = FLAGS if job.link == Batching() else (*FLAGS, *LINK_FLAGS)
     standard = (text for flag in flags for text in (f"--{flag}", values[flag.replace("-", "_")]))
     follows = (f"--{TAKEN_FLAG}", render_taken(taken)) if taken else ()
     return (*standard, *follows, *own)

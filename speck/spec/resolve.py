@@ -174,13 +174,7 @@ class _Resolver:
             sink_site=sink.name,
             entry_class=job.entry_class,
             jar=jar.sha256,
-            args=job.args,
-            parallelism=job.parallelism,
-            state=job.state,
-            delivery=job.delivery,
-            upgrade=job.upgrade,
-            pinned=job.pinned,
-            link=job.link,
+            **job.options(),
         )
         if not tells_numbers(resolved):
             self.warnings.append(

@@ -7,7 +7,6 @@ The schemas here check shape and spelling only; `speck.spec.topology` checks the
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields as dataclass_fields
@@ -15,7 +14,6 @@ from itertools import islice
 from typing import Any
 
 from marshmallow import (
-    RAISE,
     Schema,
     ValidationError,
     fields,
@@ -24,104 +22,38 @@ from marshmallow import (
     pre_load,
     validates_schema,
 )
-from marshmallow.validate import Range
 
 from speck.errors import InvalidError, Problem
 from speck.model.composition import CompositionDescription, Drift, Port
-from speck.model.job import (
-    MAX_BATCH_RECORDS,
-    MAX_LINGER_MS,
-    Compression,
-    Delivery,
-    DesiredState,
-    JobDescription,
-    Sending,
-    Upgrade,
-)
+from speck.model.job import JobDescription, JobOptions
 from speck.model.site import Broker, Engine, Site, Tier, normalise_address
 from speck.model.values import JsonObject
 from speck.spec import yaml_loader
 from speck.spec.fields import (
-    NULL,
     Amount,
-    Arguments,
     BrokerAddress,
     Choice,
     ClassName,
     EngineAddress,
-    Flag,
     JobPath,
     Labels,
     Name,
     Topic,
     show,
 )
+from speck.spec.options import DEFAULTS, derived_fields
+from speck.spec.strict_schema import MAX_PROBLEMS, StrictSchema
 from speck.spec.yaml_loader import Document
 
 LineOf = Callable[[str], int | None]
 
 YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
-MAX_PARALLELISM = 32_768
 MAX_JOBS = 10_000
 _LATENCY = re.compile(r"\d{1,9}(\.\d{1,9})?")
 """The label `latency_ms` of a site: one way to the core of the network."""
-MAX_PROBLEMS = 100
-"""So many faults are told; a document with more is no honest mistake."""
 
 
 # --- schemas ----------------------------------------------------------------------------
-
-
-class StrictSchema(Schema):
-    """Refuses unknown fields, naming the one that was probably meant."""
-
-    class Meta:
-        unknown = RAISE
-
-    error_messages = {  # noqa: RUF012
-        "type": "must be a mapping of field names to values",
-        "unknown": "unknown field",
-    }
-
-    def on_bind_field(self, field_name: str, field_obj: fields.Field[Any]) -> None:
-        field_obj.error_messages["required"] = "missing"
-        field_obj.error_messages.setdefault("null", NULL)
-        if field_obj.error_messages["null"] == "Field may not be null.":
-            field_obj.error_messages["null"] = NULL
-
-    def handle_error(self, error: ValidationError, data: Any, *, many: bool, **kwargs: Any) -> None:
-        if not isinstance(error.messages, dict) or not isinstance(data, Mapping):
-            return
-        unknown = [key for key in data if error.messages.get(key) == ["unknown field"]]
-        for key in unknown:  # last, and in the order in which they were written
-            del error.messages[key]
-        for key in unknown[:MAX_PROBLEMS]:
-            error.messages[key] = [f"unknown field; {self._meant(str(key))}"]
-
-    def _meant(self, key: str) -> str:
-        known = [name for name, found in self.fields.items() if not found.dump_only]
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
-        return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-
-
-def _whole(least: int, most: int) -> fields.Integer:
-    return fields.Integer(
-        strict=True,
-        validate=Range(least, most, error="must be from {min} to {max}"),
-        error_messages={"invalid": "must be a whole number"},
-    )
-
-
-class SendingSchema(StrictSchema):
-    """`link` of a job: how its sink sends."""
-
-    batch_records = _whole(1, MAX_BATCH_RECORDS)
-    linger_ms = _whole(0, MAX_LINGER_MS)
-    compression = Choice(Compression)
-
-    @post_load
-    def _make(self, data: dict[str, Any], **kwargs: Any) -> Sending:
-        return Sending(**data)
 
 
 class _Placing(StrictSchema):
@@ -133,14 +65,7 @@ class _Placing(StrictSchema):
     source_site = Name(allow_none=True)
     sink_broker = BrokerAddress(allow_none=True)
     sink_site = Name(allow_none=True)
-    args = Arguments()
-    parallelism = _whole(1, MAX_PARALLELISM)
-    state = Choice(DesiredState)
-    delivery = Choice(Delivery)
-    upgrade = Choice(Upgrade)
-    pinned = Flag()
-    stateful = Flag(allow_none=True)
-    link = fields.Nested(SendingSchema)
+    vars().update(derived_fields(JobOptions))
 
     @validates_schema(pass_original=True, skip_on_field_errors=False)
     def _not_both(self, data: Any, original: Any, **kwargs: Any) -> None:
@@ -187,13 +112,18 @@ class JobSchema(_Placing):
 
     @post_dump
     def _brief(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        if data.get("link") == _SENDING.dump(Sending()):  # as it was before there was a link
-            del data["link"]
-        return {key: data[key] for key in _JOB_KEYS if data.get(key) is not None}
+        return {
+            key: data[key]
+            for key in _JOB_KEYS
+            if data.get(key) is not None and data[key] != _LEFT_OUT.get(key)
+        }
 
 
-_SENDING = SendingSchema()
-_JOB_KEYS = tuple(field.name for field in dataclass_fields(JobDescription))
+_JOB_KEYS = tuple(
+    each.name for each in sorted(dataclass_fields(JobDescription), key=lambda f: bool(f.kw_only))
+)
+_LEFT_OUT = {name: value for name, value in DEFAULTS.items() if isinstance(value, dict)}
+"""Options that are mappings, at their defaults."""
 
 
 class PortSchema(StrictSchema):

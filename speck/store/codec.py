@@ -1,150 +1,51 @@
-"""Model <-> plain JSON objects for the store; compact, since a store holds thousands of them."""
+"""Model <-> plain JSON objects for the store; compact, since a store holds thousands of them.
+
+All of it follows from the model's dataclasses. A field that holds its default takes no room, and
+small values are lists instead of objects.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, astuple, fields, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import fields
+from typing import TypeVar
+
+from cattrs import Converter
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
 from speck.model.incarnation import Carried, Incarnation, Left, Session, StaleSink
-from speck.model.job import Compression, Delivery, DesiredState, Job, Sending, Upgrade
+from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
-from speck.model.site import Broker, Engine, Site, Tier
+from speck.model.site import Site
 from speck.model.values import JsonObject
 
+_T = TypeVar("_T")
 
-def job_to_json(job: Job) -> JsonObject:
-    """A resolved job; fields that hold their default are left out."""
-    # not asdict(): that copies deeply, and each step of a start writes its job
-    data: JsonObject = {name: getattr(job, name) for name in _JOB_FIELDS}
-    data["source"] = [job.source.broker, job.source.topic]
-    data["sink"] = [job.sink.broker, job.sink.topic]
-    data["link"] = asdict(job.link) if job.link != Sending() else None
-    return {key: value for key, value in data.items() if value != _JOB_DEFAULTS.get(key, _UNSET)}
+_CONVERTER = Converter(omit_if_default=True, detailed_validation=False)
 
 
-def job_from_json(data: JsonObject) -> Job:
-    """The inverse of `job_to_json`."""
-    given: dict[str, Any] = {**_JOB_DEFAULTS, **data}
-    return Job(
-        **{
-            **given,
-            "source": Link(*given["source"]),
-            "sink": Link(*given["sink"]),
-            "args": tuple(given["args"]),
-            "state": DesiredState(given["state"]),
-            "delivery": Delivery(given["delivery"]),
-            "upgrade": Upgrade(given["upgrade"]),
-            "link": _sending_from_json(given["link"] or {}),
-        }
+def _store_as_list(of: type) -> None:
+    names = tuple(field.name for field in fields(of))
+    to_object: Callable[[object], JsonObject] = make_dict_unstructure_fn(
+        of, _CONVERTER, _cattrs_omit_if_default=False
+    )
+    from_object: Callable[[JsonObject, type], object] = make_dict_structure_fn(of, _CONVERTER)
+    _CONVERTER.register_unstructure_hook(of, lambda value: list(to_object(value).values()))
+    _CONVERTER.register_structure_hook(
+        of, lambda values, _: from_object(dict(zip(names, values, strict=True)), of)
     )
 
 
-def _sending_from_json(data: JsonObject) -> Sending:
-    told = Sending(**data)
-    return replace(told, compression=Compression(told.compression))
+for _each in (Link, Carried, Left, StaleSink, TakenEpoch):
+    _store_as_list(_each)
 
 
-def incarnation_to_json(deployed: Incarnation) -> JsonObject:
-    """An incarnation with the one it continues, if that still matters."""
-    told: JsonObject = {
-        "confirmed": deployed.confirmed,
-        "ended": deployed.ended,
-        "savepoint": deployed.savepoint,
-        "base": incarnation_to_json(deployed.base) if deployed.base else None,
-        "accepted": deployed.accepted,
-        "void": deployed.void,
-        "stopping": deployed.stopping,
-        "former_sinks": list(deployed.former_sinks),
-        "restored": deployed.restored,
-        "carried": list(astuple(deployed.carried)) if deployed.carried else None,
-        "left": [list(astuple(left)) for left in deployed.left],
-        "stale": [[s.site, s.link.broker, s.link.topic, s.client_id] for s in deployed.stale],
-    }
-    return {
-        "job": job_to_json(deployed.job),
-        "attempt": deployed.attempt,
-        "id": deployed.engine_job_id,
-        **{key: value for key, value in told.items() if value},
-    }
+def to_json(value: Job | Incarnation | Session | Site) -> JsonObject:
+    data: JsonObject = _CONVERTER.unstructure(value)
+    return data
 
 
-def incarnation_from_json(data: JsonObject) -> Incarnation:
-    """The inverse of `deployed_to_json`."""
-    return Incarnation(
-        job=job_from_json(data["job"]),
-        attempt=data["attempt"],
-        engine_job_id=data["id"],
-        confirmed=data.get("confirmed", False),
-        ended=data.get("ended", False),
-        savepoint=data.get("savepoint"),
-        base=incarnation_from_json(data["base"]) if data.get("base") else None,
-        accepted=data.get("accepted", False),
-        void=data.get("void", False),
-        stopping=data.get("stopping", False),
-        former_sinks=tuple(data.get("former_sinks", ())),
-        restored=data.get("restored"),
-        carried=Carried(*data["carried"]) if data.get("carried") else None,
-        left=tuple(Left(*left) for left in data.get("left", ())),
-        stale=tuple(
-            StaleSink(site, Link(broker, topic), client_id)
-            for site, broker, topic, client_id in data.get("stale", ())
-        ),
-    )
-
-
-def session_to_json(session: Session) -> JsonObject:
-    handover: JsonObject = {
-        "follows": session.follows,
-        "followed_by": session.followed_by,
-        "former": session.former,
-        "skip": [[s.producer, s.epoch, s.upto, *map(list, s.above)] for s in session.skip],
-        "drained": session.drained,
-        "beside": session.beside,
-    }
-    return {
-        "client_id": session.client_id,
-        "link": [session.link.broker, session.link.topic],
-        "site": session.site,
-        "job_name": session.job_name,
-        "reserved": session.reserved,
-        "owed": [list(each) for each in session.owed],
-        **{key: value for key, value in handover.items() if value},
-    }
-
-
-def session_from_json(data: JsonObject) -> Session:
-    owed = tuple((producer, epoch, number) for producer, epoch, number in data.get("owed", ()))
-    skip = tuple(
-        TakenEpoch(producer, epoch, upto, tuple((first, last) for first, last in above))
-        for producer, epoch, upto, *above in data.get("skip", ())
-    )
-    return Session(**{**data, "link": Link(*data["link"]), "owed": owed, "skip": skip})
-
-
-def site_to_json(site: Site) -> JsonObject:
-    return asdict(site)
-
-
-def site_from_json(data: JsonObject) -> Site:
-    return Site(
-        name=data["name"],
-        tier=Tier(data["tier"]),
-        spe=Engine(**data["spe"]),
-        broker=Broker(**data["broker"]),
-        uplink_mbps=data["uplink_mbps"],
-        labels=data["labels"],
-    )
-
-
-_UNSET = object()
-_JOB_FIELDS = tuple(each.name for each in fields(Job))
-_JOB_DEFAULTS: JsonObject = {
-    "args": (),
-    "parallelism": 1,
-    "state": DesiredState.RUNNING,
-    "delivery": Delivery.AT_LEAST_ONCE,
-    "upgrade": Upgrade.SAVEPOINT,
-    "pinned": False,
-    "link": None,
-}
+def from_json(data: JsonObject, of: type[_T]) -> _T:
+    """The inverse of `to_json`. Raises an exception of cattrs when it is something else."""
+    return _CONVERTER.structure(data, of)

@@ -20,14 +20,7 @@ from speck.model.incarnation import Incarnation, Inventory, Session
 from speck.model.link import Link
 from speck.model.site import Site
 from speck.model.values import JsonObject
-from speck.store.codec import (
-    incarnation_from_json,
-    incarnation_to_json,
-    session_from_json,
-    session_to_json,
-    site_from_json,
-    site_to_json,
-)
+from speck.store.codec import from_json, to_json
 from speck.store.leveldb import Store
 from speck.store.retention import Retention
 from speck.store.tables import INSTALLATION, Batch, Tables
@@ -141,14 +134,16 @@ class Records(Tables):
         """Keep what is stored now at a key, if it is of those that are kept."""
         if (site := self.site_records.id_of(key)) is not None:
             sites = self._sites.copy()
-            _keep(sites, site, site_from_json(record) if record else None)
+            _keep(sites, site, from_json(record, Site) if record else None)
             self._sites = dict(sorted(sites.items()))
         elif (session := self.session_records.id_of(key)) is not None:
             scope = self._sessions[session.partition("/")[0]]
-            _keep(scope, key, session_from_json(record) if record else None)
+            _keep(scope, key, from_json(record, Session) if record else None)
         elif (job := self.incarnation_records.id_of(key)) is not None:
             name, _, job_name = job.partition("/")
-            _keep(self._deployed[name], job_name, incarnation_from_json(record) if record else None)
+            _keep(
+                self._deployed[name], job_name, from_json(record, Incarnation) if record else None
+            )
 
     # -- sites ----------------------------------------------------------------------------
 
@@ -157,7 +152,7 @@ class Records(Tables):
         return self._sites
 
     def put_site(self, site: Site) -> Batch:
-        return self.site_records.put(site_to_json(site), site.name)
+        return self.site_records.put(to_json(site), site.name)
 
     def drop_site(self, name: str) -> Batch:
         return self.site_records.drop(name)
@@ -220,7 +215,7 @@ class Records(Tables):
         name = deployed.job.job_name
         highest = max(deployed.attempt, self.attempts(scope, name))
         return {
-            self.incarnation_records.key(scope, name): incarnation_to_json(deployed),
+            self.incarnation_records.key(scope, name): to_json(deployed),
             **self.put_attempts(scope, name, highest),
         }
 
@@ -243,7 +238,7 @@ class Records(Tables):
         return self._sessions_outside(())
 
     def put_session(self, scope: str, session: Session) -> Batch:
-        record = session_to_json(session)
+        record = to_json(session)
         return self.session_records.put(record, scope, session.client_id, session.site)
 
     def drop_session(self, scope: str, client_id: str, site: str) -> Batch:

@@ -7,22 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from speck.model.incarnation import Carried, Incarnation, Left, Session
-from speck.model.job import Compression, Delivery, DesiredState, Job, Sending, Upgrade
+from speck.model.incarnation import Carried, Incarnation, Left, Session, StaleSink
+from speck.model.job import Batching, Compression, Delivery, DesiredState, Job, Upgrade
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.model.values import JsonObject
-from speck.store.codec import (
-    incarnation_from_json,
-    incarnation_to_json,
-    job_from_json,
-    job_to_json,
-    session_from_json,
-    session_to_json,
-    site_from_json,
-    site_to_json,
-)
+from speck.store.codec import from_json, to_json
 
 LINK = Link("tcp://a:1883", "T-1")
 PLAIN = Job("A", "a", "http://a:8081", LINK, Link("tcp://b:1883", "T"), "a", "b", "x.A", "f" * 64)
@@ -34,7 +25,7 @@ FULL = replace(
     delivery=Delivery.EXACTLY_ONCE,
     upgrade=Upgrade.STATELESS,
     pinned=True,
-    link=Sending(100, 5, Compression.ZSTD),
+    link=Batching(100, 5, Compression.ZSTD),
 )
 
 
@@ -46,12 +37,12 @@ def stored(data: JsonObject) -> JsonObject:
 
 @pytest.mark.parametrize("job", [PLAIN, FULL])
 def test_a_job_is_read_back(job: Job) -> None:
-    assert job_from_json(stored(job_to_json(job))) == job
+    assert from_json(stored(to_json(job)), Job) == job
 
 
 def test_what_a_job_leaves_at_its_default_takes_no_room() -> None:
-    assert set(job_to_json(PLAIN)).isdisjoint({"args", "parallelism", "state", "pinned", "link"})
-    assert {"args", "parallelism", "state", "pinned", "link"} <= set(job_to_json(FULL))
+    assert set(to_json(PLAIN)).isdisjoint({"args", "parallelism", "state", "pinned", "link"})
+    assert {"args", "parallelism", "state", "pinned", "link"} <= set(to_json(FULL))
 
 
 def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
@@ -68,34 +59,35 @@ def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
         restored="file:/there/s",
         carried=Carried("file:/s", "b", "file:/there/s"),
         left=(Left("a", "file:/s", 1), Left("b", "file:/there/s", 2)),
+        stale=(StaleSink("a", LINK, "x-out"),),
     )
-    assert incarnation_from_json(stored(incarnation_to_json(deployed))) == deployed
+    assert from_json(stored(to_json(deployed)), Incarnation) == deployed
 
 
 def test_what_holds_its_default_is_left_out_and_read_back() -> None:
     deployed = Incarnation(PLAIN, 1, "1" * 32, confirmed=True)
-    old = stored(incarnation_to_json(deployed))
+    old = stored(to_json(deployed))
     assert "former_sinks" not in old
-    assert incarnation_from_json(old) == deployed
+    assert from_json(old, Incarnation) == deployed
 
 
 @pytest.mark.parametrize("job_name", ["A", None])
 def test_a_session_is_read_back(job_name: str | None) -> None:
     session = Session("reader", LINK, "a", job_name, reserved=False, owed=(("p", 1 << 32, 7),))
-    assert session_from_json(stored(session_to_json(session))) == session
+    assert from_json(stored(to_json(session)), Session) == session
 
 
 @pytest.mark.parametrize("more", [{"follows": "old"}, {"followed_by": "new"}])
 def test_a_session_that_follows_or_is_followed_is_read_back(more: dict[str, str]) -> None:
     skip = (TakenEpoch("p", 1 << 32, 7, ((9, 9), (12, 15))), TakenEpoch("q", 1, 0))
     session = replace(Session("reader", LINK, "a", "A", skip=skip), **more)  # type: ignore[arg-type]
-    assert session_from_json(stored(session_to_json(session))) == session
+    assert from_json(stored(to_json(session)), Session) == session
 
 
 def test_a_session_that_never_changed_hands_takes_no_more_room() -> None:
-    data = stored(session_to_json(Session("reader", LINK, "a", "A")))
+    data = stored(to_json(Session("reader", LINK, "a", "A")))
     assert data.keys().isdisjoint({"follows", "followed_by", "skip"})
-    assert session_from_json(data) == Session("reader", LINK, "a", "A")
+    assert from_json(data, Session) == Session("reader", LINK, "a", "A")
 
 
 def test_a_site_is_read_back() -> None:
@@ -107,4 +99,4 @@ def test_a_site_is_read_back() -> None:
         10.5,
         {"state_uri": "file:/s"},
     )
-    assert site_from_json(stored(site_to_json(site))) == site
+    assert from_json(stored(to_json(site)), Site) == site

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speck.model.ids import source_client_id
-from speck.model.job import Compression, Delivery, Job, Sending
+from speck.model.job import Batching, Compression, Delivery, Job
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
 from speck.spec.job_contract import args_faults, link_fault, parse_taken, render_args, render_taken
@@ -54,7 +54,7 @@ def test_standard_arguments_come_before_the_jobs_own() -> None:
     )
 
 
-BATCHED = Sending(500, 20, Compression.ZSTD)
+BATCHED = Batching(500, 20, Compression.ZSTD)
 
 
 def test_how_a_sink_sends_comes_before_the_jobs_own_too() -> None:
@@ -72,7 +72,7 @@ def test_how_a_sink_sends_comes_before_the_jobs_own_too() -> None:
 
 def test_a_job_that_would_not_be_told_of_its_link_is_a_fault() -> None:
     args = ["{sink_topic}"]
-    assert link_fault(Sending(), args) is None
+    assert link_fault(Batching(), args) is None
     assert link_fault(BATCHED, ["--x"]) is None
     assert link_fault(BATCHED, [*args, "{linger_ms}"]) is None
     assert link_fault(BATCHED, args) == (

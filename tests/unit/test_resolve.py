@@ -14,12 +14,12 @@ import pytest
 from speck.errors import InvalidError, Problem
 from speck.model.composition import CompositionDescription, Port, Reader
 from speck.model.job import (
+    Batching,
     Compression,
     Delivery,
     DesiredState,
     Job,
     JobDescription,
-    Sending,
     Upgrade,
 )
 from speck.model.link import Link
@@ -339,7 +339,7 @@ def test_exactly_once_through_an_unknown_broker_is_a_warning(find_jar: FindJar) 
     ]
 
 
-BATCHED = Sending(batch_records=100)
+BATCHED = Batching(batch_records=100)
 
 
 def test_batches_for_an_old_broker_are_a_warning(find_jar: FindJar) -> None:
@@ -357,9 +357,9 @@ def test_who_reads_batches_from_outside_is_warned(find_jar: FindJar) -> None:
     output = resolve(closed(described(link=BATCHED)), SITES, find_jar)
     assert output.warnings == [f"{sends}, an output: its readers {take_apart}"]
     assert output.composition.jobs[0].link == BATCHED
-    compressed = described(link=Sending(compression=Compression.ZSTD))
+    compressed = described(link=Batching(compression=Compression.ZSTD))
     assert resolve(closed(compressed), SITES, find_jar).warnings == output.warnings
-    assert resolve(closed(described(link=Sending(linger_ms=5))), SITES, find_jar).warnings == [
+    assert resolve(closed(described(link=Batching(linger_ms=5))), SITES, find_jar).warnings == [
         "job A waits for nothing: linger_ms of its link is of no meaning while batch_records is 1"
     ]
 

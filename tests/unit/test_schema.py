@@ -12,7 +12,7 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 
 from speck.errors import InvalidError
 from speck.model.composition import CompositionDescription, Drift, Port
-from speck.model.job import Compression, Delivery, DesiredState, JobDescription, Sending, Upgrade
+from speck.model.job import Batching, Compression, Delivery, DesiredState, JobDescription, Upgrade
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.spec.schema import (
     CompositionSchema,
@@ -102,7 +102,7 @@ def test_what_a_link_leaves_out_is_as_it_was_before_there_was_one() -> None:
     assert job_from_data(JOB | {"link": {}}) == job_from_data(JOB)
     assert "link" not in dump_job(job_from_data(JOB))
     some = job_from_data(JOB | {"link": {"batch_records": 7}})
-    assert some.link == Sending(7, 0, Compression.NONE)
+    assert some.link == Batching(7, 0, Compression.NONE)
 
 
 def test_null_places_count_as_absent() -> None:
