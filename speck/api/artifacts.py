@@ -8,7 +8,7 @@ from speck.api import shapes
 from speck.api.context import service
 from speck.api.requests import Query, paging, stream
 from speck.api.routes import Routes, answer, listing
-from speck.service.jobs import Answer
+from speck.service.answer import Answer
 
 routes = Routes("artifacts", "Jars by the SHA-256 of their content")
 

@@ -11,7 +11,7 @@ from speck.api.context import service
 from speck.api.requests import Query, paging, text
 from speck.api.routes import Routes, answer, listing
 from speck.model.values import JsonObject
-from speck.service.jobs import Answer
+from speck.service.answer import Answer
 
 PAGE = 1000
 

@@ -14,7 +14,7 @@ from marshmallow import Schema
 
 from speck.api.requests import Param, Query, read_query
 from speck.model.values import JsonObject
-from speck.service.jobs import Answer
+from speck.service.answer import Answer
 
 View = Callable[..., Response]
 YAML_OR_JSON = ("application/yaml", "application/json")

@@ -13,8 +13,8 @@ from speck.api.requests import Query, document, optional_object, paging, refuse_
 from speck.api.routes import Routes, answer, gone, listing
 from speck.errors import InvalidError
 from speck.model.site import Site
+from speck.service.answer import Answer
 from speck.service.calibration import JAR
-from speck.service.jobs import Answer
 from speck.service.tokens import Role
 from speck.spec.schema import SiteSchema, site_from_data
 

@@ -10,7 +10,7 @@ from speck.api.requests import Query, document, mapping, paging
 from speck.api.routes import Routes, answer, gone, listing
 from speck.clock import rfc3339
 from speck.errors import InvalidError, Problem
-from speck.service.jobs import Answer
+from speck.service.answer import Answer
 
 routes = Routes("administration", "Tokens and backups")
 

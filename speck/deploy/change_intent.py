@@ -6,10 +6,14 @@ from collections.abc import Mapping
 
 from speck.errors import NotFoundError
 from speck.model.change import Cause, Change, ChangeState
-from speck.model.composition import CompositionDescription
-from speck.spec.schema import composition_from_data, job_from_data
+from speck.model.composition import CompositionDescription, job_posted_alone, title
+from speck.model.values import JsonObject
+from speck.spec.schema import composition_as_stored
 from speck.store.records import Records
 from speck.store.tables import Batch
+
+GONE = {"deleted": True, "removing": False, "deployed_revision": None, "jobs": 0}
+"""What the head of a composition says once nothing of it is left."""
 
 
 def wanted_by(
@@ -19,19 +23,11 @@ def wanted_by(
 
     Raises NotFoundError when it is not stored any more.
     """
-    if change.composition is not None:
-        what = f"revision {change.revision} of composition {change.composition}"
-        record = records.revisions.get(change.composition, change.revision or 0)
-    else:
-        what = f"job {change.job_name}"
-        record = records.alone_jobs.get(change.job_name or "")
+    record = records.revisions.get(change.composition, change.revision or 0)
     if record is None:
+        what = f"revision {change.revision} of {title(change.composition)}"
         raise NotFoundError(f"cannot go on with change {change.id}: {what} is gone")
-    if change.composition is not None:
-        return composition_from_data(record["description"]), record.get("jars")
-    job = job_from_data(record["description"])
-    alone = CompositionDescription(name=job.job_name, jobs=(job,))
-    return alone, {job.job_path: record["jar"]}
+    return composition_as_stored(record["description"]), record.get("jars")
 
 
 def left_by(change: Change, records: Records) -> Batch:
@@ -39,14 +35,13 @@ def left_by(change: Change, records: Records) -> Batch:
     if change.state is not ChangeState.DONE or change.leave:
         return {}
     name = change.composition
-    if name is None:
-        removed = change.cause is Cause.REMOVE
-        return records.alone_jobs.drop(change.job_name or "") if removed else {}
     head = records.heads.get(name)
     assert head is not None
     if change.cause is Cause.REMOVE:
-        gone = {"deleted": True, "removing": False, "deployed_revision": None, "jobs": 0}
-        return {records.heads.key(name): {**head, **gone}, **_disowned(name, set(), records)}
+        gone = {records.heads.key(name): {**head, **GONE}, **_disowned(name, set(), records)}
+        if job_posted_alone(name) is not None:  # nobody can ask for its revision any more
+            gone |= records.revisions.drop(name, head["revision"])
+        return gone
     revision = records.revisions.get(name, change.revision or 0)
     assert revision is not None
     names = {job["job_name"] for job in revision["description"]["jobs"]}
@@ -57,8 +52,14 @@ def left_by(change: Change, records: Records) -> Batch:
 def _disowned(name: str, kept: set[str], records: Records) -> Batch:
     """Gives up the names of jobs that are gone for good. Not earlier: while an old incarnation
     runs, another of that name would take its session."""
+    alone = job_posted_alone(name)
+    owned = records.owners.items() if alone is None else _one(records.owners.get(alone), alone)
     return {
         records.owners.key(job_name): None
-        for job_name, record in records.owners.items()
+        for job_name, record in owned
         if record["composition"] == name and job_name not in kept
     }
+
+
+def _one(record: JsonObject | None, job_name: str) -> list[tuple[str, JsonObject]]:
+    return [(job_name, record)] if record else []

@@ -19,11 +19,12 @@ from speck.deploy.locks import NamedLocks
 from speck.deploy.operations import Operations, Patience, Refills
 from speck.errors import ConflictError, NotFoundError, SpeckError, StoreWriteError, TransientError
 from speck.model.change import STOPPED, Cause, Change, ChangeState
+from speck.model.composition import job_posted_alone, title, visible_name
 from speck.model.plan import Carry, Forget, Plan, Return, Start, TryMain
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.sites.connections import Connections
-from speck.store.records import Records, scope_of
+from speck.store.records import Records
 from speck.store.tables import Batch
 
 PLANS_AT_ONCE = 4
@@ -107,7 +108,6 @@ class Changes:
         self,
         plan: Plan,
         revision: int | None,
-        job_name: str | None = None,
         cause: Cause = Cause.APPLY,
         *,
         by: str | None = None,
@@ -126,7 +126,6 @@ class Changes:
             plan,
             revision,
             rfc3339(now),
-            job_name,
             cause=cause,
             by=by,
             drain=drain,
@@ -141,7 +140,7 @@ class Changes:
         has a change under way or a site of the plan is another by now, TransientError once the
         service is stopping.
         """
-        scope = scope_of(change.composition, change.job_name)
+        scope = change.composition
         begun = self._clock.monotonic()
         running = Running(change, scope, begun, self._execution(change, scope))
         self._records.store.check_writable()
@@ -229,24 +228,24 @@ class Changes:
             found |= _sites_of(running.change).get(site, set())
         return sorted(found)
 
-    def in_the_way(self, scope: str, what: str) -> Running | None:
+    def in_the_way(self, scope: str) -> Running | None:
         """The scope's change when a newer wish may end it: a repair, or one that is blocked.
-        Raises ConflictError for another one; `what` names what the caller wants to change."""
+        Raises ConflictError for another one."""
         running = self.under_way(scope)
         if running is None or running.change.cause is Cause.REPAIR:
             return running
         if running.change.state is not ChangeState.BLOCKED:
             raise ConflictError(
-                f"cannot change {what}: change {running.change.id} is under way"
+                f"cannot change {title(scope)}: change {running.change.id} is under way"
                 f" (`speck history {running.change.id}` shows it,"
                 f" `speck cancel {running.change.id}` ends it)",
                 change=running.change.id,
             )
         return running
 
-    def make_way(self, scope: str, what: str) -> Change | None:
+    def make_way(self, scope: str) -> Change | None:
         """Bring the change that `in_the_way` finds to its end, and return it."""
-        running = self.in_the_way(scope, what)
+        running = self.in_the_way(scope)
         if running is None:
             return None
         self.end_early(running)
@@ -389,7 +388,7 @@ class Changes:
             if ChangeState(head["state"]).over:
                 continue
             change = Change.cut_short(head, self._records.operations(head["id"]))
-            scope = scope_of(change.composition, change.job_name)
+            scope = change.composition
             running = Running(change, scope, self._clock.monotonic())
             if change.id in wishes or running.scope in self._running:
                 change.state = ChangeState.CANCELLED
@@ -527,14 +526,14 @@ class Changes:
             self._running.pop(scope, None)
 
     def _event(self, change: Change, what: str, kind: str = "change") -> Batch:
-        about = change.composition or change.job_name
+        shown, alone = visible_name(change.composition), job_posted_alone(change.composition)
         noun = "change" if change.cause is Cause.APPLY else str(change.cause)
         return self._records.event(
             kind,
-            f"{noun} of {about} {what}" + (f": {change.error}" if change.error else ""),
+            f"{noun} of {shown or alone} {what}" + (f": {change.error}" if change.error else ""),
             change=change.id,
-            composition=change.composition,
-            job_name=change.job_name,
+            composition=shown,
+            job_name=alone,
         )
 
 

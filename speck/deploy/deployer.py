@@ -1,4 +1,4 @@
-"""From a description to a running change: what compositions and jobs posted alone share."""
+"""From a description to a plan: observed, resolved, checked, planned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from speck.deploy.changes import Changes
 from speck.deploy.planner import plan
 from speck.errors import (
     ConflictError,
-    InvalidError,
     NotFoundError,
     PermanentError,
     Problem,
@@ -24,7 +23,7 @@ from speck.errors import (
     TransientError,
 )
 from speck.model.change import Cause, Change
-from speck.model.composition import Composition, CompositionDescription
+from speck.model.composition import Composition, CompositionDescription, composition_of_one
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Inventory
 from speck.model.job import Delivery, Job, Upgrade
@@ -34,9 +33,9 @@ from speck.model.site import Site
 from speck.sites.connections import Connections
 from speck.sites.observer import observe
 from speck.spec.jars import ARTIFACT, Jar
-from speck.spec.resolve import JarFinder, LineOf, resolve, resolve_job
+from speck.spec.resolve import JarFinder, LineOf, refuse_problems, resolve
 from speck.store.artifacts import Artifacts
-from speck.store.records import Records, scope_of
+from speck.store.records import Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,6 @@ class Deployer:
 
     def prepare(
         self,
-        scope: str,
         description: CompositionDescription,
         line_of: LineOf | None = None,
         adopted: Sequence[str] = (),
@@ -94,6 +92,7 @@ class Deployer:
         are `adopted` count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of what
         was accepted before and is to be used whatever lies there now. `drain`, `leave` and
         `stopped` are those of `speck.deploy.planner.plan`."""
+        scope = description.name
         sites = self._records.sites()
         inventory = self._inventory(scope, adopted)
         observed = self._observe(sites, inventory, _sites_named(description, sites))
@@ -107,7 +106,7 @@ class Deployer:
             },
             "held_slots": _held_slots(inventory, observed),
             "brokers_mqtt5": self._brokers_mqtt5(description, sites),
-            "others": self._jobs_outside({scope, *(scope_of(None, name) for name in adopted)}),
+            "others": self._jobs_outside({scope, *map(composition_of_one, adopted)}),
             "line_of": line_of,
         }
         named: dict[str, str] = {}
@@ -118,15 +117,11 @@ class Deployer:
             named[job_path] = jar.sha256
             return jar
 
-        if scope.startswith("~"):
-            resolved = resolve_job(description.jobs[0], sites, find, **known)
-            composition = replace(resolved.composition, name=None)
-        else:
-            resolved = resolve(description, sites, find, **known)
-            composition = resolved.composition
+        resolved = resolve(description, sites, find, **known)
+        composition = resolved.composition
         problems = self._state_that_cannot_travel(composition, inventory, description)
         problems += self._beyond_capabilities(composition, inventory)
-        _refuse(problems, scope, line_of)
+        refuse_problems(problems, scope, line_of)
         self._refuse_readers_of_others(scope, composition)
         leaving = self._leaving(composition, inventory)
         numbers = observe(self._connections, (), leaving & sites.keys()).brokers
@@ -160,14 +155,15 @@ class Deployer:
         """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""
         return self._jars(job_path).sha256
 
-    def prepare_removal(self, scope: str, name: str | None, *, drain: bool = True) -> Prepared:
-        """The plan that removes everything of the scope; `drain`: see `speck.deploy.planner`."""
+    def prepare_removal(self, name: str, *, drain: bool = True) -> Prepared:
+        """The plan that removes everything of a composition; `drain`: see
+        `speck.deploy.planner`."""
         sites = self._records.sites()
-        inventory = self._records.inventory(scope)
+        inventory = self._records.inventory(name)
         composition = Composition(name, ())
         leaving = self._leaving(composition, inventory)
         observed = self._observe(sites, inventory, set(), leaving)
-        prepared = self._planned(scope, composition, inventory, observed, (), drain=drain)
+        prepared = self._planned(name, composition, inventory, observed, (), drain=drain)
         return replace(prepared, sites=sites)
 
     def plan_anew(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
@@ -175,13 +171,11 @@ class Deployer:
 
         Raises InvalidError, ConflictError, NotFoundError when that cannot be had any more.
         """
-        scope = scope_of(change.composition, change.job_name)
         if change.cause is Cause.REMOVE:
-            prepared = self.prepare_removal(scope, change.composition, drain=change.drain)
+            prepared = self.prepare_removal(change.composition, drain=change.drain)
         else:
             description, jars = wanted_by(change, self._records)
             prepared = self.prepare(
-                scope,
                 description,
                 jars=jars,
                 drain=change.drain,
@@ -204,7 +198,7 @@ class Deployer:
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
     ) -> Prepared:
-        scopes = {scope, *(scope_of(None, job_name) for job_name in adopted)}
+        scopes = {scope, *map(composition_of_one, adopted)}
         known = self._records.sites().keys()
         engines = {d.job.site for d in inventory.jobs.values()} & known
         engines |= {job.site for job in composition.jobs}
@@ -263,7 +257,7 @@ class Deployer:
     def _inventory(self, scope: str, adopted: Sequence[str]) -> Inventory:
         own = self._records.inventory(scope)
         for job_name in adopted:
-            alone = self._records.inventory(scope_of(None, job_name))
+            alone = self._records.inventory(composition_of_one(job_name))
             used = [i.attempts[job_name] for i in (own, alone) if job_name in i.attempts]
             attempts = {job_name: max(used)} if used else {}
             own = Inventory(
@@ -407,20 +401,6 @@ def _held_slots(inventory: Inventory, observed: Observation) -> dict[str, int]:
     return dict(held)
 
 
-def _refuse(problems: list[Problem], scope: str, line_of: LineOf | None) -> None:
-    """Raise InvalidError for any problem, by the paths and lines of what the user sent."""
-    if not problems:
-        return
-    alone = scope.startswith("~")
-    paths = [p.path.removeprefix("jobs[0].") if alone else p.path for p in problems]
-    found = [
-        replace(problem, path=path, line=line_of(path) if line_of else None)
-        for problem, path in zip(problems, paths, strict=True)
-    ]
-    thing = f"job {scope[1:]}" if alone else f"composition {scope}"
-    raise InvalidError(f"cannot accept {thing}: {found[0]}", found)
-
-
 def _homes(deployed: Incarnation) -> set[str]:
     """The sites where the newest state of a job may lie."""
     homes = set() if deployed.void else {deployed.job.site}
@@ -439,7 +419,7 @@ def _turned_out_to_run(
     for name, deployed in inventory.jobs.items():
         seen = observed.job(deployed.job.site, deployed.engine_job_id)
         if seen is not None and not deployed.confirmed and seen.state is RunState.RUNNING:
-            found[scope_of(None, name) if name in adopted else scope, name] = deployed
+            found[composition_of_one(name) if name in adopted else scope, name] = deployed
     return found
 
 

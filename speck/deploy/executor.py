@@ -25,6 +25,7 @@ from speck.deploy.limiter import Limiter
 from speck.deploy.operations import Done, Operations, Outcome, Waiting
 from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
 from speck.model.change import Change, ChangeState, OperationRecord, OperationState
+from speck.model.composition import visible_name
 from speck.model.observation import EngineJob
 from speck.model.plan import Operation, Return
 from speck.sites.connections import Connections
@@ -454,7 +455,7 @@ class Execution:
             "operation",
             f"{operation}: {what}",
             change=self.change.id,
-            composition=self.change.composition,
+            composition=visible_name(self.change.composition),
             site=operation.site,
             job_name=operation.job_name,
         )

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from speck.metrics.dataset.schema import ALONE
+from speck.model.composition import visible_name
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.link import Link
@@ -53,7 +54,7 @@ Samples = Mapping[TaskKey, tuple[Sample | None, Sample]]
 
 def composition_of(scope: str) -> str:
     """The partition of a scope's rows."""
-    return ALONE if scope.startswith("~") else scope
+    return visible_name(scope) or ALONE
 
 
 def samples_of(at: datetime, measures: EngineMeasures, before: Samples) -> Samples:

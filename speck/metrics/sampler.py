@@ -38,6 +38,7 @@ from speck.metrics.rows import (
     site_row,
     task_rows,
 )
+from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation
 from speck.model.measurement import BrokerMeasures, EngineMeasures, Host, PlanNode
 from speck.model.site import Site
@@ -196,7 +197,7 @@ class Sampler:
         return [
             {
                 "job_name": name,
-                "composition": None if scope.startswith("~") else scope,
+                "composition": visible_name(scope),
                 "site": deployed.job.site,
                 **self.job(deployed),
             }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from speck.model.composition import composition_of_one, job_posted_alone, visible_name
 from speck.model.plan import Plan, Step
 from speck.model.values import JsonObject
 
@@ -82,7 +83,7 @@ class OperationRecord:
 
 @dataclass(slots=True)
 class Change:
-    """One execution of `plan`. `job_name` is set when it concerns a job posted alone.
+    """One execution of `plan`.
 
     What it is for is stored with it, so that a service which stopped in its middle plans it
     anew: its `cause` and `revision`, whether links `drain`, and the jobs that it has to `leave`
@@ -94,7 +95,6 @@ class Change:
     plan: Plan
     revision: int | None
     started: str
-    job_name: str | None = None
     state: ChangeState = ChangeState.RUNNING
     ended: str | None = None
     error: str | None = None
@@ -116,10 +116,9 @@ class Change:
         """A stored change without a plan: what had not ended of it is off."""
         return cls(
             id=head["id"],
-            plan=Plan(head["composition"], (), ()),
+            plan=Plan(head["composition"] or composition_of_one(head["job_name"]), (), ()),
             revision=head["revision"],
             started=head["started"],
-            job_name=head["job_name"],
             cause=Cause(head["cause"]),
             by=head["by"],
             drain=head["drain"],
@@ -156,15 +155,15 @@ class Change:
         return frozenset(stopped)
 
     @property
-    def composition(self) -> str | None:
+    def composition(self) -> str:
         return self.plan.composition
 
     def head_json(self) -> JsonObject:
         """Everything but the operations."""
         return {
             "id": self.id,
-            "composition": self.composition,
-            "job_name": self.job_name,
+            "composition": visible_name(self.composition),
+            "job_name": job_posted_alone(self.composition),
             "revision": self.revision,
             "cause": str(self.cause),
             "by": self.by,

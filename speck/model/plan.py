@@ -361,7 +361,7 @@ class Plan:
     more (see `speck.deploy.planner.backlog`).
     """
 
-    composition: str | None
+    composition: str
     jobs: tuple[JobChange, ...]
     steps: tuple[Step, ...]
     goes_on: bool = False

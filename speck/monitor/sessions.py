@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from speck.deploy.changes import Changes
 from speck.errors import SpeckError
+from speck.model.composition import visible_name
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.link import Link
@@ -240,7 +241,7 @@ def _may_run(deployed: Incarnation | None) -> bool:
 
 
 def _composition(scope: str) -> str | None:
-    return None if scope.startswith("~") else scope
+    return visible_name(scope)
 
 
 def _limit(label: str | None) -> int:

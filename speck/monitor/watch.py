@@ -18,6 +18,7 @@ from speck.clock import Clock
 from speck.deploy.changes import Changes, Running
 from speck.errors import SpeckError
 from speck.model.change import ChangeState
+from speck.model.composition import visible_name
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import Job
@@ -448,7 +449,7 @@ class Watch:
             self._causes[job.key] = _Cause(len(failures), reason)
 
     def _event(self, kind: str, message: str, job: Watched) -> Batch:
-        composition = None if job.scope.startswith("~") else job.scope
+        composition = visible_name(job.scope)
         return self._records.event(
             kind, message, site=job.site, job_name=job.job_name, composition=composition
         )
@@ -474,7 +475,7 @@ class Watch:
                 self.mended += len(names)
 
     def _tell_unmended(self, scope: str, names: frozenset[str], why: str) -> None:
-        composition = None if scope.startswith("~") else scope
+        composition = visible_name(scope)
         for name in sorted(names):
             message = f"cannot mend {name} now: {why}"
             event = self._records.event("job", message, job_name=name, composition=composition)

@@ -27,7 +27,7 @@ from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
 from speck.model.values import JsonObject
-from speck.service.jobs import Answer
+from speck.service.answer import Answer
 from speck.store.records import Records
 
 KEPT = 100

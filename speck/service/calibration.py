@@ -27,6 +27,7 @@ from speck.errors import (
     TransientError,
     at_site,
 )
+from speck.model.composition import composition_of_one, job_posted_alone
 from speck.model.job import JobDescription, Upgrade
 from speck.model.site import Tier
 from speck.model.values import JsonObject
@@ -259,9 +260,16 @@ class Calibrations:
         """Its own jobs; a job of somebody else may have such a name, too."""
         return [
             name
-            for name, record in self._records.alone_jobs.items(starting=PREFIX)
-            if record["description"]["entry_class"] == _ENTRY
+            for composition, head in self._records.heads.items(starting=composition_of_one(PREFIX))
+            if (name := job_posted_alone(composition)) and self._is_own(head)
         ]
+
+    def _is_own(self, head: JsonObject) -> bool:
+        revision = self._records.revisions.get(head["name"], head["revision"])
+        if revision is None or head.get("deleted"):
+            return False
+        (job,) = revision["description"]["jobs"]
+        return bool(job["entry_class"] == _ENTRY)
 
     def _remove(self, name: str) -> None:
         if name in self._left():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,14 +14,20 @@ from speck.deploy.deployer import Deployer, Prepared
 from speck.deploy.locks import NamedLocks
 from speck.errors import ConflictError, NotFoundError, StaleRevisionError
 from speck.model.change import Cause, Change, ChangeState, plan_to_json
-from speck.model.composition import CompositionDescription
+from speck.model.composition import (
+    CompositionDescription,
+    job_posted_alone,
+    title,
+    visible_name,
+)
 from speck.model.values import JsonObject
 from speck.monitor.requirements_watch import Requirements
 from speck.service.admission import Owners, most_removed, refuse_removing_most, removes
-from speck.service.jobs import Answer, Jobs
+from speck.service.answer import Answer
+from speck.service.job_list import JobList
 from speck.spec.addresses import addressed
 from speck.spec.resolve import LineOf
-from speck.spec.schema import composition_from_data, dump_composition
+from speck.spec.schema import composition_as_stored, dump_composition
 from speck.spec.topology import Graph
 from speck.store.records import Records
 from speck.store.retention import expired
@@ -52,7 +59,7 @@ class Compositions:
         self,
         records: Records,
         deployer: Deployer,
-        jobs: Jobs,
+        jobs: JobList,
         changes: Changes,
         clock: Clock,
         requirements: Requirements,
@@ -63,7 +70,8 @@ class Compositions:
         self._changes = changes
         self._clock = clock
         self._locks = NamedLocks()
-        self._owners = Owners(records, jobs, changes)
+        self._owners = Owners(records, changes)
+        self._owning = threading.RLock()  # while a job's name is checked to be free, and taken
         self._requirements = requirements
 
     # -- reading --------------------------------------------------------------------------
@@ -79,7 +87,7 @@ class Compositions:
                 "at": head["at"],
             }
             for head in self._records.heads.values()
-            if not head.get("deleted")
+            if not head.get("deleted") and visible_name(head["name"])
         ]
 
     def get(self, name: str) -> JsonObject:
@@ -115,8 +123,8 @@ class Compositions:
     def plan(self, name: str) -> JsonObject:
         """The plan from what is there to the newest revision."""
         newest = self._revision(name, self._head(name)["revision"])
-        description = composition_from_data(newest["description"])
-        prepared = self._deployer.prepare(name, description, jars=newest.get("jars"))
+        description = composition_as_stored(newest["description"])
+        prepared = self._deployer.prepare(description, jars=newest.get("jars"))
         return plan_to_json(prepared.plan)
 
     def graph(self, name: str) -> Graph:
@@ -180,8 +188,7 @@ class Compositions:
         200 for a plan only, or when the change is done within `wait_s`; 202 otherwise.
         Raises InvalidError, ConflictError, StaleRevisionError.
         """
-        name = description.name
-        with self._locks[name]:
+        with self._locks[description.name]:
             first = self._replayed(description, request)
             made = self._apply(description, request, jars, cause) if first is None else None
         if made is None:
@@ -192,6 +199,16 @@ class Compositions:
             change = answer["change"]
             return Answer(200, answer, f"/changes/{change}" if change else None)
         return _settled(answer, running, request.wait_s)
+
+    def accept(
+        self,
+        description: CompositionDescription,
+        request: Request,
+    ) -> tuple[JsonObject, Running | None]:
+        """As `apply`, but nothing is waited for: what was accepted (the shape Accepted), and its
+        change; None for a dry run, or if nothing is to be done."""
+        with self._locks[description.name]:
+            return self._apply(description, request, None, Cause.APPLY)
 
     def _apply(
         self,
@@ -205,15 +222,14 @@ class Compositions:
         head = self._records.heads.get(name)
         self._check_revision(name, head, request.if_match)
         self._owners.refuse_others(description, adopt=request.adopt)
-        adopted = self._owners.alone(description)
+        adopted = self._owners.posted_alone(description)
         removed = most_removed(description, self._records)
         if not request.dry_run:
-            self._changes.in_the_way(name, _what(name))
+            self._changes.in_the_way(name)
             refuse_removing_most(name, removed, request.force)
 
         def prepare(stopped: frozenset[str] = frozenset()) -> Prepared:
             return self._deployer.prepare(
-                name,
                 description,
                 request.line_of,
                 list(adopted),
@@ -228,18 +244,18 @@ class Compositions:
             if removed and not request.force:
                 shown["warnings"].append(f"{removes(removed)}: this needs --force (?force=true)")
             return shown, None
-        superseded = self._changes.make_way(name, _what(name))
+        superseded = self._changes.make_way(name)
         if superseded is not None:  # what it did until its end counts
             prepared = prepare(superseded.stopped)
         self._deployer.accept(prepared)
         is_fresh = superseded is None and not adopted
         if head and is_fresh and self._is_there(description, head, prepared):
             return self._nothing_to_do(description, head, prepared, request), None
-        with self._jobs.owning:  # another request may name the same new job
+        with self._owning:  # another request may name the same new job
             self._owners.refuse_others(description, adopt=request.adopt)
-            if self._owners.alone(description) != adopted:
+            if self._owners.posted_alone(description) != adopted:
                 raise ConflictError(
-                    f"cannot apply composition {name!r}: a job that was posted alone came, went"
+                    f"cannot apply {title(name)}: a job that was posted alone came, went"
                     " or was changed meanwhile; apply again"
                 )
             taken_in = self._owners.take_in(name, adopted)
@@ -259,23 +275,33 @@ class Compositions:
         Links are drained from their beginning to their end, unless `drain` is false: then all
         jobs are cancelled at once and what is queued between them is abandoned.
         """
+        self._head(name)
+        answer, running = self.remove(name, drain=drain, if_match=if_match, by=by)
+        change = running.change
+        if running.over.wait(wait_s) and change.state is ChangeState.DONE:
+            return Answer(204, {})
+        return Answer(202, answer, f"/changes/{change.id}")
+
+    def remove(
+        self, name: str, *, drain: bool = True, if_match: int | None = None, by: str | None = None
+    ) -> tuple[JsonObject, Running]:
+        """As `delete`, but nothing is waited for: what was accepted (the shape Accepted), and its
+        change."""
         with self._locks[name]:
-            head = self._head(name)
+            head = self._stored_head(name)
             self._check_revision(name, head, if_match)
-            superseded = self._changes.make_way(name, _what(name))
-            prepared = self._deployer.prepare_removal(name, name, drain=drain)
+            superseded = self._changes.make_way(name)
+            prepared = self._deployer.prepare_removal(name, drain=drain)
             change = self._changes.new(
                 prepared.plan, head["revision"], cause=Cause.REMOVE, by=by, drain=drain
             )
-            leaving = {**head, "last_change": change.id, "removing": True}
-            accepted: Batch = {self._records.heads.key(name): leaving}
-            accepted |= self._changes.superseded(superseded, change)
-            running = self._changes.start(change, accepted, prepared.sites)
-        if running.over.wait(wait_s) and change.state is ChangeState.DONE:
-            return Answer(204, {})
-        return Answer(
-            202, _accepted(change, name, head["revision"], prepared), f"/changes/{change.id}"
-        )
+            with self._owning:
+                self._stored_head(name)  # a job posted alone may have been taken in meanwhile
+                leaving = {**head, "last_change": change.id, "removing": True}
+                accepted: Batch = {self._records.heads.key(name): leaving}
+                accepted |= self._changes.superseded(superseded, change)
+                running = self._changes.start(change, accepted, prepared.sites)
+        return _accepted(change, name, head["revision"], prepared), running
 
     def rollback(self, name: str, revision: int, request: Request) -> Answer:
         """Apply an earlier revision as a new one: code and wiring, never state."""
@@ -283,7 +309,7 @@ class Compositions:
         self._head(name)
         if record is None:
             raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
-        description = composition_from_data(record["description"])
+        description = composition_as_stored(record["description"])
         return self.apply(description, request, record.get("jars"), Cause.ROLLBACK)
 
     def mend(self, name: str, leave: frozenset[str] = frozenset()) -> Running | None:
@@ -305,18 +331,27 @@ class Compositions:
             if self._changes.was_cancelled(head.get("last_change")):
                 return None
             newest = self._revision(name, head["revision"])
-            description = composition_from_data(newest["description"])
-            prepared = self._deployer.prepare(
-                name, description, jars=newest.get("jars"), leave=leave
-            )
+            description = composition_as_stored(newest["description"])
+            prepared = self._deployer.prepare(description, jars=newest.get("jars"), leave=leave)
             self._deployer.accept(prepared)
             if prepared.plan.empty:
                 return None
             change = self._changes.new(
                 prepared.plan, head["revision"], cause=Cause.REPAIR, leave=leave
             )
-            told: Batch = {self._records.heads.key(name): {**head, "last_change": change.id}}
-            return self._changes.start(change, told, prepared.sites)
+            accepted: Batch = {self._records.heads.key(name): {**head, "last_change": change.id}}
+            with self._owning:
+                if self._records.heads.get(name) != head:
+                    return None  # posted alone, and taken in by a composition meanwhile
+                return self._changes.start(change, accepted, prepared.sites)
+
+    def under_way(self, name: str) -> Running | None:
+        """The change of a composition that is under way."""
+        return self._changes.under_way(name)
+
+    def jar_of(self, job_path: str) -> str:
+        """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""
+        return self._deployer.jar_of(job_path)
 
     # -- parts of an apply ----------------------------------------------------------------
 
@@ -364,6 +399,8 @@ class Compositions:
                 "at": now,
                 "by": request.by,
             }
+            if head and job_posted_alone(name):  # there is no way back to it: nobody can name it
+                accepted |= self._records.revisions.drop(name, head["revision"])
         names = {job.job_name for job in description.jobs}
         accepted |= {
             self._records.owners.key(job_name): {"composition": name} for job_name in names
@@ -447,14 +484,20 @@ class Compositions:
         newest = head["revision"] if head else 0
         if if_match is not None and if_match != newest:
             raise StaleRevisionError(
-                f"cannot change composition {name!r}: its newest revision is {newest}, not"
+                f"cannot change {title(name)}: its newest revision is {newest}, not"
                 f" {if_match} as in If-Match: somebody else changed it; plan and apply again"
             )
 
     def _head(self, name: str) -> JsonObject:
+        """Of one that users know by its name. Raises NotFoundError."""
+        if visible_name(name) is None:
+            raise NotFoundError(f"cannot find composition {name!r}")
+        return self._stored_head(name)
+
+    def _stored_head(self, name: str) -> JsonObject:
         head = self._records.heads.get(name)
         if head is None or head.get("deleted"):
-            raise NotFoundError(f"cannot find composition {name!r}")
+            raise NotFoundError(f"cannot find {title(name)}")
         return head
 
     def _description(self, name: str, revision: int) -> JsonObject:
@@ -468,11 +511,7 @@ class Compositions:
         return record
 
     def _newest(self, name: str) -> CompositionDescription:
-        return composition_from_data(self._description(name, self._head(name)["revision"]))
-
-
-def _what(name: str) -> str:
-    return f"composition {name!r}"
+        return composition_as_stored(self._description(name, self._head(name)["revision"]))
 
 
 def _settled(answer: JsonObject, running: Running, wait_s: float) -> Answer:

@@ -1,20 +1,18 @@
-"""Jobs posted alone (the paper's Job Management API), and the list of all jobs.
+"""Single jobs (the paper's Job Management API).
 
-Each is a scope of its own and goes through the same planner and executor as a composition.
+A job posted alone is a composition of one, under a name that users never see: it is accepted,
+planned and carried out like any other.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from speck.binding import EngineCapability
 from speck.clock import Clock, rfc3339
 from speck.deploy.changes import Running
-from speck.deploy.deployer import Deployer
 from speck.deploy.locks import NamedLocks
 from speck.errors import (
     ConflictError,
@@ -24,29 +22,19 @@ from speck.errors import (
     SpeckError,
     at_site,
 )
-from speck.model.change import Cause, Change, ChangeState
-from speck.model.composition import CompositionDescription
+from speck.model.change import Change, ChangeState
+from speck.model.composition import CompositionDescription, composition_of_one, visible_name
 from speck.model.incarnation import Incarnation
 from speck.model.job import JobDescription
 from speck.model.values import JsonObject
-from speck.service.status import StatusViews
+from speck.service.admission import owned
+from speck.service.answer import Answer
+from speck.service.compositions import Compositions, Request
+from speck.service.job_list import AT_ONCE, JobList
 from speck.sites.connections import Connections
-from speck.sites.poll_cache import PATIENCE_S, fresh_for
 from speck.spec.resolve import LineOf
-from speck.spec.schema import dump_job, job_from_data
-from speck.store.records import Records, scope_of
-from speck.store.tables import Batch
-
-AT_ONCE = 256
-"""Jobs of a list that are looked at together."""
-
-
-class Answer(NamedTuple):
-    """A use case's result as HTTP knows it."""
-
-    status: int
-    body: JsonObject
-    location: str | None = None
+from speck.spec.schema import dump_job
+from speck.store.records import Records
 
 
 class Jobs:
@@ -56,134 +44,35 @@ class Jobs:
         self,
         records: Records,
         connections: Connections,
-        deployer: Deployer,
-        views: StatusViews,
+        jobs: JobList,
+        compositions: Compositions,
         clock: Clock,
         measured: Callable[[Incarnation], JsonObject],
     ):
         """`measured` gives what was last collected of an incarnation's work."""
         self._records = records
         self._connections = connections
-        self._deployer = deployer
-        self._status = views
+        self._list = jobs
+        self._compositions = compositions
         self._clock = clock
         self._measured = measured
         self._locks = NamedLocks()
-        self._read: dict[str, tuple[int, Mapping[str, JobDescription]]] = {}
-        self.owning = threading.RLock()
-        """Held while a name is checked to be free and taken, by a job or a composition."""
 
     # -- reading --------------------------------------------------------------------------
 
     def all(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
         """Every job by name; filtered."""
-        return list(self.behind("", site, state, at_once=1_000_000))
+        return self._list.all(site, state)
 
     def behind(
-        self,
-        after: str,
-        site: str | None = None,
-        state: str | None = None,
-        at_once: int = AT_ONCE,
+        self, after: str, site: str | None = None, state: str | None = None, at_once: int = AT_ONCE
     ) -> Iterator[JsonObject]:
-        """Those whose names follow `after`; filtered. They are looked at `at_once`: who wants few
-        of many does not wait for the others."""
-        names = sorted((name, scope) for name, scope in self._named() if name > after)
-        # all of them: looks as old as those at all sites, waited for once
-        few = at_once <= AT_ONCE
-        fresh_s = 0.0 if few else fresh_for(len(self._records.sites()))
-        until = None if few else self._clock.monotonic() + PATIENCE_S
-        for first in range(0, len(names), at_once):
-            scopes: dict[str, list[str]] = {}
-            for name, scope in names[first : first + at_once]:
-                scopes.setdefault(scope, []).append(name)
-            found = [
-                job
-                for scope, some in scopes.items()
-                for job in self._some(scope, some, fresh_s, until)
-            ]
-            for job in sorted(found, key=lambda job: str(job["job_name"])):
-                if site in (None, job["site"]) and state in (None, job["state"]):
-                    yield job
-
-    def _named(self) -> Iterator[tuple[str, str]]:
-        """(name, scope) of every job, those of compositions that are still being removed too."""
-        for name, _ in self._records.alone_jobs.items():
-            yield name, scope_of(None, name)
-        for head in self._records.heads.values():
-            if not head.get("deleted"):
-                left = self._records.inventory(head["name"]).jobs.keys()
-                for name in self._descriptions(head).keys() | left:
-                    yield name, head["name"]
-
-    def _some(
-        self,
-        scope: str,
-        names: Collection[str],
-        fresh_s: float = 0.0,
-        until: float | None = None,
-    ) -> list[JsonObject]:
-        """The Job shape of some jobs of one scope; of those that are gone by now, none. `fresh_s`,
-        `until`: as for `StatusViews.jobs`."""
-        if scope.startswith("~"):
-            record = self._records.alone_jobs.get(scope[1:])
-            if record is None:
-                return []
-            return self._status.jobs(
-                {scope[1:]: job_from_data(record["description"])},
-                None,
-                record["revision"],
-                last_change=record["last_change"],
-                fresh_s=fresh_s,
-                until=until,
-            )
-        head = self._records.heads.get(scope)
-        if head is None or head.get("deleted"):
-            return []
-        return self.of_composition(head, names, fresh_s, until)
-
-    def of_composition(
-        self,
-        head: JsonObject,
-        only: Collection[str] | None = None,
-        fresh_s: float = 0.0,
-        until: float | None = None,
-    ) -> list[JsonObject]:
-        """The jobs of a composition's newest revision, or `only` some of them; `fresh_s`, `until`:
-        as for `StatusViews.jobs`."""
-        return self._status.jobs(
-            self._descriptions(head),
-            head["name"],
-            head["revision"],
-            last_change=head.get("last_change"),
-            only=only,
-            fresh_s=fresh_s,
-            until=until,
-        )
-
-    def _descriptions(self, head: JsonObject) -> Mapping[str, JobDescription]:
-        """Of the newest revision, by name; a revision never changes, and is read once."""
-        name, number = head["name"], head["revision"]
-        known = self._read.get(name)
-        if known is None or known[0] != number:
-            revision = self._records.revisions.get(name, number)
-            assert revision is not None
-            jobs = [job_from_data(data) for data in revision["description"]["jobs"]]
-            known = self._read[name] = number, {job.job_name: job for job in jobs}
-        return known[1]
+        """See `JobList.behind`."""
+        return self._list.behind(after, site, state, at_once)
 
     def get(self, name: str) -> JsonObject:
         """The Job shape. Raises NotFoundError."""
-        owner = self.owner(name)
-        for scope in (scope_of(None, name), owner):
-            for job in self._some(scope, [name]) if scope is not None else ():
-                return job
-        raise NotFoundError(f"cannot find job {name!r}")
-
-    def owner(self, name: str) -> str | None:
-        """The composition whose newest revision names this job."""
-        record = self._records.owners.get(name)
-        return str(record["composition"]) if record else None
+        return self._list.get(name)
 
     def exceptions(self, name: str) -> list[JsonObject]:
         """The engine's own words on the job's failures, newest first."""
@@ -210,7 +99,9 @@ class Jobs:
             engine = self._connections.engine(deployed.job.site)
             metrics = dict(engine.metrics(deployed.engine_job_id))
         told = self._measured(deployed)
-        about = {"job_name": name, "composition": self.owner(name), "site": deployed.job.site}
+        owner = self._list.owner(name)
+        composition = visible_name(owner) if owner else None
+        about = {"job_name": name, "composition": composition, "site": deployed.job.site}
         return {**about, **told, "metrics": metrics}
 
     def savepoint(self, name: str, wait_s: float) -> Answer:
@@ -244,8 +135,8 @@ class Jobs:
                 self._clock.wait(0.1)
 
     def _deployed(self, name: str) -> Incarnation:
-        scope = scope_of(self.owner(name), name)
-        deployed = self._records.deployed(scope, name)
+        owner = self._list.owner(name)
+        deployed = self._records.deployed(owner, name) if owner is not None else None
         if deployed is None:
             self.get(name)
             raise ConflictError(f"cannot ask the engine about {name}: it was not started yet")
@@ -264,28 +155,16 @@ class Jobs:
         name = description.job_name
         with self._locks[name]:
             self._refuse_owned(name)
-            record = self._records.alone_jobs.get(name)
-            if record is not None:
-                self._refuse_another(description, record)
-            running = self._deployer.changes.under_way(scope_of(None, name))
-            if running is None or record is None:
-                made = self._start(description, record, line_of)
+            head = self._head(name)
+            if head is not None:
+                self._refuse_another(description, head)
+            running = self._compositions.under_way(composition_of_one(name))
+            if running is None or head is None:
+                made = self._start(description, line_of)
                 if made is None:
                     return Answer(200, self.get(name))
                 running = made
-        return self._settled(running, name, wait_s, created=True, new=record is None)
-
-    def _refuse_another(self, description: JobDescription, record: JsonObject) -> None:
-        """Raises ConflictError unless the job that is there is the same, with the same jar."""
-        name, another = description.job_name, None
-        if record["description"] != dump_job(description):
-            another = "another of that name is there"
-        elif "jar" in record and record["jar"] != self._deployer.jar_of(description.job_path):
-            another = "it is there with another jar of the same path"
-        if another is not None:
-            raise ConflictError(
-                f"cannot add job {name!r}: {another}; change it with PUT /jobs/{name}"
-            )
+        return self._settled(running, name, wait_s, created=True, new=head is None)
 
     def put(
         self,
@@ -297,10 +176,9 @@ class Jobs:
         """Update or move. Raises NotFoundError, ConflictError for a composition's job."""
         with self._locks[name]:
             self._refuse_owned(name)
-            record = self._records.alone_jobs.get(name)
-            if record is None:
+            if self._head(name) is None:
                 raise NotFoundError(f"cannot find job {name!r}; add it with POST /jobs")
-            running = self._start(description, record, line_of)
+            running = self._start(description, line_of)
         if running is None:
             return Answer(200, self.get(name), f"/jobs/{name}")
         return self._settled(running, name, wait_s, created=False)
@@ -309,94 +187,44 @@ class Jobs:
         """204 when it is gone, 202 while that is under way."""
         with self._locks[name]:
             self._refuse_owned(name)
-            if self._records.alone_jobs.get(name) is None:
+            if self._head(name) is None:
                 raise NotFoundError(f"cannot find job {name!r}")
-            running = self._remove(name)
+            try:
+                _, running = self._compositions.remove(composition_of_one(name))
+            except NotFoundError:
+                self._refuse_owned(name)  # a composition has taken it in meanwhile
+                raise
         if not running.ended(wait_s):
             return Answer(202, _accepted(running.change), f"/changes/{running.change.id}")
         if running.change.state is not ChangeState.DONE:
             raise running.failure or PermanentError(f"cannot remove {name}: {running.change.error}")
         return Answer(204, {})
 
-    def _start(
-        self, description: JobDescription, record: JsonObject | None, line_of: LineOf | None
-    ) -> Running | None:
-        """Plan and start; None when there is nothing to do and nothing new to remember."""
-        name = description.job_name
-        scope = scope_of(None, name)
-        changes = self._deployer.changes
-        changes.in_the_way(scope, _what(name))
-        alone = CompositionDescription(name=name, jobs=(description,))
-        prepared = self._deployer.prepare(scope, alone, line_of)
-        superseded = changes.make_way(scope, _what(name))
-        if superseded is not None:  # what it did until its end counts
-            prepared = self._deployer.prepare(scope, alone, line_of, stopped=superseded.stopped)
-        self._deployer.accept(prepared)
-        told = {
-            "description": dump_job(description),
-            "jar": prepared.jars[description.job_path],
-        }
-        same = record is not None and all(record.get(key) == told[key] for key in told)
-        if same and prepared.plan.empty and superseded is None:
-            return None
-        before = record["revision"] if record else self._last_revision(name)
-        revision = before if same else before + 1
-        stopped = superseded.stopped if superseded else frozenset()
-        change = changes.new(prepared.plan, revision, name, left_stopped=stopped)
-        accepted: Batch = {
-            self._records.alone_jobs.key(name): {
-                **told,
-                "revision": revision,
-                "at": rfc3339(self._clock.now()),
-                "last_change": change.id,
-            },
-            self._records.alone_revisions.key(name): {"revision": revision},
-            **changes.superseded(superseded, change),
-        }
-        with self.owning:
-            self._refuse_owned(name)
-            return changes.start(change, accepted, prepared.sites)
+    def _head(self, name: str) -> JsonObject | None:
+        """What is stored of a job posted alone."""
+        head = self._records.heads.get(composition_of_one(name))
+        return None if head is None or head.get("deleted") else head
 
-    def _last_revision(self, name: str) -> int:
-        record = self._records.alone_revisions.get(name)
-        return int(record["revision"]) if record else 0
+    def _start(self, description: JobDescription, line_of: LineOf | None) -> Running | None:
+        """None when there is nothing to do and nothing new to remember."""
+        alone = CompositionDescription(composition_of_one(description.job_name), (description,))
+        _, running = self._compositions.accept(alone, Request(line_of=line_of))
+        return running
 
-    def _remove(self, name: str) -> Running:
-        scope = scope_of(None, name)
-        changes = self._deployer.changes
-        superseded = changes.make_way(scope, _what(name))
-        record = self._records.alone_jobs.get(name)
-        prepared = self._deployer.prepare_removal(scope, None)
-        change = changes.new(prepared.plan, None, name, Cause.REMOVE)
-        leaving = {**(record or {}), "last_change": change.id, "removing": True}
-        told: Batch = {self._records.alone_jobs.key(name): leaving} if record else {}
-        accepted = told | changes.superseded(superseded, change)
-        with self.owning:
-            self._refuse_owned(name)  # a composition may have taken it in meanwhile
-            return changes.start(change, accepted, prepared.sites)
-
-    def mend(self, name: str) -> Running | None:
-        """Bring a job posted alone back to how it was accepted last; see `Compositions.mend`."""
-        scope, changes = scope_of(None, name), self._deployer.changes
-        with self._locks[name]:
-            record = self._records.alone_jobs.get(name)
-            if record is None or record.get("removing") or changes.under_way(scope):
-                return None
-            if changes.was_cancelled(record["last_change"]):
-                return None
-            description = job_from_data(record["description"])
-            alone = CompositionDescription(name=name, jobs=(description,))
-            jars = {description.job_path: record["jar"]}
-            prepared = self._deployer.prepare(scope, alone, jars=jars)
-            self._deployer.accept(prepared)
-            if prepared.plan.empty:
-                return None
-            change = changes.new(prepared.plan, record["revision"], name, Cause.REPAIR)
-            told: Batch = {self._records.alone_jobs.key(name): {**record, "last_change": change.id}}
-            with self.owning:
-                if self.owner(name) is not None:  # a composition has taken it in meanwhile
-                    return None
-                return changes.start(change, told, prepared.sites)
+    def _refuse_another(self, description: JobDescription, head: JsonObject) -> None:
+        """Raises ConflictError unless the job that is there is the same, with the same jar."""
+        name, another = description.job_name, None
+        revision = self._records.revisions.get(head["name"], head["revision"])
+        assert revision is not None
+        jars = revision["jars"]
+        if revision["description"]["jobs"] != [dump_job(description)]:
+            another = "another of that name is there"
+        elif jars[description.job_path] != self._compositions.jar_of(description.job_path):
+            another = "it is there with another jar of the same path"
+        if another is not None:
+            raise ConflictError(
+                f"cannot add job {name!r}: {another}; change it with PUT /jobs/{name}"
+            )
 
     def _settled(
         self, running: Running, name: str, wait_s: float, *, created: bool, new: bool = False
@@ -418,19 +246,16 @@ class Jobs:
     def _clean_up(self, name: str, failed: Change) -> None:
         """Leave nothing of a job that could not be started."""
         with self._locks[name], suppress(ConflictError):  # or another request changes it by now
-            record = self._records.alone_jobs.get(name)
-            if record is None or record["last_change"] != failed.id:
+            head = self._head(name)
+            if head is None or head["last_change"] != failed.id:
                 return
-            running = self._remove(name)
+            _, running = self._compositions.remove(composition_of_one(name))
             running.over.wait(10.0)
 
     def _refuse_owned(self, name: str) -> None:
-        owner = self.owner(name)
-        if owner is not None:
-            raise ConflictError(
-                f"cannot change job {name!r} alone: composition {owner!r} owns it;"
-                " apply a new version of that"
-            )
+        owner = self._list.owner(name)
+        if owner is not None and owner != composition_of_one(name):
+            raise owned(name, owner)
 
 
 @contextmanager
@@ -440,10 +265,6 @@ def _named(site: str) -> Iterator[None]:
         yield
     except SpeckError as error:
         raise at_site(error, site) from error
-
-
-def _what(name: str) -> str:
-    return f"job {name!r}"
 
 
 def _accepted(change: Change) -> JsonObject:

@@ -21,8 +21,8 @@ from speck.placement.model import Limits, Placement, Policy
 from speck.placement.problem import Condition, Question, question
 from speck.placement.rendering import Layout, composition_yaml, lay_out, render
 from speck.placement.wiring import At, Wiring, wire
+from speck.service.answer import Answer
 from speck.service.compositions import Compositions, Request
-from speck.service.jobs import Answer
 from speck.sites.site_polls import SitePolls
 from speck.spec.schema import composition_from_data, dump_composition
 from speck.store.records import Records

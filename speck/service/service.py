@@ -5,7 +5,7 @@ from __future__ import annotations
 from speck.binding import StateKeeper
 from speck.clock import Clock, SystemClock
 from speck.config import Config
-from speck.deploy.changes import Changes, Running
+from speck.deploy.changes import Changes
 from speck.deploy.deployer import Deployer
 from speck.deploy.executor import Bounds
 from speck.deploy.operations import Patience
@@ -21,6 +21,7 @@ from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.compositions import Compositions
 from speck.service.dataset import Dataset
+from speck.service.job_list import JobList
 from speck.service.jobs import Jobs
 from speck.service.placements import Placements
 from speck.service.sites import Sites
@@ -89,15 +90,21 @@ class Service:
             self.changes.await_calm,
         )
         self.dataset = Dataset(config, self.clock, self.sampler.flush)
+        self.requirements = Requirements(self.records, self.clock, self.sampler.job)
+        jobs = JobList(self.records, self.status, self.clock)
+        self.compositions = Compositions(
+            self.records, deployer, jobs, self.changes, self.clock, self.requirements
+        )
         self.jobs = Jobs(
-            self.records, self.connections, deployer, self.status, self.clock, self.sampler.job
+            self.records,
+            self.connections,
+            jobs,
+            self.compositions,
+            self.clock,
+            self.sampler.job,
         )
         self.calibrations = Calibrations(
             self.records, self.connections, self.jobs, self.polls, self.clock
-        )
-        self.requirements = Requirements(self.records, self.clock, self.sampler.job)
-        self.compositions = Compositions(
-            self.records, deployer, self.jobs, self.changes, self.clock, self.requirements
         )
         self.analyses = Analyses(config, self.records, self.clock, self.sampler.flush)
         self.placements = Placements(
@@ -119,7 +126,7 @@ class Service:
             self.polls,
             self.board,
             self.clock,
-            self._mend,
+            self.compositions.mend,
             config.watch_s,
         )
         self.tokens = Tokens(self.records, self.clock)
@@ -133,11 +140,6 @@ class Service:
             self.records.store.close()
             raise
         self.calibrations.sweep()
-
-    def _mend(self, scope: str, leave: frozenset[str]) -> Running | None:
-        if scope.startswith("~"):
-            return self.jobs.mend(scope[1:])
-        return self.compositions.mend(scope, leave)
 
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError

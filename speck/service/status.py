@@ -10,6 +10,7 @@ from typing import Any
 from speck.clock import Clock
 from speck.deploy.changes import Changes, Running
 from speck.model.change import ChangeState, OperationState
+from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState, Job, JobDescription
 from speck.model.observation import EngineView, RunState
@@ -22,7 +23,7 @@ from speck.sites.poll_cache import PATIENCE_S, Poll, fresh_for
 from speck.sites.site_polls import SitePolls
 from speck.spec.jars import ARTIFACT
 from speck.spec.schema import dump_job, dump_site
-from speck.store.records import Records, scope_of
+from speck.store.records import Records
 
 _UNDER_CHANGE = {
     Action.ADD: "deploying",
@@ -63,25 +64,22 @@ class StatusViews:
     def jobs(
         self,
         descriptions: Mapping[str, JobDescription],
-        composition: str | None,
-        revision: int | None,
+        composition: str,
+        revision: int,
         *,
         last_change: str | None = None,
         only: Collection[str] | None = None,
         fresh_s: float = 0.0,
         until: float | None = None,
     ) -> list[JsonObject]:
-        """The Job shape of each description of one scope, and of what is still being removed;
+        """The Job shape of each job of a composition, and of what is still being removed;
         `only` of some names. `fresh_s`: looks that old are good here, and always those that are
         for so many sites; they are waited for `until` (monotonic) at most."""
-        if not descriptions and composition is None:
-            return []
-        scope = scope_of(composition, next(iter(descriptions), None))
-        inventory = self._records.inventory(scope).jobs
+        inventory = self._records.inventory(composition).jobs
         if only is not None:
             descriptions = {name: descriptions[name] for name in only if name in descriptions}
             inventory = {name: inventory[name] for name in only if name in inventory}
-        running = self._changes.under_way(scope)
+        running = self._changes.under_way(composition)
         errors = self._errors(running, last_change)
         changing = _states_under_change(running) if running else {}
         known_sites = self._records.sites()
@@ -101,12 +99,12 @@ class StatusViews:
             deployed = inventory.get(name)
             if deployed is None and name in removed:
                 continue
-            told = self._board.job(scope, deployed) if deployed and not running else None
+            told = self._board.job(composition, deployed) if deployed and not running else None
             site = description.site or engine_sites.get(description.engine_address or "")
             shown.append(
                 {
                     **_dumped(description),
-                    "composition": composition,
+                    "composition": visible_name(composition),
                     "revision": revision,
                     "site": deployed.job.site if deployed else site,
                     "state": changing.get(name)

@@ -6,12 +6,19 @@ anything moves, and all of it is told at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from speck.errors import InvalidError, NotFoundError, Problem, meant
-from speck.model.composition import Composition, CompositionDescription, Port, Reader
+from speck.model.composition import (
+    Composition,
+    CompositionDescription,
+    Port,
+    Reader,
+    job_posted_alone,
+)
 from speck.model.job import Delivery, DesiredState, Job, JobDescription
 from speck.model.link import Link
 from speck.model.site import Site, normalise_address
@@ -19,7 +26,7 @@ from speck.spec.jars import Jar, JarFinder, class_fault
 from speck.spec.job_contract import args_faults, link_fault, tells_numbers
 from speck.spec.topology import End, Graph, Node, described_end, described_node
 
-__all__ = ["Jar", "JarFinder", "Resolved", "resolve", "resolve_job"]
+__all__ = ["Jar", "JarFinder", "Resolved", "refuse_problems", "resolve"]
 
 FindJar = Callable[[str], Jar]
 LineOf = Callable[[str], int | None]
@@ -75,62 +82,34 @@ def resolve(
     resolver.problems += graph.problems()
     resolver.check_slots(jobs)
     resolver.check_batches([job for job in jobs if job is not None], others)
-    if resolver.problems:
-        raise _refused(f"composition {description.name}", resolver.problems, line_of)
+    refuse_problems(resolver.problems, description.name, line_of)
     composition = Composition(
         name=description.name,
         jobs=tuple(job for job in jobs if job is not None),
         readers=tuple(resolver.readers()),
         inputs=tuple(end.link for end in resolver.ends if end.kind == "input"),
     )
-    warnings = [*graph.warnings(), *resolver.warnings]
+    # the links of a job posted alone are open at both ends
+    of_graph = graph.warnings() if job_posted_alone(description.name) is None else []
+    warnings = [*of_graph, *resolver.warnings]
     return Resolved(composition, warnings, resolver.jars, graph)
 
 
-def resolve_job(
-    description: JobDescription,
-    sites: Mapping[str, Site],
-    find_jar: FindJar,
-    *,
-    free_slots: Mapping[str, int | None] | None = None,
-    held_slots: Mapping[str, int] | None = None,
-    brokers_mqtt5: Mapping[str, bool | None] | None = None,
-    others: Iterable[Job] = (),
-    line_of: LineOf | None = None,
-) -> Resolved:
-    """Resolve a job that is posted alone; `composition.name` is empty.
-
-    Its links are open at both ends, so nothing is said about topics that nobody reads or
-    writes. Raises InvalidError with every problem found, paths beginning at the job.
-    """
-    alone = CompositionDescription(name="", jobs=(description,))
-    try:
-        resolved = resolve(
-            alone,
-            sites,
-            find_jar,
-            free_slots=free_slots,
-            held_slots=held_slots,
-            brokers_mqtt5=brokers_mqtt5,
-            others=others,
-        )
-    except InvalidError as exc:
-        problems = [
-            replace(problem, path=problem.path.removeprefix("jobs[0]").removeprefix("."))
-            for problem in exc.problems
-        ]
-        raise _refused(f"job {description.job_name}", problems, line_of) from exc
-    of_graph = set(resolved.graph.warnings())
-    return replace(resolved, warnings=[w for w in resolved.warnings if w not in of_graph])
+def refuse_problems(problems: Iterable[Problem], name: str, line_of: LineOf | None) -> None:
+    """Raises InvalidError if there are any, by the paths and lines of what the user sent; a job
+    posted alone is all of the document."""
+    alone = job_posted_alone(name)
+    found = []
+    for problem in problems:
+        path = problem.path if alone is None else _OF_ONE.sub("", problem.path)
+        found.append(replace(problem, path=path, line=line_of(path) if line_of else problem.line))
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        noun = f"composition {name}" if alone is None else f"job {alone}"
+        raise InvalidError(f"cannot accept {noun}: {found[0]}{more}", found)
 
 
-def _refused(thing: str, problems: Iterable[Problem], line_of: LineOf | None) -> InvalidError:
-    found = [
-        replace(problem, line=line_of(problem.path) if line_of else problem.line)
-        for problem in problems
-    ]
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return InvalidError(f"cannot accept {thing}: {found[0]}{more}", found)
+_OF_ONE = re.compile(r"^jobs\[0\]\.?")
 
 
 class _Resolver:

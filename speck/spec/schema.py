@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields as dataclass_fields
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -304,6 +305,12 @@ def composition_from_data(data: Any, line_of: LineOf | None = None) -> Compositi
     """The description in parsed `data`. Raises InvalidError with every problem."""
     loaded: CompositionDescription = _loaded(_COMPOSITION, data, "composition", line_of)
     return loaded
+
+
+def composition_as_stored(data: JsonObject) -> CompositionDescription:
+    """The inverse of `dump_composition`, also for a name that no user may give."""
+    named = {**data, "name": _COMPOSITION.fields["name"].load_default}
+    return replace(composition_from_data(named), name=data["name"])
 
 
 def job_from_data(data: Any, line_of: LineOf | None = None) -> JobDescription:

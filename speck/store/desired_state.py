@@ -72,12 +72,9 @@ class DesiredJobs:
         return known[1:]
 
     def _head(self, scope: str) -> JsonObject | None:
-        alone = scope.startswith("~")
-        return self._records.alone_jobs.get(scope[1:]) if alone else self._records.heads.get(scope)
+        return self._records.heads.get(scope)
 
     def _of(self, scope: str, head: JsonObject) -> tuple[dict[str, JsonObject], str]:
-        if scope.startswith("~"):
-            return {scope[1:]: head["description"]}, Drift.MEND
         record = self._records.revisions.get(scope, head["revision"])
         if record is None:
             return {}, Drift.MEND

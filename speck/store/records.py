@@ -35,11 +35,6 @@ class _Write:
     error: BaseException | None = None
 
 
-def scope_of(composition: str | None, job_name: str | None) -> str:
-    """The scope of a plan: a composition's name, or `~job` for a job posted alone."""
-    return composition if composition is not None else f"~{job_name}"
-
-
 class Records(Tables):
     """Typed access to an open store; its tables hold what has no type of its own."""
 

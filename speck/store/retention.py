@@ -12,6 +12,7 @@ from itertools import takewhile
 
 from speck.clock import Clock
 from speck.model.change import ChangeState
+from speck.model.composition import composition_of_one
 from speck.model.values import JsonObject
 from speck.store.tables import Tables
 
@@ -78,7 +79,7 @@ class Retention:
         """False when it is known: only its state has changed."""
         if identity in self._scope_of:
             return False
-        scope = str(record["composition"] or f"~{record['job_name']}")
+        scope = record["composition"] or composition_of_one(record["job_name"])
         self._scope_of[identity] = scope
         self._changes[scope].append(identity)
         return True

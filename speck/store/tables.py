@@ -85,10 +85,6 @@ class Tables:
         """<composition>/<revision>: a description as it was accepted."""
         self.owners = Table(store, "own")
         """<job>: the composition that names it."""
-        self.alone_jobs = Table(store, "job")
-        """<job>: the description of a job posted alone."""
-        self.alone_revisions = Table(store, "jobrev")
-        """<job>: the newest revision of a job posted alone, also of one that is gone."""
         self.incarnation_records = Table(store, "inv")
         """<scope>/<job>: the newest incarnation."""
         self.attempt_records = Table(store, "att")

@@ -142,7 +142,7 @@ def test_applying_b_after_a_gives_b(a: CompositionDescription, b: CompositionDes
 
 def _check_is(service: Service, wanted: CompositionDescription) -> None:
     """Engines run exactly the wanted jobs once; brokers hold exactly their sessions."""
-    prepared = service.compositions._deployer.prepare("c", wanted)
+    prepared = service.compositions._deployer.prepare(wanted)
     running = {}
     for address in (f"http://{name}.test:8081" for name in SITES):
         for incarnation in World.current().engine(address).running():

@@ -22,6 +22,7 @@ from speck.metrics.rows import (
     site_row,
     task_rows,
 )
+from speck.model.composition import composition_of_one
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import Job
 from speck.model.link import Link
@@ -53,7 +54,10 @@ A = Job(
 )
 B = replace(A, job_name="B", site="cloud", source=Link(CLOUD, "mid"), sink=Link(CLOUD, "out"))
 B = replace(B, source_site="cloud", pinned=False)
-DEPLOYED = {("c", "A"): Incarnation(A, 2, "a" * 32), ("~B", "B"): Incarnation(B, 1, "b" * 32)}
+DEPLOYED = {
+    ("c", "A"): Incarnation(A, 2, "a" * 32),
+    (composition_of_one("B"), "B"): Incarnation(B, 1, "b" * 32),
+}
 READER = "speck-01234567-B-" + "x" * 8
 HOST = Host(0.25, 4)
 

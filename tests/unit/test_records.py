@@ -13,17 +13,19 @@ import pytest
 from speck.clock import SystemClock, rfc3339
 from speck.errors import StoreError
 from speck.model.change import Change, ChangeState, OperationRecord, OperationState
+from speck.model.composition import composition_of_one
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.plan import Action, JobChange, Plan, Step, Upload
 from speck.spec.schema import site_from_data
-from speck.store.records import Records, scope_of
+from speck.store.records import Records
 from speck.store.tables import Batch
 from tests.memory_fog import site_body
 
 LINK = Link("tcp://a:1883", "T-1")
+ALONE = composition_of_one("A")
 JOB = Job("A", "a", "http://a:8081", LINK, Link("tcp://a:1883", "T-2"), "a", "a", "x.A", "f" * 64)
 
 
@@ -71,11 +73,10 @@ def test_sites_come_back_as_they_were_put(records: Records) -> None:
 
 
 def test_scopes_of_compositions_and_of_jobs_alone_do_not_meet(records: Records) -> None:
-    assert (scope_of("c", "A"), scope_of(None, "A")) == ("c", "~A")
     first, second = Incarnation(JOB, 1, "1"), Incarnation(JOB, 2, "2")
     records.write(
         records.put_incarnation("c", first),
-        records.put_incarnation("~A", second),
+        records.put_incarnation(ALONE, second),
         records.put_incarnation("c2", second),
         records.put_session("c", session("r-1")),
     )
@@ -83,8 +84,12 @@ def test_scopes_of_compositions_and_of_jobs_alone_do_not_meet(records: Records) 
     assert dict(inventory.jobs) == {"A": first}
     assert inventory.sessions == (session("r-1"),)
     assert dict(inventory.attempts) == {"A": 1}
-    assert records.deployed("~A", "A") == second
-    assert set(records.all_incarnations()) == {("c", "A"), ("~A", "A"), ("c2", "A")}
+    assert records.deployed(ALONE, "A") == second
+    assert set(records.all_incarnations()) == {
+        ("c", "A"),
+        (ALONE, "A"),
+        ("c2", "A"),
+    }
 
 
 def test_a_removed_job_leaves_the_highest_attempt_behind(records: Records) -> None:
@@ -289,9 +294,9 @@ def test_only_the_newest_events_are_kept(
     again.store.close()
 
 
-def change(identity: str, composition: str | None = "c", job_name: str | None = None) -> Change:
+def change(identity: str, composition: str = "c") -> Change:
     step = Step(1, Upload("a", "1" * 8), (), "needed")
-    return Change(identity, Plan(composition, (), (step,)), 1, "now", job_name)
+    return Change(identity, Plan(composition, (), (step,)), 1, "now")
 
 
 def put(records: Records, made: Change) -> None:
@@ -304,7 +309,7 @@ def test_only_the_newest_changes_of_each_scope_are_kept(
     monkeypatch.setattr("speck.store.retention.CHANGES_OF_A_SCOPE", 2)
     for n in range(3):
         put(records, change(f"{n}c"))
-        put(records, change(f"{n}j", None, "A"))
+        put(records, change(f"{n}j", ALONE))
     assert [head["id"] for head in records.changes()] == ["1c", "1j", "2c", "2j"]
     assert records.operations("0c") == []
     again = reopened(records, path)
@@ -319,7 +324,7 @@ def test_only_the_newest_changes_are_kept_over_all_scopes(
 ) -> None:
     monkeypatch.setattr("speck.store.retention.CHANGES", 2)
     for n in range(4):
-        made = change(f"{n}", None, f"job-{n}")
+        made = change(f"{n}", composition_of_one(f"job-{n}"))
         made.state = ChangeState.BLOCKED if n == 0 else ChangeState.DONE
         put(records, made)
     assert [head["id"] for head in records.changes()] == ["0", "3"], "0 is still under way"
@@ -363,16 +368,19 @@ def test_sites_are_known_without_reading_them_each_time(
 def test_what_runs_is_read_once_and_known_as_it_is_written(records: Records, path: Path) -> None:
     """All looks at 1000 sites ask for it."""
     begun = Incarnation(JOB, 1, "1" * 32)
-    records.write(records.put_incarnation("demo", begun), records.put_incarnation("~A", begun))
+    records.write(
+        records.put_incarnation("demo", begun),
+        records.put_incarnation(ALONE, begun),
+    )
     known = records.all_incarnations()
-    assert known == {("demo", "A"): begun, ("~A", "A"): begun}
+    assert known == {("demo", "A"): begun, (ALONE, "A"): begun}
     assert records.deployed("demo", "A") is known["demo", "A"]
     assert records.inventory("demo").jobs["A"] is known["demo", "A"]
 
-    records.write(records.drop_deployed("~A", "A"))
+    records.write(records.drop_deployed(ALONE, "A"))
     again = reopened(records, path)
 
     assert again.all_incarnations() == {("demo", "A"): begun}
-    assert again.deployed("~A", "A") is None
+    assert again.deployed(ALONE, "A") is None
     assert again.inventory("nobody").jobs == {}
     again.store.close()

@@ -388,6 +388,6 @@ def test_what_a_foreign_jar_has_not_taken_is_not_called_nothing(service: Service
     foreign = {**P, "args": ["--in={source_topic}"]}
     body = apply(service, foreign, Q)
     assert any("P" in warning and "numbers" in warning for warning in body["warnings"])
-    made = service.compositions._deployer.prepare_removal("c", "c").plan
+    made = service.compositions._deployer.prepare_removal("c").plan
     assert "release edge-a/x of Q: left; abandons what is queued (number not known)" in str(made)
     assert service.compositions.delete("c", 20).status == 204

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from speck.errors import InvalidError, Problem
-from speck.model.composition import CompositionDescription, Port, Reader
+from speck.model.composition import CompositionDescription, Port, Reader, composition_of_one
 from speck.model.job import (
     Batching,
     Compression,
@@ -25,7 +25,7 @@ from speck.model.job import (
 from speck.model.link import Link
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.spec.jars import Jar, JarFinder
-from speck.spec.resolve import resolve, resolve_job
+from speck.spec.resolve import resolve
 from speck.spec.schema import composition_from_data, load_document
 
 FindJar = Callable[[str], Jar]
@@ -74,6 +74,10 @@ def closed(*jobs: JobDescription) -> CompositionDescription:
         inputs=tuple(Port(job.source_topic, site="edge-a") for job in jobs),
         outputs=tuple(Port(job.sink_topic, site="edge-a") for job in jobs),
     )
+
+
+def alone(job: JobDescription) -> CompositionDescription:
+    return CompositionDescription(composition_of_one(job.job_name), (job,))
 
 
 def problems(find_jar: FindJar, *jobs: JobDescription, **more: Any) -> list[Problem]:
@@ -389,7 +393,7 @@ def test_batches_between_a_job_and_those_of_elsewhere_are_warned_of(find_jar: Fi
     ]
     found = resolve(composed(described(link=BATCHED)), SITES, find_jar, others=there).warnings
     assert [warning for warning in found if "sends batches" in warning] == told
-    assert told[0] in resolve_job(readers[0], SITES, find_jar, others=[sender]).warnings
+    assert told[0] in resolve(alone(readers[0]), SITES, find_jar, others=[sender]).warnings
     unconcerned = resolve(composed(described("D")), SITES, find_jar, others=[sender, *there])
     assert not [warning for warning in unconcerned.warnings if "sends batches" in warning]
 
@@ -438,14 +442,14 @@ jobs:
 
 
 def test_a_job_alone(find_jar: FindJar) -> None:
-    resolved = resolve_job(described(), SITES, find_jar, free_slots={})
+    resolved = resolve(alone(described()), SITES, find_jar, free_slots={})
     assert [job.job_name for job in resolved.composition.jobs] == ["A"]
     assert resolved.warnings == ["slots of site edge-a are not known; its jobs need 1"]
 
 
 def test_what_is_wrong_with_a_job_alone(find_jar: FindJar) -> None:
     with pytest.raises(InvalidError) as caught:
-        resolve_job(described(site="mars", args=("{x}",)), SITES, find_jar)
+        resolve(alone(described(site="mars", args=("{x}",))), SITES, find_jar)
     assert [problem.path for problem in caught.value.problems] == ["site", "args[0]"]
     assert str(caught.value) == (
         "cannot accept job A: site: no registered site is named mars; "

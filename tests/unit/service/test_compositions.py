@@ -19,8 +19,8 @@ from speck.errors import (
 from speck.model.change import ChangeState
 from speck.model.values import JsonObject
 from speck.service import Service
+from speck.service.answer import Answer
 from speck.service.compositions import Request
-from speck.service.jobs import Answer
 from tests.memory_fog import make_jar
 from tests.service_helpers import (
     DONE,

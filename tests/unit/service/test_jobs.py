@@ -18,6 +18,7 @@ from speck.errors import (
     NotFoundError,
     UnreachableError,
 )
+from speck.model.composition import composition_of_one
 from speck.service import Service
 from tests.memory_fog import make_jar
 from tests.service_helpers import (
@@ -388,7 +389,7 @@ def test_delete_supersedes_a_blocked_change(service: Service) -> None:
     first = blocked(service)
     engine("edge-a").refuse("upload", 10**6, UnreachableError("cannot reach edge-a"))
     engine("edge-a").unreachable = False
-    before = service.changes.under_way("~A")
+    before = service.changes.under_way(composition_of_one("A"))
     assert service.jobs.delete("A", LIMIT_S).status == 204
     if before is not None:  # or edge-a was quicker
         assert service.changes.get(first)["superseded_by"] is not None
@@ -425,12 +426,12 @@ def test_who_waits_for_a_superseded_post_leaves_its_successor_alone(service: Ser
 
 def taken_in(service: Service, monkeypatch: pytest.MonkeyPatch, prepares: str) -> None:
     """A composition takes A in just after a change of A alone was planned."""
-    deployer = service.jobs._deployer
+    deployer = service.compositions._deployer
     prepare = getattr(deployer, prepares)
 
-    def prepared(scope: str, *arguments: Any, **more: Any) -> Prepared:
-        found: Prepared = prepare(scope, *arguments, **more)
-        if scope == "~A":
+    def prepared(*arguments: Any, **more: Any) -> Prepared:
+        found: Prepared = prepare(*arguments, **more)
+        if found.scope == composition_of_one("A"):
             adopting = replace(DONE, adopt=True)
             service.compositions.apply(composition(job_body("A")), adopting)
         return found
@@ -447,10 +448,10 @@ def test_a_repair_of_a_job_that_was_taken_in_meanwhile_is_none(
     engine("edge-a").fail(running.id, "bad")
     taken_in(service, monkeypatch, "prepare")
 
-    assert service.jobs.mend("A") is None
+    assert service.compositions.mend(composition_of_one("A")) is None
 
     assert len(engine("edge-a").running()) == 1
-    assert service.records.store.get("job/A") is None
+    assert service.jobs.get("A")["composition"] == "c"
 
 
 def test_nor_is_a_job_removed_that_was_taken_in_meanwhile(
@@ -463,4 +464,4 @@ def test_nor_is_a_job_removed_that_was_taken_in_meanwhile(
         service.jobs.delete("A", LIMIT_S)
 
     assert len(engine("edge-a").running()) == 1
-    assert service.records.store.get("job/A") is None
+    assert service.jobs.get("A")["composition"] == "c"

@@ -8,6 +8,7 @@ import pytest
 
 from binders.memory import World
 from speck.errors import ConflictError, EngineRefusedError, TransientError, UnreachableError
+from speck.model.composition import composition_of_one
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
@@ -221,12 +222,12 @@ def test_a_repair_that_is_blocked_does_what_breaks_meanwhile(service: Service) -
 
 def test_a_job_posted_alone_comes_back(service: Service) -> None:
     service.jobs.post(job("A"), 20)
-    assert service.jobs.mend("A") is None
+    assert service.compositions.mend(composition_of_one("A")) is None
     engine("edge-a").fail(next(iter(engine("edge-a").jobs)), "no memory")
-    repair = service.jobs.mend("A")
+    repair = service.compositions.mend(composition_of_one("A"))
     assert repair is not None and repair.ended(20)
     assert running_jobs("edge-a") == ["A"]
-    assert service.jobs.mend("B") is None
+    assert service.compositions.mend(composition_of_one("B")) is None
 
 
 def test_a_job_that_its_engine_brought_back_meanwhile_gets_no_second_incarnation(
@@ -272,9 +273,9 @@ def test_a_repair_of_a_job_that_is_adopted_meanwhile_is_off(service: Service) ->
     World.current().pump()
     engine("edge-a").fail(engine("edge-a").running()[0].id, "no memory")
     _at_the_next_look(service, lambda: service.compositions.apply(composition(A), ADOPT))
-    assert service.jobs.mend("A") is None
+    assert service.compositions.mend(composition_of_one("A")) is None
     assert running_jobs("edge-a") == ["A"]
-    assert service.records.store.get("job/A") is None
+    assert service.jobs.get("A")["composition"] == "c"
 
 
 def test_the_removal_of_a_job_that_is_adopted_meanwhile_is_refused(service: Service) -> None:

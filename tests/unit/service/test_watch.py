@@ -10,6 +10,7 @@ import pytest
 
 from binders.memory import World
 from speck.clock import SystemClock
+from speck.model.composition import composition_of_one
 from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.monitor.health import Health
@@ -187,11 +188,11 @@ def test_a_job_posted_alone_is_watched_too(watched: Watched) -> None:
     watched.service.jobs.post(job("A"), 20)
     watched.look()
     watched.look()
-    engine("edge-a").fail(incarnation(watched, "A", "~A"), "bad")
+    engine("edge-a").fail(incarnation(watched, "A", composition_of_one("A")), "bad")
 
     watched.look()
 
-    assert watched.mends == [("~A", frozenset())]
+    assert watched.mends == [(composition_of_one("A"), frozenset())]
 
 
 def test_what_speck_stopped_stays_stopped(watched: Watched) -> None:

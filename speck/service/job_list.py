@@ -1,0 +1,122 @@
+"""The list of all jobs, of compositions and posted alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from speck.clock import Clock
+from speck.errors import NotFoundError
+from speck.model.job import JobDescription
+from speck.model.values import JsonObject
+from speck.service.status import StatusViews
+from speck.sites.poll_cache import PATIENCE_S, fresh_for
+from speck.spec.schema import job_from_data
+from speck.store.records import Records
+
+AT_ONCE = 256
+"""Jobs of a list that are looked at together."""
+
+
+class JobList:
+    """Reads jobs, and whose they are."""
+
+    def __init__(self, records: Records, views: StatusViews, clock: Clock):
+        self._records = records
+        self._status = views
+        self._clock = clock
+        self._read: dict[str, tuple[int, Mapping[str, JobDescription]]] = {}
+
+    def all(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
+        """Every job by name; filtered."""
+        return list(self.behind("", site, state, at_once=1_000_000))
+
+    def behind(
+        self,
+        after: str,
+        site: str | None = None,
+        state: str | None = None,
+        at_once: int = AT_ONCE,
+    ) -> Iterator[JsonObject]:
+        """Those whose names follow `after`; filtered. They are looked at `at_once`: who wants few
+        of many does not wait for the others."""
+        names = sorted((name, scope) for name, scope in self._named() if name > after)
+        # all of them: looks as old as those at all sites, waited for once
+        few = at_once <= AT_ONCE
+        fresh_s = 0.0 if few else fresh_for(len(self._records.sites()))
+        until = None if few else self._clock.monotonic() + PATIENCE_S
+        for first in range(0, len(names), at_once):
+            scopes: dict[str, list[str]] = {}
+            for name, scope in names[first : first + at_once]:
+                scopes.setdefault(scope, []).append(name)
+            found = [
+                job
+                for scope, some in scopes.items()
+                for job in self._some(scope, some, fresh_s, until)
+            ]
+            for job in sorted(found, key=lambda job: str(job["job_name"])):
+                if site in (None, job["site"]) and state in (None, job["state"]):
+                    yield job
+
+    def _named(self) -> Iterator[tuple[str, str]]:
+        """(name, composition) of every job, those that are still being removed too."""
+        for head in self._records.heads.values():
+            if not head.get("deleted"):
+                left = self._records.inventory(head["name"]).jobs.keys()
+                for name in self._descriptions(head).keys() | left:
+                    yield name, head["name"]
+
+    def _some(
+        self,
+        composition: str,
+        names: Collection[str],
+        fresh_s: float = 0.0,
+        until: float | None = None,
+    ) -> list[JsonObject]:
+        """The Job shape of some jobs of one composition; of those that are gone by now, none.
+        `fresh_s`, `until`: as for `StatusViews.jobs`."""
+        head = self._records.heads.get(composition)
+        if head is None or head.get("deleted"):
+            return []
+        return self.of_composition(head, names, fresh_s, until)
+
+    def of_composition(
+        self,
+        head: JsonObject,
+        only: Collection[str] | None = None,
+        fresh_s: float = 0.0,
+        until: float | None = None,
+    ) -> list[JsonObject]:
+        """The jobs of a composition's newest revision, or `only` some of them; `fresh_s`, `until`:
+        as for `StatusViews.jobs`."""
+        return self._status.jobs(
+            self._descriptions(head),
+            head["name"],
+            head["revision"],
+            last_change=head.get("last_change"),
+            only=only,
+            fresh_s=fresh_s,
+            until=until,
+        )
+
+    def _descriptions(self, head: JsonObject) -> Mapping[str, JobDescription]:
+        """Of the newest revision, by name; a revision never changes, and is read once."""
+        name, number = head["name"], head["revision"]
+        known = self._read.get(name)
+        if known is None or known[0] != number:
+            revision = self._records.revisions.get(name, number)
+            assert revision is not None
+            jobs = [job_from_data(data) for data in revision["description"]["jobs"]]
+            known = self._read[name] = number, {job.job_name: job for job in jobs}
+        return known[1]
+
+    def get(self, name: str) -> JsonObject:
+        """The Job shape. Raises NotFoundError."""
+        owner = self.owner(name)
+        for job in self._some(owner, [name]) if owner is not None else ():
+            return job
+        raise NotFoundError(f"cannot find job {name!r}")
+
+    def owner(self, name: str) -> str | None:
+        """The composition that names this job, or named it and still removes it."""
+        record = self._records.owners.get(name)
+        return str(record["composition"]) if record else None
