@@ -15,7 +15,7 @@ from secrets import token_hex
 
 import requests
 
-from speck.deploy.executor import Bounds
+from speck.deploy.execution import Bounds
 from speck.fog.paths import edge_jar
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject

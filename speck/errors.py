@@ -1,7 +1,7 @@
 """The two error roots: transient (worth another try) and permanent (not).
 
 Binders translate what they meet into one of them and chain the cause. Retry is decided by
-type in `speck.deploy.executor`, HTTP status by type in `speck.api.problems`; nowhere else.
+type in `speck.deploy.execution.retry`, HTTP status by type in `speck.api.problems`; nowhere else.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from binders.memory.slots import SlotPool
 from speck.binding import CheckpointInfo, StateKeeper, Transfer, TransferProgress
 from speck.clock import Clock
 from speck.config import Config
-from speck.deploy.executor import Bounds
+from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
 from speck.errors import UnreachableError
 from speck.model.site import Site

@@ -13,7 +13,7 @@ from speck import failpoints
 from speck.binding import StateKeeper
 from speck.clock import Clock, rfc3339
 from speck.deploy.change_intent import left_by
-from speck.deploy.executor import Bounds, Execution
+from speck.deploy.execution import Bounds, Execution
 from speck.deploy.limiter import Limiter
 from speck.deploy.locks import NamedLocks
 from speck.deploy.operations import Operations, Patience, Refills

@@ -7,7 +7,7 @@ from speck.clock import Clock, SystemClock
 from speck.config import Config
 from speck.deploy.changes import Changes
 from speck.deploy.deployer import Deployer
-from speck.deploy.executor import Bounds
+from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
 from speck.errors import TransientError
 from speck.metrics.dataset.writer import Writer

@@ -16,7 +16,7 @@ from binders.memory import World
 from binders.memory.queues import Queues
 from binders.memory.slots import SlotPool
 from speck.clock import SystemClock
-from speck.deploy.executor import Bounds, Execution
+from speck.deploy.execution import Bounds, Execution
 from speck.deploy.operations import Operations, Patience, Refills
 from speck.errors import EngineRefusedError, TransientError, UnreachableError
 from speck.model.change import Change, ChangeState, OperationState
@@ -93,6 +93,11 @@ class Bench:
         numbered = tuple(
             Step(number, operation, after, "") for number, (operation, after) in enumerate(steps, 1)
         )
+        return self.execution_of(numbered, bounds, patience)
+
+    def execution_of(
+        self, steps: tuple[Step, ...], bounds: Bounds = FAST, patience: Patience = HASTY
+    ) -> Execution:
         operations = Operations(
             self.connections,
             self.records,
@@ -103,7 +108,7 @@ class Bench:
             Agents(self.records, self.records.sites, self.clock),
             Refills(self.connections, self.clock, patience.refill_s),
         )
-        change = Change("1", Plan("c", (), numbered), 1, "")
+        change = Change("1", Plan("c", (), steps), 1, "")
         return Execution(change, operations, self.connections, self.records, self.clock, bounds)
 
     def run(
@@ -231,7 +236,7 @@ def test_what_ends_a_wait_is_bounded_too(bench: Bench) -> None:
     bounds = Bounds(per_site=3, poll_s=0.001)
     stops = [Stop("edge-a", each.job_name, 1, each.engine_job_id) for each in starts]
     execution, thread = bench.start(*((each, ()) for each in stops), bounds=bounds)
-    wait_until(lambda: len(execution._waits) == 9)
+    wait_until(lambda: len(execution._waiting) == 9)
     engine("edge-a").let_go()
     join(thread)
     assert states(execution.change) == [DONE] * 9
@@ -269,7 +274,7 @@ def a_slow_start(
     engine("edge-b").before = lambda kind, subject: stuck.wait(LIMIT_S) and None
     steps = ((start("A"), ()), (upload("edge-b"), ()), *more)
     execution, thread = bench.start(*steps, bounds=replace(FAST, poll_calm_s=LIMIT_S))
-    wait_until(lambda: 1 in execution._waits)
+    wait_until(lambda: 1 in execution._waiting)
     try:
         yield lambda: engine("edge-a").count("view")
     finally:
@@ -393,8 +398,7 @@ def test_a_step_may_wait_for_the_end_of_others_however_they_end(bench: Bench) ->
         Step(4, start("C", "cloud"), (2, 3), "", frozenset({2})),
         Step(5, start("D", "cloud"), (1, 2), "", frozenset({2})),
     )
-    execution = bench.execution(bounds=FAST, patience=HASTY)
-    execution.change = Change("1", Plan("c", (), steps), 1, "")
+    execution = bench.execution_of(steps)
     execution.run()
     assert states(execution.change) == [FAILED, SKIPPED, DONE, DONE, SKIPPED]
 
@@ -456,7 +460,7 @@ def test_a_start_whose_site_falls_silent_is_blocked_and_not_given_up(bench: Benc
     engine("edge-a").hold_starts = True
     execution, thread = bench.start((start("A"), ()))
     change = execution.change
-    wait_until(lambda: bool(execution._waits))
+    wait_until(lambda: bool(execution._waiting))
     engine("edge-a").unreachable = True
     wait_until(lambda: change.state is ChangeState.BLOCKED)
     tried = engine("edge-a").count("view")
@@ -474,7 +478,7 @@ def test_a_start_whose_site_falls_silent_is_blocked_and_not_given_up(bench: Benc
 def test_a_start_that_never_runs_fails_in_the_end_with_its_cause(bench: Bench) -> None:
     engine("edge-a").hold_starts = True
     execution, thread = bench.start((start("A"), ()))
-    wait_until(lambda: bool(execution._waits))
+    wait_until(lambda: bool(execution._waiting))
     bench.clock.ahead_s += 100_000
     join(thread)
     assert states(execution.change) == [FAILED]
@@ -568,7 +572,7 @@ def test_a_stop_that_cannot_take_its_savepoint_ends_the_job_all_the_same(bench: 
 def test_cancel_starts_nothing_more_and_lets_end_what_is_under_way(bench: Bench) -> None:
     engine("edge-a").hold_starts = True
     execution, thread = bench.start((start("A"), ()), (start("B"), (1,)), (start("C"), (2,)))
-    wait_until(lambda: bool(execution._waits))
+    wait_until(lambda: bool(execution._waiting))
     execution.cancel()
     wait_until(lambda: states(execution.change)[1:] == [CANCELLED, CANCELLED])
     assert thread.is_alive()
@@ -583,7 +587,7 @@ def test_cancel_ends_a_step_that_awaits_its_next_try(bench: Bench) -> None:
     engine("edge-a").refuse("upload", 10_000, TransientError("cannot upload: busy"))
     bounds = Bounds(retry_first_s=1000, retry_most_s=1000, retry_for_s=1e6)
     execution, thread = bench.start((upload("edge-a"), ()), bounds=bounds)
-    wait_until(lambda: bool(execution._timers))
+    wait_until(lambda: bool(execution._retries))
     execution.cancel()
     join(thread)
     assert states(execution.change) == [CANCELLED]
@@ -593,7 +597,7 @@ def test_cancel_ends_a_step_that_awaits_its_next_try(bench: Bench) -> None:
 def test_cancel_ends_a_change_whose_site_is_silent(bench: Bench) -> None:
     engine("edge-a").hold_starts = True
     execution, thread = bench.start((start("A"), ()), (start("B"), (1,)))
-    wait_until(lambda: bool(execution._waits))
+    wait_until(lambda: bool(execution._waiting))
     engine("edge-a").unreachable = True
     wait_until(lambda: execution.change.state is ChangeState.BLOCKED)
     execution.cancel()
@@ -660,7 +664,7 @@ def test_cancel_does_not_wait_for_a_drain(bench: Bench) -> None:
     drain = drain_of_two()
     broker("edge-a").sent[drain.sinks[0]] = Sent("i-P", 1, 7)
     execution, thread = bench.start((drain, ()))
-    wait_until(lambda: bool(execution._waits))
+    wait_until(lambda: bool(execution._waiting))
     execution.cancel()
     join(thread)
     assert states(execution.change) == [CANCELLED]

@@ -15,7 +15,7 @@ from flask.testing import FlaskClient
 from binders.memory import World
 from speck.api.app import create_app
 from speck.config import Config
-from speck.deploy.executor import Bounds
+from speck.deploy.execution import Bounds
 from speck.service import Service
 
 ENTRY_CLASS = "package.ExampleJob"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from speck.deploy.executor import Bounds
+from speck.deploy.execution import Bounds
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.service_helpers import LIMIT_S, composition, engine, job_body, wait_until

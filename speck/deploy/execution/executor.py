@@ -1,0 +1,306 @@
+"""The loop that carries out the plan of one change.
+
+It holds no business rule. It makes the calls of steps that are released, stores each outcome
+before a dependent starts, and leaves the rest of the graph alone when one step fails. A step
+whose site does not answer is `blocked`: it goes on when the site answers again, and the other
+branches do not wait for it.
+
+Calls run in a pool of threads; all else happens in the thread of `run`, which is told of their
+ends through a queue.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from speck import failpoints
+from speck.clock import Clock
+from speck.deploy.execution.bounds import Bounds
+from speck.deploy.execution.journal import Journal
+from speck.deploy.execution.ordering import Call, ReadyCalls, StepOrder
+from speck.deploy.execution.retry import Retries
+from speck.deploy.execution.waiting import PollSchedule, WaitingSteps
+from speck.deploy.limiter import Limiter
+from speck.deploy.operations import Done, Operations, Outcome, Waiting
+from speck.errors import PermanentError, SpeckError, TransientError, UnreachableError, at_site
+from speck.model.change import Change, ChangeState
+from speck.model.observation import EngineJob
+from speck.sites.connections import Connections
+from speck.store.records import Records
+
+_IDLE_S = 1.0
+"""The loop looks around at least that often."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    step_id: int
+    outcome: Outcome | None
+    error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    site: str
+    jobs: Mapping[str, EngineJob] | None
+    error: BaseException | None
+    took_s: float
+
+
+class Execution:
+    """One run of one change. `run` blocks until the change is over."""
+
+    def __init__(
+        self,
+        change: Change,
+        operations: Operations,
+        connections: Connections,
+        records: Records,
+        clock: Clock,
+        bounds: Bounds,
+        on_progress: Callable[[], None] = lambda: None,
+        limiter: Limiter | None = None,
+    ):
+        """`limiter` limits the calls of all changes together; without it this one has its own."""
+        self.change = change
+        self.failure: SpeckError | None = None
+        """The first error that stopped a step for good; it decides the HTTP status of the call
+        that changed a job."""
+        self._operations = operations
+        self._connections = connections
+        self._clock = clock
+        self._bounds = bounds
+        self._limiter = limiter or Limiter(bounds.per_site)
+        self._journal = Journal(change, records, clock, on_progress)
+        self._order = StepOrder(record.step for record in change.operations)
+        self._calls = ReadyCalls()
+        self._retries = Retries(bounds)
+        self._waiting = WaitingSteps()
+        self._polls = PollSchedule(bounds)
+        self._cancelled = threading.Event()
+        self._halted = threading.Event()
+        self._inbox: queue.SimpleQueue[_Result | _Look | None] = queue.SimpleQueue()
+        self._active = 0
+        self._succeeded: list[tuple[int, Done]] = []
+
+    def cancel(self) -> None:
+        """Start no further operation; `run` ends once those under way have ended."""
+        self._cancelled.set()
+        self.wake()
+
+    def halt(self) -> None:
+        """As `cancel`, but what has not ended stays as it is in the store: the service stops,
+        and the change is to go on at its next start."""
+        self._halted.set()
+        self.cancel()
+
+    def wake(self) -> None:
+        """Look again at what there is to do."""
+        self._inbox.put(None)
+
+    def run(self) -> ChangeState:
+        """Carry out the whole plan and return how the change ended."""
+        self._enqueue(self._order.release_first())
+        try:
+            with ThreadPoolExecutor(self._workers(), thread_name_prefix="operation") as pool:
+                while self._step(pool):
+                    pass
+        finally:
+            self._limiter.leave(self)
+        return self._journal.finish()
+
+    def _workers(self) -> int:
+        """Enough for all calls that the sites' bounds allow, and a look at each engine."""
+        steps = len(self.change.operations)
+        sites = len({record.step.operation.site for record in self.change.operations})
+        most = min(steps, self._bounds.per_site * sites) + sites
+        return max(1, min(self._bounds.workers, most))
+
+    # -- the loop -------------------------------------------------------------------------
+
+    def _step(self, pool: ThreadPoolExecutor) -> bool:
+        now = self._clock.monotonic()
+        if self._cancelled.is_set():
+            self._give_up()
+        self._wake(now)
+        self._launch(pool)
+        self._poll(pool, now)
+        if not (self._active or self._waiting or self._retries or self._calls):
+            return False
+        self._journal.note_blocked()
+        try:
+            message = self._inbox.get(not self._calls.has_more, self._pause_s(now))
+        except queue.Empty:
+            return True
+        while message is not None:
+            self._receive(message)
+            try:
+                message = self._inbox.get_nowait()
+            except queue.Empty:
+                break
+        self._store_successes(pool)
+        return True
+
+    def _pause_s(self, now: float) -> float:
+        pauses = [_IDLE_S]
+        if (next_at := self._retries.next_at()) is not None:
+            pauses.append(next_at - now)
+        if self._waiting:
+            pauses.append(self._bounds.poll_s)
+        return max(0.001, min(pauses))
+
+    def _give_up(self) -> None:
+        """Give up what has not begun, awaits another try, or may be left at any time."""
+        given_up = self._retries.give_up() | self._calls.drop_operations()
+        given_up |= self._waiting.give_up(everything=self._halted.is_set())
+        if not self._halted.is_set():
+            self._journal.cancel(given_up | self._order.give_up())
+
+    def _enqueue(self, step_ids: list[int]) -> None:
+        for step_id in step_ids:
+            self._calls.add(self._journal.operation(step_id).site, Call(step_id))
+
+    def _wake(self, now: float) -> None:
+        self._enqueue(self._retries.take_due(now))
+        for step_id, waiting in self._waiting.take_overdue(now):
+            self._fail(step_id, PermanentError(_overdue(waiting)))
+        for step_id, waiting in self._waiting.take_ready(None, {}):
+            self._end_wait(step_id, waiting)
+
+    def _launch(self, pool: ThreadPoolExecutor) -> None:
+        """Begin what is ready, once it is stored that it begins."""
+        calls = self._calls.take(lambda site: self._limiter.acquire(site, self))
+        self._journal.begin([call.step_id for call in calls if call.finish is None])
+        for call in calls:
+            self._submit(pool, call)
+
+    def _submit(self, pool: ThreadPoolExecutor, call: Call) -> None:
+        operation = self._journal.operation(call.step_id)
+        action = call.finish or partial(self._operations.carry_out, operation)
+        self._active += 1
+
+        def work() -> None:
+            try:
+                with failpoints.carrying_out(operation.kind):
+                    outcome = action()
+                    if call.finish is None:
+                        failpoints.reached(failpoints.AFTER_ANSWER)
+                self._inbox.put(_Result(call.step_id, outcome, None))
+            except BaseException as error:  # the loop decides by type
+                self._inbox.put(_Result(call.step_id, None, error))
+
+        pool.submit(work)
+
+    def _poll(self, pool: ThreadPoolExecutor, now: float) -> None:
+        """Ask each engine that something waits for, one question at a time."""
+        sites = self._waiting.sites
+        busy = self._active > 0
+        calm = [site for site in sites if busy and not self._waiting.is_awaited(site)]
+        for site in self._polls.take_due(sites, calm, now):
+            pool.submit(self._look_at, site)
+
+    def _look_at(self, site: str) -> None:
+        jobs: Mapping[str, EngineJob] | None = None
+        failure: BaseException | None = None
+        began = self._clock.monotonic()
+        try:
+            jobs = self._connections.engine(site).jobs()
+        except BaseException as error:  # the loop decides by type
+            failure = error
+        self._inbox.put(_Look(site, jobs, failure, self._clock.monotonic() - began))
+
+    # -- what comes back ------------------------------------------------------------------
+
+    def _receive(self, message: _Result | _Look) -> None:
+        if isinstance(message, _Look):
+            self._receive_look(message)
+            return
+        step_id = message.step_id
+        self._active -= 1
+        self._limiter.release(self._journal.operation(step_id).site, self)
+        if message.error is not None:
+            self._fail(step_id, message.error)
+        elif isinstance(message.outcome, Waiting):
+            self._begin_wait(step_id, message.outcome)
+        elif message.outcome is not None:
+            self._journal.set_done(step_id)
+            self._succeeded.append((step_id, message.outcome))
+
+    def _begin_wait(self, step_id: int, waiting: Waiting) -> None:
+        now = self._clock.monotonic()
+        if waiting.site and not self._waiting.has_any_at(waiting.site):
+            self._polls.begin(waiting.site, now)
+        self._waiting.add(step_id, waiting, now, awaited=self._order.is_awaited(step_id))
+        self._journal.note_waiting(step_id, waiting.progress)
+
+    def _receive_look(self, look: _Look) -> None:
+        now = self._clock.monotonic()
+        ready: list[tuple[int, Waiting]] = []
+        if look.jobs is not None:
+            for step_id in self._waiting.note_answer(look.site, now):
+                self._journal.note_answer(step_id)
+            ready = self._waiting.take_ready(look.site, look.jobs)
+            for step_id, waiting in ready:
+                self._end_wait(step_id, waiting)
+        elif isinstance(look.error, SpeckError):  # no word about the job: go on waiting
+            for step_id in self._waiting.note_silence(look.site):
+                self._journal.note_silence(step_id, look.error)
+        elif look.error is not None:
+            for step_id in self._waiting.at(look.site):
+                self._waiting.remove(step_id)
+                self._fail(step_id, look.error)
+        self._polls.end(look.site, now, took_s=look.took_s, ended_waits=bool(ready))
+
+    def _end_wait(self, step_id: int, waiting: Waiting) -> None:
+        site = self._journal.operation(step_id).site
+        self._calls.add_first(site, Call(step_id, waiting.finish))
+
+    def _store_successes(self, pool: ThreadPoolExecutor) -> None:
+        """Store what has succeeded since the last time in one write, then let dependents go."""
+        if not self._succeeded:
+            return
+        succeeded, self._succeeded = self._succeeded, []
+        spared = [each for step_id, _ in succeeded for each in self._order.skip_spared(step_id)]
+        self._journal.store_successes(succeeded, spared)
+        for step_id, done in succeeded:
+            self._enqueue(self._order.release_after_success(step_id))
+            if done.afterwards:
+                pool.submit(done.afterwards)
+
+    def _fail(self, step_id: int, error: BaseException) -> None:
+        if isinstance(error, TransientError) and self._halted.is_set():
+            self._journal.note_error(step_id, error)
+            return
+        if isinstance(error, TransientError) and self._cancelled.is_set():
+            self._journal.end_cancelled(step_id, error)
+            return
+        retry = self._retries.schedule(step_id, error, self._clock.monotonic())
+        if retry is None:
+            self._end_failed(step_id, error)
+        elif isinstance(error, UnreachableError):
+            self._journal.note_silence(step_id, error)
+        else:
+            self._journal.note_retry(step_id, error, retry.number)
+
+    def _end_failed(self, step_id: int, error: BaseException) -> None:
+        operation = self._journal.operation(step_id)
+        why = str(error)
+        if isinstance(error, SpeckError):
+            self.failure = self.failure or at_site(error, operation.site)
+        else:
+            why = f"cannot carry out {operation}: {error!r} (a fault in speck)"
+        after = self._order.end_failed(step_id)
+        self._journal.end_failed(step_id, why, after.skipped)
+        self._enqueue(after.ready)
+
+
+def _overdue(waiting: Waiting) -> str:
+    try:
+        return waiting.overdue()
+    except SpeckError as error:
+        return str(error)

@@ -1,0 +1,228 @@
+"""What became of each step of a change: kept in its records, stored, and told as events.
+
+The order of the writes is what lets a change go on after a crash at any instant: that a step
+begins is stored before its call goes out, its outcome before anything that depends on it begins.
+Failpoints mark both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from speck import failpoints
+from speck.clock import Clock, rfc3339
+from speck.deploy.operations import Done
+from speck.model.change import Change, ChangeState, OperationRecord, OperationState
+from speck.model.composition import visible_name
+from speck.model.plan import Operation, Return
+from speck.store.records import Records
+from speck.store.tables import Batch
+
+
+class Journal:
+    """Sets the states of a change's operations and stores them. Used by one thread."""
+
+    def __init__(
+        self, change: Change, records: Records, clock: Clock, on_progress: Callable[[], None]
+    ):
+        self._change = change
+        self._records = records
+        self._clock = clock
+        self._on_progress = on_progress
+        self._by_id = {record.step.id: record for record in change.operations}
+        self._states = Counter(record.state for record in change.operations)
+        self._begun: dict[int, float] = {}
+
+    def operation(self, step_id: int) -> Operation:
+        """What a step does."""
+        return self._by_id[step_id].step.operation
+
+    # -- a step goes its way --------------------------------------------------------------
+
+    def begin(self, step_ids: Sequence[int]) -> None:
+        """Store that steps begin, or are tried again, before anything is asked for."""
+        begun = [self._by_id[step_id] for step_id in step_ids]
+        for record in begun:
+            failpoints.reached(failpoints.BEFORE_INTENT, record.step.operation.kind)
+        for record in begun:
+            record.attempts += 1
+            self._begun.setdefault(record.step.id, self._clock.monotonic())
+            if record.started is None:
+                record.started = rfc3339(self._clock.now())
+            if record.state is not OperationState.BLOCKED:
+                self._set(record, OperationState.RUNNING)
+        if begun:
+            self._records.write(self._records.put_operations(self._change.id, begun))
+            self._on_progress()
+
+    def note_waiting(self, step_id: int, progress: str | None) -> None:
+        """A call was answered, and the step waits for its engine now."""
+        self._by_id[step_id].progress = progress
+        self.note_answer(step_id)
+
+    def note_silence(self, step_id: int, error: BaseException) -> None:
+        """The site of a step does not answer: the step is blocked."""
+        record = self._by_id[step_id]
+        record.error = str(error)
+        if record.state is not OperationState.BLOCKED:
+            self._set(record, OperationState.BLOCKED)
+            self._records.write(
+                self._records.put_operations(self._change.id, [record]),
+                self._event(record.step.operation, f"blocked: {record.error}"),
+            )
+
+    def note_answer(self, step_id: int) -> None:
+        """The site of a step answers: the step is not blocked any more."""
+        record = self._by_id[step_id]
+        if record.state is not OperationState.BLOCKED:
+            return
+        self._set(record, OperationState.RUNNING)
+        record.error = None
+        operation = record.step.operation
+        self._records.write(
+            self._records.put_operations(self._change.id, [record]),
+            self._event(operation, f"goes on: {operation.site} answers again"),
+        )
+
+    def note_retry(self, step_id: int, error: BaseException, number: int) -> None:
+        """A step is tried again for the `number`-th time; only the first is told: how many there
+        were is in the operation's `attempts`."""
+        self.note_answer(step_id)
+        record = self._by_id[step_id]
+        record.error = str(error)
+        if number == 1:
+            what = f"tried again: {record.error}"
+            self._records.write(
+                self._records.put_operations(self._change.id, [record]),
+                self._event(record.step.operation, what),
+            )
+
+    def note_error(self, step_id: int, error: BaseException) -> None:
+        """Remember why a step did not go on before the service stops."""
+        self._by_id[step_id].error = str(error)
+
+    # -- a step ends ----------------------------------------------------------------------
+
+    def set_done(self, step_id: int) -> None:
+        """A step has succeeded; `store_successes` stores that."""
+        record = self._by_id[step_id]
+        self._set(record, OperationState.DONE)
+        record.ended = rfc3339(self._clock.now())
+        record.error = record.progress = None
+
+    def store_successes(self, succeeded: Sequence[tuple[int, Done]], spared: Iterable[int]) -> None:
+        """Store in one write what steps have brought about, and those that they have spared."""
+        done = [self._by_id[step_id] for step_id, _ in succeeded]
+        for record in done:
+            failpoints.reached(failpoints.BEFORE_OUTCOME, record.step.operation.kind)
+        skipped = [self._by_id[step_id] for step_id in spared]
+        for record in skipped:
+            self._set(record, OperationState.SKIPPED)
+            record.ended = rfc3339(self._clock.now())
+        self._records.write(
+            *(outcome.store for _, outcome in succeeded),
+            self._records.put_operations(self._change.id, [*done, *skipped]),
+            *(
+                self._event(record.step.operation, f"done in {self._seconds(record):.1f} s")
+                for record in done
+            ),
+        )
+        for record in done:
+            failpoints.reached(failpoints.AFTER_OUTCOME, record.step.operation.kind)
+        self._on_progress()
+
+    def end_failed(self, step_id: int, error: str, skipped: Iterable[int]) -> None:
+        """A step has failed for good; those that needed it are skipped."""
+        record = self._by_id[step_id]
+        records = [self._by_id[each] for each in skipped]
+        for each in records:
+            self._set(each, OperationState.SKIPPED)
+            each.error = f"step {step_id} failed: {error}"
+        self._end(record, OperationState.FAILED, error, records)
+
+    def end_cancelled(self, step_id: int, error: BaseException) -> None:
+        """A step that failed is not tried again, since its change was cancelled."""
+        self._end(self._by_id[step_id], OperationState.CANCELLED, str(error), [])
+
+    def cancel(self, step_ids: Iterable[int]) -> None:
+        """Cancel those steps that have not ended."""
+        dropped = [self._by_id[step_id] for step_id in sorted(step_ids)]
+        dropped = [record for record in dropped if not record.state.over]
+        for record in dropped:
+            self._set(record, OperationState.CANCELLED)
+            record.ended = rfc3339(self._clock.now())
+        if dropped:
+            self._records.write(self._records.put_operations(self._change.id, dropped))
+
+    def _end(
+        self,
+        record: OperationRecord,
+        state: OperationState,
+        error: str,
+        skipped: Sequence[OperationRecord],
+    ) -> None:
+        record.error = error
+        self._set(record, state)
+        record.ended = rfc3339(self._clock.now())
+        self._records.write(
+            self._records.put_operations(self._change.id, [record, *skipped]),
+            self._event(record.step.operation, f"{state}: {error}"),
+            *(self._event(r.step.operation, f"skipped: {r.error}") for r in skipped),
+        )
+        self._on_progress()
+
+    # -- the change -----------------------------------------------------------------------
+
+    def note_blocked(self) -> None:
+        """The change is `blocked` while nothing but unreachable sites keeps it from its end."""
+        stuck = self._states[OperationState.BLOCKED] and not self._states[OperationState.RUNNING]
+        state = ChangeState.BLOCKED if stuck else ChangeState.RUNNING
+        if state is not self._change.state:
+            self._change.state = state
+            self._records.write(self._records.put_change(self._change))
+            self._on_progress()
+
+    def finish(self) -> ChangeState:
+        """How the change has ended, by its steps; it stays as it is where some have not ended."""
+        change = self._change
+        if any(not record.state.over for record in change.operations):
+            return change.state  # halted
+        if self._states[OperationState.FAILED]:
+            change.state = ChangeState.FAILED
+            error = next(r.error for r in change.operations if r.state is OperationState.FAILED)
+            change.error = "; ".join([str(error), *self._came_back()])
+        elif self._states[OperationState.CANCELLED]:
+            change.state = ChangeState.CANCELLED
+        else:
+            change.state = ChangeState.DONE
+        change.ended = rfc3339(self._clock.now())
+        return change.state
+
+    def _came_back(self) -> list[str]:
+        done = [r for r in self._change.operations if r.state is OperationState.DONE]
+        return [
+            f"{back.job_name} came back as attempt {back.attempt} on {back.site}"
+            for back in (record.step.operation for record in done)
+            if isinstance(back, Return)
+        ]
+
+    def _set(self, record: OperationRecord, state: OperationState) -> None:
+        self._states[record.state] -= 1
+        self._states[state] += 1
+        record.state = state
+
+    def _seconds(self, record: OperationRecord) -> float:
+        """Since the first call of this run, waiting included."""
+        now = self._clock.monotonic()
+        return now - self._begun.get(record.step.id, now)
+
+    def _event(self, operation: Operation, what: str) -> Batch:
+        return self._records.event(
+            "operation",
+            f"{operation}: {what}",
+            change=self._change.id,
+            composition=visible_name(self._change.composition),
+            site=operation.site,
+            job_name=operation.job_name,
+        )

@@ -1,0 +1,76 @@
+"""Whether and when a step that failed is tried again: decided by the type of its error, here only.
+
+A permanent error, or a fault in speck, is final. While a site does not answer, the step is tried
+again without an end. A site that answers with a transient error has `retry_for_s` to do better.
+The pauses double from `retry_first_s` to `retry_most_s`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from dataclasses import dataclass
+
+from speck.deploy.execution.bounds import Bounds
+from speck.errors import TransientError, UnreachableError
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The next try of a step: at `at` (monotonic), the `number`-th since it went well."""
+
+    at: float
+    number: int
+
+
+class Retries:
+    """The steps that await another try. Times are monotonic seconds, passed in."""
+
+    def __init__(self, bounds: Bounds):
+        self._bounds = bounds
+        self._timers: list[tuple[float, int, int]] = []
+        self._tick = itertools.count()  # of two at the same time the first comes first
+        self._failing: dict[int, tuple[float, float]] = {}
+        self._tries: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def schedule(self, step_id: int, error: BaseException, now: float) -> Retry | None:
+        """Have a step that failed tried again later; None when it is given up."""
+        if not isinstance(error, TransientError) or not self._has_time_left(step_id, error, now):
+            return None
+        pause_s = self._bounds.retry_first_s * 2.0 ** min(self._tries[step_id], 10)
+        self._tries[step_id] += 1
+        retry = Retry(now + min(pause_s, self._bounds.retry_most_s), self._tries[step_id])
+        heapq.heappush(self._timers, (retry.at, next(self._tick), step_id))
+        return retry
+
+    def next_at(self) -> float | None:
+        """When (monotonic) the next step is due; None when none awaits another try."""
+        return self._timers[0][0] if self._timers else None
+
+    def take_due(self, now: float) -> list[int]:
+        """The steps whose time has come, in that order."""
+        due = []
+        while self._timers and self._timers[0][0] <= now:
+            due.append(heapq.heappop(self._timers)[2])
+        return due
+
+    def give_up(self) -> set[int]:
+        """Try none again; returns the steps that awaited it."""
+        given_up = {step_id for _, _, step_id in self._timers}
+        self._timers.clear()
+        return given_up
+
+    def _has_time_left(self, step_id: int, error: TransientError, now: float) -> bool:
+        if isinstance(error, UnreachableError):
+            self._failing.pop(step_id, None)
+            return True
+        first, last = self._failing.get(step_id, (now, now))
+        if now - last > self._bounds.retry_for_s:  # it went well in between
+            first = now
+            self._tries.pop(step_id, None)
+        self._failing[step_id] = (first, now)
+        return now - first < self._bounds.retry_for_s

@@ -1,0 +1,168 @@
+"""Steps that wait for an engine's answer, and when each engine is asked.
+
+Waiting steps are found by the site of the engine that they wait for: among thousands none is
+searched for. One look at an engine serves all steps that wait there. Times are monotonic seconds,
+passed in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from speck.deploy.execution.bounds import Bounds
+from speck.deploy.operations import Waiting
+from speck.model.observation import EngineJob
+
+PAUSE_LOOKS = 4
+"""The pause after a look is at least so many times as long as the look took: an engine that is
+busy, or far away, is asked less often."""
+
+
+@dataclass(slots=True)
+class _Wait:
+    waiting: Waiting
+    until: float
+    awaited: bool
+    silent: bool = False
+
+
+class WaitingSteps:
+    """The steps that wait, each until its limit. The time that a site is silent, that is, does
+    not answer, does not count."""
+
+    def __init__(self) -> None:
+        self._waits: dict[int, _Wait] = {}
+        self._at: dict[str | None, dict[int, _Wait]] = {}
+        self._awaited: Counter[str | None] = Counter()
+        self._due = math.inf  # no step but silent ones is overdue before that
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def __contains__(self, step_id: int) -> bool:
+        return step_id in self._waits
+
+    @property
+    def sites(self) -> set[str]:
+        """The sites whose engines have to be asked."""
+        return {site for site in self._at if site is not None}
+
+    def has_any_at(self, site: str) -> bool:
+        """Whether a step waits for a site."""
+        return site in self._at
+
+    def is_awaited(self, site: str) -> bool:
+        """Whether other steps wait for the end of one that waits for this site."""
+        return self._awaited[site] > 0
+
+    def at(self, site: str) -> list[int]:
+        """The steps that wait for a site."""
+        return list(self._at.get(site, ()))
+
+    def add(self, step_id: int, waiting: Waiting, now: float, *, awaited: bool) -> None:
+        """Let a step wait; `awaited`: other steps wait for its end."""
+        assert step_id not in self._waits
+        wait = self._waits[step_id] = _Wait(waiting, now + waiting.limit_s, awaited)
+        self._at.setdefault(waiting.site, {})[step_id] = wait
+        self._awaited[waiting.site] += awaited
+        self._due = min(self._due, wait.until)
+
+    def remove(self, step_id: int) -> Waiting:
+        """Let a step wait no longer."""
+        wait = self._waits.pop(step_id)
+        site = wait.waiting.site
+        self._awaited[site] -= wait.awaited
+        del self._at[site][step_id]
+        if not self._at[site]:
+            del self._at[site]
+        return wait.waiting
+
+    def take_ready(
+        self, site: str | None, jobs: Mapping[str, EngineJob]
+    ) -> list[tuple[int, Waiting]]:
+        """Remove and return the steps for which an engine's answer is what they waited for.
+        Without a `site`: those that wait for no engine."""
+        ready = [
+            step_id for step_id, wait in self._at.get(site, {}).items() if wait.waiting.ready(jobs)
+        ]
+        return [(step_id, self.remove(step_id)) for step_id in ready]
+
+    def take_overdue(self, now: float) -> list[tuple[int, Waiting]]:
+        """Remove and return the steps that have waited for too long."""
+        if now <= self._due:
+            return []
+        heard = [(step_id, wait) for step_id, wait in self._waits.items() if not wait.silent]
+        overdue = [step_id for step_id, wait in heard if now > wait.until]
+        self._due = min((wait.until for _, wait in heard if now <= wait.until), default=math.inf)
+        return [(step_id, self.remove(step_id)) for step_id in overdue]
+
+    def note_silence(self, site: str) -> list[int]:
+        """A site does not answer: the steps that wait for it."""
+        for wait in self._at.get(site, {}).values():
+            wait.silent = True
+        return self.at(site)
+
+    def note_answer(self, site: str, now: float) -> list[int]:
+        """A site answers: the steps for which it was silent before. Their time begins again."""
+        heard = []
+        for step_id, wait in self._at.get(site, {}).items():
+            if wait.silent:
+                wait.silent, wait.until = False, now + wait.waiting.limit_s
+                self._due = min(self._due, wait.until)
+                heard.append(step_id)
+        return heard
+
+    def give_up(self, *, everything: bool) -> set[int]:
+        """Remove the steps that need not be waited for: those of silent sites, and those that
+        have begun nothing; or `everything`. Returns them."""
+        given_up = {
+            step_id
+            for step_id, wait in self._waits.items()
+            if everything or wait.silent or wait.waiting.may_be_left
+        }
+        for step_id in given_up:
+            self.remove(step_id)
+        return given_up
+
+
+class PollSchedule:
+    """When each engine is asked. A look costs it, and the way to it, as much as other calls do.
+
+    The pauses between looks grow from `poll_s` to `poll_most_s`; they are short again after a
+    look that ended a wait, as much else may end at that moment. While calls are under way, an
+    engine for which no other step waits is asked every `poll_calm_s` only.
+    """
+
+    def __init__(self, bounds: Bounds):
+        self._bounds = bounds
+        self._under_way: set[str] = set()
+        self._last: dict[str, float] = {}
+        self._pause_s: dict[str, float] = {}
+
+    def begin(self, site: str, now: float) -> None:
+        """A first step waits for a site now."""
+        self._last[site], self._pause_s[site] = now, self._bounds.poll_s
+
+    def take_due(self, sites: Iterable[str], calm: Iterable[str], now: float) -> list[str]:
+        """Those of `sites` that are to be asked now; no site is asked twice at a time. Those
+        that are `calm`, too, may be asked less often."""
+        calm = set(calm)
+        due = [site for site in sites if self._is_due(site, now, calm=site in calm)]
+        self._under_way.update(due)
+        return due
+
+    def end(self, site: str, now: float, *, took_s: float, ended_waits: bool) -> None:
+        """A look at a site has ended; `ended_waits`: a step had waited for what it showed."""
+        self._under_way.discard(site)
+        self._last[site] = now
+        soon_s = max(self._bounds.poll_s, PAUSE_LOOKS * took_s)
+        longer_s = 1.5 * self._pause_s.get(site, self._bounds.poll_s)
+        pause_s = soon_s if ended_waits else longer_s
+        self._pause_s[site] = min(pause_s, self._bounds.poll_most_s)
+
+    def _is_due(self, site: str, now: float, *, calm: bool) -> bool:
+        pause_s = self._bounds.poll_calm_s if calm else self._pause_s[site]
+        return site not in self._under_way and now - self._last[site] >= pause_s
