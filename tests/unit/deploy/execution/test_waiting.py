@@ -1,0 +1,147 @@
+"""Steps that wait for an engine, and when it is asked. No time passes here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from speck.deploy.execution.bounds import Bounds
+from speck.deploy.execution.waiting import PAUSE_LOOKS, PollSchedule, WaitingSteps
+from speck.deploy.operations import Done, Waiting
+from speck.model.observation import EngineJob
+
+BOUNDS = Bounds(poll_s=1.0, poll_most_s=8.0, poll_calm_s=20.0)
+
+
+class Answer:
+    """What a step waits for; a test says when it is there."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+
+    def seen_in(self, jobs: Mapping[str, EngineJob]) -> bool:
+        return self.is_there
+
+
+def waiting(
+    site: str | None = "edge-a",
+    limit_s: float = 10.0,
+    answer: Answer | None = None,
+    *,
+    may_be_left: bool = False,
+) -> Waiting:
+    seen = (answer or Answer()).seen_in
+    return Waiting(site, seen, Done, limit_s, lambda: "cannot wait longer", may_be_left)
+
+
+def test_a_step_waits_until_its_answer_is_there() -> None:
+    steps, answer = WaitingSteps(), Answer()
+    expected = waiting(answer=answer)
+    steps.add(1, expected, 0.0, awaited=False)
+    steps.add(2, waiting(), 0.0, awaited=False)
+    assert steps.take_ready("edge-a", {}) == []
+    answer.is_there = True
+    assert steps.take_ready("edge-b", {}) == []
+    assert steps.take_ready("edge-a", {}) == [(1, expected)]
+    assert 1 not in steps
+    assert 2 in steps
+
+
+def test_steps_that_wait_for_no_engine_have_no_site_to_ask() -> None:
+    steps, answer = WaitingSteps(), Answer()
+    steps.add(1, waiting(None, answer=answer), 0.0, awaited=True)
+    assert steps.sites == set()
+    answer.is_there = True
+    assert [step_id for step_id, _ in steps.take_ready(None, {})] == [1]
+    assert not steps
+
+
+def test_the_sites_to_ask_are_those_of_the_steps_that_wait() -> None:
+    steps = WaitingSteps()
+    for step_id, site in enumerate(("edge-a", "edge-a", "cloud", None)):
+        steps.add(step_id, waiting(site), 0.0, awaited=site == "cloud")
+    assert steps.sites == {"edge-a", "cloud"}
+    assert steps.at("edge-a") == [0, 1]
+    assert [steps.is_awaited(site) for site in ("edge-a", "cloud")] == [False, True]
+    steps.remove(2)
+    assert steps.sites == {"edge-a"}
+    assert not steps.has_any_at("cloud")
+    assert not steps.is_awaited("cloud")
+
+
+def test_a_step_is_overdue_after_its_limit() -> None:
+    steps = WaitingSteps()
+    steps.add(1, waiting(limit_s=10.0), 100.0, awaited=False)
+    steps.add(2, waiting(limit_s=50.0), 100.0, awaited=False)
+    assert steps.take_overdue(110.0) == []
+    assert [step_id for step_id, _ in steps.take_overdue(110.1)] == [1]
+    assert [step_id for step_id, _ in steps.take_overdue(150.1)] == [2]
+    assert steps.take_overdue(1e9) == []
+
+
+def test_the_time_of_silence_does_not_count() -> None:
+    steps = WaitingSteps()
+    steps.add(1, waiting(limit_s=10.0), 0.0, awaited=False)
+    assert steps.note_silence("edge-a") == [1]
+    assert steps.take_overdue(1_000.0) == []
+    assert steps.note_answer("edge-a", 1_000.0) == [1]
+    assert steps.note_answer("edge-a", 1_001.0) == [], "it answers all along"
+    assert steps.take_overdue(1_010.0) == []
+    assert [step_id for step_id, _ in steps.take_overdue(1_010.1)] == [1]
+
+
+def test_only_what_has_begun_something_at_a_site_that_answers_is_waited_for() -> None:
+    steps = WaitingSteps()
+    steps.add(1, waiting("edge-a"), 0.0, awaited=False)
+    steps.add(2, waiting("edge-b"), 0.0, awaited=False)
+    steps.add(3, waiting(None, may_be_left=True), 0.0, awaited=False)
+    steps.note_silence("edge-b")
+    assert steps.give_up(everything=False) == {2, 3}
+    assert steps.give_up(everything=True) == {1}
+    assert not steps
+
+
+def test_the_pauses_between_looks_grow_up_to_the_longest() -> None:
+    schedule, now, pauses = PollSchedule(BOUNDS), 0.0, []
+    schedule.begin("edge-a", now)
+    for _ in range(7):
+        began = now
+        while not schedule.take_due(["edge-a"], [], now):
+            now += 0.125
+        pauses.append(now - began)
+        schedule.end("edge-a", now, took_s=0.0, ended_waits=False)
+    assert pauses == sorted(pauses)
+    assert pauses[:3] == [1.0, 1.5, 2.25]
+    assert pauses[-1] == 8.0
+
+
+def test_the_pause_is_short_again_after_a_look_that_ended_a_wait() -> None:
+    schedule = PollSchedule(BOUNDS)
+    schedule.begin("edge-a", 0.0)
+    for now in (10.0, 20.0, 30.0):
+        assert schedule.take_due(["edge-a"], [], now) == ["edge-a"]
+        schedule.end("edge-a", now, took_s=0.0, ended_waits=now == 30.0)
+    assert schedule.take_due(["edge-a"], [], 31.0) == ["edge-a"]
+
+
+def test_an_engine_whose_answers_take_long_is_asked_less_often() -> None:
+    schedule = PollSchedule(BOUNDS)
+    schedule.begin("edge-a", 0.0)
+    assert schedule.take_due(["edge-a"], [], 1.0)
+    schedule.end("edge-a", 2.0, took_s=1.0, ended_waits=True)
+    assert not schedule.take_due(["edge-a"], [], 2.0 + PAUSE_LOOKS - 0.1)
+    assert schedule.take_due(["edge-a"], [], 2.0 + PAUSE_LOOKS)
+
+
+def test_no_engine_is_asked_twice_at_a_time() -> None:
+    schedule = PollSchedule(BOUNDS)
+    for site in ("edge-a", "edge-b"):
+        schedule.begin(site, 0.0)
+    assert schedule.take_due(["edge-a"], [], 5.0) == ["edge-a"]
+    assert schedule.take_due(["edge-a", "edge-b"], [], 100.0) == ["edge-b"]
+
+
+def test_where_nothing_else_waits_for_the_answer_an_engine_is_left_in_peace() -> None:
+    schedule = PollSchedule(BOUNDS)
+    schedule.begin("edge-a", 0.0)
+    assert not schedule.take_due(["edge-a"], ["edge-a"], 19.0)
+    assert schedule.take_due(["edge-a"], ["edge-a"], 20.0)
