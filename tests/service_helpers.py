@@ -74,7 +74,7 @@ def _is_gone(head: JsonObject) -> bool:
 
 def look_anew(service: Service) -> None:
     """Let what was seen of the engines so far be out of date, as it is a second later."""
-    service.changes.touched = service.clock.monotonic()
+    service.changes.touch()
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

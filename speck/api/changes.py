@@ -57,6 +57,6 @@ def get_change(change_id: str) -> Response:
 )
 def cancel_change(change_id: str) -> Response:
     """Start no further operation: 200 when it is over, 202 while one is still under way."""
-    change = service().changes.cancel(change_id)
+    change = service().runner.cancel(change_id)
     status = 202 if change["state"] in ("running", "blocked") else 200
     return answer(Answer(status, change, f"/changes/{change_id}"))

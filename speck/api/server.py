@@ -237,7 +237,7 @@ def _begin_anew(error: StoreWriteError) -> None:
 def _end_changes(app: Flask, service: Service) -> None:
     """On SIGTERM bring changes to their safe point at once: requests wait for them."""
     _context(app).stopping.wait()
-    service.changes.close()
+    service.runner.close()
 
 
 def _context(app: Flask) -> Context:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from speck.clock import Clock, rfc3339
-from speck.deploy.changes import Changes, Running
+from speck.deploy.changes import ChangeRunner, Changes, Running
 from speck.deploy.deployer import Deployer, Prepared
 from speck.deploy.locks import NamedLocks
 from speck.errors import ConflictError, NotFoundError, StaleRevisionError
@@ -61,6 +61,7 @@ class Compositions:
         deployer: Deployer,
         jobs: JobList,
         changes: Changes,
+        runner: ChangeRunner,
         clock: Clock,
         requirements: Requirements,
     ):
@@ -68,6 +69,7 @@ class Compositions:
         self._deployer = deployer
         self._jobs = jobs
         self._changes = changes
+        self._runner = runner
         self._clock = clock
         self._locks = NamedLocks()
         self._owners = Owners(records, changes)
@@ -244,7 +246,7 @@ class Compositions:
             if removed and not request.force:
                 shown["warnings"].append(f"{removes(removed)}: this needs --force (?force=true)")
             return shown, None
-        superseded = self._changes.make_way(name)
+        superseded = self._runner.make_way(name)
         if superseded is not None:  # what it did until its end counts
             prepared = prepare(superseded.stopped)
         self._deployer.accept(prepared)
@@ -290,7 +292,7 @@ class Compositions:
         with self._locks[name]:
             head = self._stored_head(name)
             self._check_revision(name, head, if_match)
-            superseded = self._changes.make_way(name)
+            superseded = self._runner.make_way(name)
             prepared = self._deployer.prepare_removal(name, drain=drain)
             change = self._changes.new(
                 prepared.plan, head["revision"], cause=Cause.REMOVE, by=by, drain=drain
@@ -300,7 +302,7 @@ class Compositions:
                 leaving = {**head, "last_change": change.id, "removing": True}
                 accepted: Batch = {self._records.heads.key(name): leaving}
                 accepted |= self._changes.superseded(superseded, change)
-                running = self._changes.start(change, accepted, prepared.sites)
+                running = self._runner.start(change, accepted, prepared.sites)
         return _accepted(change, name, head["revision"], prepared), running
 
     def rollback(self, name: str, revision: int, request: Request) -> Answer:
@@ -326,7 +328,7 @@ class Compositions:
             running = self._changes.under_way(name)
             if running is not None:
                 if running.change.state is ChangeState.BLOCKED:
-                    self._changes.begin_anew(running, leave)
+                    self._runner.begin_anew(running, leave)
                 return None
             if self._changes.was_cancelled(head.get("last_change")):
                 return None
@@ -343,7 +345,7 @@ class Compositions:
             with self._owning:
                 if self._records.heads.get(name) != head:
                     return None  # posted alone, and taken in by a composition meanwhile
-                return self._changes.start(change, accepted, prepared.sites)
+                return self._runner.start(change, accepted, prepared.sites)
 
     def under_way(self, name: str) -> Running | None:
         """The change of a composition that is under way."""
@@ -408,7 +410,7 @@ class Compositions:
         answer = _accepted(change, name, revision, prepared)
         if request.idempotency_key:
             accepted |= self._idempotent(request.idempotency_key, description, answer)
-        return answer, self._changes.start(change, accepted, prepared.sites)
+        return answer, self._runner.start(change, accepted, prepared.sites)
 
     def _is_there(
         self, description: CompositionDescription, head: JsonObject, prepared: Prepared

@@ -5,7 +5,13 @@ from __future__ import annotations
 from speck.binding import StateKeeper
 from speck.clock import Clock, SystemClock
 from speck.config import Config
-from speck.deploy.changes import Changes
+from speck.deploy.changes import (
+    ChangeLedger,
+    ChangeRecovery,
+    ChangeRunner,
+    Changes,
+    Executions,
+)
 from speck.deploy.deployer import Deployer
 from speck.deploy.execution import Bounds
 from speck.deploy.operations import Patience
@@ -60,15 +66,7 @@ class Service:
         )
         self.keeper: StateKeeper = keeper or self.agents
         self.artifacts = Artifacts(config, self.records, self.clock)
-        self.changes = Changes(
-            self.records,
-            self.connections,
-            self.clock,
-            self.artifacts.file,
-            bounds or Bounds(),
-            patience or Patience(),
-            self.keeper,
-        )
+        self.changes = Changes(self.records, self.clock)
         self.polls = SitePolls(self.connections, self.clock, lambda: self.changes.touched)
         self.board = HealthBoard()
         self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
@@ -78,6 +76,18 @@ class Service:
         deployer = Deployer(
             config, self.records, self.connections, self.artifacts, self.changes, self.keeper
         )
+        self.executions = Executions(
+            self.connections,
+            self.records,
+            self.clock,
+            self.artifacts.file,
+            bounds or Bounds(),
+            patience or Patience(),
+            self.keeper,
+        )
+        ledger = ChangeLedger(self.records, self.clock)
+        recovery = ChangeRecovery(self.changes, ledger, deployer, self.clock)
+        self.runner = ChangeRunner(self.changes, ledger, recovery, self.executions, self.clock)
         self.sampler = Sampler(
             self.records,
             self.connections,
@@ -93,7 +103,13 @@ class Service:
         self.requirements = Requirements(self.records, self.clock, self.sampler.job)
         jobs = JobList(self.records, self.status, self.clock)
         self.compositions = Compositions(
-            self.records, deployer, jobs, self.changes, self.clock, self.requirements
+            self.records,
+            deployer,
+            jobs,
+            self.changes,
+            self.runner,
+            self.clock,
+            self.requirements,
         )
         self.jobs = Jobs(
             self.records,
@@ -131,7 +147,7 @@ class Service:
         )
         self.tokens = Tokens(self.records, self.clock)
         try:
-            self.changes.recover(deployer.plan_anew)
+            cut_short = recovery.take_up()
         except BaseException:  # no thread of a change runs yet: there is nobody to wait for
             self.watch.close()
             self.sampler.close()
@@ -139,6 +155,8 @@ class Service:
             self.connections.close()
             self.records.store.close()
             raise
+        for running in cut_short:
+            self.runner.go_on(running)
         self.calibrations.sweep()
 
     def check_ready(self) -> None:
@@ -160,7 +178,7 @@ class Service:
         self.calibrations.close()
         self.watch.close()
         self.sampler.close()
-        self.changes.close()
+        self.runner.close()
         self.polls.close()
         self.connections.close()
         self.records.store.close()

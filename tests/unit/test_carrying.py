@@ -260,7 +260,7 @@ def test_a_start_that_never_gets_its_tasks_is_ended_before_the_way_back(
     apply(service, at("edge-a"))
     feed(b"1")
     engine("cloud").hold_starts = True
-    service.changes._patience = replace(HASTY, start_s=0.05)
+    service.executions.patience = replace(HASTY, start_s=0.05)
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
     wait_until(lambda: service.changes.get(change)["state"] == "failed")
     assert list(running()) == ["edge-a"]
@@ -287,7 +287,7 @@ def test_a_start_that_its_engine_has_forgotten_fails_long_before_its_limit(
     apply(service, at("edge-a"))
     feed(b"1")
     engine("cloud").hold_starts = True
-    service.changes._patience = replace(HASTY, start_s=1000.0, forgotten_s=0.1)
+    service.executions.patience = replace(HASTY, start_s=1000.0, forgotten_s=0.1)
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
     wait_until(lambda: len(engine("cloud").jobs) == 1)
     engine("cloud").forget_jobs()
@@ -347,7 +347,7 @@ def test_a_refusal_of_a_start_that_arrived_before_is_no_word_that_it_does_not_ru
 
 def _not_connected_at(site: str, monkeypatch: pytest.MonkeyPatch, service: Service) -> None:
     """Starts at `site` are not done before they are given up: their source never connects."""
-    service.changes._patience = replace(HASTY, connect_s=0.0, start_s=0.3, stop_poll_s=0.01)
+    service.executions.patience = replace(HASTY, connect_s=0.0, start_s=0.3, stop_poll_s=0.01)
 
     def metrics(_: object, job_id: str) -> dict[str, float]:
         return {"source.connected": 0.0 if job_id in engine(site).jobs else 1.0}

@@ -189,7 +189,7 @@ def lost_start(service: Service) -> None:
     ]
     change = service.compositions.apply(composition_from_data(lost), SOON).body["change"]
     wait_until(lambda: service.changes.get(change)["state"] == "blocked")
-    service.changes.cancel(change)
+    service.runner.cancel(change)
     wait_until(lambda: not service.changes.all_under_way())
     engine("edge-a")._refusals.clear()
 

@@ -999,7 +999,7 @@ def test_nothing_is_lost_when_a_change_is_cancelled_while_a_followed_reader_is_d
 
     change = service.compositions.apply(then, Request()).body["change"]
     wait_until(lambda: has(change, "drain", "running"))
-    service.changes.cancel(change)
+    service.runner.cancel(change)
     wait_until(lambda: not service.changes.all_under_way())
     again = service.compositions.apply(then, Request()).body["change"]
     wait_until(lambda: has(again, "drain", "running") or has(again, "stop", "done"))

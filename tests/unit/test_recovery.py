@@ -40,7 +40,7 @@ def left_blocked(service: Service, wanted: CompositionDescription) -> None:
     """Apply, see it blocked, cancel it."""
     change = service.compositions.apply(wanted, SOON).body["change"]
     wait_until(lambda: service.changes.get(change)["state"] == "blocked")
-    service.changes.cancel(change)
+    service.runner.cancel(change)
     wait_until(lambda: not service.changes.all_under_way())
 
 
@@ -270,7 +270,7 @@ def test_state_before_a_start_that_was_taken_on_is_never_gone_back_to(service: S
     wait_until(lambda: bool(deployed(service).accepted))
     engine("edge-a").unreachable = True
     wait_until(lambda: service.changes.get(change)["state"] == "blocked")
-    service.changes.cancel(change)
+    service.runner.cancel(change)
     wait_until(lambda: not service.changes.all_under_way())
     engine("edge-a").unreachable = False
     engine("edge-a").let_go()

@@ -68,14 +68,14 @@ def test_one_that_has_ended_is_asked_no_more(service: Service) -> None:
     wait_until(lambda: len(asked()) == 1)
     engine("edge-a").forget_jobs()
     before = checked()
-    wait_until(lambda: "edge-a" not in service.changes._refills._sites)
+    wait_until(lambda: "edge-a" not in service.executions.refills._sites)
     assert checked() <= before + 2
 
 
 def test_a_refusal_ends_it_and_harms_nothing(service: Service) -> None:
     engine("edge-a").refuse("checkpoint", 1, EngineRefusedError("cannot take a checkpoint"))
     apply(service, job("A", delivery="exactly_once"))
-    wait_until(lambda: not service.changes._refills._sites and len(asked()) == 1)
+    wait_until(lambda: not service.executions.refills._sites and len(asked()) == 1)
     assert len(engine("edge-a").running()) == 1
 
 

@@ -130,7 +130,7 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
 
 
 def test_a_savepoint_that_comes_no_nearer_is_given_up(service: Service) -> None:
-    service.changes._patience = replace(HASTY, stop_idle_s=0.02)
+    service.executions.patience = replace(HASTY, stop_idle_s=0.02)
     engine("edge-a").hold_savepoints = True
     change = begun(service, A2)
     assert over(service, change)["state"] == "done"
@@ -141,7 +141,7 @@ def test_a_savepoint_that_comes_no_nearer_is_given_up(service: Service) -> None:
 def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.changes._patience = replace(HASTY, stop_idle_s=0.5)
+    service.executions.patience = replace(HASTY, stop_idle_s=0.5)
     looks = iter(range(10_000))
     asked = MemoryEngine.savepoint_progress
 
@@ -166,7 +166,7 @@ def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
 
 
 def test_a_stop_is_given_up_sooner_while_the_broker_of_its_sink_is_away(service: Service) -> None:
-    service.changes._patience = replace(HASTY, stop_idle_s=1000.0, stop_sink_idle_s=0.01)
+    service.executions.patience = replace(HASTY, stop_idle_s=1000.0, stop_sink_idle_s=0.01)
     engine("edge-a").hold_savepoints = True
     change = begun(service, {**A2, "upgrade": "savepoint"})
     held()
@@ -194,7 +194,7 @@ def test_a_job_that_came_back_after_its_stop_failed_gets_no_second_stop(service:
     old = held()
     engine("edge-a").unreachable = True
     wait_until(lambda: service.changes.get(change)["state"] == "blocked")
-    service.changes.cancel(change)
+    service.runner.cancel(change)
     wait_until(lambda: not service.changes.all_under_way())
     with World.current().lock:  # the stop failed, its engine brought the job back and forgot it
         old.savepoints.clear()
@@ -258,7 +258,7 @@ def test_a_stop_refused_by_the_engine_ends_in_a_cancellation(service: Service) -
 def test_a_start_that_took_long_is_done_once_its_source_is_connected(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.changes._patience = replace(HASTY, connect_s=0.0)
+    service.executions.patience = replace(HASTY, connect_s=0.0)
     # what the sink tells is no word about the source: a committer connects when it has to send
     connected = {"Source__mqtt-source.connected": 0.0, "mqtt-sink__Committer.connected": 0.0}
     monkeypatch.setattr(MemoryEngine, "metrics", lambda binder, job_id: dict(connected))
@@ -272,7 +272,7 @@ def test_a_start_that_took_long_is_done_once_its_source_is_connected(
 def test_a_source_whose_broker_is_away_does_not_fail_its_start(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.changes._patience = replace(HASTY, connect_s=0.0)
+    service.executions.patience = replace(HASTY, connect_s=0.0)
     monkeypatch.setattr(MemoryEngine, "metrics", lambda binder, job_id: {"source.connected": 0.0})
     change = service.compositions.apply(composition(A), SOON).body["change"]
     wait_until(lambda: len(engine("edge-a").running()) == 1)

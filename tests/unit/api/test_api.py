@@ -184,7 +184,7 @@ def late_start(bench: Bench) -> None:
     """A's start is said to have failed; it runs by now."""
     engine = bench.world.engine("http://edge-a:8081")
     engine.hold_starts = True
-    bench.service.changes._patience = Patience(start_s=0.05)
+    bench.service.executions.patience = Patience(start_s=0.05)
     bench.client.post("/compositions?wait=30", json=composition(job("A")))
     engine.let_go()
     assert not bench.service.records.inventory("demo").jobs["A"].confirmed

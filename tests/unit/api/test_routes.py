@@ -416,7 +416,7 @@ CASES = [
     Case("GET", "/backup", 200, media="application/gzip"),
     Case("GET", "/livez", 200, shapes.HealthShape),
     Case("GET", "/readyz", 200, shapes.HealthShape),
-    Case("GET", "/readyz", 503, before=lambda bench: bench.service.changes.close()),
+    Case("GET", "/readyz", 503, before=lambda bench: bench.service.runner.close()),
     Case("GET", "/readyz", 507, before=_full, says="free space until"),
     Case("POST", "/compositions", 507, json=composition(job("X"), name="other"),
          before=_full, says="free space until"),

@@ -12,8 +12,7 @@ from tests.service_helpers import LIMIT_S, composition, engine, job_body, wait_u
 
 def refused(service: Service) -> bool:
     """Whether a change wants a turn at edge-a and has to wait for it."""
-    limiter = getattr(service.changes, "_limiter", None)
-    return limiter is not None and bool(limiter._refused["edge-a"])
+    return bool(service.executions.limiter._refused["edge-a"])
 
 
 def test_the_bound_of_a_site_holds_over_all_changes(service: Service) -> None:

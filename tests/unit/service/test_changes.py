@@ -58,7 +58,7 @@ def waiting_for_calm(service: Service, over: threading.Event) -> threading.Threa
 def test_who_gives_way_waits_until_the_change_is_over(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("speck.deploy.changes.GIVE_WAY_S", LIMIT_S)
+    monkeypatch.setattr("speck.deploy.changes.registry.GIVE_WAY_S", LIMIT_S)
     assert not service.changes.await_calm(threading.Event())  # there is no change
     held(service)
     waits = waiting_for_calm(service, threading.Event())
@@ -73,9 +73,9 @@ def test_nobody_gives_way_to_a_change_for_long_nor_while_the_service_stops(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held(service)
-    monkeypatch.setattr("speck.deploy.changes.GIVE_WAY_S", 0.2)
+    monkeypatch.setattr("speck.deploy.changes.registry.GIVE_WAY_S", 0.2)
     assert service.changes.await_calm(threading.Event())
-    monkeypatch.setattr("speck.deploy.changes.GIVE_WAY_S", LIMIT_S)
+    monkeypatch.setattr("speck.deploy.changes.registry.GIVE_WAY_S", LIMIT_S)
     over = threading.Event()
     waits = waiting_for_calm(service, over)
     over.set()

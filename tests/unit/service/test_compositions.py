@@ -376,14 +376,14 @@ def test_a_cancelled_change_ends_at_a_safe_point_and_can_be_gone_on_with(
     updated = composition(A, {**B, "source_topic": "A-out", "source_site": "edge-a"})
     change = service.compositions.apply(updated, Request()).body["change"]
     wait_until(lambda: engine("edge-a").count("submit") == 1)
-    threading.Thread(target=service.changes.cancel, args=(change,)).start()
+    threading.Thread(target=service.runner.cancel, args=(change,)).start()
     engine("edge-a").let_go()
     wait_until(lambda: service.changes.under_way("c") is None)
     assert service.changes.get(change)["state"] in ("cancelled", "done")
     assert service.compositions.apply(updated, DONE).body["state"] == "done"
     assert all(len(engine(site).running()) == 1 for site in ("edge-a", "cloud"))
     with pytest.raises(ConflictError, match=f"cannot cancel change {change}: it is"):
-        service.changes.cancel(change)
+        service.runner.cancel(change)
 
 
 def test_drift_is_what_differs_though_nobody_asked(service: Service) -> None:

@@ -114,7 +114,7 @@ def test_a_job_that_was_not_measured_stays_and_is_told(placed: Service) -> None:
 
 def test_a_site_that_does_not_answer_gets_nothing(placed: Service) -> None:
     engine("edge-a").unreachable = True
-    placed.changes.touched = placed.clock.monotonic()
+    placed.changes.touch()
     found = made(placed)
     assert found["proposed"]["moves"] == []
     assert "site edge-a does not answer: nothing is moved there or away" in found["notes"]

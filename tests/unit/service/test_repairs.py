@@ -69,14 +69,14 @@ def test_nothing_is_repaired_while_a_change_is_under_way_or_after_it_was_cancell
     change = service.compositions.apply(composition(A), SOON).body["change"]
     assert service.compositions.mend("c") is None
     wait_until(lambda: engine("edge-a").count("submit") == 1)
-    service.changes.cancel(change)
+    service.runner.cancel(change)
     engine("edge-a").let_go()
     wait_until(lambda: not service.changes.all_under_way())
     service.compositions.apply(composition(A), DONE)
     engine("edge-a").unreachable = True
     change = service.compositions.apply(composition(A, B, body("C")), SOON).body["change"]
     wait_until(lambda: service.changes.get(change)["state"] == "blocked")
-    service.changes.cancel(change)
+    service.runner.cancel(change)
     wait_until(lambda: not service.changes.all_under_way())
     engine("edge-a").unreachable = False
     assert service.compositions.mend("c") is None
@@ -87,7 +87,7 @@ def test_what_is_being_removed_is_not_brought_back(service: Service) -> None:
     engine("edge-a").unreachable = True
     change = service.compositions.delete("c", 0).body["change"]
     wait_until(lambda: service.changes.get(change)["state"] == "blocked")
-    service.changes.cancel(change)
+    service.runner.cancel(change)
     wait_until(lambda: not service.changes.all_under_way())
     engine("edge-a").unreachable = False
     assert service.compositions.mend("c") is None
@@ -176,7 +176,7 @@ def test_it_can_be_cancelled_while_it_is_planned_anew(service: Service) -> None:
     change = blocked_by_edge_a(service)
     service.compositions.mend("c", frozenset({"A"}))
 
-    service.changes.cancel(change)
+    service.runner.cancel(change)
 
     found = service.changes.over(change, 20)
     assert found is not None and found["state"] == "cancelled"
@@ -197,7 +197,7 @@ def test_what_cannot_be_planned_leaves_the_blocked_change_as_it_is(
         service.compositions.mend("c", frozenset({"A"}))
 
     assert service.changes.get(change)["state"] == "blocked"
-    service.changes.cancel(change)
+    service.runner.cancel(change)
 
 
 def test_a_repair_that_is_blocked_does_what_breaks_meanwhile(service: Service) -> None:

@@ -143,7 +143,7 @@ def test_what_a_person_cancelled_is_not_said_to_be_started_again(watched: Watche
     changed = composition(job_body("A", args=["x"]), job_body("B", "cloud"))
     change = watched.service.compositions.apply(changed, Request()).body["change"]
     wait_until(lambda: changes.get(change)["state"] == "blocked")
-    changes.cancel(change)
+    watched.service.runner.cancel(change)
     assert changes.over(change, 20)
     watched.look()
     engine("cloud").fail(incarnation(watched, "B"), "bad")
@@ -308,7 +308,7 @@ def test_beside_a_change_that_is_blocked_the_others_are_looked_after(watched: Wa
 
     assert watched.mends == [("c", frozenset({"A"}))]
     assert watched.events("job") == ["B has failed at cloud: bad; it is started again"]
-    changes.cancel(answer.body["change"])
+    watched.service.runner.cancel(answer.body["change"])
 
 
 def test_a_job_under_change_is_left_to_its_change(watched: Watched) -> None:

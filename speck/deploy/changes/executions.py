@@ -1,0 +1,63 @@
+"""Makes the execution of a change's plan: what it needs from the service is kept here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from speck import failpoints
+from speck.binding import StateKeeper
+from speck.clock import Clock
+from speck.deploy.execution import Bounds, Execution
+from speck.deploy.limiter import Limiter
+from speck.deploy.operations import Operations, Patience, Refills
+from speck.model.change import Change
+from speck.sites.connections import Connections
+from speck.store.records import Records
+
+
+@dataclass(slots=True)
+class Executions:
+    """All of them share one limiter of the calls to each site."""
+
+    connections: Connections
+    records: Records
+    clock: Clock
+    jar_file: Callable[[str], Path]
+    bounds: Bounds
+    patience: Patience
+    keeper: StateKeeper
+    refills: Refills = field(init=False)
+    limiter: Limiter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refills = Refills(self.connections, self.clock, self.patience.refill_s)
+        self.limiter = Limiter(self.bounds.per_site)
+
+    def make(self, change: Change, scope: str, on_progress: Callable[[], None]) -> Execution:
+        """An execution of the change's plan that has not begun."""
+        operations = Operations(
+            self.connections,
+            self.records,
+            self.clock,
+            scope,
+            self.jar_file,
+            self.patience,
+            failpoints.watched(self.keeper, tells=False),
+            self.refills,
+        )
+        return Execution(
+            change,
+            operations,
+            self.connections,
+            self.records,
+            self.clock,
+            self.bounds,
+            on_progress,
+            self.limiter,
+        )
+
+    def close(self) -> None:
+        """Hasten no more checkpoints of what has just started."""
+        self.refills.close()

@@ -1,0 +1,106 @@
+"""What is stored of a change from its start to its end, each step of it in one write.
+
+A change whose end is not stored goes on at the next start of the service; one for which the wish
+to end it is stored does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from speck.clock import Clock, rfc3339
+from speck.deploy.change_intent import left_by
+from speck.model.change import Cause, Change, ChangeState
+from speck.model.composition import job_posted_alone, visible_name
+from speck.model.values import JsonObject
+from speck.store.records import Records
+from speck.store.tables import Batch
+
+
+class ChangeLedger:
+    """Writes changes to the store, and reads back those that were cut short."""
+
+    def __init__(self, records: Records, clock: Clock):
+        self._records = records
+        self._clock = clock
+
+    def check_writable(self) -> None:
+        """Raises StoreError when the store takes no writes."""
+        self._records.store.check_writable()
+
+    def accept(self, change: Change, accepted: Batch) -> None:
+        """A change begins, together with what was `accepted` by it."""
+        self._records.write(
+            accepted,
+            self._records.put_change(change),
+            self._records.put_operations(change.id, change.operations),
+            self._event(change, "accepted"),
+        )
+
+    def note_wish_to_end(self, change: Change) -> None:
+        """After a restart too the change does not go on."""
+        wish: JsonObject = {"at": rfc3339(self._clock.now())}
+        self._records.write({self._records.endings.key(change.id): wish})
+
+    def go_on(self, change: Change) -> None:
+        """A change that was planned anew goes on; its operations take the place of those before."""
+        operations = self._records.operation_records
+        self._records.write(
+            {operations.key(change.id, number): None for number, _ in operations.items(change.id)},
+            self._records.put_change(change),
+            self._put_earlier(change),
+            self._records.put_operations(change.id, change.operations),
+            self._event(change, f"goes on with {len(change.operations)} operations planned anew"),
+        )
+
+    def pause(self, change: Change) -> None:
+        """A change gets no further before the service stops."""
+        self._records.write(self._event(change, "pauses: the service stops", kind="service"))
+
+    def end(self, change: Change) -> None:
+        """A change is over, and what it was for is done or not."""
+        change.ended = rfc3339(self._clock.now())
+        self._records.write(
+            left_by(change, self._records),
+            self._records.put_change(change),
+            self._put_earlier(change),
+            self._records.put_operations(change.id, change.operations),
+            {self._records.endings.key(change.id): None},
+            self._event(change, str(change.state)),
+        )
+
+    # -- after a restart ------------------------------------------------------------------
+
+    def cut_short(self) -> Iterator[Change]:
+        """The changes whose end is not stored, oldest first."""
+        for head in list(self._records.changes()):
+            if not ChangeState(head["state"]).over:
+                yield Change.cut_short(head, self._records.operations(head["id"]))
+
+    def note_cut_short(self, change: Change) -> None:
+        """A change was under way when the service stopped."""
+        self._records.write(
+            self._event(change, "was cut short: the service stopped", kind="service")
+        )
+
+    def wishes_to_end(self) -> set[str]:
+        """The ids of the changes that somebody wished to end."""
+        return {change_id for change_id, _ in self._records.endings.items()}
+
+    def drop_wishes(self, change_ids: set[str]) -> None:
+        """Those changes have ended."""
+        self._records.write({self._records.endings.key(each): None for each in change_ids})
+
+    def _put_earlier(self, change: Change) -> Batch:
+        return {self._records.operation_records.key(change.id, o["id"]): o for o in change.earlier}
+
+    def _event(self, change: Change, what: str, kind: str = "change") -> Batch:
+        shown, alone = visible_name(change.composition), job_posted_alone(change.composition)
+        noun = "change" if change.cause is Cause.APPLY else str(change.cause)
+        return self._records.event(
+            kind,
+            f"{noun} of {shown or alone} {what}" + (f": {change.error}" if change.error else ""),
+            change=change.id,
+            composition=shown,
+            job_name=alone,
+        )

@@ -1,0 +1,70 @@
+"""What becomes of a change that was cut short: it is planned anew from what is there now.
+
+A change is planned anew after a restart of the service, when a blocked one has to do more, and
+when its plan was only the first part of what is to be done.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Protocol
+
+from speck.clock import Clock
+from speck.deploy.changes.ledger import ChangeLedger
+from speck.deploy.changes.registry import Changes, Running
+from speck.model.change import Change, ChangeState
+from speck.model.plan import Plan
+from speck.model.site import Site
+
+PLANS_AT_ONCE = 4
+"""How many changes that were cut short are planned anew at the same time."""
+
+
+class Planner(Protocol):
+    """Makes another plan for a change that was accepted before."""
+
+    def plan_anew(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
+        """The plan, and the sites registered when it was made. Raises SpeckError."""
+
+
+class ChangeRecovery:
+    """Finds what a stop of the service cut short, and plans changes anew."""
+
+    def __init__(self, changes: Changes, ledger: ChangeLedger, planner: Planner, clock: Clock):
+        self._changes = changes
+        self._ledger = ledger
+        self._planner = planner
+        self._clock = clock
+        self._room = threading.BoundedSemaphore(PLANS_AT_ONCE)
+
+    def take_up(self) -> list[Running]:
+        """The changes that a stop of the service cut short, registered as under way; they are to
+        go on. Each keeps its id; one that was asked to end stays ended."""
+        wishes = self._ledger.wishes_to_end()
+        taken_up = []
+        for change in self._ledger.cut_short():
+            scope = change.composition
+            if change.id in wishes or self._changes.under_way(scope) is not None:
+                change.state = ChangeState.CANCELLED
+                self._ledger.end(change)
+                continue
+            self._ledger.note_cut_short(change)
+            running = Running(change, scope, self._clock.monotonic())
+            self._changes.add_cut_short(running)
+            taken_up.append(running)
+        self._ledger.drop_wishes(wishes)
+        return taken_up
+
+    def check(self, change: Change) -> None:
+        """Raises SpeckError when no plan can be made for a change now."""
+        self._planner.plan_anew(change)
+
+    def plan_anew(self, change: Change) -> Mapping[str, Site]:
+        """Give a change another plan. Returns the sites registered when it was made. Raises
+        SpeckError."""
+        with self._room:
+            plan, sites = self._planner.plan_anew(change)
+        change.go_on(plan)
+        change.state = ChangeState.RUNNING
+        return sites

@@ -1,0 +1,372 @@
+"""Which changes are under way, who waits for them or gives way to them, and what is stored of all.
+
+Nothing is run here; see `speck.deploy.changes.runner`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from speck.clock import Clock, rfc3339
+from speck.deploy.execution import Execution
+from speck.deploy.locks import NamedLocks
+from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
+from speck.model.change import STOPPED, Cause, Change, ChangeState
+from speck.model.composition import title
+from speck.model.plan import Carry, Forget, Plan, Return, Start, TryMain
+from speck.model.site import Site
+from speck.model.values import JsonObject
+from speck.store.records import Records
+from speck.store.tables import Batch
+
+GIVE_WAY_S = 5.0
+"""For so long at most a round of looks at all sites is put off for changes that have just begun."""
+_CALM_POLL_S = 0.1
+
+
+class Running:
+    """A change under way, since `begun` (monotonic); `over` is set when its outcome is stored, or
+    when the service stops.
+
+    It has no execution while it is planned anew. What others ask of it (to end early, to halt, to
+    begin anew) holds for an execution that it takes up later, too.
+    """
+
+    def __init__(
+        self, change: Change, scope: str, begun: float, execution: Execution | None = None
+    ):
+        self.change = change
+        self.scope = scope
+        self.begun = begun
+        self.over = threading.Event()
+        self._lock = threading.Lock()
+        self._execution = execution
+        self._is_resumed = False
+        self._ends_early = False
+        self._halts = False
+        self._begins_anew = False
+
+    @property
+    def execution(self) -> Execution | None:
+        return self._execution
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether its plan is not the first one."""
+        return self._is_resumed
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether it was asked to end."""
+        return self._ends_early
+
+    @property
+    def failure(self) -> SpeckError | None:
+        execution = self._execution
+        return execution.failure if execution else None
+
+    def ended(self, wait_s: float) -> bool:
+        """Whether it has come to its end within so many seconds."""
+        return self.over.wait(wait_s) and self.change.state.over
+
+    def end_early(self) -> None:
+        """Start no further operation, and end."""
+        with self._lock:
+            self._ends_early = True
+            execution = self._execution
+        if execution is not None:
+            execution.cancel()
+
+    def halt(self) -> None:
+        """Come to a safe point, from which the next start of the service goes on."""
+        with self._lock:
+            self._halts = True
+            execution = self._execution
+        if execution is not None:
+            execution.halt()
+
+    def ask_to_begin_anew(self, leave: frozenset[str]) -> None:
+        """Come to a safe point and be planned anew, with fewer jobs to leave alone, if it is
+        blocked now."""
+        with self._lock:
+            execution = self._execution
+            blocked = self.change.state is ChangeState.BLOCKED
+            if not blocked or execution is None or self._ends_early or self._halts:
+                return
+            self.change.leave &= leave
+            self._begins_anew = True
+        execution.halt()
+
+    def take_up(self, execution: Execution) -> bool:
+        """Have another execution, unless it is to end or to halt."""
+        with self._lock:
+            if self._ends_early or self._halts:
+                return False
+            self._execution, self._is_resumed = execution, True
+            return True
+
+    def put_down(self) -> bool:
+        """Give up an execution that has ended; false when none is to follow."""
+        with self._lock:
+            asked, self._begins_anew = self._begins_anew, False
+            if self.change.state is ChangeState.DONE and self.change.plan.goes_on:
+                self.change.begin_next_part()
+            elif not asked or self.change.state.over or self._halts:
+                return False
+            self._execution = None
+            return True
+
+
+class Changes:
+    """All changes: those of this process while they run, all others from the store."""
+
+    def __init__(self, records: Records, clock: Clock):
+        self._records = records
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._running: dict[str, Running] = {}
+        newest = records.change_heads.last_id()
+        self._newest_ms = int(newest[:12], 16) if newest else 0
+        self.placing = threading.Lock()
+        """Held while a change takes sites into use, or a site is given up."""
+        self._starting = NamedLocks()
+        self._closing = False
+        self._touched = float("-inf")
+
+    @property
+    def closing(self) -> bool:
+        """Whether the service is stopping: nothing new starts."""
+        return self._closing
+
+    @property
+    def touched(self) -> float:
+        """When (monotonic) a change last did something: looks from before are out of date."""
+        return self._touched
+
+    def touch(self) -> None:
+        """A change has just done something."""
+        self._touched = self._clock.monotonic()
+
+    def new(
+        self,
+        plan: Plan,
+        revision: int | None,
+        cause: Cause = Cause.APPLY,
+        *,
+        by: str | None = None,
+        drain: bool = True,
+        leave: frozenset[str] = frozenset(),
+        left_stopped: frozenset[str] = frozenset(),
+    ) -> Change:
+        """A change that is not started; its id begins with its time, so ids sort. When the
+        clock was set back they go on from the highest there is."""
+        now = self._clock.now()
+        with self._lock:
+            self._newest_ms = max(self._newest_ms + 1, int(now.timestamp() * 1000))
+            identity = f"{self._newest_ms:012x}{self._clock.new_id()[:8]}"
+        return Change(
+            identity,
+            plan,
+            revision,
+            rfc3339(now),
+            cause=cause,
+            by=by,
+            drain=drain,
+            leave=leave,
+            left_stopped=left_stopped,
+        )
+
+    @contextmanager
+    def quiet(self, scope: str) -> Iterator[bool]:
+        """Whether no change of a scope is under way; none starts before the block ends."""
+        with self._starting[scope]:
+            yield self.under_way(scope) is None
+
+    @contextmanager
+    def resting(self, scope: str) -> Iterator[bool]:
+        """Whether nothing of a scope is being carried out; nothing begins to be before the
+        block ends. A change that is still planned anew does not count."""
+        with self._starting[scope]:
+            running = self.under_way(scope)
+            yield running is None or running.execution is None
+
+    def at_work_at(self, site: str) -> list[str]:
+        """Jobs and readers for which changes under way need a site."""
+        found: set[str] = set()
+        for running in self.all_under_way():
+            found |= _sites_of(running.change).get(site, set())
+        return sorted(found)
+
+    def in_the_way(self, scope: str) -> Running | None:
+        """The scope's change when a newer wish may end it: a repair, or one that is blocked.
+        Raises ConflictError for another one."""
+        running = self.under_way(scope)
+        if running is None or running.change.cause is Cause.REPAIR:
+            return running
+        if running.change.state is not ChangeState.BLOCKED:
+            raise ConflictError(
+                f"cannot change {title(scope)}: change {running.change.id} is under way"
+                f" (`speck history {running.change.id}` shows it,"
+                f" `speck cancel {running.change.id}` ends it)",
+                change=running.change.id,
+            )
+        return running
+
+    def superseded(self, change: Change | None, by: Change) -> Batch:
+        """What to store so that an ended change names its successor."""
+        if change is None:
+            return {}
+        change.superseded_by = by.id
+        return self._records.put_change(change)
+
+    def was_cancelled(self, change_id: str | None) -> bool:
+        """Whether a change was ended by a person, who wants what is there left as it is."""
+        head = self._records.change_heads.get(change_id) if change_id else None
+        if head is None or head["superseded_by"] is not None:
+            return False
+        return bool(head["state"] == ChangeState.CANCELLED and head["cause"] != Cause.REPAIR)
+
+    def over(self, change_id: str, wait_s: float) -> JsonObject | None:
+        """A change that is over within `wait_s` seconds, as the API shows it; else None.
+        Raises NotFoundError."""
+        for running in self.all_under_way():
+            if running.change.id == change_id and not running.ended(wait_s):
+                return None
+        found = self.get(change_id)
+        return found if ChangeState(found["state"]).over else None
+
+    def under_way(self, scope: str) -> Running | None:
+        """The scope's running (or blocked) change."""
+        with self._lock:
+            return self._running.get(scope)
+
+    def all_under_way(self) -> list[Running]:
+        with self._lock:
+            return list(self._running.values())
+
+    def beginning(self, most_s: float) -> set[str]:
+        """Engine job ids of the incarnations that are begun by changes which go on, and have for
+        less than `most_s` seconds."""
+        since = self._clock.monotonic() - most_s
+        return {
+            operation.engine_job_id
+            for running in self.all_under_way()
+            if running.begun > since and running.change.state is ChangeState.RUNNING
+            for operation in (record.step.operation for record in running.change.operations)
+            if isinstance(operation, Start | Return)
+        }
+
+    def await_calm(self, over: threading.Event) -> bool:
+        """Wait while a change has just begun, `GIVE_WAY_S` at most, or until `over`; whether there
+        was something to wait for. For what looks at sites by itself: it would take from the change
+        the time of the service, of the engines and of the way to them."""
+        until, waited = self._clock.monotonic() + GIVE_WAY_S, False
+        while not (over.is_set() or self._closing):
+            now = self._clock.monotonic()
+            if now >= until or not any(
+                running.begun > now - GIVE_WAY_S and running.change.state is ChangeState.RUNNING
+                for running in self.all_under_way()
+            ):
+                break
+            waited = True
+            over.wait(_CALM_POLL_S)
+        return waited
+
+    def get(self, change_id: str) -> JsonObject:
+        """The change as the API shows it. Raises NotFoundError."""
+        for running in self.all_under_way():
+            if running.change.id == change_id:
+                return running.change.to_json()
+        found = self._records.change(change_id)
+        if found is None:
+            raise NotFoundError(f"cannot find change {change_id!r}")
+        return found
+
+    def all(self, composition: str | None = None, state: str | None = None) -> list[JsonObject]:
+        """Heads of changes, newest first; filtered."""
+        live = {r.change.id: r.change.head_json() for r in self.all_under_way()}
+        heads = [live.get(head["id"], head) for head in self._records.changes()]
+        return [
+            head
+            for head in reversed(heads)
+            if (composition is None or head["composition"] == composition)
+            and (state is None or head["state"] == state)
+        ]
+
+    # -- registering ----------------------------------------------------------------------
+
+    def add(self, running: Running, sites: Mapping[str, Site]) -> None:
+        """Register a new change as under way. Raises as `ChangeRunner.start`."""
+        scope = running.scope
+        with self._starting[scope], self.placing, self._lock:
+            self._refuse_moved_sites(running.change, sites)
+            if self._closing:
+                raise TransientError("cannot start a change: the service is stopping")
+            if scope in self._running:
+                busy = self._running[scope].change.id
+                raise ConflictError(
+                    f"cannot start a change: change {busy} is under way"
+                    f" (`speck history {busy}` shows it, `speck cancel {busy}` ends it)",
+                    change=busy,
+                )
+            self._running[scope] = running
+
+    def add_cut_short(self, running: Running) -> None:
+        """Register a change that goes on after a restart, before others can start."""
+        with self._lock:
+            self._running[running.scope] = running
+
+    def resume(self, running: Running, execution: Execution, sites: Mapping[str, Site]) -> bool:
+        """Let a change that was planned anew take sites into use; false when it is to end, or the
+        service stops. Raises ConflictError when a site of the plan is another by now."""
+        with self._starting[running.scope], self.placing:
+            self._refuse_moved_sites(running.change, sites)
+            return not self._closing and running.take_up(execution)
+
+    def remove(self, running: Running) -> None:
+        """A change is under way no longer: tell those who wait for it."""
+        self.touch()
+        with self._lock:
+            self._running.pop(running.scope, None)
+        running.over.set()
+
+    def close(self) -> list[Running]:
+        """Let no change start any more. Returns those under way."""
+        with self._lock:
+            self._closing = True
+            return list(self._running.values())
+
+    def _refuse_moved_sites(self, change: Change, sites: Mapping[str, Site]) -> None:
+        now = self._records.sites()
+        for site in sorted(_sites_of(change).keys() & sites.keys()):
+            there = now.get(site)
+            same = there and (there.spe, there.broker) == (sites[site].spe, sites[site].broker)
+            if not same:
+                raise ConflictError(
+                    f"cannot start a change: site {site!r} was removed or changed meanwhile;"
+                    " try again"
+                )
+
+
+def _sites_of(change: Change) -> dict[str, set[str]]:
+    """The sites that a change's operations need: name -> jobs and readers they are for."""
+    found: dict[str, set[str]] = {}
+    for step in change.plan.steps:
+        operation = step.operation
+        sites = {operation.site}
+        if isinstance(operation, Start | Return | TryMain):
+            sites |= {operation.job.source_site, operation.job.sink_site}
+        elif isinstance(operation, Forget):
+            sites.add(operation.sink_site)
+        elif isinstance(operation, Carry):
+            sites.add(operation.source)
+        name = operation.job_name or getattr(operation, "client_id", None)
+        for site in sites:
+            found.setdefault(site, set()).update({name} if name else set())
+    for earlier in change.earlier:  # while it is planned anew nothing else tells
+        if change.plan.empty and earlier["error"] == STOPPED:
+            name = earlier["job_name"]
+            found.setdefault(earlier["site"], set()).update({name} if name else set())
+    return found

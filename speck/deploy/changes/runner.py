@@ -1,0 +1,172 @@
+"""Runs changes: each in a thread of its own, to its end or to a safe point.
+
+A change that was started goes through `_carry_out`: it is executed; it may then be planned anew
+and executed once more; at last its end is stored and those who wait for it are told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from speck.clock import Clock
+from speck.deploy.changes.executions import Executions
+from speck.deploy.changes.ledger import ChangeLedger
+from speck.deploy.changes.recovery import ChangeRecovery
+from speck.deploy.changes.registry import Changes, Running
+from speck.errors import ConflictError, SpeckError, StoreWriteError
+from speck.model.change import Change, ChangeState
+from speck.model.plan import Plan
+from speck.model.site import Site
+from speck.model.values import JsonObject
+from speck.store.tables import Batch
+
+_CLOSE_S = 30.0
+_CANCEL_S = 1.0
+
+
+class ChangeRunner:
+    """Starts changes, ends them early, and brings all to a safe point when the service stops."""
+
+    def __init__(
+        self,
+        changes: Changes,
+        ledger: ChangeLedger,
+        recovery: ChangeRecovery,
+        executions: Executions,
+        clock: Clock,
+    ):
+        self._changes = changes
+        self._ledger = ledger
+        self._recovery = recovery
+        self._executions = executions
+        self._clock = clock
+
+    def start(self, change: Change, accepted: Batch, sites: Mapping[str, Site]) -> Running:
+        """Store the change with `accepted` in one write, then run it in its own thread.
+
+        `sites` are those registered when the plan was made. Raises ConflictError when the scope
+        has a change under way or a site of the plan is another by now, TransientError once the
+        service is stopping.
+        """
+        begun = self._clock.monotonic()
+        execution = self._executions.make(change, change.composition, self._changes.touch)
+        running = Running(change, change.composition, begun, execution)
+        self._ledger.check_writable()
+        self._changes.add(running, sites)
+        try:
+            self._ledger.accept(change, accepted)
+        except BaseException:
+            self._changes.remove(running)
+            raise
+        self._begin(running)
+        return running
+
+    def go_on(self, running: Running) -> None:
+        """Let a change that was cut short go on in the background."""
+        self._begin(running)
+
+    def make_way(self, scope: str) -> Change | None:
+        """Bring the change that `Changes.in_the_way` finds to its end, and return it."""
+        running = self._changes.in_the_way(scope)
+        if running is None:
+            return None
+        self._ask_to_end(running)
+        running.over.wait()
+        return running.change
+
+    def cancel(self, change_id: str) -> JsonObject:
+        """Start no further operation of it. Raises NotFoundError, ConflictError when over."""
+        for running in self._changes.all_under_way():
+            if running.change.id == change_id:
+                self._ask_to_end(running)
+                running.over.wait(_CANCEL_S)
+                return self._changes.get(change_id)
+        head = self._changes.get(change_id)
+        raise ConflictError(f"cannot cancel change {change_id}: it is {head['state']}")
+
+    def begin_anew(self, running: Running, leave: frozenset[str]) -> None:
+        """Have a blocked change do what else is to be done now: it is planned anew, leaves
+        fewer jobs alone, and keeps its id. Nothing happens once it is not blocked any more.
+
+        Raises SpeckError, and leaves the change as it is, when no plan can be made.
+        """
+        self._recovery.check(running.change)
+        running.ask_to_begin_anew(leave)
+
+    def close(self) -> None:
+        """Bring everything under way to a safe point; it goes on at the next start."""
+        under_way = self._changes.close()
+        for running in under_way:
+            running.halt()
+        for running in under_way:
+            running.over.wait(_CLOSE_S)
+        self._executions.close()
+
+    def _ask_to_end(self, running: Running) -> None:
+        """The wish is stored first: after a restart too the change does not go on."""
+        self._ledger.note_wish_to_end(running.change)
+        running.end_early()
+
+    # -- the thread of a change -----------------------------------------------------------
+
+    def _begin(self, running: Running) -> None:
+        name = f"change-{running.change.id}"
+        threading.Thread(target=self._carry_out, args=(running,), name=name, daemon=True).start()
+
+    def _carry_out(self, running: Running) -> None:
+        try:
+            while running.execution is not None or self._resume(running):
+                self._execute(running)
+                if not running.put_down():
+                    break
+        finally:
+            self._leave(running)
+
+    def _execute(self, running: Running) -> None:
+        change, execution = running.change, running.execution
+        assert execution is not None
+        try:
+            if running.is_resumed:
+                self._ledger.go_on(change)
+            execution.run()
+        except StoreWriteError:
+            change.state = ChangeState.RUNNING  # as the store has it
+        except Exception as error:
+            change.state, change.error = ChangeState.FAILED, _why(error)
+
+    def _resume(self, running: Running) -> bool:
+        """Plan a change anew; false when it does not go on, and why is said by its state."""
+        change = running.change
+        try:
+            sites = self._recovery.plan_anew(change)
+            execution = self._executions.make(change, running.scope, self._changes.touch)
+            if self._changes.resume(running, execution, sites):
+                return True
+        except Exception as error:
+            change.go_on(Plan(change.composition, (), ()))
+            change.state, change.error = ChangeState.FAILED, _why(error)
+        if running.ends_early:
+            change.state, change.error = ChangeState.CANCELLED, None
+        elif self._changes.closing:  # planned once more at the next start
+            change.state, change.error = ChangeState.RUNNING, None
+        return False
+
+    def _leave(self, running: Running) -> None:
+        """A change has come to its end, or as far as it gets before the service stops.
+
+        Nobody is told of an end that is not stored: the change goes on at the next start.
+        """
+        try:
+            if running.change.state.over:
+                self._ledger.end(running.change)
+            else:
+                self._ledger.pause(running.change)
+        except StoreWriteError:
+            running.change.state = ChangeState.RUNNING
+        finally:
+            self._changes.remove(running)
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, SpeckError) else f"cannot carry on: {error!r}"

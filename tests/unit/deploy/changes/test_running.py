@@ -1,0 +1,87 @@
+"""What others may ask of a change under way, and what it does about that."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from speck.deploy.changes import Running
+from speck.deploy.execution import Execution
+from speck.model.change import Change, ChangeState
+from speck.model.plan import Plan
+
+
+class Calls:
+    """An execution that only notes what it is asked for."""
+
+    failure = None
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def cancel(self) -> None:
+        self.asked.append("cancel")
+
+    def halt(self) -> None:
+        self.asked.append("halt")
+
+
+def running(calls: Calls | None, state: ChangeState = ChangeState.RUNNING) -> Running:
+    change = Change("1", Plan("c", (), ()), 1, "", state=state, leave=frozenset("AB"))
+    return Running(change, "c", 0.0, cast(Execution, calls) if calls else None)
+
+
+def test_an_execution_is_asked_to_end_or_to_halt() -> None:
+    ended, halted = Calls(), Calls()
+    running(ended).end_early()
+    running(halted).halt()
+    assert (ended.asked, halted.asked) == (["cancel"], ["halt"])
+
+
+@pytest.mark.parametrize("wish", ["end_early", "halt"])
+def test_what_was_asked_while_it_is_planned_anew_is_not_forgotten(wish: str) -> None:
+    planned = running(None)
+    getattr(planned, wish)()
+    assert not planned.take_up(cast(Execution, Calls()))
+    assert planned.execution is None
+
+
+def test_a_blocked_change_begins_anew_and_leaves_fewer_jobs_alone() -> None:
+    calls = Calls()
+    blocked = running(calls, ChangeState.BLOCKED)
+    blocked.ask_to_begin_anew(frozenset("BC"))
+    assert calls.asked == ["halt"]
+    assert blocked.change.leave == frozenset("B")
+    assert blocked.put_down()
+    assert blocked.execution is None
+    assert blocked.take_up(cast(Execution, Calls()))
+    assert blocked.is_resumed
+    assert not blocked.put_down(), "it was asked once"
+
+
+@pytest.mark.parametrize("state", [ChangeState.RUNNING, ChangeState.DONE])
+def test_a_change_that_is_not_blocked_does_not_begin_anew(state: ChangeState) -> None:
+    calls = Calls()
+    other = running(calls, state)
+    other.ask_to_begin_anew(frozenset())
+    assert calls.asked == []
+    assert other.change.leave == frozenset("AB")
+    assert not other.put_down()
+
+
+def test_a_change_that_is_to_end_does_not_begin_anew() -> None:
+    calls = Calls()
+    blocked = running(calls, ChangeState.BLOCKED)
+    blocked.end_early()
+    blocked.ask_to_begin_anew(frozenset())
+    assert calls.asked == ["cancel"]
+    assert not blocked.put_down()
+
+
+def test_a_change_whose_plan_was_a_first_part_is_planned_once_more() -> None:
+    change = Change("1", Plan("c", (), (), goes_on=True), 1, "", state=ChangeState.DONE)
+    done = Running(change, "c", 0.0, cast(Execution, Calls()))
+    assert done.put_down()
+    assert change.state is ChangeState.RUNNING
+    assert not change.plan.goes_on
