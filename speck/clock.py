@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 import uuid
 from datetime import UTC, datetime
@@ -21,6 +22,9 @@ class Clock(Protocol):
     def wait(self, seconds: float) -> None:
         """Let `seconds` pass."""
 
+    def wait_for(self, event: threading.Event, seconds: float) -> bool:
+        """Let `seconds` pass, or less if `event` is set; returns whether it is."""
+
     def new_id(self) -> str:
         """A fresh id of 32 hex digits."""
 
@@ -36,6 +40,9 @@ class SystemClock:
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds)
+
+    def wait_for(self, event: threading.Event, seconds: float) -> bool:
+        return event.wait(seconds)
 
     def new_id(self) -> str:
         return secrets.token_hex(16)

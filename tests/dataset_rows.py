@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +51,10 @@ class HandClock:
 
     def wait(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
+
+    def wait_for(self, event: Event, seconds: float) -> bool:
+        self.wait(seconds)
+        return event.is_set()
 
     def new_id(self) -> str:
         return f"{next(self._ids):032x}"[::-1]

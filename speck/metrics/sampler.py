@@ -43,6 +43,7 @@ from speck.model.incarnation import Incarnation
 from speck.model.measurement import BrokerMeasures, EngineMeasures, Host, PlanNode
 from speck.model.site import Site
 from speck.model.values import JsonObject
+from speck.periodic import PeriodicTask
 from speck.sites.concurrency import MANY, PERIOD_S, AdaptiveConcurrency
 from speck.sites.connections import Connections
 from speck.sites.poll_cache import PATIENCE_S
@@ -129,8 +130,8 @@ class Sampler:
         self._cpu_s = 0.0
         self._at_once = at_once or AdaptiveConcurrency(lambda: self._cpu_s).at_once
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="collect")
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._task = PeriodicTask("collect", self._look_around, self._pause_s, clock)
+        self._due = float("-inf")
         self._failing: str | None = None
         self._tended = float("-inf")
         self._tending: Future[None] | None = None
@@ -148,16 +149,12 @@ class Sampler:
     def start(self) -> None:
         """Begin to look, unless that is switched off."""
         if self.on:
-            self._thread = threading.Thread(target=self._run, name="collect", daemon=True)
-            self._thread.start()
+            self._due = self._clock.monotonic()
+            self._task.start()
 
     def close(self) -> None:
         """Look no more, and write what is there."""
-        self._over.set()
-        with self._ended:
-            self._ended.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        self._task.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._tending is not None and not self._tending.cancelled():
             wait([self._tending])
@@ -258,7 +255,7 @@ class Sampler:
         """Wait while many looks are under way that began just now; False when that is so `until`
         then (monotonic)."""
         with self._ended:
-            while not self._over.is_set():
+            while not self._task.stopping.is_set():
                 now = self._clock.monotonic()
                 if self._has_room(now):
                     return True
@@ -441,23 +438,23 @@ class Sampler:
             for each in done.damaged:
                 LOG.warning("%s", each)
 
-    # -- the loop -------------------------------------------------------------------------
+    # -- a round --------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        due = self._clock.monotonic()
-        while not self._over.is_set():
-            self._await_calm(self._over)
-            if self._over.is_set():
-                break
-            try:
-                self.poll()
-                if self._failing is not None:
-                    self.flush()
-                self._tend_now_and_then()
-            except Exception:
-                LOG.exception("a look at the work of the sites failed")
-            due = max(due + self._every_s, self._clock.monotonic())
-            self._over.wait(due - self._clock.monotonic())
+    def _look_around(self) -> None:
+        self._await_calm(self._task.stopping)
+        if self._task.stopping.is_set():
+            return
+        self.poll()
+        if self._failing is not None:
+            self.flush()
+        self._tend_now_and_then()
+
+    def _pause_s(self) -> float:
+        """Looks begin every `every_s` seconds, however long they take; one that comes late is
+        not made up for."""
+        now = self._clock.monotonic()
+        self._due = max(self._due + self._every_s, now)
+        return self._due - now
 
 
 def _whole(value: Any) -> int | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -12,11 +10,10 @@ from speck.model.incarnation import Incarnation
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.monitor.requirements import Judged, Seen, Stage, judge
+from speck.periodic import PeriodicTask
 from speck.placement.problem import LATENCY as LABEL
 from speck.store.records import Records
 from speck.store.tables import Batch
-
-LOG = logging.getLogger(__name__)
 
 EVERY_S = 5.0
 STANDS_S = 60.0
@@ -38,19 +35,15 @@ class Requirements:
         self._lags: dict[str, deque[tuple[float, int]]] = {}
         self._judged: dict[str, list[Judged]] = {}
         self._polls: dict[tuple[str, str], int] = {}
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._task = PeriodicTask("requirements", self.poll, EVERY_S, clock, waits_first=True)
 
     def start(self) -> None:
         """Begin to look."""
-        self._thread = threading.Thread(target=self._run, name="requirements", daemon=True)
-        self._thread.start()
+        self._task.start()
 
     def close(self) -> None:
         """Look no more."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._task.stop()
 
     def of(self, composition: str, required: Mapping[str, float]) -> list[JsonObject]:
         """`{name, wanted, measured, ok, why}` of each, by the last look."""
@@ -145,13 +138,6 @@ class Requirements:
         if batches:
             record: JsonObject | None = {"broken": sorted(after)} if after else None
             self._records.write({self._records.requirements.key(composition): record}, *batches)
-
-    def _run(self) -> None:
-        while not self._over.wait(EVERY_S):
-            try:
-                self.poll()
-            except Exception:
-                LOG.exception("a look at the requirements failed")
 
 
 def _none(lags: deque[tuple[float, int]]) -> bool:

@@ -8,7 +8,6 @@ repeats it.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from speck.deploy.locks import NamedLocks
 from speck.errors import NotFoundError, SpeckError
 from speck.model.values import JsonObject
 from speck.monitor.requirements import LATENCY, RATE
+from speck.periodic import PeriodicTask
 from speck.placement.autopilot import Advice, Decision, Facts, Left, Memory, Settings, decide
 from speck.service.compositions import Compositions, Request
 from speck.service.placements import Placements, policy_named
@@ -60,22 +60,17 @@ class Autopilots:
         self._clock = clock
         self._broken = broken
         self._under_way = under_way
-        self._tick_s = tick_s
         self._locks = NamedLocks()
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._task = PeriodicTask(NAME, self.look, tick_s, clock, waits_first=True)
 
     def start(self) -> None:
         """Begin to look after those that are on."""
-        self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
-        self._thread.start()
+        self._task.start()
 
     def close(self) -> None:
         """Begin nothing more. A policy that still searches is not waited for: what it finds is
         not carried out."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join(CLOSE_S)
+        self._task.stop(CLOSE_S)
 
     # -- use cases ------------------------------------------------------------------------
 
@@ -105,7 +100,7 @@ class Autopilots:
     def look(self) -> None:
         """Do what is due for every composition, once."""
         for composition, _ in list(self._records.autopilots.items()):
-            if not self._over.is_set():
+            if not self._task.stopping.is_set():
                 self._look_at(composition)
 
     def _look_at(self, composition: str) -> None:
@@ -128,7 +123,7 @@ class Autopilots:
             made = self._proposed(composition, before)
         except Exception as error:
             trouble = _told(error)
-        if self._over.is_set():
+        if self._task.stopping.is_set():
             return
         with self._locks[composition]:
             record = self._record(composition)
@@ -334,13 +329,6 @@ class Autopilots:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
-
-    def _run(self) -> None:
-        while not self._over.wait(self._tick_s):
-            try:
-                self.look()
-            except Exception:
-                LOG.exception("a look of the autopilot failed")
 
 
 def advice_of(made: JsonObject, analysis: JsonObject, broken: Iterable[str] = ()) -> Advice:
