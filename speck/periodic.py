@@ -48,11 +48,15 @@ class PeriodicTask:
         """Begin the next round now, or right after the one that runs."""
         self._woken.set()
 
+    def ask_to_stop(self) -> None:
+        """Begin no further round, and do not wait for the one that runs."""
+        self.stopping.set()
+        self._woken.set()
+
     def stop(self, within_s: float | None = None) -> None:
         """Begin no further round, and wait for the end of the one that runs: for `within_s`
         seconds at most. Does nothing more than that if it was never started."""
-        self.stopping.set()
-        self._woken.set()
+        self.ask_to_stop()
         if self._thread is not None:
             self._thread.join(within_s)
 

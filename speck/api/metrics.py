@@ -93,7 +93,7 @@ class _State(Collector):
         states: Counter[tuple[str, ...]] = Counter((str(site["state"]),) for site in sites)
         yield _gauge("speck_sites", "Sites by state", ["state"], states)
         mended = CounterMetricFamily("speck_jobs_mended", "Jobs that were started again")
-        mended.add_metric([], watch.mended)
+        mended.add_metric([], watch.repairs.count)
         yield mended
         polls = CounterMetricFamily(
             "speck_looks", "Looks of the watch at single sites that have ended", labels=["at"]

@@ -142,7 +142,7 @@ class Service:
             self.polls,
             self.board,
             self.clock,
-            self.compositions.mend,
+            self.compositions,
             config.watch_s,
         )
         self.tokens = Tokens(self.records, self.clock)

@@ -14,7 +14,8 @@ from speck.model.composition import composition_of_one
 from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.monitor.health import Health
-from speck.monitor.watch import CALM_S, Watch
+from speck.monitor.health_events import CALM_S
+from speck.monitor.watch import Watch
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.memory_fog import memory_service, site_body
@@ -50,16 +51,20 @@ class Watched:
             self.service.polls,
             self.service.board,
             self.time,
-            lambda scope, leave: self.mends.append((scope, leave)),
+            self,
             0,
         )
+
+    def mend(self, scope: str, leave: frozenset[str]) -> None:
+        """Only note what is to be repaired."""
+        self.mends.append((scope, leave))
 
     def look(self, after: float = 5.0) -> None:
         """Look, and wait until what it has mended is."""
         self.time.passed += after
         look_anew(self.service)
         self.watch.poll()
-        wait_until(lambda: all(future.done() for future in self.watch._mending.values()))
+        wait_until(lambda: not self.watch.repairs.scopes)
 
     def events(self, kind: str) -> list[str]:
         return [e["message"] for e in self.service.records.events() if e["kind"] == kind]

@@ -1,0 +1,180 @@
+"""What is told of sites and jobs whose health became another: events, and why a job fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from speck.clock import Clock
+from speck.errors import SpeckError
+from speck.model.composition import visible_name
+from speck.model.observation import EngineView
+from speck.monitor.health import Decision, Health, JobMemory, Key, Memory, Watched
+from speck.monitor.health_board import JobHealth
+from speck.sites.connections import Connections
+from speck.sites.poll_cache import Poll
+from speck.store.records import Records
+from speck.store.tables import Batch
+
+LOG = logging.getLogger(__name__)
+
+CALM_S = 60.0
+"""A job that has run for so long since its last failure is not said to be failing any more."""
+
+_AMISS = (
+    Health.STALLED,
+    Health.RESTARTING,
+    Health.STOPPING,
+    Health.ENDED,
+    Health.FAILED,
+    Health.LOST,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """How often the engine lists an incarnation as failed (it keeps so many only), and the newest
+    reason."""
+
+    failures: int
+    reason: str
+
+    def __str__(self) -> str:
+        if not self.loops:
+            return self.reason
+        return f"it fails again and again ({self.failures} failures are listed): {self.reason}"
+
+    @property
+    def loops(self) -> bool:
+        return self.failures > 1
+
+
+class HealthEvents:
+    """Writes the events, and remembers why jobs failed and since when something is amiss."""
+
+    def __init__(self, records: Records, connections: Connections, clock: Clock):
+        self._records = records
+        self._connections = connections
+        self._clock = clock
+        self._causes: dict[Key, _Cause] = {}
+        self._amiss: dict[Key, float] = {}
+
+    def health_of(self, key: Key, memory: JobMemory) -> JobHealth:
+        """What is shown of a job."""
+        cause = self._causes.get(key)
+        reason = memory.reason or (str(cause) if cause else None) or memory.waits
+        loops = cause is not None and cause.loops and memory.health is Health.RUNNING
+        health = Health.RESTARTING if loops else memory.health
+        return JobHealth(memory.engine_job_id, health, reason)
+
+    def tell_sites(
+        self, before: Memory, after: Memory, engines: Mapping[str, Poll[EngineView]], now: float
+    ) -> None:
+        """An event for each site that fell silent or answers again."""
+        batches: list[Batch] = []
+        for site in sorted(after.silent.keys() - before.silent.keys()):
+            why = engines[site].error
+            message = f"site {site} is unreachable: {why}; what runs there is left alone"
+            batches.append(self._records.event("site", message, site=site))
+        for site in sorted(before.silent.keys() & engines.keys() - after.silent.keys()):
+            away = now - before.silent[site]
+            message = f"site {site} answers again after {away:.0f} s"
+            batches.append(self._records.event("site", message, site=site))
+        if after.held and not before.held:
+            silent = ", ".join(sorted(after.silent))
+            message = f"{len(after.silent)} of {len(engines)} sites vanished at once ({silent})"
+            message += ": nothing is moved or mended until they are back"
+            batches.append(self._records.event("site", message))
+        if before.held and not after.held:
+            batches.append(self._records.event("site", "enough sites are back: mending goes on"))
+        if batches:
+            self._records.write(*batches)
+
+    def tell_jobs(self, jobs: list[Watched], before: Memory, made: Decision) -> None:
+        """An event for each job whose health became another."""
+        batches: list[Batch] = []
+        for job in jobs:
+            new, old = made.memory.jobs.get(job.key), before.jobs.get(job.key)
+            if new is None or job.busy:
+                continue
+            if self._is_calm(job, new):
+                self._causes.pop(job.key, None)
+            same = old is not None and old.engine_job_id == new.engine_job_id
+            begins = new.waits is not None and (old is None or old.waits is None)
+            waits = [self._event("job", f"{job.job_name}: {new.waits}", job)] if begins else []
+            if same and old is not None and old.health is new.health:
+                batches += waits
+                continue
+            if new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
+                self._note_cause(job)
+            now_mended = job.job_name in made.mend.get(job.scope, ())
+            left = None if now_mended else new.not_before - self._clock.monotonic()
+            message = self._news(job, new, left)
+            if message is not None:
+                kind = "drift" if new.health is Health.ENDED else "job"
+                batches.append(self._event(kind, message, job))
+            batches += waits
+        known = made.memory.jobs
+        self._causes = {key: cause for key, cause in self._causes.items() if key in known}
+        self._amiss = {key: since for key, since in self._amiss.items() if key in known}
+        if batches:
+            self._records.write(*batches)
+
+    def _is_calm(self, job: Watched, new: JobMemory) -> bool:
+        """Whether nothing is to be said any more of why it failed."""
+        cause = self._causes.get(job.key)
+        if new.health is not Health.RUNNING or cause is None or not cause.loops:
+            return new.health in (Health.RUNNING, Health.UNREACHABLE)
+        return self._clock.monotonic() - new.since >= CALM_S
+
+    def _news(self, job: Watched, new: JobMemory, left_s: float | None) -> str | None:
+        """What to tell of a job's health that is another than before; it is left alone for
+        `left_s`, None: it is being mended."""
+        name, cause = job.job_name, self._causes.get(job.key)
+        because = f": {cause}" if cause else ""
+        if new.health is Health.RUNNING:
+            amiss = self._amiss.pop(job.key, None)
+            if amiss is None:
+                return None
+            return f"{name} runs again at {job.site} after {new.since - amiss:.0f} s"
+        if new.health in _AMISS:
+            self._amiss.setdefault(job.key, new.since)
+        match new.health:
+            case Health.LOST:
+                message = f"{name} is lost: the engine of {job.site} answers and does not know it"
+            case Health.FAILED:
+                message = f"{name} has failed at {job.site}{because}"
+            case Health.ENDED:
+                message = f"{name} was ended at {job.site} though nobody asked"
+            case Health.RESTARTING:
+                return f"{name} is being restarted by the engine of {job.site}{because}"
+            case Health.STALLED:
+                return f"{name} is stalled at {job.site}: {new.reason}"
+            case _:
+                return None
+        if not job.mend:
+            return f"{message}; it is left so, since {job.since}"
+        if left_s is None:
+            return f"{message}; it is started again"
+        if left_s > 0:
+            return (
+                f"{message}; mended {new.mends} times by now, it is left alone for {left_s:.0f} s"
+            )
+        return message
+
+    def _note_cause(self, job: Watched) -> None:
+        try:
+            failures = self._connections.engine(job.site).exceptions(job.engine_job_id)
+        except SpeckError as error:
+            LOG.info("no exceptions of %s: %s", job.job_name, error)
+            return
+        if failures:
+            reason = failures[0].reason or failures[0].name
+            self._causes[job.key] = _Cause(len(failures), reason)
+
+    def _event(self, kind: str, message: str, job: Watched) -> Batch:
+        composition = visible_name(job.scope)
+        return self._records.event(
+            kind, message, site=job.site, job_name=job.job_name, composition=composition
+        )

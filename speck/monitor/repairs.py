@@ -1,0 +1,72 @@
+"""Has jobs repaired in the background: to plan a repair is to look at every site of the scope."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+from speck.deploy.changes import Running
+from speck.errors import SpeckError
+from speck.model.composition import visible_name
+from speck.store.desired_state import DesiredJobs
+from speck.store.records import Records
+
+LOG = logging.getLogger(__name__)
+
+_AT_ONCE = 8
+
+
+class Repairer(Protocol):
+    """Brings scopes back to what was accepted for them."""
+
+    def mend(self, scope: str, leave: frozenset[str], /) -> Running | None:
+        """The change that mends all jobs of a scope but those to `leave` alone; None when there
+        is nothing to do, or another change is under way. Raises SpeckError."""
+
+
+class Repairs:
+    """The repairs that the watch asked for; at most one at a time for each scope."""
+
+    def __init__(self, records: Records, desired: DesiredJobs, repairer: Repairer):
+        self._records = records
+        self._desired = desired
+        self._repairer = repairer
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="repair")
+        self._under_way: dict[str, Future[None]] = {}
+        self.count = 0
+        """How many jobs were repaired."""
+
+    def close(self) -> None:
+        """Begin no further repair."""
+        self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def scopes(self) -> set[str]:
+        """The scopes for which a repair is being planned."""
+        return {scope for scope, future in self._under_way.items() if not future.done()}
+
+    def begin(self, scope: str, names: frozenset[str]) -> None:
+        """Have those jobs of a scope repaired, and no other."""
+        known = self._desired.jobs(scope).keys() | self._records.inventory(scope).jobs.keys()
+        leave = frozenset(known) - names
+        self._under_way[scope] = self._pool.submit(self._repair, scope, names, leave)
+
+    def _repair(self, scope: str, names: frozenset[str], leave: frozenset[str]) -> None:
+        try:
+            running = self._repairer.mend(scope, leave)
+        except SpeckError as error:
+            self._tell_failure(scope, names, str(error))
+        except Exception as error:
+            LOG.exception("cannot mend %s", scope)
+            self._tell_failure(scope, names, repr(error))
+        else:
+            if running is not None:
+                self.count += len(names)
+
+    def _tell_failure(self, scope: str, names: frozenset[str], why: str) -> None:
+        composition = visible_name(scope)
+        for name in sorted(names):
+            message = f"cannot mend {name} now: {why}"
+            event = self._records.event("job", message, job_name=name, composition=composition)
+            self._records.write(event)
