@@ -82,6 +82,17 @@ class Incarnation:
         """Whether its start may still be on its way: the engine's answer was never heard."""
         return not (self.confirmed or self.accepted or self.void or self.ended)
 
+    @property
+    def homes(self) -> frozenset[str]:
+        """The sites where the newest state of the job may lie."""
+        own = frozenset() if self.void else frozenset({self.job.site})
+        return own | (self.base.homes if self.base is not None else frozenset())
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the job has run, and so may have left state."""
+        return self.confirmed or self.base is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Session:

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from speck.clock import Clock, rfc3339
+from speck.deploy.admission import Admission, most_removed, refuse_removing_most, removes
+from speck.deploy.adoption import take_in
 from speck.deploy.changes import ChangeRunner, Changes, Running
 from speck.deploy.deployer import Deployer, Prepared
 from speck.deploy.locks import NamedLocks
-from speck.errors import ConflictError, NotFoundError, StaleRevisionError
+from speck.errors import ConflictError, NotFoundError
 from speck.model.change import Cause, Change, ChangeState, plan_to_json
 from speck.model.composition import (
     CompositionDescription,
@@ -22,7 +24,6 @@ from speck.model.composition import (
 )
 from speck.model.values import JsonObject
 from speck.monitor.requirements_watch import Requirements
-from speck.service.admission import Owners, most_removed, refuse_removing_most, removes
 from speck.service.answer import Answer
 from speck.service.job_list import JobList
 from speck.spec.addresses import addressed
@@ -62,6 +63,7 @@ class Compositions:
         jobs: JobList,
         changes: Changes,
         runner: ChangeRunner,
+        admission: Admission,
         clock: Clock,
         requirements: Requirements,
     ):
@@ -72,7 +74,7 @@ class Compositions:
         self._runner = runner
         self._clock = clock
         self._locks = NamedLocks()
-        self._owners = Owners(records, changes)
+        self._admission = admission
         self._owning = threading.RLock()  # while a job's name is checked to be free, and taken
         self._requirements = requirements
 
@@ -188,7 +190,7 @@ class Compositions:
         """Make `description` the desired state; `jars` as with `Deployer.prepare`.
 
         200 for a plan only, or when the change is done within `wait_s`; 202 otherwise.
-        Raises InvalidError, ConflictError, StaleRevisionError.
+        Raises InvalidError, ConflictError, .
         """
         with self._locks[description.name]:
             first = self._replayed(description, request)
@@ -222,9 +224,9 @@ class Compositions:
         """What was accepted, and its change; none for a dry run, or if nothing is to be done."""
         name = description.name
         head = self._records.heads.get(name)
-        self._check_revision(name, head, request.if_match)
-        self._owners.refuse_others(description, adopt=request.adopt)
-        adopted = self._owners.posted_alone(description)
+        self._admission.check_revision(name, head, request.if_match)
+        self._admission.check_owners(description, adopt=request.adopt)
+        adopted = self._admission.posted_alone(description)
         removed = most_removed(description, self._records)
         if not request.dry_run:
             self._changes.in_the_way(name)
@@ -254,13 +256,13 @@ class Compositions:
         if head and is_fresh and self._is_there(description, head, prepared):
             return self._nothing_to_do(description, head, prepared, request), None
         with self._owning:  # another request may name the same new job
-            self._owners.refuse_others(description, adopt=request.adopt)
-            if self._owners.posted_alone(description) != adopted:
+            self._admission.check_owners(description, adopt=request.adopt)
+            if self._admission.posted_alone(description) != adopted:
                 raise ConflictError(
                     f"cannot apply {title(name)}: a job that was posted alone came, went"
                     " or was changed meanwhile; apply again"
                 )
-            taken_in = self._owners.take_in(name, adopted)
+            taken_in = take_in(self._records, name, adopted)
             return self._accept(description, prepared, head, request, superseded, taken_in, cause)
 
     def delete(
@@ -291,7 +293,7 @@ class Compositions:
         change."""
         with self._locks[name]:
             head = self._stored_head(name)
-            self._check_revision(name, head, if_match)
+            self._admission.check_revision(name, head, if_match)
             superseded = self._runner.make_way(name)
             prepared = self._deployer.prepare_removal(name, drain=drain)
             change = self._changes.new(
@@ -481,14 +483,6 @@ class Compositions:
             )
         answer: JsonObject = record["answer"]
         return answer
-
-    def _check_revision(self, name: str, head: JsonObject | None, if_match: int | None) -> None:
-        newest = head["revision"] if head else 0
-        if if_match is not None and if_match != newest:
-            raise StaleRevisionError(
-                f"cannot change {title(name)}: its newest revision is {newest}, not"
-                f" {if_match} as in If-Match: somebody else changed it; plan and apply again"
-            )
 
     def _head(self, name: str) -> JsonObject:
         """Of one that users know by its name. Raises NotFoundError."""

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from speck.binding import EngineCapability
 from speck.clock import Clock, rfc3339
+from speck.deploy.admission import owned
 from speck.deploy.changes import Running
 from speck.deploy.locks import NamedLocks
 from speck.errors import (
@@ -27,7 +28,6 @@ from speck.model.composition import CompositionDescription, composition_of_one, 
 from speck.model.incarnation import Incarnation
 from speck.model.job import JobDescription
 from speck.model.values import JsonObject
-from speck.service.admission import owned
 from speck.service.answer import Answer
 from speck.service.compositions import Compositions, Request
 from speck.service.job_list import AT_ONCE, JobList

@@ -5,6 +5,7 @@ from __future__ import annotations
 from speck.binding import StateKeeper
 from speck.clock import Clock, SystemClock
 from speck.config import Config
+from speck.deploy.admission import Admission
 from speck.deploy.changes import (
     ChangeLedger,
     ChangeRecovery,
@@ -73,8 +74,15 @@ class Service:
         self.sites = Sites(
             self.records, self.connections, self.status, self.polls, self.changes, self.agents
         )
+        admission = Admission(self.records, self.connections, self.keeper, self.changes)
         deployer = Deployer(
-            config, self.records, self.connections, self.artifacts, self.changes, self.keeper
+            config,
+            self.records,
+            self.connections,
+            self.artifacts,
+            self.changes,
+            self.keeper,
+            admission,
         )
         self.executions = Executions(
             self.connections,
@@ -108,6 +116,7 @@ class Service:
             jobs,
             self.changes,
             self.runner,
+            admission,
             self.clock,
             self.requirements,
         )

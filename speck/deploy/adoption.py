@@ -1,0 +1,31 @@
+"""How a job posted alone comes to a composition: as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from speck.deploy.change_intent import GONE
+from speck.model.composition import composition_of_one
+from speck.store.records import Records
+from speck.store.tables import Batch
+
+
+def take_in(records: Records, name: str, adopted: Iterable[str]) -> Batch:
+    """Takes jobs posted alone into the composition as they run."""
+    batch: Batch = {}
+    for job_name in adopted:
+        alone = composition_of_one(job_name)
+        inventory = records.inventory(alone)
+        head = records.heads.get(alone)
+        assert head is not None
+        batch[records.heads.key(alone)] = {**head, **GONE}
+        batch |= records.revisions.drop(alone, head["revision"])
+        for deployed in inventory.jobs.values():
+            batch |= records.drop_deployed(alone, job_name)
+            batch |= records.put_incarnation(name, deployed)
+        used = max(records.attempts(s, job_name) for s in (alone, name))
+        batch |= records.put_attempts(name, job_name, used)
+        for session in inventory.sessions:
+            batch |= records.drop_session(alone, session.client_id, session.site)
+            batch |= records.put_session(name, session)
+    return batch
