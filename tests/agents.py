@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from speck.api.app import create_app
@@ -103,11 +104,11 @@ class AgentProcess:
 
     @property
     def rss_mb(self) -> float:
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        return float(psutil.Process(self.process.pid).memory_info().rss / 1e6)
 
     @property
     def peak_mb(self) -> float:
+        """The highest it ever was; psutil does not tell that of Linux."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) / 1000

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
+
 PATIENCE_S = 240.0
 
 
@@ -49,9 +51,7 @@ class Server:
 
     def workers(self) -> list[int]:
         """Process ids of the master's children."""
-        pid = self.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-        return [int(child) for child in children.split()]
+        return [child.pid for child in psutil.Process(self.process.pid).children()]
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Its exit status after a signal."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from speck.errors import ConflictError, InvalidError, NotFoundError
@@ -31,7 +31,7 @@ def pid_of(service: Service, analysis_id: str) -> int:
 
 
 def gone(pid: int) -> bool:
-    return not os.path.exists(f"/proc/{pid}")
+    return not psutil.pid_exists(pid)
 
 
 @pytest.mark.long
