@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,17 +22,10 @@ from speck.binding import Transfer, TransferProgress
 from speck.errors import TransientError
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
+from tests.waiting import wait_for
 
 LIMIT_S = 240.0
 JOB_ID = "ab" * 16
-
-
-def wait_until(holds: Callable[[], object], what: str = "it", limit_s: float = LIMIT_S) -> None:
-    until = time.monotonic() + limit_s
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < until, f"waited {limit_s:g} s in vain for {what}"
-        pause.wait(0.01)
 
 
 def write_state(
@@ -117,7 +110,7 @@ class AgentProcess:
 
 def heard(service: Service, *sites: str) -> None:
     """Wait until the sites' agents have reported."""
-    wait_until(
+    wait_for(
         lambda: all(
             service.agents.commands.silent_s(site) is not None and service.agents.folder(site)
             for site in sites

@@ -8,14 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import psutil
+
+from tests.waiting import wait_for
 
 PATIENCE_S = 240.0
 
@@ -94,13 +95,3 @@ def serving(home: Path, prepare: Callable[[], None] | None = None, **env: str) -
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-
-
-def wait_for(look: Callable[[], Any]) -> Any:
-    """What `look` gives once it is true."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        if found := look():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen in time")

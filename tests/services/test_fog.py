@@ -20,7 +20,7 @@ from speck.fog.ports import pick_port
 from speck.fog.process import Command, spawn
 from speck.fog.sites import Fog
 from speck.fog.state import StateFile
-from tests.server_process import wait_for
+from tests.waiting import wait_for
 
 LOOPBACK = "127.0.0.1"
 

@@ -19,7 +19,8 @@ import requests
 from speck.clock import SystemClock
 from speck.service.tokens import Tokens
 from speck.store.records import Records
-from tests.server_process import PATIENCE_S, serving, start, wait_for
+from tests.server_process import PATIENCE_S, serving, start
+from tests.waiting import wait_for
 
 SITE = {
     "name": "edge-a",

@@ -19,6 +19,7 @@ from speck.fog.process import Command, Process, spawn, wait_until
 from speck.fog.state import SiteRecord
 from speck.fog.wan import LinkStatus, Uplink, Wan, WanState, proxied
 from speck.fog.wan.namespaces import Network, write_table
+from tests.waiting import wait_for
 
 HOST = "127.0.0.1"
 
@@ -78,10 +79,7 @@ def test_latency_and_bytes(relayed: Relayed) -> None:
     far.sendall(b"answer")
     assert near.recv(99) == b"answer"
     assert time.monotonic() - began >= 0.020
-    until = time.monotonic() + 20.0
-    while relayed.links()[0].down_bytes == 0:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for(lambda: relayed.links()[0].down_bytes, "the counts")
     a, b = relayed.links()
     assert (a.up_bytes, a.down_bytes) == (8, 6) == (b.down_bytes, b.up_bytes)
     near.close()
@@ -134,10 +132,7 @@ def test_rates_change_while_it_runs(relayed: Relayed) -> None:
 
 def test_it_ends_with_its_table(relayed: Relayed) -> None:
     relayed.network.table.unlink()
-    until = time.monotonic() + 20.0
-    while relayed.process.running:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for(lambda: not relayed.process.running, "the relay to end")
     assert [link.up for link in relayed.links()] == [False, False]
 
 

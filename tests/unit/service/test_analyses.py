@@ -12,7 +12,8 @@ from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.service import Service
 from speck.service.analyses import WAITING, Asked
 from tests.samples_by_hand import dataset, plan, running, site
-from tests.service_helpers import reopened, wait_until
+from tests.service_helpers import reopened
+from tests.waiting import wait_for
 
 RUN_S = 300.0
 
@@ -25,7 +26,7 @@ def start(service: Service, **asked: object) -> str:
 
 def pid_of(service: Service, analysis_id: str) -> int:
     run = service.analyses._runs[analysis_id]
-    wait_until(lambda: run.process is not None)
+    wait_for(lambda: run.process is not None)
     assert run.process is not None
     return run.process.pid
 
