@@ -385,7 +385,15 @@ def test_release_ends_the_session(bench: Bench) -> None:
 
 
 def test_releasing_a_session_that_is_not_there_is_harmless(bench: Bench) -> None:
-    bench.open().release("nobody", "traffic/a", last_reader=False)
+    broker = bench.open()
+    broker.reserve("one", "traffic/a")
+    bench.publish("traffic/a", [b"1"])
+
+    broker.release("nobody", "traffic/a", last_reader=False)
+
+    assert bench.readers("traffic/a") == "some"
+    assert bench.drain("one") == [b"1"]
+    assert not broker.reserve("nobody", "traffic/a"), "the release made a session"
 
 
 @pytest.mark.parametrize("last_reader", [True, False])
@@ -547,7 +555,12 @@ def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
 
 def test_close_may_come_twice(bench: Bench) -> None:
     broker = bench.open()
-    broker.reach()
+    broker.reserve("one", "traffic/a")
 
     broker.close()
     broker.close()
+
+    bench.publish("traffic/a", [b"1"])
+    assert bench.open().reserve("one", "traffic/a"), "the session is gone"
+    assert bench.readers("traffic/a") == "some"
+    assert bench.drain("one") == [b"1"]

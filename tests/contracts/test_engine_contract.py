@@ -485,6 +485,17 @@ def test_an_engine_set_up_as_ours_passes_its_check(bench: Bench, engine: StreamE
     assert engine.check() == []
 
 
+def test_close_may_come_twice_and_ends_no_job(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+    other = bench.open()
+    assert other.status(job) is RunState.RUNNING
+
+    other.close()
+    other.close()
+
+    assert engine.status(job) is RunState.RUNNING
+
+
 def test_several_threads_may_submit_at_once(bench: Bench, engine: StreamEngine) -> None:
     wanted = [submission(bench) for _ in range(bench.slots)]
     start = threading.Barrier(len(wanted))
