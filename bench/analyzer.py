@@ -15,14 +15,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
+
+import psutil
 
 from bench.common import is_quick, machine, say, write_result
 from bench.samples import Spec, generate
@@ -32,7 +34,6 @@ TOLERANCE = 1e-6
 COMPARED = ("in_rate", "out_rate", "bytes_in_rate", "bytes_out_rate", "utilisation")
 _SAMPLE_S = 0.1
 PARTS = (1.0,) if is_quick() else (0.5, 1.0, 2.0)
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 RATES = """
 with told as (
@@ -248,16 +249,13 @@ def _run(program: str, **options: object) -> tuple[float, float]:
 
 def _tree_mb(pid: int) -> float:
     """Resident memory of a process and all below it."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        children = [
-            int(child)
-            for task in Path(f"/proc/{pid}/task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return pages * _PAGE / 2**20 + sum(map(_tree_mb, children))
+    total = 0.0
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for each in (process, *process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                total += each.memory_info().rss / 2**20
+    return total
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from urllib3 import encode_multipart_formdata
+
 from bench.simulated_answers import RECORDED
 from binders.flink.measuring import _JOB, _WORKER
 from speck.fog.paths import edge_jar
@@ -156,14 +158,10 @@ class _Measuring:
                     waiting.discard(job["jid"])
 
     def _upload(self, one: http.client.HTTPConnection) -> str:
-        boundary, content = token_hex(8), edge_jar("speck-jobs.jar").read_bytes()
-        head = 'Content-Disposition: form-data; name="jarfile"; filename="speck-jobs.jar"'
-        body = f"--{boundary}\r\n{head}\r\n\r\n".encode() + content
-        body += f"\r\n--{boundary}--\r\n".encode()
+        jar = ("speck-jobs.jar", edge_jar("speck-jobs.jar").read_bytes())
+        body, media = encode_multipart_formdata({"jarfile": jar})
         began = time.perf_counter()
-        answer = _call(
-            one, "POST", "/jars/upload", body, f"multipart/form-data; boundary={boundary}"
-        )
+        answer = _call(one, "POST", "/jars/upload", body, media)
         self._note("upload", time.perf_counter() - began)
         return str(answer["filename"]).rsplit("/", 1)[1]
 

@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import requests
 
 from bench.common import say
@@ -432,11 +433,7 @@ def expect(holds: bool, otherwise: str) -> None:
 
 def rss_mb(pid: int) -> float:
     """Of the largest of a process and its children: the worker."""
-    found = []
-    for each in processes(pid):
-        text = Path(f"/proc/{each}/status").read_text()
-        found.append(int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) / 1024)
-    return round(max(found), 1)
+    return round(max(psutil.Process(each).memory_info().rss for each in processes(pid)) / 2**20, 1)
 
 
 def size_of(folder: Path) -> int:

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from speck.api.app import create_app
@@ -21,17 +22,10 @@ from speck.binding import Transfer, TransferProgress
 from speck.errors import TransientError
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
+from tests.waiting import wait_for
 
 LIMIT_S = 240.0
 JOB_ID = "ab" * 16
-
-
-def wait_until(holds: Callable[[], object], what: str = "it", limit_s: float = LIMIT_S) -> None:
-    until = time.monotonic() + limit_s
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < until, f"waited {limit_s:g} s in vain for {what}"
-        pause.wait(0.01)
 
 
 def write_state(
@@ -103,11 +97,11 @@ class AgentProcess:
 
     @property
     def rss_mb(self) -> float:
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+        return float(psutil.Process(self.process.pid).memory_info().rss / 1e6)
 
     @property
     def peak_mb(self) -> float:
+        """The highest it ever was; psutil does not tell that of Linux."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) / 1000
@@ -116,7 +110,7 @@ class AgentProcess:
 
 def heard(service: Service, *sites: str) -> None:
     """Wait until the sites' agents have reported."""
-    wait_until(
+    wait_for(
         lambda: all(
             service.agents.commands.silent_s(site) is not None and service.agents.folder(site)
             for site in sites

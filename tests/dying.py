@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import requests
 
@@ -19,10 +17,10 @@ from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject
 from tests.crash_scenarios import Crash
+from tests.waiting import wait_for
 
 LIMIT_S = 240.0
 _OVER = ("done", "failed", "cancelled")
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +68,13 @@ class Grave:
             DuplicateMonitor(engines) as witness,
         ):
             with Feed(self._broker("edge-a"), source, rate=self.rate, run=name) as feed:
-                wait_for("numbers at the end", lambda: end.distinct >= 50)
+                wait_for(lambda: end.distinct >= 50, "numbers at the end")
                 if scenario.then is None:
                     feed.end()
                 mark, change, seconds, left = self._die(crash)
                 if scenario.then is not None:
                     behind = feed.sent + 50
-                    wait_for("numbers of after it", lambda: end.count(behind).lost == 0)
+                    wait_for(lambda: end.count(behind).lost == 0, "numbers of after it")
                 published = feed.sent if scenario.then is None else feed.end()
             count = end.await_all(published, LIMIT_S, idle_s=60)
             running = self._running(name.removesuffix("c"))
@@ -96,7 +94,7 @@ class Grave:
                     call(service, "DELETE", f"/compositions/{name}")
                 else:
                     call(service, "POST", "/compositions", json=scenario.then)
-            wait_for(f"the death at {crash.at}", mark.exists)
+            wait_for(mark.exists, f"the death at {crash.at}")
             died = time.monotonic()
             head = _newest(service, name)
             change = _ended(service, head["id"])
@@ -127,31 +125,22 @@ def call(service: Served, method: str, path: str, **more: Any) -> JsonObject:
     return body
 
 
-def wait_for(what: str, look: Callable[[], _T], timeout_s: float = LIMIT_S) -> _T:
-    """The first truthy answer of `look`; a service that is away gives none."""
-    deadline, pause = time.monotonic() + timeout_s, threading.Event()
-    while True:
-        with suppress(requests.RequestException):
-            if found := look():
-                return found
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s in vain for {what}"
-        pause.wait(0.05)
-
-
 def _newest(service: Served, composition: str) -> JsonObject:
-    def look() -> JsonObject:
-        found: JsonObject = call(service, "GET", f"/changes?composition={composition}")
-        newest: JsonObject = found["changes"][0]
-        return newest
+    def look() -> JsonObject | None:
+        with suppress(requests.RequestException):  # it is away
+            found: JsonObject = call(service, "GET", f"/changes?composition={composition}")
+            newest: JsonObject = found["changes"][0]
+            return newest
+        return None
 
-    return wait_for("the service to answer", look)
+    return wait_for(look, "the service to answer")
 
 
 def _ended(service: Served, change: str) -> JsonObject:
     def look() -> JsonObject | None:
-        found = call(service, "GET", f"/changes/{change}")
-        return found if found["state"] in _OVER else None
+        with suppress(requests.RequestException):
+            found = call(service, "GET", f"/changes/{change}")
+            return found if found["state"] in _OVER else None
+        return None
 
-    ended = wait_for(f"change {change} to end", look)
-    assert ended is not None
-    return ended
+    return wait_for(look, f"change {change} to end")

@@ -8,12 +8,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import requests
@@ -37,17 +35,6 @@ _QUICK = {
     "restart-strategy.fixed-delay.attempts": "1",
     "restart-strategy.fixed-delay.delay": "100ms",
 }
-
-T = TypeVar("T")
-
-
-def wait_for(what: str, look: Callable[[], T | None], timeout_s: float = 240.0) -> T:
-    """The first truthy answer of `look`; AssertionError when there is none in `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s in vain for {what}"
-        time.sleep(0.05)
-    return found
 
 
 @dataclass

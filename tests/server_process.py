@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
+
+import psutil
+
+from tests.waiting import wait_for
 
 PATIENCE_S = 240.0
 
@@ -49,9 +52,7 @@ class Server:
 
     def workers(self) -> list[int]:
         """Process ids of the master's children."""
-        pid = self.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-        return [int(child) for child in children.split()]
+        return [child.pid for child in psutil.Process(self.process.pid).children()]
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Its exit status after a signal."""
@@ -94,13 +95,3 @@ def serving(home: Path, prepare: Callable[[], None] | None = None, **env: str) -
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-
-
-def wait_for(look: Callable[[], Any]) -> Any:
-    """What `look` gives once it is true."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        if found := look():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen in time")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from binders.memory import World
@@ -75,10 +73,3 @@ def _is_gone(head: JsonObject) -> bool:
 def look_anew(service: Service) -> None:
     """Let what was seen of the engines so far be out of date, as it is a second later."""
     service.changes.touch()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < until, "it never came to that"
-        time.sleep(0.001)

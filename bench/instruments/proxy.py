@@ -8,7 +8,6 @@ partition between the service and a site, while the site's own jobs reach its br
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import socket
 import struct
@@ -17,9 +16,10 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
+
+import psutil
 
 from speck.fog.ports import pick_port
 
@@ -314,39 +314,11 @@ def _owns(pid: int, peer: tuple[str, int], here: tuple[str, int]) -> bool:
 
     Both ends are compared: the kernel gives one port to connections with several destinations.
     """
-    wanted = [_as_listed(peer), _as_listed(here)]
-    inode = next(
-        (
-            words[9]
-            for words in map(str.split, Path("/proc/net/tcp").read_text().splitlines()[1:])
-            if words[1:3] == wanted
-        ),
-        None,
-    )
-    if inode is None:
-        return False
-    return any(_has_socket(member, inode) for member in _family(pid))
-
-
-def _as_listed(end: tuple[str, int]) -> str:
-    """As /proc/net/tcp has it."""
-    packed = struct.unpack("=I", socket.inet_aton(end[0]))[0]
-    return f"{packed:08X}:{end[1]:04X}"
-
-
-def _family(pid: int) -> list[int]:
-    found = [pid]
-    for member in found:
-        with suppress(OSError):
-            for task in (Path("/proc") / str(member) / "task").iterdir():
-                found += [int(child) for child in (task / "children").read_text().split()]
-    return found
-
-
-def _has_socket(pid: int, inode: str) -> bool:
-    with suppress(OSError):
-        for entry in (Path("/proc") / str(pid) / "fd").iterdir():
-            with suppress(OSError):
-                if os.readlink(entry) == f"socket:[{inode}]":
-                    return True
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for member in (process, *process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                for found in member.net_connections("tcp4"):
+                    if (found.laddr, found.raddr) == (peer, here):
+                        return True
     return False

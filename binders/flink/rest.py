@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
-from uuid import uuid4
 
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
+from requests_toolbelt.multipart.encoder import MultipartEncoder
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool, HTTPSConnectionPool, Timeout
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import (
@@ -94,7 +94,8 @@ class FlinkRest:
         """
         try:
             with file.open("rb") as content:
-                body = MultipartFile(content, file.stat().st_size, name)
+                part = (name, content, "application/java-archive")
+                body = MultipartEncoder({"jarfile": part})
                 return self._call(
                     "POST", path, body=body, timeout_s=timeout_s, content_type=body.content_type
                 )
@@ -111,14 +112,15 @@ class FlinkRest:
         path: str,
         *,
         params: Params | None = None,
-        body: bytes | MultipartFile | None = None,
+        body: bytes | MultipartEncoder | None = None,
         timeout_s: float | None = None,
         content_type: str = "application/json",
     ) -> Any:
         limit = timeout_s if timeout_s is not None else self._timeout_s
         headers = {"Accept": "application/json"}
         if body is not None:
-            headers |= {"Content-Type": content_type, "Content-Length": str(len(body))}
+            size = len(body) if isinstance(body, bytes) else body.len  # else it is sent chunked
+            headers |= {"Content-Type": content_type, "Content-Length": str(size)}
         response = None
         try:
             response = self._pool.urlopen(
@@ -178,36 +180,6 @@ class _Connection(HTTPConnection):
 
 class _Pool(HTTPConnectionPool):
     ConnectionCls = _Connection
-
-
-class MultipartFile:
-    """A multipart/form-data body with one file, read while it is sent."""
-
-    def __init__(self, content: Any, size: int, name: str):
-        boundary = uuid4().hex
-        self._head = (
-            f"--{boundary}\r\n"
-            f'Content-Disposition: form-data; name="jarfile"; filename="{name}"\r\n'
-            "Content-Type: application/java-archive\r\n\r\n"
-        ).encode()
-        self._tail = f"\r\n--{boundary}--\r\n".encode()
-        self._content = content
-        self._size = size
-        self.content_type = f"multipart/form-data; boundary={boundary}"
-
-    def __len__(self) -> int:
-        """Bytes of the whole body: becomes Content-Length, so that it is not sent chunked."""
-        return len(self._head) + self._size + len(self._tail)
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield self._head
-        left = self._size
-        while left and (chunk := self._content.read(min(_CHUNK, left))):
-            left -= len(chunk)
-            yield chunk
-        if left:
-            raise OSError(0, "it became shorter while it was sent")
-        yield self._tail
 
 
 def _read(response: BaseHTTPResponse, deadline: float) -> bytes:

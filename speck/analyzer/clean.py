@@ -23,14 +23,13 @@ from pyspark.sql import functions as F
 
 from speck.analyzer.contracts import Contract, table_contract
 from speck.metrics.dataset.schema import TASKS
+from speck.model.measurement import COUNTS, TIMES
 
 CONTENDED = 0.6
 """Above this share of the machine's cores in use, waiting for a core counts as busy."""
 
-TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
 CPU = "cpu_ms"
 """Of the thread; no part of its elapsed time."""
-COUNTS = ("records_in", "records_out", "bytes_in", "bytes_out")
 
 _IDENTITY = (
     "composition",

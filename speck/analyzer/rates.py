@@ -3,6 +3,10 @@
 Rates are counters' differences over the time they took. A subtask's time is what the three times
 of its thread add up to (`told_s`); where they do not agree with the time of the looks to within a
 half, or one of them is not told, the time of the looks counts. Subtasks' rates add up.
+
+`speck.metrics.rates` does the same between two samples, in the service's memory and without Spark:
+what people look at now. It cannot be this code, since this runs as Spark's expressions; the
+counters are the same, and `tests/services/spark/test_rates_agree.py` compares the two.
 """
 
 from __future__ import annotations

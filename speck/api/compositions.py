@@ -29,11 +29,11 @@ from speck.spec.schema import CompositionSchema, composition_from_data
 
 routes = Routes("compositions", "Named sets of jobs, each with a desired state")
 
-_IF_MATCH = {"If-Match": 'the revision that must be the newest, like `"3"`; 412 when it is not'}
-_HEADERS = {
-    **_IF_MATCH,
-    "Idempotency-Key": "sent again with the same body, it gets the first answer again",
-}
+_IF_MATCH = if_match('the revision that must be the newest, like `"3"`; 412 when it is not')
+_HEADERS = (
+    _IF_MATCH,
+    idempotency_key("sent again with the same body, it gets the first answer again"),
+)
 _DRY_RUN = flag("dry_run", "answer with the plan and change nothing")
 _DRAIN = flag(
     "drain",
@@ -73,12 +73,12 @@ def _chosen(site: str | None, state: str | None) -> Iterable[JsonObject]:
     body=CompositionSchema,
     answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
 )
-def apply(query: Query) -> Response:
+def apply(query: Query, headers: Query) -> Response:
     """Make this the composition's desired state."""
     read = document()
     description = composition_from_data(read.data, read.line_of)
     with waiting(query["wait"]) as seconds:
-        asked = _request(query, seconds, read.line_of)
+        asked = _request(query, headers, seconds, read.line_of)
         return answer(service().compositions.apply(description, asked))
 
 
@@ -101,15 +101,19 @@ def get_composition(name: str) -> Response:
             default=True,
         ),
     ],
-    headers=_IF_MATCH,
+    headers=[_IF_MATCH],
     answers={202: shapes.AcceptedShape, 204: None},
 )
-def delete_composition(name: str, query: Query) -> Response:
+def delete_composition(name: str, query: Query, headers: Query) -> Response:
     """Remove every job of the composition: 202, or 204 when it is gone within `wait`."""
     with waiting(query["wait"]) as seconds:
         return answer(
             service().compositions.delete(
-                name, seconds, drain=query["drain"], if_match=if_match(), by=caller().name
+                name,
+                seconds,
+                drain=query["drain"],
+                if_match=headers["If-Match"],
+                by=caller().name,
             )
         )
 
@@ -154,7 +158,7 @@ def revisions(name: str) -> Response:
     body=shapes.RollbackShape,
     answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
 )
-def rollback(name: str, query: Query) -> Response:
+def rollback(name: str, query: Query, headers: Query) -> Response:
     """Apply an earlier revision as a new one: code and wiring, never state."""
     read = document()
     revision = mapping(read, "rollback", ["revision"]).get("revision")
@@ -165,18 +169,21 @@ def rollback(name: str, query: Query) -> Response:
             [Problem("revision", fault, read.line_of("revision"))],
         )
     with waiting(query["wait"]) as seconds:
-        return answer(service().compositions.rollback(name, revision, _request(query, seconds)))
+        asked = _request(query, headers, seconds)
+        return answer(service().compositions.rollback(name, revision, asked))
 
 
-def _request(query: Query, seconds: float, line_of: LineOf | None = None) -> Request:
+def _request(
+    query: Query, headers: Query, seconds: float, line_of: LineOf | None = None
+) -> Request:
     return Request(
         wait_s=seconds,
         dry_run=query["dry_run"],
         adopt=query["adopt"],
         drain=query["drain"],
         force=query["force"],
-        if_match=if_match(),
-        idempotency_key=idempotency_key(),
+        if_match=headers["If-Match"],
+        idempotency_key=headers["Idempotency-Key"],
         by=caller().name,
         line_of=line_of,
     )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from flask import Response, jsonify
 from marshmallow import fields
 
 from speck.api.context import service
-from speck.api.requests import Param, Query, stream, text
+from speck.api.requests import Query, moment, stream, text
 from speck.api.routes import Routes
 from speck.api.shapes import Shape
 from speck.metrics.dataset.parsing import FORMATS
@@ -21,19 +19,6 @@ _MEDIA = {
     "csv": "text/csv; charset=utf-8",
     "jsonl": "application/jsonl",
 }
-
-
-def _time(name: str, about: str) -> Param:
-    def read(value: str) -> datetime:
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            moment = datetime.min
-        if moment.tzinfo is None:
-            raise ValueError("must be a time with its zone, like 2026-03-01T12:00:00Z")
-        return moment
-
-    return Param(name, read, {"type": "string", "format": "date-time"}, about)
 
 
 class ImportedShape(Shape):
@@ -51,8 +36,8 @@ class ImportedShape(Shape):
     query=[
         text("table", "which table: tasks without it", tuple(TABLES)),
         text("format", "of the file: parquet without it", FORMATS),
-        _time("since", "rows of this time or later (RFC 3339)"),
-        _time("until", "rows before this time (RFC 3339)"),
+        moment("since", "rows of this time or later (RFC 3339)"),
+        moment("until", "rows before this time (RFC 3339)"),
         text("composition", "only its rows; of jobs that were posted alone: _alone"),
     ],
     answers={200: {"type": "string", "format": "binary"}},

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from flask import Response, request
+from flask import Response
 
 from speck.api import shapes
 from speck.api.context import Context, context, service
@@ -30,16 +30,16 @@ routes = Routes("events", "What happened, oldest first")
         whole("limit", "at most so many items", 1, MAX_LIMIT, PAGE),
         *(text(name, f"only events about this {name}") for name in _ABOUT),
     ],
-    headers={
-        "Accept": "text/event-stream: server-sent events, which go on until you hang up",
-        "Last-Event-ID": "goes on behind this event, as `after` does",
-    },
+    headers=[
+        text("Accept", "text/event-stream: server-sent events, which go on until you hang up"),
+        text("Last-Event-ID", "goes on behind this event, as `after` does"),
+    ],
     answers={200: shapes.EVENTS},
 )
-def list_events(query: Query) -> Response:
+def list_events(query: Query, headers: Query) -> Response:
     """Events by id."""
-    if "text/event-stream" in request.headers.get("Accept", ""):
-        return _stream(query)
+    if "text/event-stream" in (headers["Accept"] or ""):
+        return _stream(query, headers["Last-Event-ID"] or "")
     return page("events", _about(query, query["after"]), "id", query["limit"])
 
 
@@ -50,7 +50,7 @@ def _about(query: Query, after: int) -> Iterator[JsonObject]:
             yield event
 
 
-def _stream(query: Query) -> Response:
+def _stream(query: Query, last: str) -> Response:
     """Every stream holds a thread, so only a few are open at the same time."""
     shared = context()
     if not shared.streams.acquire(blocking=False):
@@ -58,7 +58,6 @@ def _stream(query: Query) -> Response:
             "cannot open another event stream: too many are open; read GET /events?after= instead"
         )
     wanted = {name: query[name] for name in _ABOUT if query[name] is not None}
-    last = request.headers.get("Last-Event-ID", "")
     after = int(last) if re.fullmatch(r"[0-9]{1,12}", last) else query["after"]
     response = Response(_sent(shared, wanted, after), content_type="text/event-stream")
     response.headers["Cache-Control"] = "no-store"

@@ -60,16 +60,16 @@ def get_placement(placement_id: str) -> Response:
         wait(),
         flag("dry_run", "answer with the plan and change nothing"),
     ],
-    headers={"Idempotency-Key": "sent again, it gets the first answer again"},
+    headers=[idempotency_key("sent again, it gets the first answer again")],
     answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
 )
-def apply_placement(placement_id: str, query: Query) -> Response:
+def apply_placement(placement_id: str, query: Query, headers: Query) -> Response:
     """Make it the composition's desired state; 412 when that was changed meanwhile."""
     with waiting(query["wait"]) as seconds:
         asked = Request(
             wait_s=seconds,
             dry_run=query["dry_run"],
-            idempotency_key=idempotency_key(),
+            idempotency_key=headers["Idempotency-Key"],
             by=caller().name,
         )
         return answer(service().placements.apply(placement_id, asked))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
-from flask import request
+from flask import Request, request
+from marshmallow import RAISE, Schema, ValidationError, fields, post_load
+from marshmallow.validate import Length, OneOf, Range
+from webargs.flaskparser import FlaskParser
 from werkzeug.exceptions import ClientDisconnected
 
 from speck.api.context import service
@@ -23,80 +24,74 @@ _CHUNK = 1 << 16
 _REVISION = re.compile(r'"?(\d{1,9})"?')
 
 Query = dict[str, Any]
-"""Parsed query parameters; every declared one is there, None when it was not given."""
+"""Parsed parameters; every declared one is there, None when it was not given."""
 
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """A query parameter: how it is read (raises ValueError) and how it is described."""
-
-    name: str
-    read: Callable[[str], Any]
-    schema: dict[str, Any]
-    description: str
-    default: Any = None
-
-    def to_openapi(self) -> dict[str, Any]:
-        schema = self.schema if self.default is None else {**self.schema, "default": self.default}
-        return {
-            "in": "query",
-            "name": self.name,
-            "required": False,
-            "description": self.description,
-            "schema": schema,
-        }
+Param = tuple[str, fields.Field[Any]]
+"""A query parameter or a header: its name, how it is read, and how it is described."""
 
 
 def text(name: str, description: str, choices: Sequence[str] = ()) -> Param:
     """A text, or one of `choices`."""
-
-    def read(value: str) -> str:
-        if choices and value not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}")
-        return value
-
-    schema: dict[str, Any] = {"type": "string"}
-    return Param(name, read, {**schema, "enum": list(choices)} if choices else schema, description)
+    check = OneOf(choices, error="must be one of {choices}") if choices else None
+    return name, fields.String(validate=check, metadata={"description": description})
 
 
 def flag(name: str, description: str, *, default: bool = False) -> Param:
     """`true` or `false`."""
+    return name, fields.Boolean(
+        truthy={"true", "True", "TRUE", "1"},
+        falsy={"false", "False", "FALSE", "0"},
+        load_default=default,
+        error_messages={"invalid": "must be true or false"},
+        metadata={"description": description},
+    )
 
-    def read(value: str) -> bool:
-        if value.lower() not in ("true", "false", "1", "0"):
-            raise ValueError("must be true or false")
-        return value.lower() in ("true", "1")
 
-    return Param(name, read, {"type": "boolean"}, description, default)
+class _Whole(fields.Integer):
+    """Decimal digits and nothing else: int() takes `1_0` and ` 1` too."""
+
+    def _validated(self, value: Any) -> int:
+        if not re.fullmatch(r"[0-9]{1,18}", value):
+            raise self.make_error("invalid", input=value)
+        return super()._validated(value)
 
 
 def whole(name: str, description: str, least: int, most: int, default: int | None = None) -> Param:
     """A whole number from `least` to `most`."""
+    fault = f"must be a whole number from {least} to {most}"
+    return name, _Whole(
+        validate=Range(least, most, error=fault),
+        error_messages={"invalid": fault},
+        metadata={"description": description},
+        **_default(default),
+    )
 
-    def read(value: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,18}", value) or not least <= int(value) <= most:
-            raise ValueError(f"must be a whole number from {least} to {most}")
-        return int(value)
 
-    schema = {"type": "integer", "minimum": least, "maximum": most}
-    return Param(name, read, schema, description, default)
+def _default(value: Any) -> dict[str, Any]:
+    """A default of None would be documented as one that may be sent."""
+    return {} if value is None else {"load_default": value}
 
 
 def wait(default: float = 0.0) -> Param:
     """`?wait=SECONDS`."""
-
-    def read(value: str) -> float:
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = math.nan
-        if not 0 <= seconds <= MAX_WAIT_S:
-            raise ValueError(f"must be seconds from 0 to {MAX_WAIT_S:.0f}")
-        return seconds
-
-    schema = {"type": "number", "minimum": 0, "maximum": MAX_WAIT_S}
+    fault = f"must be seconds from 0 to {MAX_WAIT_S:.0f}"
     about = "how many seconds to wait for the outcome; then the answer is 202"
-    return Param("wait", read, schema, about, default)
+    return "wait", fields.Float(
+        validate=Range(0, MAX_WAIT_S, error=fault),
+        load_default=default,
+        error_messages=dict.fromkeys(("invalid", "special", "too_large"), fault),
+        metadata={"description": about},
+    )
+
+
+def moment(name: str, description: str) -> Param:
+    """A time with its zone (RFC 3339)."""
+    fault = "must be a time with its zone, like 2026-03-01T12:00:00Z"
+    return name, fields.AwareDateTime(
+        format="iso",
+        error_messages=dict.fromkeys(("invalid", "invalid_awareness"), fault),
+        metadata={"description": description},
+    )
 
 
 def paging(after: str, limit: int | None = None) -> tuple[Param, Param]:
@@ -107,51 +102,77 @@ def paging(after: str, limit: int | None = None) -> tuple[Param, Param]:
     )
 
 
-def read_query(params: Sequence[Param]) -> Query:
-    """The declared parameters. Raises InvalidError (400) also for one that is not declared:
-    a misspelt `dry_run` must not deploy."""
-    known = {param.name: param for param in params}
-    problems = []
-    query: Query = {param.name: param.default for param in params}
-    for name, values in request.args.lists():
-        if name not in known:
-            hint = meant(name.replace("-", "_"), known)
-            problems.append(Problem(f"?{name}", f"unknown query parameter; {hint}"))
-        elif len(values) > 1:
-            problems.append(Problem(f"?{name}", "given more than once"))
-        else:
-            try:
-                query[name] = known[name].read(values[0])
-            except ValueError as error:
-                problems.append(Problem(f"?{name}", str(error)))
-    if problems:
-        message = f"cannot {request.method} {request.path}: {problems[0]}"
-        raise InvalidError(message, problems, status=400)
-    return query
+class _Revision(fields.String):
+    """A revision in quotes or without; None for `*`, any revision."""
+
+    def _deserialize(self, value: Any, attr: Any, data: Any, **more: Any) -> Any:
+        given = value.strip()
+        if given == "*":
+            return None
+        found = _REVISION.fullmatch(given)
+        if found is None:
+            raise ValidationError(f'{given[:40]!r} is no revision like "3"')
+        return int(found[1])
 
 
-def if_match() -> int | None:
-    """The revision that If-Match names; None without one, or for `*`."""
-    given = request.headers.get("If-Match", "*").strip()
-    if given == "*":
-        return None
-    found = _REVISION.fullmatch(given)
-    if found is None:
-        fault = f'{given[:40]!r} is no revision like "3"'
-        raise _bad_header("If-Match", fault)
-    return int(found[1])
+def if_match(description: str) -> Param:
+    """The header If-Match: a revision, or None."""
+    return "If-Match", _Revision(metadata={"description": description})
 
 
-def idempotency_key() -> str | None:
-    """The Idempotency-Key, 1 to 255 characters."""
-    given = request.headers.get("Idempotency-Key")
-    if given is not None and not 1 <= len(given) <= 255:
-        raise _bad_header("Idempotency-Key", "must have 1 to 255 characters")
-    return given
+def idempotency_key(description: str) -> Param:
+    """The header Idempotency-Key, 1 to 255 characters."""
+    check = Length(1, 255, error="must have 1 to 255 characters")
+    return "Idempotency-Key", fields.String(validate=check, metadata={"description": description})
 
 
-def _bad_header(name: str, fault: str) -> InvalidError:
-    return InvalidError(f"cannot read {name}: {fault}", [Problem(name, fault)], status=400)
+class _Params(Schema):
+    @post_load
+    def _fill(self, parsed: Query, **_: Any) -> Query:
+        return {**dict.fromkeys(self.fields), **parsed}
+
+
+def schema_of(params: Sequence[Param]) -> type[Schema]:
+    """What flask-smorest reads and documents `params` with."""
+    return _Params.from_dict(dict(params))
+
+
+class ParamParser(FlaskParser):
+    """Reads parameters strictly: raises InvalidError (400), also for a query parameter that is
+    not declared, since a misspelt `dry_run` must not deploy."""
+
+    DEFAULT_UNKNOWN_BY_LOCATION: dict[str, str | None] = {  # noqa: RUF012
+        **FlaskParser.DEFAULT_UNKNOWN_BY_LOCATION,
+        "query": RAISE,
+    }
+
+    def load_querystring(self, req: Request, schema: Schema) -> Any:
+        """The query. Raises ValidationError when a declared parameter is there twice."""
+        repeated = [name for name, values in req.args.lists() if len(values) > 1]
+        if faults := {name: "given more than once" for name in repeated if name in schema.fields}:
+            raise ValidationError(faults)
+        return super().load_querystring(req, schema)
+
+    def handle_error(
+        self, error: ValidationError, req: Request, schema: Schema, **_: Any
+    ) -> NoReturn:
+        """Raises InvalidError."""
+        problems = [
+            problem
+            for location, faults in error.normalized_messages().items()  # type: ignore[no-untyped-call]
+            for name, messages in faults.items()
+            for problem in _problems(location, name, messages, schema)
+        ]
+        message = f"cannot {req.method} {req.path}: {problems[0]}"
+        raise InvalidError(message, problems, status=400) from error
+
+
+def _problems(location: str, name: str, faults: Any, schema: Schema) -> Iterator[Problem]:
+    path = f"?{name}" if location == "query" else name
+    if name not in schema.fields:
+        faults = [f"unknown query parameter; {meant(name.replace('-', '_'), schema.fields)}"]
+    for fault in [faults] if isinstance(faults, str) else faults:
+        yield Problem(path, fault)
 
 
 def document() -> Document:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 from flask import Response, jsonify, request
 from flask_smorest import Blueprint
 from marshmallow import Schema
 
-from speck.api.requests import Param, Query, read_query
+from speck.api.requests import Param, ParamParser, Query, schema_of
 from speck.model.values import JsonObject
 from speck.service.answer import Answer
 
@@ -24,11 +23,15 @@ Body = type[Schema] | dict[str, Any]
 Answers = Mapping[int, Body | None]
 
 
+class _Blueprint(Blueprint):  # type: ignore[misc]
+    ARGUMENTS_PARSER = ParamParser()
+
+
 class Routes:
     """The routes of one noun."""
 
     def __init__(self, noun: str, description: str, **options: Any):
-        self.blueprint = Blueprint(noun, __name__, description=description, **options)
+        self.blueprint = _Blueprint(noun, __name__, description=description, **options)
 
     def get(self, rule: str, **about: Any) -> Callable[[View], View]:
         """See `_route`."""
@@ -53,7 +56,7 @@ class Routes:
         *,
         answers: Answers,
         query: Sequence[Param] = (),
-        headers: Mapping[str, str] | None = None,
+        headers: Sequence[Param] = (),
         body: Body | None = None,
         body_types: Sequence[str] = YAML_OR_JSON,
         body_required: bool = True,
@@ -61,11 +64,10 @@ class Routes:
     ) -> Callable[[View], View]:
         """Declare the view below as `method` of `rule`.
 
-        The view gets the parsed `query` as its keyword when parameters are declared. `answers`
-        gives the shape of each status, `headers` the request headers that matter and why.
+        The view gets the parsed `query` and `headers` as its keywords when they are declared.
+        `answers` gives the shape of each status.
         """
         docs: dict[str, Any] = {
-            "parameters": [p.to_openapi() for p in query] + _header_docs(headers or {}),
             "responses": {
                 str(s): _answer_doc(s, shape, answer_type) for s, shape in answers.items()
             },
@@ -75,23 +77,27 @@ class Routes:
             docs["requestBody"] = {"required": body_required, "content": content}
 
         def declare(view: View) -> View:
-            @wraps(view)
-            def call(**arguments: Any) -> Response:
-                parsed = read_query(query)
-                return view(**arguments, query=parsed) if query else view(**arguments)
-
-            documented = Blueprint.doc(**docs)(call)
+            call = view
+            if headers:
+                call = self._arguments(headers, "headers", arg_name="headers")(call)
+            # where none is declared, too: one that is sent all the same is refused
+            how = {"arg_name": "query"} if query else {"as_kwargs": True}
+            call = self._arguments(query, "query", **how)(call)
+            documented = self.blueprint.doc(**docs)(call)
             self.blueprint.add_url_rule(rule, view.__name__, documented, methods=[method])
             return view
 
         return declare
 
-
-def _header_docs(headers: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [
-        {"in": "header", "name": name, "description": why, "schema": {"type": "string"}}
-        for name, why in headers.items()
-    ]
+    def _arguments(
+        self, params: Sequence[Param], location: str, **how: Any
+    ) -> Callable[[View], View]:
+        return cast(
+            Callable[[View], View],
+            self.blueprint.arguments(
+                schema_of(params), location=location, error_status_code=400, **how
+            ),
+        )
 
 
 def _answer_doc(status: int, shape: Body | None, media: str) -> dict[str, Any]:

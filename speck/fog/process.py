@@ -16,11 +16,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from speck.errors import PermanentError
 
 TOKEN_VARIABLE = "SPECK_FOG_PROCESS"
 
-_PROC = Path("/proc")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_TICKS_S = os.sysconf("SC_CLK_TCK")
 _POLL_S = 0.02
 
 # Children of this very process have to be reaped, or they stay as zombies.
@@ -59,10 +62,9 @@ class Process:
         if not self.running:
             return 0.0
         try:
-            pages = int((_PROC / str(self.pid) / "statm").read_text().split()[1])
-        except (OSError, IndexError):
+            return float(psutil.Process(self.pid).memory_info().rss / 1e6)
+        except psutil.Error:
             return 0.0
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal; nothing happens when it is gone."""
@@ -130,23 +132,17 @@ def stop_all(processes: Iterable[Process], timeout_s: float) -> None:
 
 def find_by_token(token: str) -> Process | None:
     """The running process that was started with `token`."""
-    wanted = f"{TOKEN_VARIABLE}={token}".encode()
-    for folder in _PROC.iterdir():
-        if not folder.name.isdecimal():
-            continue
-        try:
-            words = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # gone, or somebody else's
-        started = _start_ticks(int(folder.name))
-        if wanted in words and started is not None:
-            return Process(int(folder.name), started)
+    for process in psutil.process_iter(["environ"]):  # None where it is somebody else's
+        if (process.info["environ"] or {}).get(TOKEN_VARIABLE) == token:
+            started = _start_ticks(process.pid)
+            if started is not None:
+                return Process(process.pid, started)
     return None
 
 
 def boot_id() -> str:
     """Names this run of the machine; pids of another one mean nothing."""
-    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return _BOOT_ID.read_text().strip()
 
 
 def wait_until(
@@ -192,15 +188,14 @@ def _wait_gone(processes: Sequence[Process], timeout_s: float) -> list[Process]:
 
 
 def _start_ticks(pid: int, *, dead_too: bool = False) -> int | None:
+    """The start time of a process since boot: one since the epoch moves when the clock is set."""
     try:
-        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
-    except OSError:
+        process = psutil.Process(pid)
+        if not dead_too and process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+            return None
+        return round((process.create_time() - psutil.boot_time()) * _TICKS_S)
+    except psutil.Error:
         return None
-    # the second field is the program's name in brackets and may itself hold brackets
-    words = stat.rpartition(")")[2].split()
-    if not dead_too and words[0] in ("Z", "X"):
-        return None
-    return int(words[19])
 
 
 def _last_words(logs: Sequence[Path], lines: int = 12) -> str:

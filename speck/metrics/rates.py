@@ -1,6 +1,9 @@
-"""What the last two samples of a job's tasks make of rates, for people who look. Pure.
+"""Rates between the last two samples of a job's tasks, held in memory, for `GET /rates`. Pure.
 
-The analyzer makes its own from the dataset, over longer windows and with more care.
+`speck.analyzer.rates` computes rates over a window of the stored dataset instead, in Spark, where
+nothing of speck runs. Both divide the growth of the same counters (`TIMES`, `COUNTS` of
+`speck.model.measurement`) by the time that the task itself reports, add up subtasks, and know no
+sum of which a part is not known: `tests/services/spark/test_rates_agree.py` compares them.
 """
 
 from __future__ import annotations
@@ -128,10 +131,6 @@ def _total(tasks: Sequence[JsonObject], name: str) -> float | None:
 def _count(tasks: Sequence[JsonObject], name: str) -> int | None:
     total = _total(tasks, name)
     return None if total is None else int(total)
-
-
-def _per_second(share: float | None) -> float | None:
-    return None if share is None else share * 1000
 
 
 def _or_zero(value: float | None) -> float:

@@ -20,6 +20,8 @@ from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.link import Link
 from speck.model.measurement import (
+    COUNTS,
+    TIMES,
     BrokerMeasures,
     EngineMeasures,
     Host,
@@ -82,8 +84,8 @@ def _is_stale(before: Sample, job: JobMeasure, now: TaskMeasure) -> bool:
 
     A task that tells no times may well have had nothing to do.
     """
-    times = (now.busy_ms, now.idle_ms, now.back_pressured_ms)
-    if any(time is not None for time in times) and _counts(before.task) == _counts(now):
+    tells_times = any(getattr(now, name) is not None for name in TIMES)
+    if tells_times and _counts(before.task) == _counts(now):
         return True
     old, new = before.task.lived_ms, now.lived_ms
     if old is None or new is None or before.job.restarts != job.restarts:
@@ -92,8 +94,7 @@ def _is_stale(before: Sample, job: JobMeasure, now: TaskMeasure) -> bool:
 
 
 def _counts(task: TaskMeasure) -> tuple[float | None, ...]:
-    times = (task.busy_ms, task.idle_ms, task.back_pressured_ms)
-    return (*times, task.records_in, task.records_out, task.bytes_in, task.bytes_out)
+    return tuple(getattr(task, name) for name in (*TIMES, *COUNTS))
 
 
 def task_rows(

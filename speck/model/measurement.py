@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
+"""Counters of a task's thread that add up to the time it has run."""
+COUNTS = ("records_in", "records_out", "bytes_in", "bytes_out")
+"""Counters of what a task takes in and gives out."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskMeasure:
@@ -40,9 +45,8 @@ class TaskMeasure:
     @property
     def lived_ms(self) -> float | None:
         """For how long it has run, by its own clock: None when it does not tell all its time."""
-        if self.busy_ms is None or self.idle_ms is None or self.back_pressured_ms is None:
-            return None
-        return self.busy_ms + self.idle_ms + self.back_pressured_ms
+        times = [getattr(self, name) for name in TIMES]
+        return None if None in times else float(sum(times))
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,7 +265,9 @@ class _Builder:
         frame = self._frames[-1]
         if isinstance(frame.value, list):
             return f"{frame.path}[{len(frame.value)}]"
-        return f"{frame.path}.{frame.key}" if frame.path else str(frame.key)
+        if frame.key is None:  # it is the key itself that is meant
+            return frame.path
+        return f"{frame.path}.{frame.key}" if frame.path else frame.key
 
     def _problem(self, path: str, message: str, line: int) -> None:
         self.problems.append(Problem(path, message, line))

@@ -26,8 +26,8 @@ from speck.errors import UnreachableError
 from speck.fog.mosquitto import Mosquitto
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken, TakenEpoch
-from tests.flink_server import wait_for
 from tests.mosquitto_server import mosquitto
+from tests.waiting import wait_for
 
 TAKEN = Taken(
     checkpoint=7,
@@ -241,7 +241,7 @@ def test_sites_that_share_a_broker_do_not_see_each_other(
         assert (seen.sent, seen.taken, seen.readers) == ({"sink": SENT}, {}, {"t": True})
         assert (beside.sent, beside.taken, beside.readers) == ({}, {"reader": TAKEN}, {})
         assert one.drain("a reader") == [b"for the reader"]
-        wait_for("the broker's own totals", lambda: one.open().measure()[0].uptime_s is not None)
+        wait_for(lambda: one.open().measure()[0].uptime_s is not None, "the broker's own totals")
 
 
 def test_reach_says_what_answered(bench: Bench) -> None:
@@ -302,7 +302,7 @@ def test_view_tells_how_long_the_broker_runs_and_what_it_dropped(bench: Bench) -
 def test_it_tells_of_its_own_work(bench: Bench) -> None:
     broker = bench.open()
     broker.reserve("one", "traffic/a")
-    before = wait_for("totals", lambda: _with_messages(broker.measure()[0]))
+    before = wait_for(lambda: _with_messages(broker.measure()[0]), "totals")
     bench.publish("traffic/a", [b"x"] * 20)
     assert before.messages_in is not None
     wanted = before.messages_in + 20
@@ -312,7 +312,7 @@ def test_it_tells_of_its_own_work(bench: Bench) -> None:
         assert view.readers == {"traffic/a": True}
         return told if (told.messages_in or 0) >= wanted and told.queued == 20 else None
 
-    told = wait_for("20 messages more, which wait", counted)
+    told = wait_for(counted, "20 messages more, which wait")
     assert told.dropped == 0
     assert told.uptime_s is not None
     assert told.uptime_s >= (before.uptime_s or 0)
@@ -385,7 +385,15 @@ def test_release_ends_the_session(bench: Bench) -> None:
 
 
 def test_releasing_a_session_that_is_not_there_is_harmless(bench: Bench) -> None:
-    bench.open().release("nobody", "traffic/a", last_reader=False)
+    broker = bench.open()
+    broker.reserve("one", "traffic/a")
+    bench.publish("traffic/a", [b"1"])
+
+    broker.release("nobody", "traffic/a", last_reader=False)
+
+    assert bench.readers("traffic/a") == "some"
+    assert bench.drain("one") == [b"1"]
+    assert not broker.reserve("nobody", "traffic/a"), "the release made a session"
 
 
 @pytest.mark.parametrize("last_reader", [True, False])
@@ -547,7 +555,12 @@ def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
 
 def test_close_may_come_twice(bench: Bench) -> None:
     broker = bench.open()
-    broker.reach()
+    broker.reserve("one", "traffic/a")
 
     broker.close()
     broker.close()
+
+    bench.publish("traffic/a", [b"1"])
+    assert bench.open().reserve("one", "traffic/a"), "the session is gone"
+    assert bench.readers("traffic/a") == "some"
+    assert bench.drain("one") == [b"1"]

@@ -35,8 +35,8 @@ from tests.flink_server import (
     flink_1_20,
     flink_cluster,
     sha256_of,
-    wait_for,
 )
+from tests.waiting import wait_for
 
 
 class Bench(Protocol):
@@ -183,7 +183,7 @@ def engine(bench: Bench) -> Iterator[StreamEngine]:
     for job in engine.view().jobs.values():
         if not job.state.terminal:
             engine.cancel(job.engine_job_id)
-    wait_for("all slots to be free again", lambda: _free(engine) == bench.slots)
+    wait_for(lambda: _free(engine) == bench.slots, "all slots to be free again")
     engine.close()
 
 
@@ -213,7 +213,7 @@ def _free(engine: StreamEngine) -> int:
 
 
 def becomes(engine: StreamEngine, job: str, state: RunState) -> None:
-    wait_for(f"job {job} to be {state}", lambda: engine.status(job) is state)
+    wait_for(lambda: engine.status(job) is state, f"job {job} to be {state}")
 
 
 def run(engine: StreamEngine, wanted: Submission) -> str:
@@ -227,7 +227,7 @@ def finished(engine: StreamEngine, job: str, trigger: str) -> SavepointProgress:
         progress = engine.savepoint_progress(job, trigger)
         return progress if progress.done else None
 
-    return wait_for("the savepoint", look)
+    return wait_for(look, "the savepoint")
 
 
 def checkpointed(bench: Bench, engine: StreamEngine, job: str) -> CheckpointInfo:
@@ -235,7 +235,7 @@ def checkpointed(bench: Bench, engine: StreamEngine, job: str) -> CheckpointInfo
         bench.work()
         return engine.newest_state(job)
 
-    return wait_for("a checkpoint", look)
+    return wait_for(look, "a checkpoint")
 
 
 def stopped(bench: Bench, engine: StreamEngine, job: str) -> str:
@@ -346,7 +346,7 @@ def test_an_id_in_use_is_not_burnt(bench: Bench, engine: StreamEngine) -> None:
 def test_a_job_without_slots_does_not_run(bench: Bench, engine: StreamEngine) -> None:
     wide = submission(bench, parallelism=bench.slots + 1)
     engine.submit(wide)
-    wait_for("the engine to list it", lambda: wide.engine_job_id in engine.view().jobs)
+    wait_for(lambda: wide.engine_job_id in engine.view().jobs, "the engine to list it")
     assert engine.status(wide.engine_job_id) is RunState.STARTING
     assert engine.view().jobs[wide.engine_job_id].state is RunState.STARTING
 
@@ -434,7 +434,7 @@ def test_plan_and_metrics_of_a_running_job(bench: Bench, engine: StreamEngine) -
     nodes = engine.job_plan(job)["nodes"]
     assert nodes
     assert all({"id", "parallelism", "description"} <= set(node) for node in nodes)
-    metrics = wait_for("metrics", lambda: engine.metrics(job))
+    metrics = wait_for(lambda: engine.metrics(job), "metrics")
     assert all(isinstance(value, float) for value in metrics.values())
     assert any(name.rpartition(".")[2].startswith("numRecords") for name in metrics)
     assert engine.exceptions(job) == []
@@ -452,7 +452,7 @@ def test_it_tells_of_the_work_of_jobs_that_run(bench: Bench, engine: StreamEngin
         known = found.jobs.get(job)
         return known if known is not None and known.tasks and known.restarts == 0 else None
 
-    before = wait_for("measures of the job", told)
+    before = wait_for(told, "measures of the job")
     for task in before.tasks:
         assert 0 <= task.subtask < task.subtasks
         assert task.busy_ms is None or task.busy_ms >= 0
@@ -473,8 +473,8 @@ def test_time_of_tasks_goes_on(flink: FlinkServer, trial_jar: Path) -> None:
         ]
         return min(times, default=None)
 
-    first = wait_for("a first look", lived)
-    wait_for("a second of its life", lambda: (lived() or 0) >= first + 1000)
+    first = wait_for(lived, "a first look")
+    wait_for(lambda: (lived() or 0) >= first + 1000, "a second of its life")
     engine.cancel(job)
     becomes(engine, job, RunState.CANCELED)
     engine.close()
@@ -483,6 +483,17 @@ def test_time_of_tasks_goes_on(flink: FlinkServer, trial_jar: Path) -> None:
 def test_an_engine_set_up_as_ours_passes_its_check(bench: Bench, engine: StreamEngine) -> None:
     run(engine, submission(bench))
     assert engine.check() == []
+
+
+def test_close_may_come_twice_and_ends_no_job(bench: Bench, engine: StreamEngine) -> None:
+    job = run(engine, submission(bench))
+    other = bench.open()
+    assert other.status(job) is RunState.RUNNING
+
+    other.close()
+    other.close()
+
+    assert engine.status(job) is RunState.RUNNING
 
 
 def test_several_threads_may_submit_at_once(bench: Bench, engine: StreamEngine) -> None:
@@ -537,10 +548,10 @@ def test_checkpoints_that_complete_are_told(bench: Bench, engine: StreamEngine) 
         assert told is not None
         return told if told.completed_id not in (None, known) else None
 
-    first = wait_for("a checkpoint", lambda: another_than(None))
+    first = wait_for(lambda: another_than(None), "a checkpoint")
     assert first.interval_s is not None
     assert 0 < first.interval_s <= 1
-    second = wait_for("the next", lambda: another_than(first.completed_id))
+    second = wait_for(lambda: another_than(first.completed_id), "the next")
     assert first.completed_id is not None
     assert second.completed_id is not None
     assert second.completed_id > first.completed_id

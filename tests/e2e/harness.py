@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -24,22 +24,11 @@ from speck.fog.sites import Fog
 from speck.model.ids import source_client_id
 from speck.model.link import Link
 from speck.model.values import JsonObject
+from tests.waiting import wait_for
 
 DEADLINE_S = 240.0
 NOT_RUNNING = {"FINISHED", "CANCELED", "FAILED"}
 EXPIRY_S = 3600
-
-T = TypeVar("T")
-
-
-def wait_for(what: str, look: Callable[[], T], timeout_s: float = DEADLINE_S) -> T:
-    """The first truthy answer of `look`; AssertionError when there is none in time."""
-    deadline = time.monotonic() + timeout_s
-    pause = threading.Event()
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s in vain for {what}"
-        pause.wait(0.05)
-    return found
 
 
 def job(name: str, site: str, source: str, sink: str, **more: object) -> JsonObject:
@@ -156,7 +145,7 @@ class Flow:
 
     def reach(self, number: int) -> None:
         """Wait until that many are out."""
-        wait_for(f"{number} messages", lambda: self.sent >= number or self._failure is not None)
+        wait_for(lambda: self.sent >= number or self._failure is not None, f"{number} messages")
 
     def go_on(self, more: int = 50) -> None:
         """Wait until so many more are out."""
@@ -191,7 +180,7 @@ def await_all(count: int, *readers: OutputReader, timeout_s: float = DEADLINE_S)
     """Wait until 1..count have all come, and return everything that came."""
     wanted = set(range(1, count + 1))
     try:
-        wait_for("all messages", lambda: wanted <= set(numbers_of(*readers)), timeout_s)
+        wait_for(lambda: wanted <= set(numbers_of(*readers)), "all messages", timeout_s)
     except AssertionError:
         missing = sorted(wanted - set(numbers_of(*readers)))
         raise AssertionError(f"{len(missing)} of {count} are lost: {missing[:20]} ...") from None

@@ -23,8 +23,8 @@ from bench.instruments.feed import Feed
 from speck.fog.ports import pick_port
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject
-from tests.e2e.harness import wait_for
 from tests.server_process import Server, serving
+from tests.waiting import wait_for
 
 RATE = 200.0
 OVER = {"done", "failed", "cancelled"}
@@ -84,7 +84,7 @@ class Killable:
         def heard() -> bool:
             return all(it["last_seen"] for it in self.call("GET", "/sites").json()["sites"])
 
-        wait_for("word from the agents", heard)
+        wait_for(heard, "word from the agents")
 
     def apply(self, description: JsonObject) -> JsonObject:
         """Apply and wait until it is done."""
@@ -122,7 +122,7 @@ class Killable:
             change = self.newest_change()
             return change if change and change["state"] in OVER else None
 
-        change = wait_for("the change to be over", over, 120.0)
+        change = wait_for(over, "the change to be over", 120.0)
         assert change["state"] == "done", self.call("GET", f"/changes/{change['id']}").text
         return change
 

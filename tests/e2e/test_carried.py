@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from speck.model.values import JsonObject
 from tests.apart import sees
-from tests.e2e.harness import (
-    Speck,
-    actions,
-    await_each_once,
-    changed,
-    composition,
-    flowing,
-    job,
-    wait_for,
-)
+from tests.e2e.harness import Speck, actions, await_each_once, changed, composition, flowing, job
 from tests.e2e.test_state import detection
+from tests.waiting import wait_for
 
 
 def test_a_job_under_flow_goes_there_and_back_and_loses_nothing(speck: Speck) -> None:
@@ -61,7 +53,7 @@ def test_a_window_survives_the_jobmanager_that_knew_of_it(speck: Speck) -> None:
     sensor = speck.publisher("edge-a", "o/in")
     out = speck.reader("edge-a", "o/out", "e2e-orphan")
     sensor.send(*(detection(number, 1000 * number) for number in range(1, 6)))
-    wait_for("the job's state", lambda: speck.taken("o-stats", "edge-a", "o/in") >= 5)
+    wait_for(lambda: speck.taken("o-stats", "edge-a", "o/in") >= 5, "the job's state")
 
     speck.fog.kill("edge-c")
     speck.fog.start("edge-c")
@@ -70,7 +62,7 @@ def test_a_window_survives_the_jobmanager_that_knew_of_it(speck: Speck) -> None:
     assert speck.job("o-stats")["site"] == "edge-b"
     assert speck.running() == ["edge-b: o-stats"]
     sensor.send(detection(6, 6000), {"end": True, "stream": "A1", "time_ms": 7000})
-    (result,) = wait_for("the window's result", out.records)
+    (result,) = wait_for(out.records, "the window's result")
     assert result["count"] == 6
 
 

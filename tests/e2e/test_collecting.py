@@ -19,7 +19,8 @@ from speck.metrics.dataset.reading import read
 from speck.metrics.dataset.schema import TABLES
 from speck.model.values import JsonObject
 from speck.service import Service
-from tests.e2e.harness import Speck, composition, job, wait_for
+from tests.e2e.harness import Speck, composition, job
+from tests.waiting import wait_for
 
 RECORDS = 400
 CPU_US = 5000
@@ -101,26 +102,27 @@ def test_records_bytes_and_busy_time_are_those_of_the_job(
         outputs = [("cloud", "col/out", "e2e-col")]
         speck.apply(composition("col", burn, rest, outputs=outputs))
         # between two looks that tell of its time: what comes then is told from its beginning
-        wait_for("two looks", lambda: collected.rates("col-burn")["seconds"])
+        wait_for(lambda: collected.rates("col-burn")["seconds"], "two looks")
         speck.publisher("edge-a", "col/in", plain=True).count(range(1, RECORDS + 1))
         for name, end, records in (
             ("col-rest", "records_in", RECORDS // 2),
             ("col-burn", "records_in", RECORDS),
             ("col-burn", "records_out", RECORDS // 2),
         ):
-            wait_for(
-                f"all {end} of {name}",
-                lambda: collected.rates(name)[end] == records,  # noqa: B023
-            )
+
+            def all_told(name: str = name, end: str = end, records: int = records) -> bool:
+                return bool(collected.rates(name)[end] == records)
+
+            wait_for(all_told, f"all {end} of {name}")
         wait_for(
-            "the links' numbers",
             lambda: (
                 speck.taken("col-rest", "cloud", "col/mid") == RECORDS // 2
                 and collected.rates("col-rest")["lag"] == 0
             ),
+            "the links' numbers",
         )
         enough = collected.looks() + 4 * 8  # all engines and brokers, several times
-        wait_for("looks at all that", lambda: collected.looks() >= enough)
+        wait_for(lambda: collected.looks() >= enough, "looks at all that")
 
     tasks = collected.tasks("col-burn")
     first, last = tasks[0], tasks[-1]
@@ -175,14 +177,14 @@ def test_a_site_that_was_killed_leaves_a_gap(sampler: Callable[[], Any], fog: Fo
         speck.apply(composition("gap", *jobs))
         for each in jobs:
             name = str(each["job_name"])
-            wait_for("a first look", lambda: collected.rates(name)["at"])  # noqa: B023
+            wait_for(lambda: collected.rates(name)["at"], "a first look")  # noqa: B023
         fog.kill("edge-c")
         try:
-            wait_for("the gap", lambda: collected.rates("gap-edge-c")["at"] is None)
+            wait_for(lambda: collected.rates("gap-edge-c")["at"] is None, "the gap")
             told = collected.rates("gap-edge-c")
             assert (told["busy"], told["records_in"], told["tasks"]) == (None, None, [])
             before = collected.rates("gap-edge-b")["at"]
-            wait_for("the others", lambda: collected.rates("gap-edge-b")["at"] > before)
+            wait_for(lambda: collected.rates("gap-edge-b")["at"] > before, "the others")
         finally:
             fog.start("edge-c")
     rows, others = collected.tasks("gap-edge-c"), collected.tasks("gap-edge-b")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.e2e.harness import Speck, changed, composition, job, numbers_of, wait_for
+from tests.e2e.harness import Speck, changed, composition, job, numbers_of
+from tests.waiting import wait_for
 
 STATS = "io.speck.jobs.LocalStats"
 GOOD = ["--site", "A", "--streams", "A1", "--window", "60s"]
@@ -38,14 +39,14 @@ def test_a_new_job_whose_main_fails(speck: Speck) -> None:
     source = speck.publisher("edge-a", "b/in")
     out = speck.reader("edge-a", "b/out", "e2e-branches")
     source.count(range(1, 11))
-    wait_for("the branch that works", lambda: numbers_of(out) == list(range(1, 11)))
+    wait_for(lambda: numbers_of(out) == list(range(1, 11)), "the branch that works")
 
     speck.apply(changed(broken, "b-stats", args=GOOD))
     states = {it["job_name"]: it["state"] for it in speck.call("GET", "/jobs")["jobs"]}
     assert set(states.values()) == {"running"}
     assert speck.job("b-1")["engine_job_id"] == before
     # its session was reserved at the first try and has kept everything since
-    wait_for("what came before", lambda: speck.taken("b-stats", "edge-a", "b/mid") == 10)
+    wait_for(lambda: speck.taken("b-stats", "edge-a", "b/mid") == 10, "what came before")
 
 
 def test_a_bad_update_leaves_the_running_incarnation_alone(speck: Speck) -> None:

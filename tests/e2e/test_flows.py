@@ -16,8 +16,8 @@ from tests.e2e.harness import (
     composition,
     flowing,
     job,
-    wait_for,
 )
+from tests.waiting import wait_for
 
 SLOW = {"entry_class": "io.speck.jobs.Burn", "args": ["--cpu-us", "4000"]}
 
@@ -181,7 +181,7 @@ def await_source_told_as_connected(speck: Speck, job_name: str) -> None:
     where = speck.job(job_name)
     site = next(site for site in speck.fog.sites() if site.name == where["site"])
     engine = open_engine("flink", Target(site.engine_address))
-    figures = wait_for("figures", lambda: engine.metrics(where["engine_job_id"]))
+    figures = wait_for(lambda: engine.metrics(where["engine_job_id"]), "figures")
     assert figures["Source__mqtt-source.connected"] == 1, figures
     assert source_connected(figures), figures
 
@@ -284,6 +284,6 @@ def test_a_reader_that_leaves_does_not_hold_up_the_producer(speck: Speck) -> Non
 
 def await_taken(speck: Speck, count: int, job_name: str, topic: str) -> None:
     wait_for(
-        f"{job_name} to take {count} messages",
         lambda: speck.taken(job_name, "edge-a", topic) >= count,
+        f"{job_name} to take {count} messages",
     )

@@ -7,7 +7,8 @@ import subprocess
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.e2e.harness import Speck, await_each_once, job, wait_for
+from tests.e2e.harness import Speck, await_each_once, job
+from tests.waiting import wait_for
 
 
 def curl(speck: Speck, method: str, path: str, body: object = None) -> tuple[int, Any]:
@@ -48,7 +49,7 @@ def test_one_job_from_post_to_delete(speck: Speck) -> None:
         answer = curl(speck, "POST", "/jobs/alone/savepoints")
         return answer if answer[0] == 201 else None
 
-    _, taken = wait_for("a savepoint", savepoint)
+    _, taken = wait_for(savepoint, "a savepoint")
     assert taken["state"] == "done"
     assert urlsplit(taken["location"]).path.startswith(str(speck.fog.state_folder("edge-b")))
     assert speck.job("alone")["engine_job_id"] == there["engine_job_id"]

@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from speck.fog.sites import Fog
-from tests.e2e.harness import wait_for
 from tests.e2e.killable import Killable
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("agents_back")
 
@@ -39,7 +39,7 @@ def test_a_service_that_is_killed_again_and_again_goes_on(
             with speck.running():
                 change = speck.settled()
                 assert change["id"] == accepted.json()["change"]
-                wait_for("all jobs to run", speck.all_run)
+                wait_for(speck.all_run, "all jobs to run")
                 plan = speck.call("GET", f"/compositions/{speck.name}/plan").json()
                 assert plan["operations"] == []
             flow.go_on()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from speck.model.values import JsonObject
-from tests.e2e.harness import Speck, await_all, composition, flowing, job, wait_for
+from tests.e2e.harness import Speck, await_all, composition, flowing, job
+from tests.waiting import wait_for
 
 BURN = {"entry_class": "io.speck.jobs.Burn", "args": ["--cpu-us", "1000"]}
 APART = composition(
@@ -29,7 +30,7 @@ def analysed(speck: Speck) -> JsonObject:
             found = speck.call("GET", f"/analyses/{begun['id']}")
             return None if found["state"] == "running" else found
 
-        found = wait_for("an analysis", over, 300)
+        found = wait_for(over, "an analysis", 300)
         assert found["state"] == "done", found["error"]
         told = {each["job_name"]: each["evidence"] for each in found["jobs"]}
         return found if told == dict.fromkeys(("clean", "keep"), "sufficient") else None
@@ -38,8 +39,8 @@ def analysed(speck: Speck) -> JsonObject:
         told = [speck.call("GET", f"/jobs/{name}/metrics") for name in ("clean", "keep")]
         return all((each["records_in"] or 0) > ENOUGH for each in told)
 
-    wait_for("both jobs to have worked", taken)
-    return wait_for("evidence", look, 400)  # type: ignore[return-value]
+    wait_for(taken, "both jobs to have worked")
+    return wait_for(look, "evidence", 400)  # type: ignore[return-value]
 
 
 def test_what_crosses_for_nothing_is_placed_where_its_data_is(speck: Speck) -> None:

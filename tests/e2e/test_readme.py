@@ -8,13 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from speck.fog.ports import pick_port
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"<!-- test: (\w+) -->\n```sh\n(.*?)```", re.DOTALL)
@@ -50,24 +50,21 @@ class Reader:
         """The first block: its first line is the service, left running."""
         first, rest = self.text("start").split("&\n", 1)
         log = (self.folder / "service.log").open("wb")
-        self.service = subprocess.Popen(
+        service = self.service = subprocess.Popen(
             first.split(), cwd=self.folder, env=self.env, stdout=log, stderr=log
         )
-        until = time.monotonic() + 240
-        while not self._ready():
-            assert self.service.poll() is None and time.monotonic() < until, log.name
-            time.sleep(0.1)
+        wait_for(lambda: self._ready() or service.poll() is not None, log.name)
+        assert service.poll() is None, log.name
         return self._run(rest)
 
     def await_measures(self, *jobs: str) -> None:
         """ "Give it a while": until the collector has figures of all of them."""
-        until = time.monotonic() + 60
-        while True:
+
+        def have_figures() -> bool:
             rows = [line.split() for line in self._run("speck top --once").splitlines()]
-            if {row[0] for row in rows if row[3] != "-"} >= {"NAME", *jobs}:
-                return
-            assert time.monotonic() < until, rows
-            time.sleep(0.5)
+            return {row[0] for row in rows if row[3] != "-"} >= {"NAME", *jobs}
+
+        wait_for(have_figures, "figures of all jobs")
 
     def end(self) -> None:
         subprocess.run(["speck", "fog", "down"], cwd=self.folder, env=self.env, check=False)

@@ -15,17 +15,8 @@ import requests
 
 from speck.fog.state import StateFile
 from speck.model.values import JsonObject
-from tests.e2e.harness import (
-    Speck,
-    await_all,
-    composition,
-    flowing,
-    job,
-    session_present,
-    wait_for,
-)
-
-PATIENCE_S = 240.0
+from tests.e2e.harness import Speck, await_all, composition, flowing, job, session_present
+from tests.waiting import wait_for
 
 
 def events(speck: Speck, **about: str) -> list[str]:
@@ -45,7 +36,7 @@ def runs_again(speck: Speck, name: str, before: JsonObject) -> JsonObject:
         another = now["engine_job_id"] != before["engine_job_id"]
         return now if another and now["state"] == "running" else None
 
-    found = wait_for(f"{name} to run again", look, PATIENCE_S)
+    found = wait_for(look, f"{name} to run again")
     assert found is not None
     return found
 
@@ -85,7 +76,7 @@ def test_an_engine_that_was_killed_gets_its_jobs_back(speck: Speck) -> None:
     speck.apply(chain("kill", "edge-a", "edge-a", "edge-a"))
     out = speck.reader("edge-a", "kill/3", "e2e-kill")
     with flowing(speck.publisher("edge-a", "kill/0")) as flow:
-        wait_for("all jobs to take", lambda: speck.taken("kill-3", "edge-a", "kill/2") > 50)
+        wait_for(lambda: speck.taken("kill-3", "edge-a", "kill/2") > 50, "all jobs to take")
         before = {name: speck.job(name) for name in names}
         speck.fog.kill("edge-a")
         speck.fog.start("edge-a")
@@ -97,7 +88,7 @@ def test_an_engine_that_was_killed_gets_its_jobs_back(speck: Speck) -> None:
 
     assert len(speck.running()) == 3
     for name in names:
-        lost, again = wait_for("both events", partial(told_twice, speck, name))
+        lost, again = wait_for(partial(told_twice, speck, name), "both events")
         assert lost == f"{name} is lost: the engine of edge-a answers and does not know it"
         assert again.startswith(f"{name} runs again at edge-a after ")
 
@@ -106,7 +97,7 @@ def test_a_job_that_is_cancelled_behind_specks_back_is_mended(speck: Speck) -> N
     speck.apply(chain("drift", "edge-a", "edge-b"))
     out = speck.reader("edge-a", "drift/2", "e2e-drift")
     with flowing(speck.publisher("edge-a", "drift/0")) as flow:
-        wait_for("all jobs to take", lambda: speck.taken("drift-2", "edge-a", "drift/1") > 50)
+        wait_for(lambda: speck.taken("drift-2", "edge-a", "drift/1") > 50, "all jobs to take")
         before = speck.job("drift-1")
         untouched = speck.job("drift-2")["engine_job_id"]
         end_at_engine(speck, "drift-1")
@@ -129,7 +120,7 @@ def test_with_drift_report_it_is_only_shown(speck: Speck) -> None:
     speck.apply(chain("shown", "edge-a", drift="report"))
     before = speck.job("shown-1")
     end_at_engine(speck, "shown-1")
-    wait_for("the drift", lambda: events(speck, kind="drift", job_name="shown-1"))
+    wait_for(lambda: events(speck, kind="drift", job_name="shown-1"), "the drift")
 
     def looks() -> int:
         """How often the watch has looked since: each look begins with the engine's jobs."""
@@ -169,7 +160,7 @@ def test_a_job_that_ends_again_and_again_is_mended_less_and_less_often(
         changes = speck.call("GET", "/changes", params={"composition": "brief"})["changes"]
         return [it for it in changes if it["cause"] == "repair"]
 
-    wait_for("four repairs", lambda: len(repairs()) >= 4, PATIENCE_S)
+    wait_for(lambda: len(repairs()) >= 4, "four repairs")
     newest, before = (datetime.fromisoformat(it["started"]) for it in repairs()[:2])
     assert newest - before > timedelta(seconds=3)  # a wait of 4 s, less what planning took
     told = events(speck, kind="drift", job_name="brief-1")
@@ -183,7 +174,7 @@ def test_a_job_whose_operator_fails_is_told_with_its_exception(speck: Speck, tri
         said: str | None = speck.job("bad-1")["error"]
         return said
 
-    assert "cannot count" in str(wait_for("the exception", error))
+    assert "cannot count" in str(wait_for(error, "the exception"))
     assert any("cannot count" in it for it in events(speck, kind="job", job_name="bad-1"))
 
 
@@ -207,12 +198,12 @@ def test_while_half_of_the_sites_hang_nothing_is_mended(speck: Speck) -> None:
     speck.apply(chain("hang", "edge-a", "edge-b", "edge-c"))
     out = speck.reader("edge-a", "hang/3", "e2e-hang")
     with flowing(speck.publisher("edge-a", "hang/0")) as flow:
-        wait_for("all jobs to take", lambda: speck.taken("hang-3", "edge-a", "hang/2") > 50)
+        wait_for(lambda: speck.taken("hang-3", "edge-a", "hang/2") > 50, "all jobs to take")
         before = {name: speck.job(name) for name in ("hang-1", "hang-2", "hang-3")}
         with frozen(speck, "edge-b", "edge-c"):
-            wait_for("the hold", lambda: any("at once" in it for it in events(speck, kind="site")))
+            wait_for(lambda: any("at once" in it for it in events(speck, kind="site")), "the hold")
             end_at_engine(speck, "hang-1")
-            wait_for("the drift", lambda: events(speck, kind="drift", job_name="hang-1"))
+            wait_for(lambda: events(speck, kind="drift", job_name="hang-1"), "the drift")
             assert speck.job("hang-2")["state"] == "unreachable"
             flow.go_on()
             changes = speck.call("GET", "/changes", params={"composition": "hang"})["changes"]
@@ -239,8 +230,7 @@ def test_a_stopped_jobs_session_that_a_broker_lost_is_reserved_again(speck: Spec
         kept.unlink()  # the surest way to lose a session
     speck.fog.start("edge-b")
     wait_for(
-        "the session",
         lambda: [it for it in events(speck, kind="session", site="edge-b") if "was lost" in it],
-        PATIENCE_S,
+        "the session",
     )
     assert session_present(address, reader)

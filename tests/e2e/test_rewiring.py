@@ -17,8 +17,9 @@ from bench.instruments.checker import Checker
 from bench.instruments.feed import Feed
 from speck.fog.outputs import OutputReader
 from speck.model.values import JsonObject
-from tests.e2e.harness import Speck, actions, changed, composition, job, wait_for
+from tests.e2e.harness import Speck, actions, changed, composition, job
 from tests.e2e.test_listings import listing
+from tests.waiting import wait_for
 
 RATE = 200.0
 PAD = 1  # byte
@@ -175,11 +176,11 @@ def test_from_listing_1_1_to_1_2_and_back(speck: Speck) -> None:
         await_past(t2.sent, lambda: came(outs, "T-2"))
         wanted = range(1, t1.end() + 1)
         t2.end()
-    wait_for("all of T-1", lambda: set(wanted) <= set(came(outs, "T-1")))
+    wait_for(lambda: set(wanted) <= set(came(outs, "T-1")), "all of T-1")
     speck.apply({**there, "jobs": []}, force="true")
     for site in outs:
         speck.publisher(site, "T-D-total").send({"n": 0, "site": site})
-    wait_for("the last message of each place", lambda: came(outs, "T-1").count(0) == len(outs))
+    wait_for(lambda: came(outs, "T-1").count(0) == len(outs), "the last message of each place")
 
     assert sorted(came(outs, "T-1")) == [0, 0, *wanted]
     assert [n for n, times in Counter(came(outs, "T-2")).items() if times > 1] == []
@@ -188,7 +189,7 @@ def test_from_listing_1_1_to_1_2_and_back(speck: Speck) -> None:
 def await_acked(feed: Feed, more: int) -> None:
     """Wait until a broker has taken so many more."""
     wanted = feed.acked + more
-    wait_for(f"{more} more records", lambda: feed.acked >= wanted)
+    wait_for(lambda: feed.acked >= wanted, f"{more} more records")
 
 
 def exactly_once(description: JsonObject) -> JsonObject:
@@ -203,4 +204,4 @@ def came(outs: Mapping[str, OutputReader], path: str) -> list[int]:
 
 
 def await_past(number: int, look: Callable[[], Sequence[int]]) -> None:
-    wait_for(f"a number above {number}", lambda: max(look(), default=0) > number)
+    wait_for(lambda: max(look(), default=0) > number, f"a number above {number}")

@@ -13,9 +13,9 @@ import requests
 from speck.clock import SystemClock
 from speck.fog.sites import Fog
 from speck.store.records import Records
-from tests.e2e.harness import wait_for
 from tests.e2e.killable import Killable
 from tests.full_disk import Disk, Limited, mounted
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("agents_back")
 
@@ -59,19 +59,19 @@ def test_a_disk_that_fills_in_the_middle_of_a_change(disk: Disk, fog: Fog, jars:
             accepted = speck.call("POST", "/compositions", json=speck.variant(2))
             assert accepted.status_code == 202, accepted.text
             change = accepted.json()["change"]
-            wait_for("the middle of the change", lambda: in_its_middle(speck, change))
+            wait_for(lambda: in_its_middle(speck, change), "the middle of the change")
             first = speck.server and speck.server.workers()
             disk.fill(speck.pids())
-            wait_for("the service to say so", lambda: speck.status("/readyz") == 507)
+            wait_for(lambda: speck.status("/readyz") == 507, "the service to say so")
             # the page that the log has may last a while; then the next worker waits for room
-            wait_for("another worker", lambda: speck.server and speck.server.workers() != first)
-            wait_for("its word", lambda: speck.status("/changes") == 507)
+            wait_for(lambda: speck.server and speck.server.workers() != first, "another worker")
+            wait_for(lambda: speck.status("/changes") == 507, "its word")
             assert speck.status("/livez") == 200
             refused = speck.call("POST", "/compositions", json=speck.variant(3))
             assert refused.status_code == 507
             assert "free space" in refused.json()["detail"]
             disk.free(speck.pids())
-            wait_for("the service", lambda: speck.status("/readyz") == 200)
+            wait_for(lambda: speck.status("/readyz") == 200, "the service")
             assert speck.settled()["id"] == change
             flow.go_on()
         speck.remove()
@@ -95,7 +95,7 @@ def test_a_sync_that_fails_in_the_middle_of_a_change(fog: Fog, jars: Path, tmp_p
             accepted = speck.call("POST", "/compositions", json=speck.variant(2))
             assert accepted.status_code == 202, accepted.text
             change = accepted.json()["change"]
-            wait_for("the middle of the change", lambda: in_its_middle(speck, change))
+            wait_for(lambda: in_its_middle(speck, change), "the middle of the change")
             sick.touch()
             assert server.process.wait(60) == 1, "a supervisor is to see it"
             assert "Input/output error; look after that disk" in server.log.whole()

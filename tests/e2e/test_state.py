@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from tests.e2e.harness import (
-    Speck,
-    actions,
-    await_each_once,
-    changed,
-    composition,
-    job,
-    wait_for,
-)
+from tests.e2e.harness import Speck, actions, await_each_once, changed, composition, job
+from tests.waiting import wait_for
 
 WINDOW_MS = 60_000
 
@@ -49,7 +42,7 @@ def test_a_window_goes_on_through_an_update_and_a_move(speck: Speck) -> None:
 
     def pass_cars(first: int, last: int) -> None:
         sensor.send(*(detection(number, 1000 * number) for number in range(first, last + 1)))
-        wait_for("the job's state", lambda: speck.taken("w-stats", "edge-a", "w/in") >= last)
+        wait_for(lambda: speck.taken("w-stats", "edge-a", "w/in") >= last, "the job's state")
 
     pass_cars(1, 3)
     updated = changed(stats, "w-stats", args=[*args, "--idle-limit", "100s"])
@@ -62,7 +55,7 @@ def test_a_window_goes_on_through_an_update_and_a_move(speck: Speck) -> None:
     pass_cars(6, 6)
     sensor.send({"end": True, "stream": "A1", "time_ms": 7000})
 
-    (result,) = wait_for("the window's result", out.records)
+    (result,) = wait_for(out.records, "the window's result")
     assert result["count"] == 6
     assert result["revision"] == 0
     assert result["occupancy"] == 6 * 500 / WINDOW_MS
@@ -116,7 +109,7 @@ def test_what_ran_before_comes_back_with_its_state_when_an_update_cannot_start(
     sensor = speck.publisher("edge-a", "b/in")
     out = speck.reader("edge-a", "b/out", "e2e-back")
     sensor.send(*(detection(number, 1000 * number) for number in range(1, 4)))
-    wait_for("the job's state", lambda: speck.taken("b-stats", "edge-a", "b/in") >= 3)
+    wait_for(lambda: speck.taken("b-stats", "edge-a", "b/in") >= 3, "the job's state")
 
     other = changed(stats, "b-stats", entry_class="io.speck.jobs.PassThrough", args=[])
     answer = speck.apply(other, state="failed")
@@ -127,5 +120,5 @@ def test_what_ran_before_comes_back_with_its_state_when_an_update_cannot_start(
 
     sensor.send(*(detection(number, 1000 * number) for number in range(4, 7)))
     sensor.send({"end": True, "stream": "A1", "time_ms": 7000})
-    (result,) = wait_for("the window's result", out.records)
+    (result,) = wait_for(out.records, "the window's result")
     assert result["count"] == 6

@@ -16,7 +16,8 @@ from speck.fog.reference import (
     read_trace,
 )
 from speck.fog.replay import Replay
-from tests.e2e.harness import Speck, actions, wait_for
+from tests.e2e.harness import Speck, actions
+from tests.waiting import wait_for
 
 TRAFFIC = Path(__file__).parents[2] / "compositions" / "traffic"
 SITES = {"A": "edge-a", "B": "edge-b", "C": "edge-c"}
@@ -37,8 +38,8 @@ def test_every_statistic_is_right_though_three_jobs_change(speck: Speck) -> None
     thread = threading.Thread(target=replay.run, daemon=True)
     thread.start()
     wait_for(
-        "a third of the replay",
         lambda: sum(it.acked for it in replay.progress().values()) > ROWS / 3,
+        "a third of the replay",
     )
 
     answer = speck.apply(yaml.safe_load((TRAFFIC / "fog-changed.yaml").read_text()))
@@ -54,7 +55,7 @@ def test_every_statistic_is_right_though_three_jobs_change(speck: Speck) -> None
         return "" if found.equal and totals.equal else f"local: {found}; global: {totals}"
 
     try:
-        wait_for("the reference's statistics", lambda: not difference(), 40)
+        wait_for(lambda: not difference(), "the reference's statistics", 40)
     except AssertionError:
         raise AssertionError(difference()) from None
     assert [it.unreadable for it in (*local, total)] == [[], [], [], []]

@@ -8,7 +8,8 @@ from binders.mqtt.broker import MqttBroker
 from speck.binding import Target
 from speck.fog import mosquitto
 from tests.faults.conftest import MakeTrial
-from tests.faults.trial import RATE, Trial, assert_nothing_lost, report, wait_for
+from tests.faults.trial import RATE, Trial, assert_nothing_lost, report
+from tests.waiting import wait_for
 
 LONG = pytest.mark.long
 
@@ -90,7 +91,7 @@ def test_queue_of_a_broker_full(trial: Trial) -> None:
         flow.recovered()
         flow.go_on(3)
         result = flow.finish()
-        told = wait_for("the reader's numbers", lambda: missing(trial, result.count.lost), 15)
+        told = wait_for(lambda: missing(trial, result.count.lost), "the reader's numbers", 15)
     expected = "the overflow, detected and counted exactly"
     report("broker's queue full", expected, trial, result, told_missing=told)
     assert result.count.lost > ROOM

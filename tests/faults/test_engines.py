@@ -12,16 +12,8 @@ from speck.fog.sites import Fog
 from speck.fog.state import StateFile
 from tests.faults.conftest import MakeTrial
 from tests.faults.test_requests import RUN, STOP
-from tests.faults.trial import (
-    PAUSE,
-    RATE,
-    Flow,
-    Trial,
-    assert_nothing_lost,
-    engine_jobs,
-    report,
-    wait_for,
-)
+from tests.faults.trial import PAUSE, RATE, Flow, Trial, assert_nothing_lost, engine_jobs, report
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.long
 
@@ -92,7 +84,7 @@ def test_single_jvm_site_with_ten_jobs_killed(trial: Trial) -> None:
         began = time.monotonic()
         trial.fog.start("cloud")
         engine_up = time.monotonic() - began
-        wait_for("ten jobs to run", all_run)
+        wait_for(all_run, "ten jobs to run")
         running = time.monotonic() - began
         flow.recovered()
         result = flow.finish()
@@ -177,12 +169,12 @@ def test_it_is_told_which_job_was_lost(trial: Trial) -> None:
         kill_and_start(flow, "cloud")
         result = flow.finish()
         events = wait_for(
-            "an event on the lost job",
             lambda: [
                 it
                 for it in trial.call("GET", "/events")["events"]
                 if it.get("job_name") == trial.job("count") and "lost" in it["message"]
             ],
+            "an event on the lost job",
         )
     assert events
     assert_nothing_lost(trial, result)

@@ -32,20 +32,12 @@ from speck.errors import TransientError
 from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject
+from tests.waiting import wait_for
 
 RATE = float(os.environ.get("SPECK_FAULTS_RATE", "1000"))
 FILE_VARIABLE = "SPECK_FAULTS_FILE"
 PAUSE = threading.Event()
 T = TypeVar("T")
-
-
-def wait_for(what: str, look: Callable[[], T], timeout_s: float = 240.0) -> T:
-    """The first truthy answer of `look`; AssertionError when there is none in time."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s in vain for {what}"
-        PAUSE.wait(0.05)
-    return found
 
 
 @dataclass
@@ -127,7 +119,7 @@ class Trial:
             }
             self.call("POST", "/sites", 201, json=body)
         self.fog.start_agents(self.served.url)
-        wait_for("an agent at each site", self._agents_are_there)
+        wait_for(self._agents_are_there, "an agent at each site")
 
     def _agents_are_there(self) -> bool:
         return all(it.get("last_seen") for it in self.call("GET", "/sites")["sites"])
@@ -196,7 +188,7 @@ class Trial:
                 return None
             return view if view["state"] in ("done", "failed", "cancelled") else None
 
-        view = wait_for(f"change {change} to end", ended, timeout_s)
+        view = wait_for(ended, f"change {change} to end", timeout_s)
         told = [
             f"{it['kind']} {it['job_name']}: {it['state']} {it['error'] or ''}"
             for it in view["operations"]
@@ -271,7 +263,7 @@ class Flow:
 
     def await_sent(self, number: int) -> None:
         """Wait until so many have been published."""
-        wait_for(f"{number} messages", lambda: self.feed.sent >= number or self.feed.check(), 120)
+        wait_for(lambda: self.feed.sent >= number or self.feed.check(), f"{number} messages", 120)
 
     def finish(self, timeout_s: float = 240.0) -> Result:
         """End the feed, wait for the rest, count."""
@@ -332,7 +324,7 @@ def cancel_all(engine: str) -> None:
 
     for jid in left():
         requests.patch(f"{engine.rstrip('/')}/jobs/{jid}?mode=cancel", timeout=20)
-    wait_for("jobs to be cancelled", lambda: not left())
+    wait_for(lambda: not left(), "jobs to be cancelled")
 
 
 def _children(pid: int) -> list[int]:

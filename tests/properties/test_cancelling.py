@@ -19,7 +19,8 @@ from speck.service.compositions import Request
 from speck.spec.schema import composition_from_data
 from tests.crash_scenarios import Scenario, scenarios
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import broker, engine, job_body, wait_until
+from tests.service_helpers import broker, engine, job_body
+from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
 WHATEVER = Request(wait_s=20, force=True)
@@ -65,7 +66,7 @@ def ask(service: Service, wanted: JsonObject | None) -> str:
         service.compositions.delete("c", 20)
     else:
         service.compositions.apply(composition_from_data(wanted), WHATEVER)
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     return str(service.changes.all()[0]["state"])
 
 

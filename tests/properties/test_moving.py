@@ -25,7 +25,7 @@ from speck.service import Service
 from speck.service.compositions import Request
 from speck.spec.schema import composition_from_data
 from tests.memory_fog import MemoryKeeper, memory_service, site_body
-from tests.service_helpers import wait_until
+from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
 ORDER = "ABC"
@@ -198,9 +198,9 @@ def ask(service: Service, wanted: JsonObject, witness: DuplicateMonitor) -> str:
     change = body["change"]
     if change is None:
         return "done"
-    wait_until(lambda: service.changes.get(change)["state"] != "running")
+    wait_for(lambda: service.changes.get(change)["state"] != "running")
     witness.mend()
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     return str(service.changes.get(change)["state"])
 
 

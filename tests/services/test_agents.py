@@ -11,8 +11,9 @@ import requests
 
 from speck.agent.web import Caller
 from speck.fog.service import serving
-from tests.agents import Field, carried, fields, large, transfer, wait_until, write_state
+from tests.agents import Field, carried, fields, large, transfer, write_state
 from tests.memory_fog import site_body
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_a_hundred_agents_that_wait_leave_threads_for_others(tmp_path: Path) -> 
         ]
         for thread in threads:
             thread.start()
-        wait_until(lambda: len(answers) > 300, "agents that were sent away and came again")
+        wait_for(lambda: len(answers) > 300, "agents that were sent away and came again")
         for _ in range(20):
             for path in ("/livez", "/readyz", "/jobs"):
                 assert requests.get(served.url + path, timeout=5).status_code == 200

@@ -22,10 +22,10 @@ from tests.agents import (
     heard,
     large,
     transfer,
-    wait_until,
     write_state,
 )
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
+from tests.waiting import wait_for
 
 LARGE_MB = 200
 MEMORY_MB = 60.0
@@ -131,7 +131,7 @@ def test_a_byte_that_flips_on_the_way_is_noticed_and_it_is_sent_again(sites: Fie
             troubles.append(str(error))
             return None
 
-    wait_until(done, "the state")
+    wait_for(done, "the state")
     assert _same(origin, done())
     assert len(troubles) == 1
     assert "SHA-256 differs" in troubles[0]
@@ -154,7 +154,7 @@ def test_an_agent_killed_in_mid_transfer_goes_on_when_it_is_back(
     sites.start_both(direct=direct)
     origin = write_state(sites.state("edge-a") / "savepoints/s/1", 9, {"f": large(100)})
     wanted = transfer(origin)
-    wait_until(lambda: sites.service.agents.carry(wanted).bytes > 1 << 20, "the first bytes")
+    wait_for(lambda: sites.service.agents.carry(wanted).bytes > 1 << 20, "the first bytes")
     sites.agents[victim].kill()
     assert not list((sites.state("edge-b") / "carried").glob("counter/*"))
     sites.agents[victim].start()
@@ -176,7 +176,7 @@ def test_a_service_started_anew_in_mid_transfer_goes_on(tmp_path: Path, direct: 
             options = ["--listen", "127.7.7.2:0"] if direct else []
             agents.append(AgentProcess("edge-b", url, tmp_path / "edge-b", options))
             heard(service, "edge-a", "edge-b")
-            wait_until(lambda: service.agents.carry(wanted).bytes > 1 << 20, "the first bytes")
+            wait_for(lambda: service.agents.carry(wanted).bytes > 1 << 20, "the first bytes")
         again = Service(service.config, bounds=FAST, patience=HASTY)
         with closing(again), answering(again, int(url.rpartition(":")[2])):
             assert _same(origin, carried(again, wanted).location)
@@ -208,7 +208,7 @@ def test_a_line_of_64_kbit_takes_its_time(tmp_path: Path, direct: bool) -> None:
             seen.add(progress.bytes)
             return progress.location
 
-        wait_until(done, "the state", 180)
+        wait_for(done, "the state", 180)
         assert _same(origin, done())
         assert len(seen) > 5
         proxy.close()
@@ -288,7 +288,7 @@ def test_a_silent_agent_is_unreachable(sites: Field) -> None:
             return "agent of edge-a" in str(error)
         return False
 
-    wait_until(unreachable, "that the agent of edge-a is missed")
+    wait_for(unreachable, "that the agent of edge-a is missed")
     (finding,) = sites.service.sites.check("edge-a")["findings"]
     assert finding["part"] == "agent"
     assert finding["found"].startswith("silent since")

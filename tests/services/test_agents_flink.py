@@ -21,8 +21,9 @@ from speck.model.observation import RunState
 from speck.service import Service
 from tests.agents import AgentProcess, answering, carried, heard
 from tests.apart import hiding, sees
-from tests.flink_server import JOB_CLASS, sha256_of, wait_for
+from tests.flink_server import JOB_CLASS, sha256_of
 from tests.memory_fog import memory_service, site_body
+from tests.waiting import wait_for
 
 CONFIG = {
     "rest.cache.execution-graph.timeout": "50",
@@ -53,7 +54,7 @@ class Place:
         )
         self.engine.submit(wanted)
         job = wanted.engine_job_id
-        wait_for("the job", lambda: self.engine.status(job) is RunState.RUNNING)
+        wait_for(lambda: self.engine.status(job) is RunState.RUNNING, "the job")
         return job
 
     def counted(self, job: str) -> int:
@@ -67,7 +68,7 @@ class Place:
             newest = self.engine.newest_state(job)
             return newest.checkpoint_id if newest and newest.checkpoint_id >= more else None
 
-        return wait_for("a checkpoint", look)
+        return wait_for(look, "a checkpoint")
 
 
 @dataclass
@@ -123,7 +124,7 @@ def test_a_retained_checkpoint_is_restored_at_another_site(two: Two) -> None:
     job = two.here.run()
     two.here.checkpointed(job, 3)
     two.here.engine.cancel(job)
-    wait_for("its end", lambda: two.here.engine.status(job) is RunState.CANCELED)
+    wait_for(lambda: two.here.engine.status(job) is RunState.CANCELED, "its end")
     told = two.here.engine.newest_state(job)
     listed = two.service.agents.newest("edge-a", job)
     assert told is not None
@@ -148,8 +149,8 @@ def test_a_stops_savepoint_is_newer_than_the_checkpoints_before(two: Two) -> Non
     target = f"file://{two.here.server.state}/savepoints/trial/{job}"
     two.here.engine.stop(job, target, trigger)
     progress = wait_for(
-        "the savepoint",
         lambda: p if (p := two.here.engine.savepoint_progress(job, trigger)).done else None,
+        "the savepoint",
     )
     assert progress.location is not None
     listed = two.service.agents.newest("edge-a", job)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog
 from speck.service.calibration import PREFIX
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,7 @@ def test_a_site_is_calibrated_and_left_as_it_was(url: str) -> None:
 
     first = threading.Thread(target=calibrate)
     first.start()
-    until = time.monotonic() + 240
-    while f"{PREFIX}cloud" not in jobs(url):
-        assert time.monotonic() < until
+    wait_for(lambda: f"{PREFIX}cloud" in jobs(url), "the calibration's job")
     calibrate()  # a second one meanwhile
     first.join()
 
@@ -84,14 +82,10 @@ def test_a_service_killed_in_the_middle_cleans_up_at_its_next_start(
 
         asking = threading.Thread(target=calibrate)
         asking.start()
-        until = time.monotonic() + 240
-        while not jobs(served.url):
-            assert time.monotonic() < until
+        wait_for(lambda: jobs(served.url), "the calibration's job")
         served.process.kill()
         asking.join()
     with serving(home, jars) as served:
-        until = time.monotonic() + 240
-        while jobs(served.url):
-            assert time.monotonic() < until
+        wait_for(lambda: not jobs(served.url), "the job to be removed")
         site = requests.get(f"{served.url}/sites/cloud", timeout=30).json()
         assert site["calibration"] is None

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,19 +29,11 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from speck.fog.paths import flink_folder
 from speck.fog.ports import pick_port
+from tests.waiting import wait_for
 
 DOCKER = Path(__file__).parents[2] / "docker"
 HOST = "127.0.61.4"
 DEADLINE_S = 240.0
-
-
-def wait_until(what: str, holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    pause = 0.02
-    while not holds():
-        assert time.monotonic() < deadline, f"waited {DEADLINE_S:.0f} s for {what}"
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.5)
 
 
 @dataclass
@@ -119,7 +110,7 @@ class Running:
             assert self.process.poll() is None, f"it ended: {self.log.read_text()[-2000:]}"
             return holds()
 
-        wait_until(what, holds_while_it_runs)
+        wait_for(holds_while_it_runs, what)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -19,7 +19,8 @@ from binders.flink.engine import FlinkEngine
 from speck.binding import CheckpointInfo, SavepointProgress, Submission, Target
 from speck.errors import DuplicateJobError, EngineRefusedError, TransientError
 from speck.model.observation import RunState
-from tests.flink_server import JOB_CLASS, FlinkServer, flink_cluster, sha256_of, wait_for
+from tests.flink_server import JOB_CLASS, FlinkServer, flink_cluster, sha256_of
+from tests.waiting import wait_for
 
 
 class Site:
@@ -55,7 +56,7 @@ class Site:
         return job
 
     def becomes(self, job: str, state: RunState) -> None:
-        wait_for(f"{job} to be {state}", lambda: self.engine.status(job) is state)
+        wait_for(lambda: self.engine.status(job) is state, f"{job} to be {state}")
 
     def folder(self) -> Path:
         return self.server.state_dir / uuid4().hex
@@ -65,7 +66,7 @@ class Site:
             progress = self.engine.savepoint_progress(job, trigger)
             return progress if progress.done else None
 
-        return wait_for("the savepoint", look)
+        return wait_for(look, "the savepoint")
 
     def stop(self, job: str) -> SavepointProgress:
         trigger = uuid4().hex
@@ -93,7 +94,7 @@ class Site:
         for job in self.engine.view().jobs.values():
             if not job.state.terminal:
                 self.engine.cancel(job.engine_job_id)
-        wait_for("free slots", lambda: self._all_free())
+        wait_for(lambda: self._all_free(), "free slots")
 
     def _all_free(self) -> bool:
         slots = self.engine.view().slots
@@ -278,7 +279,7 @@ def test_state_that_does_not_fit_is_refused_not_dropped(site: Site) -> None:
 
 def test_running_does_not_mean_that_tasks_run(site: Site) -> None:
     job = site.start(width=9)
-    state = wait_for("a plan", lambda: site.server.get(f"/jobs/{job}").json()["state"] == "RUNNING")
+    state = wait_for(lambda: site.server.get(f"/jobs/{job}").json()["state"] == "RUNNING", "a plan")
     assert state
     assert site.engine.status(job) is RunState.STARTING
     view = site.engine.view().jobs[job]
@@ -386,7 +387,7 @@ def test_checkpoints_of_a_job_that_finished_are_gone(site: Site) -> None:
 def test_what_it_was_restored_from_counts_until_a_checkpoint_completes(site: Site) -> None:
     location = site.stop(site.run()).location
     job = site.start(width=9, savepoint=location)
-    newest = wait_for("the restored state", lambda: site.engine.newest_state(job))
+    newest = wait_for(lambda: site.engine.newest_state(job), "the restored state")
     assert newest.path == location
 
 
@@ -410,13 +411,13 @@ def test_the_newest_checkpoint_is_not_one_out_of_a_cache(slow_views: Site) -> No
             return slow_views.engine.newest_state(job)
         return None
 
-    seen = wait_for("a checkpoint", newest_known)
+    seen = wait_for(newest_known, "a checkpoint")
     wait_for(
-        "a checkpoint that the engine's cache does not hold",
         lambda: slow_views.newest_folder(job) > seen.checkpoint_id,
+        "a checkpoint that the engine's cache does not hold",
     )
     slow_views.engine.cancel(job)
-    wait_for("its end", lambda: slow_views.engine.view().jobs[job].state.terminal)
+    wait_for(lambda: slow_views.engine.view().jobs[job].state.terminal, "its end")
     newest = slow_views.engine.newest_state(job)
     assert newest is not None
     assert newest.checkpoint_id == slow_views.newest_folder(job)
@@ -431,7 +432,7 @@ def test_after_kill_9_jobs_are_unknown_jars_are_there_and_state_is_good(
     with flink_cluster(tmp_path, slots=2) as server:
         site = Site(server, trial_jar)
         job = site.run()
-        wait_for("a checkpoint", lambda: site.engine.newest_state(job))
+        wait_for(lambda: site.engine.newest_state(job), "a checkpoint")
         server.restart("engine")
         assert site.engine.status(job) is None
         state = server.state_dir / "checkpoints" / job / f"chk-{site.newest_folder(job)}"
@@ -460,12 +461,12 @@ def test_a_task_manager_leaves_a_dead_job_manager_and_offers_its_slots_again(
 def test_only_the_operators_own_counters_count_in_a_chained_job(site: Site) -> None:
     job = site.run("--chained")
     metrics = wait_for(
-        "counters",
         lambda: (
             found
             if (found := site.engine.metrics(job)).get("Source__numbers.numRecordsOut")
             else None
         ),
+        "counters",
     )
     vertices = site.server.get(f"/jobs/{job}").json()["vertices"]
     assert [vertex["metrics"]["write-records"] for vertex in vertices] == [0]
@@ -480,7 +481,7 @@ def test_one_unknown_name_empties_an_aggregated_answer(site: Site) -> None:
     job = site.run()
     vertex = f"/jobs/{job}/vertices/{site.engine.job_plan(job)['nodes'][0]['id']}"
     known, unknown = "numRecordsIn", "numRecordsNever"
-    wait_for("metrics", lambda: site.server.get(f"{vertex}/metrics").json())
+    wait_for(lambda: site.server.get(f"{vertex}/metrics").json(), "metrics")
     every = site.server.get(f"{vertex}/subtasks/metrics", get=f"{known},{unknown}", agg="sum")
     assert every.json() == []
     each = site.server.get(f"{vertex}/metrics", get=f"0.{known},0.{unknown}").json()
@@ -492,21 +493,21 @@ def test_a_task_tells_its_busy_time_once_its_operators_are_open(site: Site, tmp_
     hold = tmp_path / "hold"
     hold.touch()
     job = site.start("--hold-open", str(hold))
-    wait_for("a plan", lambda: site.engine.view().jobs[job].tasks_total == 2)
+    wait_for(lambda: site.engine.view().jobs[job].tasks_total == 2, "a plan")
 
     def busy() -> list[float | None]:
         measures = site.engine.measure([job]).jobs.get(job)
         return [task.busy_ms for task in measures.tasks] if measures is not None else []
 
-    wait_for("the source's task alone", lambda: [it is None for it in busy()] == [False, True])
+    wait_for(lambda: [it is None for it in busy()] == [False, True], "the source's task alone")
     hold.unlink()
-    wait_for("both tasks", lambda: len(told := busy()) == 2 and None not in told)
+    wait_for(lambda: len(told := busy()) == 2 and None not in told, "both tasks")
 
 
 def test_a_wide_job_has_more_metrics_than_one_request_takes(site: Site) -> None:
     job = site.run(width=8)
     names = ("Source__numbers.numRecordsOut", "count.numRecordsIn", "nothing__Writer.numRecordsIn")
-    wait_for("all", lambda: set(names) <= set(site.engine.metrics(job)))
+    wait_for(lambda: set(names) <= set(site.engine.metrics(job)), "all")
 
 
 # Settings

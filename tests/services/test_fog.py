@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import requests
 
@@ -19,7 +20,7 @@ from speck.fog.ports import pick_port
 from speck.fog.process import Command, spawn
 from speck.fog.sites import Fog
 from speck.fog.state import StateFile
-from tests.server_process import wait_for
+from tests.waiting import wait_for
 
 LOOPBACK = "127.0.0.1"
 
@@ -39,15 +40,11 @@ Fog(Path(sys.argv[1])).up(edges=2, slots=2, cloud_slots=2, progress=die)
 
 def running_in(folder: Path) -> list[int]:
     """The pids of all processes whose command line names `folder`, but not of ourselves."""
-    found = []
-    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = cmdline.read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if f"{folder}/sites/" in words:
-            found.append(int(cmdline.parent.name))
-    return found
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if any(f"{folder}/sites/" in word for word in process.info["cmdline"] or ())
+    ]
 
 
 def config_of(url: str) -> dict[str, str]:
@@ -152,11 +149,11 @@ def test_an_engine_gets_credentials_and_class_path(tmp_path: Path) -> None:
     )
     with flink.start(settings) as engine:
         process = engine.processes["engine"]
-        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\0")
+        words = psutil.Process(process.pid).cmdline()
         assert words[words.index("-cp") + 1].endswith(f":{tmp_path}/extra.jar")
         assert "-Dtry=me" in words
-        env = Path(f"/proc/{process.pid}/environ").read_bytes().decode().split("\0")
-        assert f"SPECK_CREDENTIALS_DIR={tmp_path}/secrets" in env
+        env = psutil.Process(process.pid).environ()
+        assert env["SPECK_CREDENTIALS_DIR"] == f"{tmp_path}/secrets"
     assert not process.running
 
 

@@ -9,7 +9,8 @@ import pytest
 import requests
 
 from tests.full_disk import Disk, Limited, mounted
-from tests.server_process import Server, serving, wait_for
+from tests.server_process import Server, serving
+from tests.waiting import wait_for
 
 SITES = [
     {

@@ -13,7 +13,8 @@ from typing import Any
 
 import requests
 
-from tests.server_process import Server, serving, wait_for
+from tests.server_process import Server, serving
+from tests.waiting import wait_for
 
 MANY = 50
 LIVEZ_S = 10.0

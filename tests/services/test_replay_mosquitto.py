@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,17 +20,10 @@ from speck.fog import mosquitto
 from speck.fog.publisher import ReplayOptions
 from speck.fog.reference import Row, count_valid, read_trace
 from speck.fog.replay import Replay, StreamProgress, Summary, replay
+from tests.waiting import wait_for
 
-TRACE = Path(__file__).resolve().parents[2] / "compositions/traffic/trace/trace.csv.gz"
 DEADLINE_S = 120.0
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    done = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        done.wait(0.02)
+TRACE = Path(__file__).resolve().parents[2] / "compositions/traffic/trace/trace.csv.gz"
 
 
 @dataclass

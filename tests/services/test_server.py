@@ -12,13 +12,15 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import psutil
 import pytest
 import requests
 
 from speck.clock import SystemClock
 from speck.service.tokens import Tokens
 from speck.store.records import Records
-from tests.server_process import PATIENCE_S, serving, start, wait_for
+from tests.server_process import PATIENCE_S, serving, start
+from tests.waiting import wait_for
 
 SITE = {
     "name": "edge-a",
@@ -217,13 +219,13 @@ def test_the_worker_ends_with_its_master(home: Path) -> None:
         port = server.url.rpartition(":")[2]
         server.process.kill()
         server.process.wait(PATIENCE_S)
-        wait_for(lambda: not Path(f"/proc/{worker}/stat").exists() or _is_zombie(worker))
+        wait_for(lambda: not psutil.pid_exists(worker) or _is_zombie(worker))
         with serving(home, SPECK_PORT=port) as again:  # port and store are free
             assert requests.get(f"{again.url}/readyz", timeout=10).ok
 
 
 def _is_zombie(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return True

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyspark
 import pytest
 
 from tests.samples_by_hand import dataset, plan, running, site
+from tests.waiting import wait_for
 
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _LIMIT_S = 120.0
@@ -40,11 +40,10 @@ def _daemon(log: Path, *arguments: str) -> Iterator[None]:
 
 
 def _told(log: Path, pattern: str) -> str:
-    until = time.monotonic() + _LIMIT_S
-    while (found := re.search(pattern, log.read_text(errors="replace"))) is None:
-        assert time.monotonic() < until, log.read_text(errors="replace")
-        time.sleep(0.05)
-    return found[1]
+    def text() -> str:
+        return log.read_text(errors="replace")
+
+    return wait_for(lambda: re.search(pattern, text()), text)[1]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from speck.errors import PermanentError
 from speck.fog.process import Command, spawn, wait_until
 from speck.fog.wan.model import Uplink, Wan
 from tests.namespaces import Trial, left_behind, needs_namespaces
+from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
 AWAY = {"edge-a": Uplink(2, 10, 9.3), "edge-b": Uplink(None, None, 4)}
@@ -198,9 +199,6 @@ def test_sites_reach_a_service_on_loopback(trial: Trial, tmp_path: Path) -> None
             assert near.recv(99) == b"answer"
             assert near.recv(99) == b""
             trial.network.remove()
-            until = time.monotonic() + 20.0
-            while process.running:  # it ends by itself
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            wait_for(lambda: not process.running, "the forwarder to end by itself")
         finally:
             process.kill()

@@ -21,8 +21,8 @@ from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
 from speck.fog.wan import Uplink, Wan
 from speck.model.values import JsonObject
-from tests.e2e.harness import wait_for
 from tests.namespaces import left_behind, needs_namespaces
+from tests.waiting import wait_for
 
 WAN = Wan({"edge-a": Uplink(2, 10, 9.3), "cloud": Uplink(latency_ms=1)})
 
@@ -98,7 +98,7 @@ def test_nothing_is_lost_across_a_wan(
         agents = lambda: all(  # noqa: E731
             it.get("last_seen") for it in call(served, "GET", "/sites")["sites"]
         )
-        wait_for("an agent at each site", agents)
+        wait_for(agents, "an agent at each site")
         apply(served, chain("cloud"))
         with (
             Checker(brokers["cloud"], "wan/out", "wan-end") as end,
@@ -111,7 +111,7 @@ def test_nothing_is_lost_across_a_wan(
             fog.set_link("edge-a", False)
             if host == "everywhere":  # the feed is at the edge: its broker takes more meanwhile
                 now = feed.acked
-                wait_for("messages at the edge", lambda: feed.acked > now + 300)
+                wait_for(lambda: feed.acked > now + 300, "messages at the edge")
             else:
                 threading.Event().wait(3)
             stuck = end.highest
@@ -156,7 +156,7 @@ def test_a_launcher_killed_halfway_leaves_what_down_finds(fog: Fog, mode: str, k
         (fog.folder / "fog.json").unlink()
     fog.down()
     for process in running.values():
-        wait_for("its end", lambda process=process: not process.running, 20)
+        wait_for(lambda process=process: not process.running, "its end", 20)
     assert left_behind(fog._network) == []
     assert fog.down() == 0
 

@@ -6,10 +6,8 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from speck.fog.process import Command, Process, spawn, wait_until
 from speck.fog.state import SiteRecord
 from speck.fog.wan import LinkStatus, Uplink, Wan, WanState, proxied
 from speck.fog.wan.namespaces import Network, write_table
+from tests.waiting import wait_for
 
 HOST = "127.0.0.1"
 
@@ -70,18 +69,13 @@ def relayed(tmp_path: Path) -> Iterator[Relayed]:
     made.server.close()
 
 
-def test_latency_and_bytes(relayed: Relayed) -> None:
+def test_bytes_pass_and_are_counted(relayed: Relayed) -> None:
     near, far = relayed.join()
-    began = time.monotonic()
     near.sendall(b"question")
     assert far.recv(99) == b"question"
     far.sendall(b"answer")
     assert near.recv(99) == b"answer"
-    assert time.monotonic() - began >= 0.020
-    until = time.monotonic() + 20.0
-    while relayed.links()[0].down_bytes == 0:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for(lambda: relayed.links()[0].down_bytes, "the counts")
     a, b = relayed.links()
     assert (a.up_bytes, a.down_bytes) == (8, 6) == (b.down_bytes, b.up_bytes)
     near.close()
@@ -89,19 +83,18 @@ def test_latency_and_bytes(relayed: Relayed) -> None:
 
 
 @pytest.mark.parametrize("upwards", [True, False])
-def test_a_transfer_goes_at_the_rate_that_was_set(relayed: Relayed, upwards: bool) -> None:
+def test_a_transfer_comes_whole(relayed: Relayed, upwards: bool) -> None:
+    """At which rate: tests/unit/fog/wan/test_relay.py."""
     near, far = relayed.join()
     source, end = (near, far) if upwards else (far, near)
-    size = 250_000
-    sender = threading.Thread(target=source.sendall, args=(bytes(size),))
+    sent = bytes(range(250)) * 500
+    sender = threading.Thread(target=source.sendall, args=(sent,))
     sender.start()
-    came = len(end.recv(4096))
-    began = time.monotonic()
-    while came < size:
-        came += len(end.recv(65536))
-    rate_mbps = size * 8e-6 / (time.monotonic() - began)
+    came = b""
+    while len(came) < len(sent):
+        came += end.recv(65536)
     sender.join()
-    assert rate_mbps == pytest.approx(1.0, rel=0.1)
+    assert came == sent
 
 
 def test_a_link_that_is_down_holds_everything_and_breaks_nothing(relayed: Relayed) -> None:
@@ -123,21 +116,9 @@ def test_a_link_that_is_down_holds_everything_and_breaks_nothing(relayed: Relaye
             assert other.recv(99) == b"new"
 
 
-def test_rates_change_while_it_runs(relayed: Relayed) -> None:
-    relayed.change(replace(relayed.state, wan=Wan({"a": Uplink(latency_ms=60)})))
-    near, far = relayed.join()
-    began = time.monotonic()
-    near.sendall(b"?")
-    assert far.recv(9) == b"?"
-    assert time.monotonic() - began >= 0.060
-
-
 def test_it_ends_with_its_table(relayed: Relayed) -> None:
     relayed.network.table.unlink()
-    until = time.monotonic() + 20.0
-    while relayed.process.running:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for(lambda: not relayed.process.running, "the relay to end")
     assert [link.up for link in relayed.links()] == [False, False]
 
 

@@ -15,8 +15,9 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.memory_fog import HASTY, MemoryKeeper, memory_service, site_body
-from tests.service_helpers import DONE, broker, composition, engine, wait_until
+from tests.service_helpers import DONE, broker, composition, engine
 from tests.service_helpers import job_body as job
+from tests.waiting import wait_for
 
 SOON = Request(wait_s=0.05)
 SITES = ("edge-a", "edge-b", "cloud")
@@ -86,9 +87,9 @@ def test_a_carry_that_is_slow_says_how_far_it_is(service: Service, keeper: Memor
     feed(b"1")
     keeper.looks = 1_000_000
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_until(lambda: "of 1000000 bytes" in str(operation(service, change, "carry")))
+    wait_for(lambda: "of 1000000 bytes" in str(operation(service, change, "carry")))
     keeper.looks = 1
-    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change)["state"] == "done")
     assert "progress" not in operation(service, change, "carry")
 
 
@@ -101,10 +102,10 @@ def test_a_carry_waits_for_a_silent_agent(service: Service, keeper: MemoryKeeper
     apply(service, at("edge-a"))
     keeper.silent = {"cloud"}
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     assert operation(service, change, "carry")["state"] == "blocked"
     keeper.silent = set()
-    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change)["state"] == "done")
     assert list(running()) == ["cloud"]
 
 
@@ -138,7 +139,7 @@ def test_the_states_of_the_last_two_starts_are_kept(service: Service) -> None:
             apply(service, at(site))
             feed(str(turn).encode())
     saved = [path for path in World.current().saved if "chk-" not in path]
-    wait_until(lambda: len([p for p in World.current().saved if "chk-" not in p]) <= 4)
+    wait_for(lambda: len([p for p in World.current().saved if "chk-" not in p]) <= 4)
     assert saved
     assert running()["cloud"].ledger.messages == 8
 
@@ -199,9 +200,9 @@ def test_a_silent_agent_blocks_a_start(service: Service, keeper: MemoryKeeper) -
     engine("edge-a").forget_jobs()
     keeper.silent = {"edge-a"}
     change = service.compositions.apply(composition(at("edge-a")), SOON).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     keeper.silent = set()
-    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change)["state"] == "done")
     assert running()["edge-a"].ledger.messages == 1
 
 
@@ -242,7 +243,7 @@ def test_the_way_back_goes_on_from_what_the_failed_one_has_taken(service: Servic
     feed(b"1")
     engine("cloud").hold_starts = True
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_until(lambda: len(engine("cloud").jobs) == 1)
+    wait_for(lambda: len(engine("cloud").jobs) == 1)
     (incarnation,) = engine("cloud").jobs.values()
     with World.current().lock:
         incarnation.open()
@@ -250,7 +251,7 @@ def test_the_way_back_goes_on_from_what_the_failed_one_has_taken(service: Servic
         incarnation.work()
         incarnation.checkpoint()
         engine("cloud").fail(incarnation.id, "no memory")
-    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    wait_for(lambda: service.changes.get(change)["state"] == "failed")
     assert running()["edge-a"].ledger.messages == 2
 
 
@@ -262,7 +263,7 @@ def test_a_start_that_never_gets_its_tasks_is_ended_before_the_way_back(
     engine("cloud").hold_starts = True
     service.executions.patience = replace(HASTY, start_s=0.05)
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    wait_for(lambda: service.changes.get(change)["state"] == "failed")
     assert list(running()) == ["edge-a"]
     assert all(job.state.terminal for job in engine("cloud").jobs.values())
 
@@ -271,13 +272,13 @@ def test_nothing_comes_back_while_the_target_does_not_answer(service: Service) -
     apply(service, at("edge-a"))
     engine("cloud").hold_starts = True
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_until(lambda: len(engine("cloud").jobs) == 1)
+    wait_for(lambda: len(engine("cloud").jobs) == 1)
     engine("cloud").unreachable = True
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     assert not engine("edge-a").running()
     engine("cloud").unreachable = False
     engine("cloud").let_go()
-    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change)["state"] == "done")
     assert list(running()) == ["cloud"]
 
 
@@ -289,9 +290,9 @@ def test_a_start_that_its_engine_has_forgotten_fails_long_before_its_limit(
     engine("cloud").hold_starts = True
     service.executions.patience = replace(HASTY, start_s=1000.0, forgotten_s=0.1)
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_until(lambda: len(engine("cloud").jobs) == 1)
+    wait_for(lambda: len(engine("cloud").jobs) == 1)
     engine("cloud").forget_jobs()
-    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    wait_for(lambda: service.changes.get(change)["state"] == "failed")
     assert "cloud does not know it any more" in service.changes.get(change)["error"]
     assert running()["edge-a"].ledger.messages == 1
 
@@ -363,10 +364,10 @@ def test_the_way_back_goes_on_from_what_a_forgotten_one_has_taken(
     feed(b"1")
     _not_connected_at("cloud", monkeypatch, service)
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_until(lambda: len(engine("cloud").running()) == 1)
+    wait_for(lambda: len(engine("cloud").running()) == 1)
     feed(b"2")
     engine("cloud").forget_jobs()
-    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    wait_for(lambda: service.changes.get(change)["state"] == "failed")
     World.current().pump()
     assert running()["edge-a"].ledger.messages == 2
 
@@ -376,7 +377,7 @@ def test_what_fails_and_is_forgotten_at_once_may_have_left_a_state(service: Serv
     feed(b"1")
     engine("cloud").hold_starts = True
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_until(lambda: len(engine("cloud").jobs) == 1)
+    wait_for(lambda: len(engine("cloud").jobs) == 1)
     (incarnation,) = engine("cloud").jobs.values()
 
     def forgets(kind: str, _: str) -> None:
@@ -391,7 +392,7 @@ def test_what_fails_and_is_forgotten_at_once_may_have_left_a_state(service: Serv
         incarnation.checkpoint()
         engine("cloud").before = forgets
         engine("cloud").fail(incarnation.id, "no memory")
-    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    wait_for(lambda: service.changes.get(change)["state"] == "failed")
     assert running()["edge-a"].ledger.messages == 2
 
 
@@ -403,9 +404,9 @@ def test_a_plan_that_is_looked_at_takes_nothing_from_the_way_back(
     feed(b"1")
     _not_connected_at("cloud", monkeypatch, service)
     change = service.compositions.apply(composition(at("cloud")), SOON).body["change"]
-    wait_until(lambda: len(engine("cloud").running()) == 1 and deployed(service).accepted)
+    wait_for(lambda: len(engine("cloud").running()) == 1 and deployed(service).accepted)
     assert service.compositions.plan("c")["operations"] == []
-    wait_until(lambda: service.changes.get(change)["state"] == "failed")
+    wait_for(lambda: service.changes.get(change)["state"] == "failed")
     assert running()["edge-a"].ledger.messages == 1
     assert service.changes.get(change)["error"] == (
         "cannot start A: all its tasks run at cloud, but its source is not connected to"

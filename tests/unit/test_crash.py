@@ -24,7 +24,8 @@ from speck.service.compositions import Request
 from speck.spec.schema import composition_from_data
 from tests.crash_scenarios import IMPOSSIBLE, Crash, Scenario, crashes, one_of_each, scenarios
 from tests.memory_fog import FAST, HASTY, MemoryKeeper, memory_service, site_body
-from tests.service_helpers import DONE, LIMIT_S, broker, engine, job_body, wait_until
+from tests.service_helpers import DONE, LIMIT_S, broker, engine, job_body
+from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
 SOON = Request()
@@ -78,7 +79,7 @@ class Mortal:
 
     def buried(self) -> Service:
         """Wait until nothing of it moves any more; the service that is started then."""
-        wait_until(self.dead.is_set)
+        wait_for(self.dead.is_set)
         for running in self.service.changes.all_under_way():
             assert running.over.wait(LIMIT_S)
         with suppress(Death):
@@ -148,7 +149,7 @@ def lives_on(mortal: Mortal, scenario: Scenario, at: str) -> None:
         if scenario.then is not None:
             feed(11, 20)
             World.current().pump()  # jobs need no service for their work
-        wait_until(lambda: not again.changes.all_under_way())
+        wait_for(lambda: not again.changes.all_under_way())
         newest = again.changes.all()[0]
         assert (newest["state"], newest["error"]) == ("done", None)
         is_as_wanted(again, scenario)
@@ -188,9 +189,9 @@ def lost_start(service: Service) -> None:
         {**job, "parallelism": 3} if job["job_name"] == "B" else job for job in lost["jobs"]
     ]
     change = service.compositions.apply(composition_from_data(lost), SOON).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     service.runner.cancel(change)
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a")._refusals.clear()
 
 
@@ -206,7 +207,7 @@ def test_a_service_that_died_while_it_settled_goes_on(mortal: Mortal, point: str
     again = mortal.buried()
     try:
         assert mortal.mark == f"fence:{point}"
-        wait_until(lambda: not again.changes.all_under_way())
+        wait_for(lambda: not again.changes.all_under_way())
         assert again.changes.all()[0]["state"] == "done"
         is_as_wanted(again, FENCE)
         feed(11, 20)
@@ -237,7 +238,7 @@ def test_a_service_that_died_on_the_way_back_goes_on(
         assert mortal.mark == f"return:{point}"
         feed(11, 20)
         World.current().pump()
-        wait_until(lambda: not again.changes.all_under_way())
+        wait_for(lambda: not again.changes.all_under_way())
         if refused == 1:
             assert again.changes.all()[0]["state"] == "done"
             is_as_wanted(again, MOVE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -44,6 +43,7 @@ from speck.spec.schema import site_from_data
 from speck.store.records import Records
 from speck.store.tables import Batch
 from tests.memory_fog import FAST, HASTY, site_body
+from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
 LIMIT_S = 120.0
@@ -178,13 +178,6 @@ def states(change: Change) -> list[OperationState]:
     return [record.state for record in change.operations]
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < until, "it never came to that"
-        time.sleep(0.001)
-
-
 def join(thread: threading.Thread) -> None:
     thread.join(LIMIT_S)
     assert not thread.is_alive()
@@ -236,7 +229,7 @@ def test_what_ends_a_wait_is_bounded_too(bench: Bench) -> None:
     bounds = Bounds(per_site=3, poll_s=0.001)
     stops = [Stop("edge-a", each.job_name, 1, each.engine_job_id) for each in starts]
     execution, thread = bench.start(*((each, ()) for each in stops), bounds=bounds)
-    wait_until(lambda: len(execution._waiting) == 9)
+    wait_for(lambda: len(execution._waiting) == 9)
     engine("edge-a").let_go()
     join(thread)
     assert states(execution.change) == [DONE] * 9
@@ -249,7 +242,7 @@ def test_a_site_that_is_slow_does_not_hold_up_the_others(bench: Bench) -> None:
         engine(site).before = lambda kind, subject: stuck.wait(LIMIT_S) and None
     slow = [(upload(site, jar), ()) for site in ("edge-a", "edge-b") for jar in "abcdefghijklmnop"]
     execution, thread = bench.start(*slow, (upload("cloud"), ()))
-    wait_until(lambda: execution.change.operations[-1].state is DONE)
+    wait_for(lambda: execution.change.operations[-1].state is DONE)
     stuck.set()
     join(thread)
     assert execution.change.state is ChangeState.DONE
@@ -274,7 +267,7 @@ def a_slow_start(
     engine("edge-b").before = lambda kind, subject: stuck.wait(LIMIT_S) and None
     steps = ((start("A"), ()), (upload("edge-b"), ()), *more)
     execution, thread = bench.start(*steps, bounds=replace(FAST, poll_calm_s=LIMIT_S))
-    wait_until(lambda: 1 in execution._waiting)
+    wait_for(lambda: 1 in execution._waiting)
     try:
         yield lambda: engine("edge-a").count("view")
     finally:
@@ -289,13 +282,13 @@ def test_no_engine_is_asked_while_calls_are_under_way_and_nothing_waits_for_its_
 ) -> None:
     in_turn = [(upload("cloud", jar), (n - 1,)) for n, jar in enumerate("bcdefghi", 4)]
     with a_slow_start(bench, (upload("cloud"), ()), *in_turn) as looks:
-        wait_until(lambda: engine("cloud").count("upload") == len(in_turn) + 1)
+        wait_for(lambda: engine("cloud").count("upload") == len(in_turn) + 1)
         assert looks() == 0
 
 
 def test_an_engine_is_asked_for_what_other_steps_wait_for(bench: Bench) -> None:
     with a_slow_start(bench, (start("B"), (1,))) as looks:
-        wait_until(lambda: looks() > 1)
+        wait_for(lambda: looks() > 1)
 
 
 def test_a_dependent_starts_after_the_outcome_before_it_was_stored(bench: Bench) -> None:
@@ -432,12 +425,12 @@ def test_a_site_that_does_not_answer_blocks_its_steps_until_it_does(bench: Bench
         (upload("edge-a"), ()), (start("A"), (1,)), (upload("cloud"), ())
     )
     change = execution.change
-    wait_until(lambda: change.state is ChangeState.BLOCKED)
-    wait_until(lambda: states(change) == [BLOCKED, OperationState.PENDING, DONE])
+    wait_for(lambda: change.state is ChangeState.BLOCKED)
+    wait_for(lambda: states(change) == [BLOCKED, OperationState.PENDING, DONE])
     assert change.operations[0].error == (
         "cannot reach http://edge-a.test:8081: made unreachable by a test"
     )
-    wait_until(lambda: (bench.records.change("1") or {}).get("state") == "blocked")
+    wait_for(lambda: (bench.records.change("1") or {}).get("state") == "blocked")
     engine("edge-a").unreachable = False
     join(thread)
     assert states(change) == [DONE, DONE, DONE]
@@ -448,7 +441,7 @@ def test_a_site_that_does_not_answer_blocks_its_steps_until_it_does(bench: Bench
 def test_waiting_for_a_site_has_no_end_and_uses_up_no_patience(bench: Bench) -> None:
     engine("edge-a").unreachable = True
     execution, thread = bench.start((upload("edge-a"), ()))
-    wait_until(lambda: execution.change.state is ChangeState.BLOCKED)
+    wait_for(lambda: execution.change.state is ChangeState.BLOCKED)
     bench.clock.ahead_s += 100_000
     engine("edge-a").refuse("upload", 2, TransientError("cannot upload: still waking up"))
     engine("edge-a").unreachable = False
@@ -460,15 +453,15 @@ def test_a_start_whose_site_falls_silent_is_blocked_and_not_given_up(bench: Benc
     engine("edge-a").hold_starts = True
     execution, thread = bench.start((start("A"), ()))
     change = execution.change
-    wait_until(lambda: bool(execution._waiting))
+    wait_for(lambda: bool(execution._waiting))
     engine("edge-a").unreachable = True
-    wait_until(lambda: change.state is ChangeState.BLOCKED)
+    wait_for(lambda: change.state is ChangeState.BLOCKED)
     tried = engine("edge-a").count("view")
     bench.clock.ahead_s += 100_000
-    wait_until(lambda: engine("edge-a").count("view") > tried + 2)
+    wait_for(lambda: engine("edge-a").count("view") > tried + 2)
     assert states(change) == [BLOCKED]
     engine("edge-a").unreachable = False
-    wait_until(lambda: change.state is ChangeState.RUNNING)
+    wait_for(lambda: change.state is ChangeState.RUNNING)
     engine("edge-a").let_go()
     join(thread)
     assert states(change) == [DONE]
@@ -478,7 +471,7 @@ def test_a_start_whose_site_falls_silent_is_blocked_and_not_given_up(bench: Benc
 def test_a_start_that_never_runs_fails_in_the_end_with_its_cause(bench: Bench) -> None:
     engine("edge-a").hold_starts = True
     execution, thread = bench.start((start("A"), ()))
-    wait_until(lambda: bool(execution._waiting))
+    wait_for(lambda: bool(execution._waiting))
     bench.clock.ahead_s += 100_000
     join(thread)
     assert states(execution.change) == [FAILED]
@@ -561,7 +554,7 @@ def test_a_stop_that_cannot_take_its_savepoint_ends_the_job_all_the_same(bench: 
     bench.run((first, ()))
     stop = Stop("edge-a", "A", 1, first.engine_job_id)
     execution, thread = bench.start((stop, ()), (start("A", attempt=2), (1,)))
-    wait_until(lambda: bool(engine("edge-a").held))
+    wait_for(lambda: bool(engine("edge-a").held))
     engine("edge-a").jobs[first.engine_job_id].state = RunState.RESTARTING
     engine("edge-a").let_go()
     join(thread)
@@ -572,9 +565,9 @@ def test_a_stop_that_cannot_take_its_savepoint_ends_the_job_all_the_same(bench: 
 def test_cancel_starts_nothing_more_and_lets_end_what_is_under_way(bench: Bench) -> None:
     engine("edge-a").hold_starts = True
     execution, thread = bench.start((start("A"), ()), (start("B"), (1,)), (start("C"), (2,)))
-    wait_until(lambda: bool(execution._waiting))
+    wait_for(lambda: bool(execution._waiting))
     execution.cancel()
-    wait_until(lambda: states(execution.change)[1:] == [CANCELLED, CANCELLED])
+    wait_for(lambda: states(execution.change)[1:] == [CANCELLED, CANCELLED])
     assert thread.is_alive()
     engine("edge-a").let_go()
     join(thread)
@@ -587,7 +580,7 @@ def test_cancel_ends_a_step_that_awaits_its_next_try(bench: Bench) -> None:
     engine("edge-a").refuse("upload", 10_000, TransientError("cannot upload: busy"))
     bounds = Bounds(retry_first_s=1000, retry_most_s=1000, retry_for_s=1e6)
     execution, thread = bench.start((upload("edge-a"), ()), bounds=bounds)
-    wait_until(lambda: bool(execution._retries))
+    wait_for(lambda: bool(execution._retries))
     execution.cancel()
     join(thread)
     assert states(execution.change) == [CANCELLED]
@@ -597,9 +590,9 @@ def test_cancel_ends_a_step_that_awaits_its_next_try(bench: Bench) -> None:
 def test_cancel_ends_a_change_whose_site_is_silent(bench: Bench) -> None:
     engine("edge-a").hold_starts = True
     execution, thread = bench.start((start("A"), ()), (start("B"), (1,)))
-    wait_until(lambda: bool(execution._waiting))
+    wait_for(lambda: bool(execution._waiting))
     engine("edge-a").unreachable = True
-    wait_until(lambda: execution.change.state is ChangeState.BLOCKED)
+    wait_for(lambda: execution.change.state is ChangeState.BLOCKED)
     execution.cancel()
     join(thread)
     assert states(execution.change) == [CANCELLED, CANCELLED]
@@ -621,7 +614,7 @@ def test_a_drain_ends_when_the_last_number_of_each_producer_was_taken(bench: Ben
     for taken in ({}, {"i-P": {1: 7}}, {"i-P": {1: 7}, "i-Q": {1: 4}}):
         queues.taken[drain.client_id] = Taken(1, taken)
         looked = queues.count("view")
-        wait_until(lambda looked=looked: queues.count("view") > looked + 2)
+        wait_for(lambda looked=looked: queues.count("view") > looked + 2)
         assert thread.is_alive()
     queues.taken[drain.client_id] = Taken(2, {"i-P": {1: 7}, "i-Q": {1: 5}})
     join(thread)
@@ -633,7 +626,7 @@ def test_a_drain_waits_also_when_another_producer_never_sent(bench: Bench) -> No
     queues = broker("edge-a")
     queues.sent[drain.sinks[0]] = Sent("i-P", 1, 7)
     execution, thread = bench.start((drain, ()))
-    wait_until(lambda: queues.count("view") > 3)
+    wait_for(lambda: queues.count("view") > 3)
     assert states(execution.change) == [OperationState.RUNNING]
     queues.taken[drain.client_id] = Taken(1, {"i-P": {1: 7}})
     join(thread)
@@ -649,7 +642,7 @@ def test_a_drain_that_stands_still_is_given_up_with_the_number(bench: Bench) -> 
     drain = drain_of_two()
     broker("edge-a").sent[drain.sinks[0]] = Sent("i-P", 1, 7)
     execution, thread = bench.start((drain, ()))
-    wait_until(lambda: broker("edge-a").count("view") > 1)
+    wait_for(lambda: broker("edge-a").count("view") > 1)
     while thread.is_alive():
         bench.clock.ahead_s += 1
         thread.join(0.005)
@@ -664,7 +657,7 @@ def test_cancel_does_not_wait_for_a_drain(bench: Bench) -> None:
     drain = drain_of_two()
     broker("edge-a").sent[drain.sinks[0]] = Sent("i-P", 1, 7)
     execution, thread = bench.start((drain, ()))
-    wait_until(lambda: bool(execution._waiting))
+    wait_for(lambda: bool(execution._waiting))
     execution.cancel()
     join(thread)
     assert states(execution.change) == [CANCELLED]
@@ -677,7 +670,7 @@ def test_a_drain_waits_for_what_was_sent_under_a_former_source(bench: Bench) -> 
     queues.sent[drain.sinks[1]] = Sent("i-P", 2, 5)
     queues.taken[drain.client_id] = Taken(1, {"i-P": {1: 6}})
     execution, thread = bench.start((drain, ()))
-    wait_until(lambda: queues.count("view") > 3)
+    wait_for(lambda: queues.count("view") > 3)
     assert states(execution.change) == [OperationState.RUNNING]
     queues.taken[drain.client_id] = Taken(2, {"i-P": {2: 5}})
     join(thread)

@@ -31,7 +31,7 @@ from speck.spec.job_contract import render_taken
 from speck.store.tables import Batch
 from tests.memory_fog import HASTY, memory_service, site_body
 from tests.service_helpers import DONE as WAIT
-from tests.service_helpers import composition, job_body, wait_until
+from tests.service_helpers import composition, job_body
 from tests.unit.test_executor import (
     DONE,
     FAILED,
@@ -45,6 +45,7 @@ from tests.unit.test_executor import (
     start,
     states,
 )
+from tests.waiting import wait_for
 
 EPOCH = (1 << 32) + 1
 OLD, NEW = "speck-i-Old-1", "speck-i-New-1"
@@ -696,8 +697,8 @@ def test_a_change_is_blocked_while_nobody_can_ask_about_a_reader(reader: Reader)
     execution, thread = bench.start(
         (operation, ()), patience=replace(PATIENT, drain_ask_s=0.0, drain_idle_s=LIMIT_S)
     )
-    wait_until(lambda: execution.change.state is ChangeState.BLOCKED)
-    assert states(execution.change) == [OperationState.BLOCKED]
+    blocked = (ChangeState.BLOCKED, [OperationState.BLOCKED])  # between two attempts it is running
+    wait_for(lambda: (execution.change.state, states(execution.change)) == blocked)
     engine("edge-a").unreachable = False
     reader.has_taken(7)
     join(thread)
@@ -998,13 +999,13 @@ def test_nothing_is_lost_when_a_change_is_cancelled_while_a_followed_reader_is_d
         return any((o["kind"], o["state"]) == (kind, state) for o in operations)
 
     change = service.compositions.apply(then, Request()).body["change"]
-    wait_until(lambda: has(change, "drain", "running"))
+    wait_for(lambda: has(change, "drain", "running"))
     service.runner.cancel(change)
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     again = service.compositions.apply(then, Request()).body["change"]
-    wait_until(lambda: has(again, "drain", "running") or has(again, "stop", "done"))
+    wait_for(lambda: has(again, "drain", "running") or has(again, "stop", "done"))
     world.auto_pump = True
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     assert service.changes.get(again)["state"] == "done"
     assert out() == [0, 1, 2]
 

@@ -10,7 +10,8 @@ import pytest
 
 from speck.clock import SystemClock
 from speck.periodic import PeriodicTask
-from tests.service_helpers import LIMIT_S, wait_until
+from tests.service_helpers import LIMIT_S
+from tests.waiting import wait_for
 
 
 class HandClock(SystemClock):
@@ -58,20 +59,20 @@ def started(
 def test_a_round_comes_at_once_and_then_after_each_interval() -> None:
     clock, rounds = HandClock(), Rounds()
     with started(rounds, clock):
-        wait_until(lambda: clock.pauses == [5.0])
+        wait_for(lambda: clock.pauses == [5.0])
         assert rounds.count == 1
         clock.let_pass()
-        wait_until(lambda: clock.pauses == [5.0, 5.0])
+        wait_for(lambda: clock.pauses == [5.0, 5.0])
         assert rounds.count == 2
 
 
 def test_the_first_round_may_come_after_an_interval() -> None:
     clock, rounds = HandClock(), Rounds()
     with started(rounds, clock, waits_first=True):
-        wait_until(lambda: clock.pauses == [5.0])
+        wait_for(lambda: clock.pauses == [5.0])
         assert rounds.count == 0
         clock.let_pass()
-        wait_until(lambda: rounds.count == 1)
+        wait_for(lambda: rounds.count == 1)
 
 
 def test_the_interval_may_be_another_after_each_round() -> None:
@@ -79,16 +80,16 @@ def test_the_interval_may_be_another_after_each_round() -> None:
     with started(rounds, clock, lambda: 3.0 - rounds.count):
         for _ in range(3):
             clock.let_pass()
-        wait_until(lambda: len(clock.pauses) == 4)
+        wait_for(lambda: len(clock.pauses) == 4)
         assert clock.pauses == [2.0, 1.0, 0.0, 0.0], "never less than none"
 
 
 def test_a_task_that_is_woken_does_not_wait() -> None:
     clock, rounds = HandClock(), Rounds()
     with started(rounds, clock) as task:
-        wait_until(lambda: clock.pauses == [5.0])
+        wait_for(lambda: clock.pauses == [5.0])
         task.wake()
-        wait_until(lambda: clock.pauses == [5.0, 5.0])
+        wait_for(lambda: clock.pauses == [5.0, 5.0])
         assert rounds.count == 2
 
 
@@ -105,7 +106,7 @@ def test_a_task_that_is_woken_in_a_round_has_another_one() -> None:
         assert entered.wait(LIMIT_S)
         task.wake()
         go_on.set()
-        wait_until(lambda: rounds.count == 2)
+        wait_for(lambda: rounds.count == 2)
 
 
 def test_an_error_is_logged_and_the_next_round_comes(caplog: pytest.LogCaptureFixture) -> None:
@@ -118,7 +119,7 @@ def test_an_error_is_logged_and_the_next_round_comes(caplog: pytest.LogCaptureFi
 
     with started(work, clock):
         clock.let_pass()
-        wait_until(lambda: rounds.count == 2)
+        wait_for(lambda: rounds.count == 2)
     assert [record.getMessage() for record in caplog.records] == ["a round of test failed"]
 
 

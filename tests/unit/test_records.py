@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from speck.spec.schema import site_from_data
 from speck.store.records import Records
 from speck.store.tables import Batch
 from tests.memory_fog import site_body
+from tests.waiting import wait_for
 
 LINK = Link("tcp://a:1883", "T-1")
 ALONE = composition_of_one("A")
@@ -246,9 +246,7 @@ def test_who_writes_at_the_same_time_shares_one_synced_write(
     assert writing.wait(20)
     for thread in threads[1:]:
         thread.start()
-    until = time.monotonic() + 120
-    while records.queued < 8 and time.monotonic() < until:
-        time.sleep(0.001)
+    wait_for(lambda: records.queued >= 8, "all to queue")
     go_on.set()
     for thread in threads:
         thread.join(20)

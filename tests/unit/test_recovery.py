@@ -17,8 +17,9 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import DONE, broker, composition, engine, wait_until
+from tests.service_helpers import DONE, broker, composition, engine
 from tests.service_helpers import job_body as job
+from tests.waiting import wait_for
 
 SOON = Request(wait_s=0.05)
 
@@ -39,9 +40,9 @@ def apply(service: Service, *jobs: JsonObject, **more: Any) -> JsonObject:
 def left_blocked(service: Service, wanted: CompositionDescription) -> None:
     """Apply, see it blocked, cancel it."""
     change = service.compositions.apply(wanted, SOON).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     service.runner.cancel(change)
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
 
 
 def feed(topic: str, *payloads: bytes) -> None:
@@ -266,12 +267,12 @@ def test_state_before_a_start_that_was_taken_on_is_never_gone_back_to(service: S
     engine("edge-a").hold_starts = True
     wanted = composition(job("A", args=["--2"]))
     change = service.compositions.apply(wanted, SOON).body["change"]
-    wait_until(lambda: len(engine("edge-a").jobs) == 2)
-    wait_until(lambda: bool(deployed(service).accepted))
+    wait_for(lambda: len(engine("edge-a").jobs) == 2)
+    wait_for(lambda: bool(deployed(service).accepted))
     engine("edge-a").unreachable = True
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     service.runner.cancel(change)
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a").unreachable = False
     engine("edge-a").let_go()
     feed("A-in", b"2", b"3")
@@ -313,9 +314,9 @@ def test_a_stateless_start_that_ran_and_failed_leaves_the_way_back(service: Serv
     engine("edge-a").hold_starts = True
     wanted = composition(job("A", args=["--2"], upgrade="stateless"))
     change = service.compositions.apply(wanted, SOON).body["change"]
-    wait_until(lambda: len(engine("edge-a").jobs) == 2)
+    wait_for(lambda: len(engine("edge-a").jobs) == 2)
     engine("edge-a").fail(list(engine("edge-a").jobs)[-1], "no memory")
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     assert service.changes.get(change)["state"] == "failed"
     engine("edge-a").let_go()
     assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
@@ -365,7 +366,7 @@ def test_a_release_cut_short_is_not_taken_for_a_session_that_is_there(service: S
     lost = UnreachableError("cannot reach edge-a")
     broker("edge-a").refuse("release", 100_000, lost, after=True)
     change = service.compositions.apply(composition(second), SOON).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     made = service.compositions.apply(composition(first), Request(dry_run=True)).body["plan"]
     assert "reserve edge-a/l1 for A" in made["text"]
 

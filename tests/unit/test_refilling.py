@@ -14,8 +14,9 @@ from speck.errors import EngineRefusedError
 from speck.model.values import JsonObject
 from speck.service import Service
 from tests.memory_fog import HASTY, memory_service, site_body
-from tests.service_helpers import DONE, composition, engine, wait_until
+from tests.service_helpers import DONE, composition, engine
 from tests.service_helpers import job_body as job
+from tests.waiting import wait_for
 
 LONG_S = 1000.0
 
@@ -48,41 +49,41 @@ def complete_a_checkpoint() -> None:
 
 def test_the_next_one_is_asked_for_once_the_last_one_is_complete(service: Service) -> None:
     apply(service, job("A", delivery="exactly_once"))
-    wait_until(lambda: len(asked()) == 1)
+    wait_for(lambda: len(asked()) == 1)
     before = checked()
-    wait_until(lambda: checked() > before + 2)
+    wait_for(lambda: checked() > before + 2)
     assert len(asked()) == 1
     complete_a_checkpoint()
-    wait_until(lambda: len(asked()) == 2)
+    wait_for(lambda: len(asked()) == 2)
 
 
 def test_what_publishes_at_once_is_not_asked(service: Service) -> None:
     apply(service, job("A", delivery="at_least_once"), job("B", delivery="exactly_once"))
-    wait_until(lambda: len(asked()) == 1)
+    wait_for(lambda: len(asked()) == 1)
     (only,) = asked()
     assert only == service.records.inventory("c").jobs["B"].engine_job_id
 
 
 def test_one_that_has_ended_is_asked_no_more(service: Service) -> None:
     apply(service, job("A", delivery="exactly_once"))
-    wait_until(lambda: len(asked()) == 1)
+    wait_for(lambda: len(asked()) == 1)
     engine("edge-a").forget_jobs()
     before = checked()
-    wait_until(lambda: "edge-a" not in service.executions.refills._sites)
+    wait_for(lambda: "edge-a" not in service.executions.refills._sites)
     assert checked() <= before + 2
 
 
 def test_a_refusal_ends_it_and_harms_nothing(service: Service) -> None:
     engine("edge-a").refuse("checkpoint", 1, EngineRefusedError("cannot take a checkpoint"))
     apply(service, job("A", delivery="exactly_once"))
-    wait_until(lambda: not service.executions.refills._sites and len(asked()) == 1)
+    wait_for(lambda: not service.executions.refills._sites and len(asked()) == 1)
     assert len(engine("edge-a").running()) == 1
 
 
 def test_a_site_with_many_starts_is_asked_for_some(service: Service) -> None:
     names = [f"J{number}" for number in range(AT_ONCE + 4)]
     apply(service, *(job(name, delivery="exactly_once") for name in names))
-    wait_until(lambda: len(asked()) == AT_ONCE)
+    wait_for(lambda: len(asked()) == AT_ONCE)
     before = checked()
-    wait_until(lambda: checked() > before + 2 * AT_ONCE)
+    wait_for(lambda: checked() > before + 2 * AT_ONCE)
     assert len(set(asked())) == AT_ONCE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +13,7 @@ from speck.api import unavailable_app as standby_module
 from speck.api.context import EXTENSION
 from speck.api.unavailable_app import UnavailableApp
 from speck.errors import StoreError, StoreFullError
+from tests.waiting import wait_for
 
 FULL = StoreFullError("cannot write to the store at /x: it is full; free space")
 
@@ -88,10 +88,7 @@ def test_without_room_everything_but_livez_is_a_problem_that_says_so(
 def test_it_gives_way_once_there_is_room() -> None:
     standby = UnavailableApp(Opening(5))
     standby.start()
-    until = time.monotonic() + 120
-    while get(standby, "/sites")[0] != 200:
-        assert time.monotonic() < until, "it never came to that"
-        time.sleep(0.001)
+    wait_for(lambda: get(standby, "/sites")[0] == 200)
 
 
 def test_another_reason_is_raised_at_the_start() -> None:

@@ -20,8 +20,9 @@ from speck.service import Service
 from speck.service.compositions import Request
 from speck.store.tables import Batch
 from tests.memory_fog import HASTY, memory_service, site_body
-from tests.service_helpers import DONE, broker, composition, engine, wait_until
+from tests.service_helpers import DONE, broker, composition, engine
 from tests.service_helpers import job_body as job
+from tests.waiting import wait_for
 
 SOON = Request(wait_s=0.05)
 A = job("A")
@@ -57,7 +58,7 @@ def feed(*payloads: bytes) -> None:
 
 
 def over(service: Service, change: str) -> JsonObject:
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     return service.changes.get(change)
 
 
@@ -66,7 +67,7 @@ def told(service: Service) -> list[str]:
 
 
 def held() -> MemoryJob:
-    wait_until(lambda: bool(engine("edge-a").held))
+    wait_for(lambda: bool(engine("edge-a").held))
     return engine("edge-a").held[0][0]
 
 
@@ -157,7 +158,7 @@ def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
         stop = next(o for o in service.changes.get(change)["operations"] if o["kind"] == "stop")
         return str(stop.get("progress"))
 
-    wait_until(lambda: "of 10000 subtasks" in shown())
+    wait_for(lambda: "of 10000 subtasks" in shown())
     old = held()
     engine("edge-a").let_go()
     assert over(service, change)["state"] == "done"
@@ -181,7 +182,7 @@ def test_a_stop_counts_no_time_in_which_its_site_is_silent(service: Service) -> 
     change = begun(service, A2)
     old = held()
     engine("edge-a").unreachable = True
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     engine("edge-a").unreachable = False
     engine("edge-a").let_go()
     assert over(service, change)["state"] == "done"
@@ -193,9 +194,9 @@ def test_a_job_that_came_back_after_its_stop_failed_gets_no_second_stop(service:
     change = begun(service, A2)
     old = held()
     engine("edge-a").unreachable = True
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     service.runner.cancel(change)
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     with World.current().lock:  # the stop failed, its engine brought the job back and forgot it
         old.savepoints.clear()
         old.stopping = None
@@ -263,7 +264,7 @@ def test_a_start_that_took_long_is_done_once_its_source_is_connected(
     connected = {"Source__mqtt-source.connected": 0.0, "mqtt-sink__Committer.connected": 0.0}
     monkeypatch.setattr(MemoryEngine, "metrics", lambda binder, job_id: dict(connected))
     change = service.compositions.apply(composition(A), SOON).body["change"]
-    wait_until(lambda: len(engine("edge-a").running()) == 1)
+    wait_for(lambda: len(engine("edge-a").running()) == 1)
     assert service.changes.get(change)["state"] == "running"
     connected["Source__mqtt-source.connected"] = 1.0
     assert over(service, change)["state"] == "done"
@@ -275,6 +276,6 @@ def test_a_source_whose_broker_is_away_does_not_fail_its_start(
     service.executions.patience = replace(HASTY, connect_s=0.0)
     monkeypatch.setattr(MemoryEngine, "metrics", lambda binder, job_id: {"source.connected": 0.0})
     change = service.compositions.apply(composition(A), SOON).body["change"]
-    wait_until(lambda: len(engine("edge-a").running()) == 1)
+    wait_for(lambda: len(engine("edge-a").running()) == 1)
     broker("edge-a").unreachable = True
     assert over(service, change)["state"] == "done"

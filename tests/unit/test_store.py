@@ -322,13 +322,17 @@ def test_no_flipped_bit_in_any_file_drops_or_changes_a_record(
     assert told > flips / 2
 
 
-def test_a_closed_store_says_so(store: Store) -> None:
+def test_a_closed_store_says_so(store: Store, path: Path) -> None:
+    store.write({"a": {"n": 1}})
     store.close()
     store.close()
     with pytest.raises(StoreError, match="cannot read the store"):
         store.get("a")
     with pytest.raises(StoreError, match="cannot write to the store"):
         store.write({"a": {}})
+    again = Store.open(path)  # its lock is free
+    assert again.get("a") == {"n": 1}
+    again.close()
 
 
 def test_a_store_can_be_closed_under_threads_that_use_it(path: Path) -> None:

@@ -117,6 +117,11 @@ def test_every_forbidden_thing_is_named() -> None:
     ]
 
 
+def test_a_forbidden_key_has_the_path_of_its_mapping() -> None:
+    assert refused("a:\n  &x b: 1\n") == [Problem("a", FORBIDDEN, 2)]
+    assert refused("&x b: 1\n") == [Problem("", FORBIDDEN, 1)]
+
+
 def test_a_bomb_of_aliases_is_refused() -> None:
     text = "a: &a [x, x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)

@@ -17,6 +17,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,10 +65,17 @@ class Link:
 
 
 class Relay:
-    """All links, by the table at `path`."""
+    """All links, by the table at `path`; tests bring a time of their own."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
         self._path = path
+        self._now = now
+        self._sleep = sleep
         self.links: dict[str, Link] = {}
 
     def load(self) -> None:
@@ -106,8 +114,8 @@ class Relay:
                 await self._pass(site, to)
                 far_reader, far_writer = await asyncio.open_connection(*target)
                 ways = (
-                    self._carry(reader, writer, far_writer, site, to),
-                    self._carry(far_reader, far_writer, writer, to, site),
+                    self.carry(reader, writer, far_writer, site, to),
+                    self.carry(far_reader, far_writer, writer, to, site),
                 )
                 await asyncio.gather(*ways)
                 far_writer.close()
@@ -121,7 +129,7 @@ class Relay:
             await self.links[site].passing.wait()
             await self.links[to].passing.wait()
 
-    async def _carry(
+    async def carry(
         self,
         reader: asyncio.StreamReader,
         source: asyncio.StreamWriter,
@@ -136,11 +144,11 @@ class Relay:
         try:
             while data := await reader.read(min(near.up.chunk, far.down.chunk)):
                 await self._pass(site, to)
-                now = time.monotonic()
+                now = self._now()
                 sent = near.up.take(len(data), now)
                 due = far.down.take(len(data), sent)
                 await held.put((due + near.latency_s + far.latency_s, data))
-                await asyncio.sleep(max(0.0, due - now - _QUEUE_S))
+                await self._sleep(max(0.0, due - now - _QUEUE_S))
         except OSError:
             writer.transport.abort()  # a reset passes at once
         await held.put((0.0, b""))
@@ -159,7 +167,7 @@ class Relay:
                 due, data = await held.get()
                 if not data:
                     break
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                await self._sleep(max(0.0, due - self._now()))
                 await self._pass(site, to)
                 writer.write(data)
                 await writer.drain()

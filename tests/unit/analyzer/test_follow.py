@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,15 +13,7 @@ from speck.analyzer.run import _for_few_rows
 from speck.metrics.dataset.schema import TASKS
 from speck.model.values import JsonObject
 from tests.samples_by_hand import SPAN_S, at, dataset, plan, running, site, write
-
-LIMIT_S = 120.0
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < until, "it never came to that"
-        time.sleep(0.05)
+from tests.waiting import wait_for
 
 
 @pytest.mark.long
@@ -38,14 +28,14 @@ def test_what_comes_while_it_follows_is_told(spark: SparkSession, tmp_path: Path
     with _for_few_rows(spark):
         query = begin(spark, root, out, SPAN_S)
         try:
-            wait_until(lambda: "A" in told() or query.exception() is not None)
+            wait_for(lambda: "A" in told() or query.exception() is not None)
             assert told()["A"]["core_s_per_record"] == pytest.approx(0.002)
             later = {"begin": SPAN_S, "looks": 31}
             (
                 root / TASKS.name / "day=2026-03-02" / "composition=c" / "part-2-0.parquet"
             ).write_bytes(b"cut off")
             write(root, TASKS, [*running(busy=0.4, **later), *running("B", **later)], part=3)
-            wait_until(lambda: "B" in told() or query.exception() is not None)
+            wait_for(lambda: "B" in told() or query.exception() is not None)
         finally:
             query.stop()
     assert query.exception() is None

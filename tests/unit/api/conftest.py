@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from speck.api.app import create_app
 from speck.config import Config
 from speck.deploy.execution import Bounds
 from speck.service import Service
+from tests.waiting import wait_for
 
 ENTRY_CLASS = "package.ExampleJob"
 
@@ -37,21 +37,20 @@ class Bench:
 
     def wait_for_operation(self, kind: str, state: str) -> None:
         """Until an operation of a change under way has that state."""
-        until = time.monotonic() + 120
-        while time.monotonic() < until:
-            for running in self.service.changes.all_under_way():
-                for operation in running.change.to_json()["operations"]:
-                    if (operation["kind"], operation["state"]) == (kind, state):
-                        return
-            time.sleep(0.002)
-        raise AssertionError(f"no {kind} is {state}")
+
+        def is_there() -> bool:
+            return any(
+                (operation["kind"], operation["state"]) == (kind, state)
+                for running in self.service.changes.all_under_way()
+                for operation in running.change.to_json()["operations"]
+            )
+
+        wait_for(is_there, f"a {kind} that is {state}")
 
     def wait_until_blocked(self) -> None:
         """Until nothing but a site that does not answer keeps the changes under way going."""
-        until = time.monotonic() + 120
-        while {r.change.state for r in self.service.changes.all_under_way()} != {"blocked"}:
-            assert time.monotonic() < until, "no change is blocked"
-            time.sleep(0.002)
+        under_way = self.service.changes.all_under_way
+        wait_for(lambda: {r.change.state for r in under_way()} == {"blocked"}, "a blocked change")
 
     def open(self, config: Config) -> FlaskClient:
         """Another application over the same service that believes in another config."""

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import re
-import time
 from typing import Any
 
 import pytest
@@ -32,6 +31,7 @@ from speck.errors import (
 )
 from speck.model.measurement import BrokerMeasures, JobMeasure, TaskMeasure
 from tests.unit.api.conftest import Bench, composition, job, site
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -380,10 +380,7 @@ def test_metrics_tell_of_work_what_is_known_now(deployed: Bench) -> None:
     deployed.world.broker("tcp://edge-a:1883").measures = BrokerMeasures(messages_in=7, queued=3)
     deployed.world.broker("tcp://edge-b:1883").unreachable = True
     sampler.poll()
-    until = time.monotonic() + 120
-    while sampler.polls + sampler.gaps < 6:
-        assert time.monotonic() < until
-        time.sleep(0.005)
+    wait_for(lambda: sampler.polls + sampler.gaps >= 6, "six polls")
     lines = deployed.client.get("/metrics").text.splitlines()
     for line in (
         'speck_job_records_in_total{composition="demo",job="A",site="edge-a"} 40.0',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -495,8 +496,45 @@ def test_no_answer_of_any_route_is_left_out(bench: Bench) -> None:
             if status != "default"
         }
     tried = set(_tried(bench.client.application))
+    tried |= {(method, rule, 400) for method, rule in ACCESS}  # by the test below
     assert documented - tried == set()
     assert {(method, rule) for method, rule, _ in documented} == set(ACCESS)
+
+
+def test_no_route_takes_a_query_parameter_that_is_not_declared(bench: Bench) -> None:
+    for method, rule in ACCESS:
+        answer = bench.client.open(re.sub("<[^>]+>", "x", rule) + "?no-such=1", method=method)
+        assert answer.status_code == 400, (method, rule)
+        _assert_problem(answer, "?no-such: unknown query parameter")
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/events?limit=1&limit=2", "?limit: given more than once"),
+        ("/events?limit=1_0", "?limit: must be a whole number from 1 to 10000"),
+        ("/events?after=-1", "?after: must be a whole number from 0 to"),
+        ("/metrics/export?since=2026-03-01T12:00:00", "?since: must be a time with its zone"),
+        ("/metrics/export?since=today", "?since: must be a time with its zone"),
+    ],
+)
+def test_a_query_parameter_is_read_strictly(bench: Bench, path: str, says: str) -> None:
+    answer = bench.client.get(path)
+    assert answer.status_code == 400
+    _assert_problem(answer, says)
+
+
+@pytest.mark.parametrize("wait", ["nan", "inf", "-1", "1e4", "soon"])
+def test_a_wait_is_a_number_of_seconds(bench: Bench, wait: str) -> None:
+    answer = bench.client.post(f"/jobs?wait={wait}", json=job("new"))
+    assert answer.status_code == 400
+    _assert_problem(answer, "?wait: must be seconds from 0 to 3600")
+
+
+def test_all_faults_of_a_query_are_listed(bench: Bench) -> None:
+    answer = bench.client.get("/jobs?state=broken&limit=0&stat=x")
+    assert {fault["path"] for fault in answer.json["errors"]} == {"?state", "?limit", "?stat"}
+    assert "did you mean state?" in str(answer.json["errors"])
 
 
 def _tried(app: Flask) -> Iterator[tuple[str, str, int]]:

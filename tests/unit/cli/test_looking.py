@@ -27,6 +27,7 @@ from tests.calibrating import count_units, make_job_jar
 from tests.memory_fog import site_body
 from tests.service_helpers import engine
 from tests.unit.cli.conftest import Run, Server
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -62,10 +63,7 @@ def test_top(deployed: Run, server: Server) -> None:
     assert "clean  chain        edge-a  -     -" in told, "nothing was collected yet"
     sampler = server.service.sampler
     sampler.poll()
-    until = time.monotonic() + 120
-    while len(sampler.engines()) < 2 or len(sampler.links()) < 4:
-        assert time.monotonic() < until
-        time.sleep(0.005)
+    wait_for(lambda: len(sampler.engines()) >= 2 and len(sampler.links()) >= 4, "measures")
     rates = json.loads(deployed("top", "chain", "-o", "json").stdout)["jobs"]
     assert {job["job_name"]: job["records_in"] for job in rates} == {"clean": 0, "keep": 0}
 

@@ -80,9 +80,9 @@ def test_only_this_fogs_groups_are_removed(tmp_path: Path) -> None:
         for file in group.iterdir():
             file.unlink()
     left = others.hold("edge-a", 0.5)
-    ours.release()
-    assert list((tmp_path / "cpu").iterdir()) == [left]
-    ours.release()
+    for _ in range(2):
+        ours.release()
+        assert list((tmp_path / "cpu").iterdir()) == [left]
 
 
 def test_a_group_that_is_in_use_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from speck.errors import PermanentError
@@ -91,7 +92,7 @@ def test_an_agent_gets_the_token_of_its_site_in_a_file(
     try:
         (process,) = fog.status()[0].processes
         assert (process.what, process.running) == ("agent", True)
-        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode().split("\0")
+        words = psutil.Process(process.pid).cmdline()
         token = Path(words[words.index("--token-file") + 1])
         assert token.read_text() == "secret-of-edge-a"
         assert token.stat().st_mode & 0o777 == 0o600

@@ -16,7 +16,8 @@ from speck.service import Service
 from speck.sites.state_transfer import OutOfOrderError, Relay
 from speck.spec.schema import site_from_data
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import look_anew, reopened, wait_until
+from tests.service_helpers import look_anew, reopened
+from tests.waiting import wait_for
 
 MOVE = Transfer("t-1", "counter", "ab" * 16, "edge-a", "edge-b", "file:///s/checkpoints/x/chk-1")
 BEAT = {"state_folder": "/s", "listen": "http://10.0.0.2:8090", "free_bytes": 10 << 30}
@@ -257,7 +258,7 @@ def _shown(number: int) -> JsonObject:
 def test_the_newest_state_by_whoever_can_list_it(service: Service, site: str, agent: str) -> None:
     beat(service, agent)
     thread, found = _asked(service, site, "ab" * 16)
-    wait_until(lambda: bool(commands(service, agent)))
+    wait_for(lambda: bool(commands(service, agent)))
     answer(service, agent, "list", state="done", states=[_shown(9), _shown(8)])
     thread.join(10)
     assert found[0].checkpoint_id == 9

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.service import Service
 from speck.service.analyses import WAITING, Asked
 from tests.samples_by_hand import dataset, plan, running, site
-from tests.service_helpers import reopened, wait_until
+from tests.service_helpers import reopened
+from tests.waiting import wait_for
 
 RUN_S = 300.0
 
@@ -25,13 +26,13 @@ def start(service: Service, **asked: object) -> str:
 
 def pid_of(service: Service, analysis_id: str) -> int:
     run = service.analyses._runs[analysis_id]
-    wait_until(lambda: run.process is not None)
+    wait_for(lambda: run.process is not None)
     assert run.process is not None
     return run.process.pid
 
 
 def gone(pid: int) -> bool:
-    return not os.path.exists(f"/proc/{pid}")
+    return not psutil.pid_exists(pid)
 
 
 @pytest.mark.long

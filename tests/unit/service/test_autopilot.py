@@ -21,6 +21,7 @@ from tests.analyses import analysis, measured
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, look_anew
 from tests.unit.service.test_placements import CLEAN, ENDS, MERGE
+from tests.waiting import wait_for
 
 ON = Settings(on=True, every_s=300.0, settle_s=600.0, looks=2)
 
@@ -372,8 +373,5 @@ def test_a_policy_that_does_not_exist_is_refused(flight: Flight) -> None:
 
 def test_its_loop_runs_by_itself(flight: Flight) -> None:
     flight.service.autopilots.start()
-    deadline = flight.service.clock.monotonic() + 120
-    while not flight.analyst.asked or len(flight.said()) < 2:
-        assert flight.service.clock.monotonic() < deadline
-        flight.service.clock.wait(0.01)
+    wait_for(lambda: flight.analyst.asked and len(flight.said()) >= 2, "two words")
     assert flight.said()[-1] == "wait: 1 of 2 analyses in a row say the same"

@@ -7,7 +7,8 @@ import threading
 from speck.deploy.execution import Bounds
 from speck.service import Service
 from speck.service.compositions import Request
-from tests.service_helpers import LIMIT_S, composition, engine, job_body, wait_until
+from tests.service_helpers import LIMIT_S, composition, engine, job_body
+from tests.waiting import wait_for
 
 
 def refused(service: Service) -> bool:
@@ -39,9 +40,9 @@ def test_the_bound_of_a_site_holds_over_all_changes(service: Service) -> None:
         jobs = [job_body(f"{name}{number}") for number in range(most)]
         service.compositions.apply(composition(*jobs, name=name), Request())
     assert full.wait(LIMIT_S)
-    wait_until(lambda: peak > most or refused(service))
+    wait_for(lambda: peak > most or refused(service))
     go_on.set()
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a").before = None
     assert peak == most
     assert len(engine("edge-a").running()) == 2 * most

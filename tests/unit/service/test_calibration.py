@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from speck.service.calibration import PREFIX, job_name, read
 from speck.spec.schema import job_from_data
 from tests.calibrating import DONE, count_units, make_job_jar
 from tests.memory_fog import memory_service, site_body
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -145,10 +144,7 @@ def test_what_a_dead_service_left_is_removed(service: Service, jar: str) -> None
     }
     service.jobs.post(job_from_data(left), 10)
     service.calibrations.sweep()
-    until = time.monotonic() + 120
-    while service.jobs.all():
-        assert time.monotonic() < until
-        threading.Event().wait(0.01)
+    wait_for(lambda: not service.jobs.all(), "the job to be removed")
 
 
 @pytest.mark.usefixtures("jar")

@@ -12,8 +12,9 @@ from speck.errors import ConflictError, NotFoundError
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
-from tests.service_helpers import DONE, LIMIT_S, composition, engine, job, reopened, wait_until
+from tests.service_helpers import DONE, LIMIT_S, composition, engine, job, reopened
 from tests.service_helpers import job_body as body
+from tests.waiting import wait_for
 
 A, B = body("A"), body("B", "cloud")
 SOON = Request()
@@ -33,7 +34,7 @@ def held(service: Service) -> str:
     """A change in whose middle A is being started."""
     engine("edge-a").hold_starts = True
     change = service.compositions.apply(composition(A, B), SOON).body["change"]
-    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    wait_for(lambda: engine("edge-a").count("submit") == 1)
     return str(change)
 
 
@@ -45,7 +46,7 @@ def goes_on(service: Service, change: str) -> bool:
 
 def over(service: Service, change: str) -> JsonObject:
     """The change once it is over."""
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     return service.changes.get(change)
 
 
@@ -115,7 +116,7 @@ def test_while_it_is_planned_anew_the_composition_is_busy(service: Service) -> N
 def test_a_change_goes_on_over_two_stops(service: Service) -> None:
     change = held(service)
     with restarted(service) as again:
-        wait_until(lambda: goes_on(again, change))
+        wait_for(lambda: goes_on(again, change))
         with restarted(again) as third:
             engine("edge-a").let_go()
             found = over(third, change)
@@ -140,9 +141,9 @@ def test_what_was_asked_to_end_stays_ended(service: Service) -> None:
 def test_a_blocked_change_goes_on_and_blocks_again(service: Service) -> None:
     engine("edge-a").unreachable = True
     change = service.compositions.apply(composition(A, B), SOON).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     with restarted(service) as again:
-        wait_until(lambda: again.changes.get(change)["state"] == "blocked")
+        wait_for(lambda: again.changes.get(change)["state"] == "blocked")
         engine("edge-a").unreachable = False
         assert over(again, change)["state"] == "done"
 
@@ -154,7 +155,7 @@ def test_what_a_young_change_begins_is_told_while_it_goes_on(service: Service) -
     assert len(service.changes.beginning(LIMIT_S)) == 2
     assert service.changes.beginning(0.0) == set()
     engine("edge-a").unreachable = True
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     assert service.changes.beginning(LIMIT_S) == set()
     engine("edge-a").unreachable = False
     engine("edge-a").let_go()
@@ -166,9 +167,9 @@ def test_a_removal_goes_on(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
     engine("edge-a").unreachable = True
     change = service.compositions.delete("c", 0).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     with restarted(service) as again:
-        wait_until(lambda: again.changes.get(change)["state"] == "blocked")
+        wait_for(lambda: again.changes.get(change)["state"] == "blocked")
         engine("edge-a").unreachable = False
         assert over(again, change)["state"] == "done"
         with pytest.raises(NotFoundError):
@@ -179,13 +180,13 @@ def test_a_removal_goes_on(service: Service) -> None:
 def test_a_job_alone_goes_on_being_added_and_removed(service: Service) -> None:
     engine("edge-a").hold_starts = True
     change = service.jobs.post(job("A"), 0).body["change"]
-    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    wait_for(lambda: engine("edge-a").count("submit") == 1)
     with restarted(service) as again:
         engine("edge-a").let_go()
         assert over(again, change)["state"] == "done"
         engine("edge-a").unreachable = True
         change = again.jobs.delete("A", 0).body["change"]
-        wait_until(lambda: again.changes.get(change)["state"] == "blocked")
+        wait_for(lambda: again.changes.get(change)["state"] == "blocked")
         with restarted(again) as third:
             engine("edge-a").unreachable = False
             assert over(third, change)["state"] == "done"

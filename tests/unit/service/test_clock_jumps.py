@@ -16,8 +16,9 @@ from speck.service import Service
 from speck.service.compositions import Request
 from speck.spec.schema import site_from_data
 from tests.memory_fog import FAST, make_jar, site_body
-from tests.service_helpers import LIMIT_S, composition, engine, job, wait_until
+from tests.service_helpers import LIMIT_S, composition, engine, job
 from tests.service_helpers import job_body as body
+from tests.waiting import wait_for
 
 HOURS = [0, -5, 9, -30, 24 * 365, -24 * 365 * 2, 1]
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -128,24 +129,24 @@ def test_a_change_under_way_waits_by_other_time(service: Service, clock: Jumping
     """No limit is reached, and none is put off, by the wall clock."""
     engine("edge-a").hold_starts = True
     change = service.compositions.apply(composition(body("A")), Request()).body["change"]
-    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    wait_for(lambda: engine("edge-a").count("submit") == 1)
     for hours in HOURS:
         clock.jump(hours)
         looks = engine("edge-a").count("view")
-        wait_until(lambda seen=looks: engine("edge-a").count("view") > seen + 1)  # type: ignore[misc]
+        wait_for(lambda seen=looks: engine("edge-a").count("view") > seen + 1)  # type: ignore[misc]
         assert service.changes.get(change)["state"] == "running"
     engine("edge-a").let_go()
-    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change)["state"] == "done")
     assert engine("edge-a").count("submit") == 1
 
 
 def test_a_blocked_change_goes_on(service: Service, clock: JumpingClock) -> None:
     engine("edge-a").unreachable = True
     change = service.compositions.apply(composition(body("A")), Request()).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     clock.jump(-100)
     engine("edge-a").unreachable = False
-    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change)["state"] == "done")
 
 
 def test_tokens_and_heartbeats_know_no_hour(service: Service, clock: JumpingClock) -> None:

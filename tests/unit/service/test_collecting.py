@@ -23,7 +23,8 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from tests.dataset_rows import FullDisk
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, job_body, wait_until
+from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, job_body
+from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
 
@@ -75,7 +76,7 @@ class Collected:
         before = self.sampler.polls + self.sampler.gaps
         self.sampler.poll()
         total = before + 2 * len(self.service.records.sites())
-        wait_until(lambda: self.sampler.polls + self.sampler.gaps >= total)
+        wait_for(lambda: self.sampler.polls + self.sampler.gaps >= total)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         import pyarrow.parquet as pq
@@ -185,10 +186,10 @@ def test_a_site_that_is_slow_misses_looks_and_holds_up_nobody(collected: Collect
         collected.time.passed += 11
         sampler.poll()
         assert begun.wait(LIMIT_S)
-        wait_until(lambda: sampler.polls == 5 * number)  # noqa: B023
+        wait_for(lambda: sampler.polls == 5 * number)  # noqa: B023
     assert sampler.gaps == 1
     let_go.set()
-    wait_until(lambda: sampler.gaps == 2)  # it came too late to tell of when it began
+    wait_for(lambda: sampler.gaps == 2)  # it came too late to tell of when it began
     told = [row["site"] for row in collected.rows("sites")]
     assert sorted(told) == ["cloud", "cloud", "edge-b", "edge-b"]
     collected.look()
@@ -208,7 +209,7 @@ def test_a_look_that_waited_for_its_turn_says_nothing_of_when_it_was_due(
     sampler.poll()
     collected.time.passed += 11
     let_go.set()
-    wait_until(lambda: sampler.gaps + sampler.polls == 6)
+    wait_for(lambda: sampler.gaps + sampler.polls == 6)
     assert (sampler.polls, collected.rows("sites")) == (0, [])
 
 
@@ -228,7 +229,7 @@ def test_many_sites_that_do_not_answer_hold_up_nobody(tmp_path: Path) -> None:
             collected.sampler.poll()
             for _ in names:
                 assert begun.acquire(timeout=LIMIT_S)
-            wait_until(lambda: "zoo" in {row["site"] for row in collected.rows("sites")})
+            wait_for(lambda: "zoo" in {row["site"] for row in collected.rows("sites")})
             assert collected.sampler.gaps == 0
         finally:
             let_go.set()
@@ -276,9 +277,9 @@ def test_what_did_not_answer_the_last_time_takes_nobodys_turn(
     assert collected.sampler.gaps == 4
     collected.time.passed += 5
     collected.sampler.poll()
-    wait_until(lambda: collected.sampler.polls == 4)
+    wait_for(lambda: collected.sampler.polls == 4)
     let_go.set()
-    wait_until(lambda: collected.sampler.gaps == 8)
+    wait_for(lambda: collected.sampler.gaps == 8)
 
 
 def test_who_did_not_get_a_turn_misses_a_look_and_is_the_first_in_the_next(
@@ -299,10 +300,10 @@ def test_who_did_not_get_a_turn_misses_a_look_and_is_the_first_in_the_next(
         broker(name).before = lambda kind, _, name=name: wait(kind, f"broker of {name}")
     try:
         hurried.sampler.poll()
-        wait_until(lambda: len(asked) == 1)
+        wait_for(lambda: len(asked) == 1)
         assert hurried.sampler.gaps == 2 * len(SITES) - 1
         let_go.set()
-        wait_until(lambda: hurried.sampler.polls == 1)
+        wait_for(lambda: hurried.sampler.polls == 1)
         while len(asked) < 2 * len(SITES):
             hurried.sampler.poll()
         assert len(set(asked[: 2 * len(SITES)])) == 2 * len(SITES)
@@ -435,7 +436,7 @@ def test_it_looks_by_itself_unless_that_is_switched_off(tmp_path: Path, every_s:
         )
         sampler.start()
         if sampler.on:
-            wait_until(lambda: sampler.polls >= 4)
+            wait_for(lambda: sampler.polls >= 4)
         sampler.close()
         assert (sampler.polls > 0) is (every_s > 0)
         assert writer.waiting == 0

@@ -33,8 +33,8 @@ from tests.service_helpers import (
     job_body,
     look_anew,
     reopened,
-    wait_until,
 )
+from tests.waiting import wait_for
 
 A, B = job_body("A"), job_body("B", "cloud")
 
@@ -102,7 +102,7 @@ def test_an_apply_that_waits_keeps_nobody_else_waiting(service: Service) -> None
     engine("edge-a").hold_starts = True
     waiting = threading.Thread(target=service.compositions.apply, args=(composition(A), DONE))
     waiting.start()
-    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    wait_for(lambda: engine("edge-a").count("submit") == 1)
     other = service.compositions.apply(composition(B, name="other"), DONE)
     assert other.body["state"] == "done"
     with pytest.raises(ConflictError, match="is under way"):
@@ -116,7 +116,7 @@ def blocked(service: Service) -> JsonObject:
     """A change of `c` that waits for edge-a, which is silent."""
     engine("edge-a").unreachable = True
     body = service.compositions.apply(composition(A), Request()).body
-    wait_until(lambda: change_is(service, body["change"], ChangeState.BLOCKED))
+    wait_for(lambda: change_is(service, body["change"], ChangeState.BLOCKED))
     return body
 
 
@@ -126,7 +126,7 @@ def test_a_blocked_change_goes_on_when_its_site_answers(service: Service) -> Non
     assert shown["state"] == "unreachable"
     assert shown["error"] == "cannot reach http://edge-a.test:8081: made unreachable by a test"
     engine("edge-a").unreachable = False
-    wait_until(lambda: change_is(service, body["change"], ChangeState.DONE))
+    wait_for(lambda: change_is(service, body["change"], ChangeState.DONE))
     assert states(service) == {"A": "running"}
 
 
@@ -148,13 +148,13 @@ def test_what_a_superseded_change_had_stopped_comes_back_when_it_cannot_start(
     engine("cloud").refuse("submit", 10**6, UnreachableError("cannot reach cloud"))
     moved = composition(job_body("A", "cloud", source_site="edge-a", sink_site="edge-a"))
     first = service.compositions.apply(moved, Request()).body["change"]
-    wait_until(lambda: change_is(service, first, ChangeState.BLOCKED))
+    wait_for(lambda: change_is(service, first, ChangeState.BLOCKED))
     assert service.changes.get(first)["operations"] != []
     engine("edge-b").refuse("submit", 10**6, EngineRefusedError("cannot start A: no"))
     elsewhere = composition(job_body("A", "edge-b", source_site="edge-a", sink_site="edge-a"))
     second = service.compositions.apply(elsewhere, DONE).body
     assert service.changes.get(second["change"])["state"] == "failed"
-    wait_until(lambda: states(service) == {"A": "running"})
+    wait_for(lambda: states(service) == {"A": "running"})
     assert service.jobs.get("A")["engine_job_id"] in engine("edge-a").jobs
 
 
@@ -210,7 +210,7 @@ def test_a_replay_waits_for_the_change_that_it_names(service: Service) -> None:
         target=lambda: answers.append(service.compositions.apply(composition(A), request))
     )
     waiting.start()
-    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    wait_for(lambda: engine("edge-a").count("submit") == 1)
     engine("edge-a").let_go()
     waiting.join(LIMIT_S)
     (again,) = answers
@@ -316,7 +316,7 @@ def test_a_name_is_free_again_only_when_its_job_is_gone(service: Service) -> Non
     with pytest.raises(ConflictError, match="composition 'c' owns job 'A'"):
         service.compositions.apply(composition(A, name="other"), DONE)
     engine("edge-a").unreachable = False
-    wait_until(lambda: service.changes.under_way("c") is None)
+    wait_for(lambda: service.changes.under_way("c") is None)
     answer = service.compositions.apply(composition(A, name="other"), DONE)
     assert answer.body["state"] == "done"
 
@@ -375,10 +375,10 @@ def test_a_cancelled_change_ends_at_a_safe_point_and_can_be_gone_on_with(
     engine("edge-a").hold_starts = True
     updated = composition(A, {**B, "source_topic": "A-out", "source_site": "edge-a"})
     change = service.compositions.apply(updated, Request()).body["change"]
-    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    wait_for(lambda: engine("edge-a").count("submit") == 1)
     threading.Thread(target=service.runner.cancel, args=(change,)).start()
     engine("edge-a").let_go()
-    wait_until(lambda: service.changes.under_way("c") is None)
+    wait_for(lambda: service.changes.under_way("c") is None)
     assert service.changes.get(change)["state"] in ("cancelled", "done")
     assert service.compositions.apply(updated, DONE).body["state"] == "done"
     assert all(len(engine(site).running()) == 1 for site in ("edge-a", "cloud"))
@@ -476,10 +476,10 @@ def test_a_change_in_a_backup_goes_on_where_it_is_restored(
 ) -> None:
     engine("edge-a").hold_starts = True
     change = service.compositions.apply(composition(A), Request()).body["change"]
-    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    wait_for(lambda: engine("edge-a").count("submit") == 1)
     copy = b"".join(service.records.store.backup())
     engine("edge-a").let_go()
-    wait_until(lambda: service.changes.under_way("c") is None)
+    wait_for(lambda: service.changes.under_way("c") is None)
     backup = service.config.home / "backup.gz"
     backup.write_bytes(copy)
     service.close()
@@ -487,7 +487,7 @@ def test_a_change_in_a_backup_goes_on_where_it_is_restored(
     service.records.store.restore(service.config.store, backup)
     again = reopened(service)
     try:
-        wait_until(lambda: not again.changes.all_under_way())
+        wait_for(lambda: not again.changes.all_under_way())
         found = again.changes.get(change)
         assert (found["state"], found["error"]) == ("done", None)
         assert {o["state"] for o in found["operations"]} <= {"done", "cancelled"}
@@ -581,13 +581,13 @@ def test_a_start_that_was_asked_of_a_silent_site_is_asked_again(service: Service
     here.before = silent
     for _ in range(2):
         change = service.compositions.apply(composition(A), Request(wait_s=0.2)).body["change"]
-        wait_until(lambda change=change: service.changes.get(change)["state"] == "blocked")
+        wait_for(lambda change=change: service.changes.get(change)["state"] == "blocked")
     assert service.compositions.plan("c")["text"].endswith(
         "not started yet: not known to run: edge-a does not answer"
     )
     here.before = None
     here.unreachable = False
-    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change)["state"] == "done")
     assert len(here.running()) == 1
 
 
@@ -598,7 +598,7 @@ def test_a_start_that_was_refused_is_not_taken_to_run_when_its_site_falls_silent
     service.compositions.apply(composition(A), DONE)
     engine("edge-a").unreachable = True
     change = service.compositions.apply(composition(A), Request()).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     engine("edge-a").unreachable = False
-    wait_until(lambda: service.changes.get(change)["state"] == "done")
+    wait_for(lambda: service.changes.get(change)["state"] == "done")
     assert len(engine("edge-a").running()) == 1

@@ -13,8 +13,9 @@ from speck.service import Service
 from speck.service.compositions import Request
 from speck.store.records import Records
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import DONE, composition, engine, reopened, wait_until
+from tests.service_helpers import DONE, composition, engine, reopened
 from tests.service_helpers import job_body as body
+from tests.waiting import wait_for
 
 SITES = [site_body("edge-a"), site_body("cloud")]
 FIRST = composition(body("A"))
@@ -55,7 +56,7 @@ def fails(folder: Path, left: int, *, arrives: bool) -> bool:
         except StoreWriteError as error:
             assert "Input/output error; look after that disk" in str(error)
             assert disk.failed
-        wait_until(lambda: not service.changes.all_under_way())
+        wait_for(lambda: not service.changes.all_under_way())
         for operation in ("check_ready", "apply"):
             if disk.failed:
                 with pytest.raises(StoreWriteError):
@@ -70,7 +71,7 @@ def fails(folder: Path, left: int, *, arrives: bool) -> bool:
         records.store.close()
         again = reopened(service)
         try:
-            wait_until(lambda: not again.changes.all_under_way())
+            wait_for(lambda: not again.changes.all_under_way())
             answer = again.compositions.apply(SECOND, DONE)
             assert answer.body["state"] == "done"
             assert again.compositions.get("c")["deployed"]["revision"] == 2

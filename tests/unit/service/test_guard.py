@@ -10,8 +10,9 @@ import pytest
 from speck.errors import ConflictError, StaleRevisionError
 from speck.service import Service
 from speck.service.compositions import Request
-from tests.service_helpers import DONE, composition, engine, wait_until
+from tests.service_helpers import DONE, composition, engine
 from tests.service_helpers import job_body as body
+from tests.waiting import wait_for
 
 A, B, C, D = body("A"), body("B", "cloud"), body("C"), body("D")
 FORCED = Request(wait_s=20, force=True)
@@ -81,7 +82,7 @@ def test_of_many_applies_at_once_exactly_one_wins(service: Service) -> None:
         answers = list(pool.map(apply, range(AT_ONCE)))
     won = [answer for answer in answers if answer.startswith("accepted")]
     assert len(won) == 1, answers
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     (running,) = engine("edge-a").running()
     assert f"--{won[0].split()[1]}" in running.submission.args
     assert [r["revision"] for r in service.compositions.revisions("c")["revisions"]] == [1, 2]
@@ -93,10 +94,10 @@ def test_different_compositions_go_on_at_the_same_time(service: Service) -> None
     names = [f"c{number}" for number in range(8)]
     for name in names:
         service.compositions.apply(composition(body(f"J-{name}"), name=name), Request())
-    wait_until(lambda: engine("edge-a").count("submit") == len(names))
+    wait_for(lambda: engine("edge-a").count("submit") == len(names))
     assert len(service.changes.all_under_way()) == len(names)
     engine("edge-a").let_go()
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     assert {head["state"] for head in service.changes.all()} == {"done"}
 
 
@@ -107,12 +108,12 @@ def test_rollback_over_a_half_done_rewiring(service: Service) -> None:
     engine("edge-a").hold_starts = True
     rewired = [body("P", sink_topic="z"), body("Q", source_topic="z")]
     change = service.compositions.apply(composition(*rewired), Request()).body["change"]
-    wait_until(lambda: len(engine("edge-a").jobs) > before)
+    wait_for(lambda: len(engine("edge-a").jobs) > before)
     engine("edge-a").unreachable = True
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     engine("edge-a").unreachable = False
     engine("edge-a").let_go()
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     assert service.compositions.rollback("c", 1, DONE).body["state"] == "done"
     topics = {
         i.submission.job_name: i.wiring.source_topic
@@ -127,11 +128,11 @@ def test_rollback_over_a_blocked_change(service: Service) -> None:
     engine("edge-a").unreachable = True
     wanted = composition({**A, "args": ["--2"]}, B)
     change = service.compositions.apply(wanted, Request()).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     back = service.compositions.rollback("c", 1, Request()).body["change"]
     superseded = service.changes.get(change)
     assert (superseded["state"], superseded["superseded_by"]) == ("cancelled", back)
     engine("edge-a").unreachable = False
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     assert service.changes.get(back)["state"] == "done"
     assert service.compositions.plan("c")["operations"] == []

@@ -32,8 +32,8 @@ from tests.service_helpers import (
     job_body,
     look_anew,
     reopened,
-    wait_until,
 )
+from tests.waiting import wait_for
 
 
 def test_a_posted_job_runs_under_the_engine_s_id(service: Service) -> None:
@@ -82,7 +82,7 @@ def test_a_job_that_does_not_run_in_time_is_202_with_its_change(service: Service
         service.jobs.delete("A", 0)
     assert refused.value.change == answer.body["change"]
     engine("edge-a").let_go()
-    wait_until(lambda: service.jobs.get("A")["state"] == "running")
+    wait_for(lambda: service.jobs.get("A")["state"] == "running")
 
 
 def test_what_the_engine_refuses_names_the_site_and_leaves_nothing_behind(
@@ -295,7 +295,7 @@ def failed_after_202(service: Service) -> None:
     """A job whose start the engine refused when nobody waited for it any more."""
     engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
     assert service.jobs.post(job("A"), 0).status == 202
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     assert service.jobs.get("A")["state"] == "failed"
 
 
@@ -369,7 +369,7 @@ def blocked(service: Service) -> str:
     """The change of a new job at edge-a, which is silent."""
     engine("edge-a").unreachable = True
     change = str(service.jobs.post(job("A"), 0).body["change"])
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     return change
 
 
@@ -416,11 +416,11 @@ def test_who_waits_for_a_superseded_post_leaves_its_successor_alone(service: Ser
 
     waiting = threading.Thread(target=post)
     waiting.start()
-    wait_until(lambda: any(r.change.state == "blocked" for r in service.changes.all_under_way()))
+    wait_for(lambda: any(r.change.state == "blocked" for r in service.changes.all_under_way()))
     assert service.jobs.put("A", job("A", "cloud"), LIMIT_S).body["state"] == "running"
     waiting.join(LIMIT_S)
     assert len(refusals) == 1
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     assert service.jobs.get("A")["state"] == "running"
 
 

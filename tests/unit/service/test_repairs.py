@@ -12,8 +12,9 @@ from speck.model.composition import composition_of_one
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
-from tests.service_helpers import DONE, broker, composition, engine, job, reopened, wait_until
+from tests.service_helpers import DONE, broker, composition, engine, job, reopened
 from tests.service_helpers import job_body as body
+from tests.waiting import wait_for
 
 A, B = body("A"), body("B", "cloud")
 SOON = Request()
@@ -68,16 +69,16 @@ def test_nothing_is_repaired_while_a_change_is_under_way_or_after_it_was_cancell
     engine("edge-a").hold_starts = True
     change = service.compositions.apply(composition(A), SOON).body["change"]
     assert service.compositions.mend("c") is None
-    wait_until(lambda: engine("edge-a").count("submit") == 1)
+    wait_for(lambda: engine("edge-a").count("submit") == 1)
     service.runner.cancel(change)
     engine("edge-a").let_go()
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     service.compositions.apply(composition(A), DONE)
     engine("edge-a").unreachable = True
     change = service.compositions.apply(composition(A, B, body("C")), SOON).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     service.runner.cancel(change)
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a").unreachable = False
     assert service.compositions.mend("c") is None
 
@@ -86,9 +87,9 @@ def test_what_is_being_removed_is_not_brought_back(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
     engine("edge-a").unreachable = True
     change = service.compositions.delete("c", 0).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     service.runner.cancel(change)
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a").unreachable = False
     assert service.compositions.mend("c") is None
     service.compositions.apply(composition(A, B), DONE)
@@ -101,7 +102,7 @@ def test_a_newer_wish_ends_a_repair(service: Service) -> None:
     submitted = engine("edge-a").count("submit")
     repair = service.compositions.mend("c")
     assert repair is not None
-    wait_until(lambda: engine("edge-a").count("submit") > submitted)
+    wait_for(lambda: engine("edge-a").count("submit") > submitted)
     engine("edge-a").let_go()
     answer = service.compositions.apply(composition(A, B, body("C")), DONE)
     assert answer.body["state"] == "done"
@@ -117,10 +118,10 @@ def test_a_removal_ends_a_repair_that_is_blocked(service: Service) -> None:
     engine("edge-a").refuse("submit", 100_000, silent)
     repair = service.compositions.mend("c")
     assert repair is not None
-    wait_until(lambda: repair.change.state == "blocked")
+    wait_for(lambda: repair.change.state == "blocked")
     removal = service.compositions.delete("c", 0).body["change"]
     assert service.changes.get(repair.change.id)["superseded_by"] == removal
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     assert service.changes.get(removal)["state"] == "done"
 
 
@@ -130,11 +131,11 @@ def test_a_repair_goes_on_after_a_stop_and_still_leaves_alone(service: Service) 
     engine("cloud").refuse("submit", 100_000, silent)
     repair = service.compositions.mend("c", frozenset({"A"}))
     assert repair is not None
-    wait_until(lambda: repair.change.state == "blocked")
+    wait_for(lambda: repair.change.state == "blocked")
     again = reopened(service)
     try:
         engine("cloud")._refusals.clear()
-        wait_until(lambda: not again.changes.all_under_way())
+        wait_for(lambda: not again.changes.all_under_way())
         found = again.changes.get(repair.change.id)
         assert (found["state"], found["leave"]) == ("done", ["A"])
         assert running_jobs("edge-a") == [] and running_jobs("cloud") == ["B"]
@@ -149,7 +150,7 @@ def blocked_by_edge_a(service: Service) -> str:
     engine("edge-a").unreachable = True
     changed = composition(body("A", args=["x"]), B)
     change: str = service.compositions.apply(changed, SOON).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     [running] = engine("cloud").running()
     engine("cloud").fail(running.id, "no memory")
     return change
@@ -159,8 +160,8 @@ def test_a_change_that_is_blocked_does_what_breaks_meanwhile(service: Service) -
     change = blocked_by_edge_a(service)
 
     assert service.compositions.mend("c", frozenset({"A"})) is None
-    wait_until(lambda: running_jobs("cloud") == ["B"])
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: running_jobs("cloud") == ["B"])
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     engine("edge-a").unreachable = False
 
     found = service.changes.over(change, 20)
@@ -208,13 +209,13 @@ def test_a_repair_that_is_blocked_does_what_breaks_meanwhile(service: Service) -
     engine("edge-a").refuse("submit", 100_000, UnreachableError("cannot reach edge-a"))
     repair = service.compositions.mend("c", frozenset({"B"}))
     assert repair is not None
-    wait_until(lambda: repair.change.state == "blocked")
+    wait_for(lambda: repair.change.state == "blocked")
     [running] = engine("cloud").running()
     engine("cloud").fail(running.id, "no memory")
 
     service.compositions.mend("c", frozenset({"A"}))
 
-    wait_until(lambda: running_jobs("cloud") == ["B"])
+    wait_for(lambda: running_jobs("cloud") == ["B"])
     engine("edge-a")._refusals.clear()
     assert repair.ended(20) and repair.change.state == "done"
     assert running_jobs("edge-a") == ["A"]

@@ -15,8 +15,9 @@ from speck.model.observation import Sent
 from speck.model.values import JsonObject
 from speck.service.compositions import Request
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import DONE, broker, composition, engine, job_body, wait_until
+from tests.service_helpers import DONE, broker, composition, engine, job_body
 from tests.unit.service.test_watch import Time, Watched
+from tests.waiting import wait_for
 
 STOPPED = job_body("A", state="stopped")
 AT_ONCE = 0.1
@@ -34,7 +35,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 def look(watched: Watched, after: float = 5.0) -> None:
     watched.look(after)
-    wait_until(lambda: watched.watch.sessions.idle)
+    wait_for(lambda: watched.watch.sessions.idle)
 
 
 def apply(watched: Watched, *jobs: JsonObject, **more: Any) -> None:
@@ -107,7 +108,7 @@ def test_nothing_is_reserved_while_a_change_of_the_job_is_under_way(watched: Wat
     look(watched)
     engine("edge-a").hold_starts = True
     watched.service.compositions.apply(composition(job_body("A")), Request())
-    wait_until(lambda: engine("edge-a").count("submit") == 2)
+    wait_for(lambda: engine("edge-a").count("submit") == 2)
     calls = broker("edge-a").count("reserve")
 
     restart(watched, AT_ONCE)
@@ -124,7 +125,7 @@ def test_what_a_change_kept_from_being_reserved_is_reserved_after_it(watched: Wa
     before = set(broker("edge-a").sessions)
     engine("cloud").hold_starts = True
     change = watched.service.compositions.apply(composition(STOPPED, other), Request())
-    wait_until(lambda: engine("cloud").count("submit") == 1)
+    wait_for(lambda: engine("cloud").count("submit") == 1)
     restart(watched, AT_ONCE)
     assert set(broker("edge-a").sessions) == set()
     engine("cloud").let_go()
@@ -134,7 +135,7 @@ def test_what_a_change_kept_from_being_reserved_is_reserved_after_it(watched: Wa
         look(watched)
         return set(broker("edge-a").sessions) == before
 
-    wait_until(reserved)  # the change may be at its very end still
+    wait_for(reserved)  # the change may be at its very end still
 
 
 def test_a_broker_that_refuses_for_a_while_is_asked_again(watched: Watched) -> None:

@@ -21,8 +21,8 @@ from tests.service_helpers import (
     job,
     job_body,
     look_anew,
-    wait_until,
 )
+from tests.waiting import wait_for
 
 
 def site(name: str, host: str | None = None, **more: object) -> Site:
@@ -202,5 +202,5 @@ def test_a_site_is_not_removed_while_a_change_that_needs_it_waits(service: Servi
         with pytest.raises(ConflictError, match="site 'edge-a': it serves A; remove them first"):
             call()
     engine("edge-a").unreachable = broker("edge-a").unreachable = False
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     assert service.jobs.get("A")["state"] == "running"

@@ -7,8 +7,9 @@ import re
 from speck.errors import EngineRefusedError, TransientError
 from speck.service import Service
 from speck.service.compositions import Request
-from tests.service_helpers import DONE, composition, engine, wait_until
+from tests.service_helpers import DONE, composition, engine
 from tests.service_helpers import job_body as body
+from tests.waiting import wait_for
 
 A, B = body("A"), body("B", "cloud")
 
@@ -31,10 +32,10 @@ def test_each_operation_says_how_long_it_took(service: Service) -> None:
 def test_a_silent_site_is_told_once_and_so_is_its_return(service: Service) -> None:
     engine("edge-a").unreachable = True
     change = service.compositions.apply(composition(A), Request()).body["change"]
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
-    wait_until(lambda: _tries(service, change) > 3)
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: _tries(service, change) > 3)
     engine("edge-a").unreachable = False
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
     messages = [m for m in told(service, change) if m.startswith("upload")]
     name = messages[0].split(":")[0]
     assert messages == [
@@ -50,13 +51,13 @@ def _tries(service: Service, change: str) -> int:
 def test_a_start_that_falls_silent_says_when_it_is_heard_again(service: Service) -> None:
     engine("edge-a").hold_starts = True
     change = service.compositions.apply(composition(A), Request()).body["change"]
-    wait_until(lambda: len(engine("edge-a").jobs) == 1)
+    wait_for(lambda: len(engine("edge-a").jobs) == 1)
     engine("edge-a").unreachable = True
-    wait_until(lambda: service.changes.get(change)["state"] == "blocked")
+    wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     engine("edge-a").unreachable = False
-    wait_until(lambda: "start A on edge-a: goes on: edge-a answers again" in told(service, change))
+    wait_for(lambda: "start A on edge-a: goes on: edge-a answers again" in told(service, change))
     engine("edge-a").let_go()
-    wait_until(lambda: not service.changes.all_under_way())
+    wait_for(lambda: not service.changes.all_under_way())
 
 
 def test_only_the_first_of_many_tries_is_told(service: Service) -> None:

@@ -18,8 +18,8 @@ from tests.service_helpers import (
     job,
     job_body,
     look_anew,
-    wait_until,
 )
+from tests.waiting import wait_for
 
 A, B = job_body("A"), job_body("B", "cloud")
 
@@ -116,7 +116,7 @@ def test_a_job_on_its_way_out_is_shown_as_stopping(service: Service) -> None:
     assert service.jobs.get("B")["site"] == "cloud"
     engine("cloud").before = None
     go_on.set()
-    wait_until(lambda: service.changes.under_way("c") is None)
+    wait_for(lambda: service.changes.under_way("c") is None)
     with pytest.raises(NotFoundError):
         service.jobs.get("B")
 
@@ -157,7 +157,7 @@ def test_jobs_that_a_deletion_has_done_with_are_not_shown_as_pending(service: Se
     service.compositions.apply(composition(A, B), DONE)
     engine("cloud").unreachable = True
     service.compositions.delete("c", 0)
-    wait_until(lambda: service.records.deployed("c", "A") is None)
+    wait_for(lambda: service.records.deployed("c", "A") is None)
     assert [j["job_name"] for j in service.jobs.all()] == ["B"]
     engine("cloud").unreachable = False
-    wait_until(lambda: service.changes.under_way("c") is None)
+    wait_for(lambda: service.changes.under_way("c") is None)

@@ -19,7 +19,8 @@ from speck.monitor.watch import Watch
 from speck.service import Service
 from speck.service.compositions import Request
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import DONE, composition, engine, job, job_body, look_anew, wait_until
+from tests.service_helpers import DONE, composition, engine, job, job_body, look_anew
+from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b", "cloud")
 
@@ -64,7 +65,7 @@ class Watched:
         self.time.passed += after
         look_anew(self.service)
         self.watch.poll()
-        wait_until(lambda: not self.watch.repairs.scopes)
+        wait_for(lambda: not self.watch.repairs.scopes)
 
     def events(self, kind: str) -> list[str]:
         return [e["message"] for e in self.service.records.events() if e["kind"] == kind]
@@ -147,7 +148,7 @@ def test_what_a_person_cancelled_is_not_said_to_be_started_again(watched: Watche
     engine("edge-a").unreachable = True
     changed = composition(job_body("A", args=["x"]), job_body("B", "cloud"))
     change = watched.service.compositions.apply(changed, Request()).body["change"]
-    wait_until(lambda: changes.get(change)["state"] == "blocked")
+    wait_for(lambda: changes.get(change)["state"] == "blocked")
     watched.service.runner.cancel(change)
     assert changes.over(change, 20)
     watched.look()
@@ -305,7 +306,7 @@ def test_beside_a_change_that_is_blocked_the_others_are_looked_after(watched: Wa
     changed = composition(job_body("A", args=["x"]), job_body("B", "cloud"))
     answer = watched.service.compositions.apply(changed, Request())
     changes = watched.service.changes
-    wait_until(lambda: changes.get(answer.body["change"])["state"] == "blocked")
+    wait_for(lambda: changes.get(answer.body["change"])["state"] == "blocked")
     watched.look()
     engine("cloud").fail(incarnation(watched, "B"), "bad")
 
@@ -389,5 +390,5 @@ def test_the_watch_gives_way_to_changes_but_not_twice_running(
     monkeypatch.setattr(service.watch, "poll", lambda: done.append("looked"))
     monkeypatch.setattr(service.watch, "_every_s", 0.01)
     service.watch.start()
-    wait_until(lambda: len(done) >= 5)
+    wait_for(lambda: len(done) >= 5)
     assert done[:5] == ["looked", "gave way", "looked", "looked", "gave way"]
