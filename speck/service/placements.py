@@ -18,8 +18,8 @@ from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.model import Limits, Placement, Policy
-from speck.placement.problem import Condition, Question, question
-from speck.placement.rendering import Layout, composition_yaml, lay_out, render
+from speck.placement.problem import Condition, Question, pose_question
+from speck.placement.rendering import Layout, lay_out, render, render_yaml
 from speck.placement.wiring import At, Wiring, wire
 from speck.service.answer import Answer
 from speck.service.compositions import Compositions, Request
@@ -120,7 +120,7 @@ class Placements:
             "analysis": analysis["id"],
             **compared(posed, placed, layout, _aged(analysis, now)),
             "description": dump_composition(rendered),
-            "yaml": composition_yaml(rendered),
+            "yaml": render_yaml(rendered),
         }
         self._records.write({self._records.placements.key(made["id"]): made, **self._superfluous()})
         return Answer(201, made, f"/placements/{made['id']}")
@@ -138,7 +138,7 @@ class Placements:
         wanted: dict[str, Any] = {**description.requirements, **(limits or {})}
         conditions = self._conditions(description.name, sites)
         bounds = replace(Limits(), **wanted)
-        return question(
+        return pose_question(
             wiring,
             description.name,
             analysis,
@@ -244,7 +244,7 @@ class Placements:
                 free=view.slots.free if view and view.slots else None,
                 held=held.get(name, 0),
                 cores=measured.get("cores"),
-                pace=measured.get("pace"),
+                core_speed=measured.get("pace"),
             )
         return found
 
@@ -256,9 +256,9 @@ class Placements:
 
 def policy_named(name: str) -> Policy:
     """The policy of that name, loaded when it is asked for: solvers are large."""
-    from speck.placement.policies import policy
+    from speck.placement.policies import find_policy
 
-    return policy(name)
+    return find_policy(name)
 
 
 def _aged(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
