@@ -7,7 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from speck.model.incarnation import Carried, Incarnation, Left, Session, StaleSink
+from speck.model.incarnation import (
+    Carried,
+    EndState,
+    Incarnation,
+    Left,
+    Session,
+    StaleSink,
+    StartState,
+)
 from speck.model.job import Batching, Compression, Delivery, DesiredState, Job, Upgrade
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
@@ -46,15 +54,16 @@ def test_what_a_job_leaves_at_its_default_takes_no_room() -> None:
 
 
 def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
-    base = Incarnation(PLAIN, 1, "1" * 32, confirmed=True, ended=True, savepoint="file:/s")
+    base = Incarnation(
+        PLAIN, 1, "1" * 32, start=StartState.CONFIRMED, end=EndState.ENDED, savepoint="file:/s"
+    )
     deployed = Incarnation(
         FULL,
         2,
         "2" * 32,
         base=base,
-        accepted=True,
-        void=True,
-        stopping=True,
+        start=StartState.ACCEPTED,
+        end=EndState.STOPPING,
         former_sinks=("x-out", "y-out"),
         restored="file:/there/s",
         carried=Carried("file:/s", "b", "file:/there/s"),
@@ -65,7 +74,7 @@ def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
 
 
 def test_what_holds_its_default_is_left_out_and_read_back() -> None:
-    deployed = Incarnation(PLAIN, 1, "1" * 32, confirmed=True)
+    deployed = Incarnation(PLAIN, 1, "1" * 32, StartState.CONFIRMED)
     old = stored(to_json(deployed))
     assert "former_sinks" not in old
     assert from_json(old, Incarnation) == deployed

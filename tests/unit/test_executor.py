@@ -20,7 +20,7 @@ from speck.deploy.operations import Operations, Patience, Refills
 from speck.errors import EngineRefusedError, TransientError, UnreachableError
 from speck.model.change import Change, ChangeState, OperationState
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
-from speck.model.incarnation import Incarnation, Session
+from speck.model.incarnation import Incarnation, Session, StartState
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import RunState, Sent, Taken
@@ -320,7 +320,7 @@ def test_what_a_start_will_do_is_stored_before_the_engine_is_asked(bench: Bench)
     operation = start("A")
     assert found == [Incarnation(operation.job, 1, operation.engine_job_id)]
     confirmed = bench.records.deployed("c", "A")
-    assert confirmed == Incarnation(operation.job, 1, operation.engine_job_id, confirmed=True)
+    assert confirmed == Incarnation(operation.job, 1, operation.engine_job_id, StartState.CONFIRMED)
 
 
 def test_a_transient_error_is_tried_again_with_growing_pauses(bench: Bench) -> None:

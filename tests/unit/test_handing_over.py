@@ -19,7 +19,7 @@ from speck.deploy.operations.outcome import Done, Waiting
 from speck.errors import PermanentError, UnreachableError
 from speck.model.change import ChangeState, OperationState
 from speck.model.ids import sink_client_id, source_client_id
-from speck.model.incarnation import Incarnation, Session, StaleSink
+from speck.model.incarnation import EndState, Incarnation, Session, StaleSink, StartState
 from speck.model.job import Job
 from speck.model.observation import Sent, Taken, TakenEpoch
 from speck.model.plan import Clear, Drain, HandOver, Reserve
@@ -280,9 +280,17 @@ def before_it(of: Job, **more: object) -> Incarnation:
     return replace(Incarnation(of, 1, "1" * 32), **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("more", [{"confirmed": True}, {"accepted": True}, {"ended": True}, {}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"start": StartState.CONFIRMED},
+        {"start": StartState.ACCEPTED},
+        {"end": EndState.ENDED},
+        {},
+    ],
+)
 def test_a_session_that_an_incarnation_may_hold_is_not_reserved_again(
-    bench: Bench, more: dict[str, bool]
+    bench: Bench, more: dict[str, StartState | EndState]
 ) -> None:
     """That would throw it out."""
     handed_over(bench)
@@ -293,8 +301,8 @@ def test_a_session_that_an_incarnation_may_hold_is_not_reserved_again(
 
 def test_an_incarnation_before_one_that_never_ran_may_hold_the_session_too(bench: Bench) -> None:
     handed_over(bench)
-    base = before_it(job("A"), confirmed=True)
-    void = Incarnation(job("A"), 2, "2" * 32, void=True, base=base)
+    base = before_it(job("A"), start=StartState.CONFIRMED)
+    void = Incarnation(job("A"), 2, "2" * 32, start=StartState.VOID, base=base)
     bench.records.write(bench.records.put_incarnation("c", void))
     bench.run((start("A", attempt=3), ()))
     assert broker("edge-a").count("reserve") == 0
@@ -307,9 +315,11 @@ def test_an_incarnation_that_does_not_hold_the_session_does_not_vouch_for_it(
     own = handed_over(bench)
     del broker("edge-a").sessions[own]
     elsewhere = replace(job("A"), source=job("B").source)
-    old = before_it(elsewhere, ended=True) if before == "of another link" else None
+    old = before_it(elsewhere, end=EndState.ENDED) if before == "of another link" else None
     bench.records.write(
-        bench.records.put_incarnation("c", old or before_it(job("A"), void=True, ended=True))
+        bench.records.put_incarnation(
+            "c", old or before_it(job("A"), start=StartState.VOID, end=EndState.ENDED)
+        )
     )
     change = bench.run((start("A", attempt=2), ()))
     assert states(change) == [FAILED]

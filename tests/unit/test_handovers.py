@@ -12,7 +12,7 @@ import pytest
 from speck.deploy.planner import plan
 from speck.model.composition import Composition
 from speck.model.ids import source_client_id
-from speck.model.incarnation import Inventory, Session
+from speck.model.incarnation import EndState, Inventory, Session
 from speck.model.job import Delivery, Job
 from speck.model.link import Link
 from speck.model.observation import BrokerView, Observation, Sent, Taken, TakenEpoch
@@ -50,7 +50,7 @@ def ended(inventory: Inventory, *names: str) -> Inventory:
     """With these jobs stopped by an earlier change."""
     jobs = dict(inventory.jobs)
     for name in names:
-        jobs[name] = replace(jobs[name], ended=True, savepoint="file:/s")
+        jobs[name] = replace(jobs[name], end=EndState.ENDED, savepoint="file:/s")
     return replace(inventory, jobs=jobs)
 
 

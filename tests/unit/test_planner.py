@@ -8,7 +8,7 @@ from typing import Any
 from speck.deploy.planner import plan
 from speck.model.composition import Composition, Reader
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
-from speck.model.incarnation import Incarnation, Inventory, Session
+from speck.model.incarnation import EndState, Incarnation, Inventory, Session, StartState
 from speck.model.job import DesiredState, Job, Upgrade
 from speck.model.link import Link
 from speck.model.observation import (
@@ -48,7 +48,7 @@ def deployed(*jobs: Job) -> Inventory:
     """An inventory in which every job runs as its first attempt."""
     incarnations = {
         j.job_name: Incarnation(
-            j, 1, engine_job_id(INSTALLATION, "c", j.job_name, 1), confirmed=True
+            j, 1, engine_job_id(INSTALLATION, "c", j.job_name, 1), start=StartState.CONFIRMED
         )
         for j in jobs
     }
@@ -305,7 +305,7 @@ def test_a_stopped_job_keeps_its_session() -> None:
 
 def test_a_stopped_job_comes_back_from_its_savepoint() -> None:
     inventory = deployed(A)
-    ended = replace(inventory.jobs["A"], ended=True, savepoint="file:/s")
+    ended = replace(inventory.jobs["A"], end=EndState.ENDED, savepoint="file:/s")
     made = planned(replace(inventory, jobs={"A": ended}), A)
     assert (
         text(made)
@@ -394,7 +394,7 @@ def test_an_outsider_s_session_ends_before_it_begins_on_another_topic() -> None:
 def asked(new: Job, **more: Any) -> Inventory:
     """A's first start was asked for, and no answer was heard."""
     inventory = deployed(new)
-    asked = replace(inventory.jobs["A"], confirmed=False, **more)
+    asked = replace(inventory.jobs["A"], **{"start": StartState.REQUESTED, **more})
     return replace(inventory, jobs={"A": asked})
 
 
@@ -422,7 +422,7 @@ def test_a_start_without_an_answer_is_settled_before_another() -> None:
 
 
 def test_a_start_that_the_engine_took_on_and_forgot_is_no_new_job() -> None:
-    made = planned(asked(A, accepted=True), A, observed=NOT_LISTED)
+    made = planned(asked(A, start=StartState.ACCEPTED), A, observed=NOT_LISTED)
     assert made.steps[-1].operation.attempt == 2  # type: ignore[union-attr]
     assert made.steps[-1].operation.keeps_state  # type: ignore[union-attr]
 
@@ -453,14 +453,14 @@ def test_what_a_reader_is_owed_is_drained_though_nobody_leaves_its_link() -> Non
 
 def test_a_producer_that_has_stopped_before_is_drained() -> None:
     inventory = deployed(A, B)
-    ended = replace(inventory.jobs["A"], ended=True, savepoint="file:/s")
+    ended = replace(inventory.jobs["A"], end=EndState.ENDED, savepoint="file:/s")
     inventory = replace(inventory, jobs={**inventory.jobs, "A": ended})
     stopped = replace(A, state=DesiredState.STOPPED)
     assert "drain cloud/T-2 for B: A left it" in str(planned(inventory, stopped))
 
 
 def test_a_stopped_job_that_was_edited_is_an_update() -> None:
-    ended = replace(deployed(A).jobs["A"], ended=True, savepoint="file:/s")
+    ended = replace(deployed(A).jobs["A"], end=EndState.ENDED, savepoint="file:/s")
     made = planned(
         replace(deployed(A), jobs={"A": ended}),
         replace(A, state=DesiredState.STOPPED, args=("--x",)),
@@ -650,7 +650,7 @@ def test_state_that_a_failed_move_left_behind_is_carried_by_the_next() -> None:
     """The failed attempt at edge-b left none; that of the one before lies at edge-a."""
     before = deployed(A).jobs["A"]
     there = moved(A, "edge-b")
-    failed = Incarnation(there, 2, "f" * 32, void=True, ended=True, base=before)
+    failed = Incarnation(there, 2, "f" * 32, start=StartState.VOID, end=EndState.ENDED, base=before)
     inventory = replace(deployed(A), jobs={"A": failed})
     assert "carry A's state from edge-a to edge-b" in str(apart(inventory, there))
     assert "carry" not in str(apart(inventory, A))

@@ -14,7 +14,7 @@ from speck.errors import StoreError
 from speck.model.change import Change, ChangeState, OperationRecord, OperationState
 from speck.model.composition import composition_of_one
 from speck.model.ids import sink_client_id
-from speck.model.incarnation import Incarnation, Session
+from speck.model.incarnation import EndState, Incarnation, Session
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.plan import Action, JobChange, Plan, Step, Upload
@@ -340,7 +340,7 @@ def test_answers_to_idempotency_keys_are_kept_for_a_day(records: Records, path: 
 def test_attempts_never_fall_below_the_highest_there_was(records: Records) -> None:
     """An adopted job counts from its own start; its new scope may have used higher ones."""
     records.write(records.put_attempts("c", "A", 5))
-    records.write(records.put_incarnation("c", Incarnation(JOB, 1, "0" * 32, ended=True)))
+    records.write(records.put_incarnation("c", Incarnation(JOB, 1, "0" * 32, end=EndState.ENDED)))
     assert records.attempts("c", "A") == 5
 
 
