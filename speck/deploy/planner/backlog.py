@@ -37,6 +37,26 @@ def find_waiting(draft: Draft) -> dict[str, Job]:
     return waiting
 
 
+def find_postponed(draft: Draft) -> list[Session]:
+    """Sessions whose readers would close a circle now, but none among the jobs as they are wanted:
+    what waits in these is read after this plan, by a plan of its own."""
+    followed = draft.predecessors.values()
+    return [
+        session
+        for session in draft.inventory.sessions
+        if session.usable and session not in followed and _is_postponed(draft, session)
+    ]
+
+
+def _is_postponed(draft: Draft, session: Session) -> bool:
+    reader = draft.wanted.get(session.job_name or "")
+    if reader is None or not _to_run(draft, session, {}) or _is_read(draft, session):
+        return False
+    reader = replace(reader, source=session.link, source_site=session.site)
+    others = [job for name, job in draft.wanted.items() if name != reader.job_name]
+    return not _has_circle([reader, *others]) and _has_to_be_read(draft, session, {})
+
+
 def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
     """Whether another one does now what the session's reader will do, and reads what the jobs of
     this plan read: it has what they are going to write."""
@@ -92,8 +112,8 @@ def keep_sessions(draft: Draft, then: Draft) -> None:
 
 def _to_run(draft: Draft, session: Session, waiting: dict[str, Job]) -> list[Job]:
     """As what the session's reader may run, the best first: as it is wanted, with the sink that it
-    had if that is read, or else with its new one; as it ran, if it is wanted no more and got lost,
-    or has to read what another one writes first."""
+    had if that is read, and with its new one; as it ran, if it is wanted no more and got lost, or
+    has to read what another one writes first."""
     name = session.job_name or ""
     job, old = draft.wanted.get(name), draft.inventory.jobs.get(name)
     if job is None:
@@ -108,7 +128,7 @@ def _to_run(draft: Draft, session: Session, waiting: dict[str, Job]) -> list[Job
         return [job]
     before = replace(job, sink=old.job.sink, sink_site=old.job.sink_site)
     read = draft.outside_readers | {s.link for s in draft.inventory.sessions if s.reserved}
-    return [before, job] if before.sink in read else [job, before]
+    return [before, job] if before.sink in read else [job]
 
 
 def _is_read(draft: Draft, session: Session) -> bool:
