@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import is_live, is_lost
 from speck.deploy.planner.draft import Draft
-from speck.deploy.planner.sessions import abandoned, still_fed
+from speck.deploy.planner.sessions import abandoned, is_wanted, still_fed
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
@@ -133,7 +133,7 @@ def _to_run(draft: Draft, session: Session, waiting: dict[str, Job]) -> list[Job
 
 def _is_read(draft: Draft, session: Session) -> bool:
     """Whether its reader runs, or is to run, on the session's link."""
-    if any(s.client_id == session.client_id and s.link == session.link for s in draft.sessions):
+    if is_wanted(draft, session):
         return True
     old = draft.inventory.jobs.get(session.job_name or "")
     return old is not None and old.job.source == session.link and is_live(draft, old)
@@ -185,11 +185,13 @@ def _ends(job: Job | None) -> tuple[Link, Link] | None:
 
 
 def _lost_its_follower(draft: Draft, session: Session) -> bool:
-    """Whether a broker forgot the session of the reader that was to go on where this one's has
-    ended: only this one holds what came since."""
+    """Whether the reader that was to go on where this one's has ended has nothing of what came
+    since: a broker forgot its session, or it never began and another one is wanted instead."""
+    is_followed_anew = session in draft.predecessors.values() and not session.drained
     return session.followed_by is None and any(
-        other.follows == session.client_id and not other.reserved
+        not other.reserved or (is_followed_anew and not is_wanted(draft, other))
         for other in draft.inventory.sessions
+        if other.follows == session.client_id
     )
 
 
@@ -208,15 +210,11 @@ def _goes_back(draft: Draft, session: Session) -> bool:
     for other in draft.inventory.sessions:
         if not other.usable or other.link != session.link:
             continue
-        if not has_read and other.followed_by == session.client_id and _is_wanted(draft, other):
+        if not has_read and other.followed_by == session.client_id and is_wanted(draft, other):
             return True
         if has_read and old is not None and old.ended and other.follows == session.client_id:
-            return _is_wanted(draft, other)
+            return is_wanted(draft, other)
     return False
-
-
-def _is_wanted(draft: Draft, session: Session) -> bool:
-    return any(s.client_id == session.client_id and s.link == session.link for s in draft.sessions)
 
 
 def _has_circle(jobs: Iterable[Job]) -> bool:
