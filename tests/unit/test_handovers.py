@@ -571,6 +571,34 @@ def test_the_old_reader_comes_back_first_when_the_broker_lost_the_followers_sess
     )
 
 
+UNFOLLOWED = with_sessions(ended(deployed(FEED, OLD), "old"), session(NEW, follows=client_id(OLD)))
+"""The old reader has stopped, and the change was cancelled before the new one's handover."""
+
+
+def test_the_old_reader_comes_back_first_when_another_follower_is_wanted() -> None:
+    """What has come since it stopped is in no session that is going to be read."""
+    made = planned(UNFOLLOWED, FEED, reader("third"))
+    assert made.goes_on
+    assert (
+        text(made)
+        == """
+[] -> #1 upload aaaaaaaa to edge-a: needed there
+[1] -> #2 start old on edge-a: state stopped -> running
+"""
+    )
+
+
+def test_what_neither_an_old_reader_nor_its_follower_reads_any_more_is_abandoned_once() -> None:
+    numbers = BrokerView(
+        {client_id(OLD): Taken(1, {"p": {1: 4}})}, {sink_of(FEED): Sent("p", 1, 9, topic="T")}
+    )
+    observed = replace(running(UNFOLLOWED), brokers={"edge-a": numbers})
+    made = planned(UNFOLLOWED, FEED, observed=observed)
+    assert not made.goes_on
+    assert line(made, "release edge-a/T of old").endswith(": left; abandons 5 queued messages")
+    assert line(made, "release edge-a/T of new").endswith(": left")
+
+
 def test_an_old_reader_that_went_on_elsewhere_comes_back_first_too() -> None:
     """B reads behind C already, which has never begun."""
     inventory = with_sessions(

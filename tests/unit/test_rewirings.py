@@ -166,3 +166,40 @@ def test_a_rollback_after_a_failed_start_closes_no_circle(service: Service) -> N
     assert rewired.sent < 100
     twice = rewired.wrong().get("o", ([], []))[1]
     assert twice == []
+
+
+def test_what_waits_for_a_stopped_job_that_is_rewired_is_read_once_that_closes_no_circle(
+    service: Service,
+) -> None:
+    """The last reader of w, which A wrote when it ran, is gone; where A is to write next leads
+    back to y, where messages wait for it, until C is removed."""
+    rewired = Rewired(service, "out")
+    _stop_before_out(rewired)
+    change = rewired.apply(job("A", "in", "x"), job("B", "x", "out"))
+    assert change["state"] == "done"
+    assert broker("edge-a").unread == {}
+    assert rewired.wrong() == {}
+    assert service.compositions.plan("c")["operations"] == []
+
+
+def test_what_waits_for_a_stopped_job_is_said_to_be_abandoned_where_reading_it_closes_a_circle(
+    service: Service,
+) -> None:
+    rewired = Rewired(service, "out")
+    _stop_before_out(rewired)
+    change = rewired.apply(job("A", "in", "x"), job("C", "x", "y"), job("B", "y", "out"))
+    assert change["state"] == "done"
+    assert broker("edge-a").unread == {}
+    lost, twice = rewired.wrong()["out"]
+    left = broker("edge-a").abandoned.values()
+    assert set(lost) <= {int(message.payload) for queue in left for message in queue}
+    assert twice == []
+    assert any("; abandons" in each["reason"] for each in change["operations"])
+    assert service.compositions.plan("c")["operations"] == []
+
+
+def _stop_before_out(rewired: Rewired) -> None:
+    """Let A run from `in` to w, and then be kept stopped at the end of a chain."""
+    rewired.apply(job("A", "in", "w"), job("B", "w", "out"))
+    stopped = {**job("A", "y", "out"), "state": "stopped"}
+    rewired.apply(job("B", "in", "x"), job("C", "x", "y"), stopped)
