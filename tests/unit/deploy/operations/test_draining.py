@@ -32,7 +32,7 @@ from speck.store.tables import Batch
 from tests.memory_fog import HASTY, memory_service, site_body
 from tests.service_helpers import DONE as WAIT
 from tests.service_helpers import composition, job_body
-from tests.unit.test_executor import (
+from tests.unit.deploy.execution.test_executor import (
     DONE,
     FAILED,
     LIMIT_S,

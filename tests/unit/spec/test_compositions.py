@@ -16,7 +16,7 @@ from speck.spec.resolve import Resolved, resolve
 from speck.spec.schema import dump_composition, load_composition, site_from_data
 from speck.spec.topology import check
 
-FOLDER = Path(__file__).parents[2] / "compositions"
+FOLDER = Path(__file__).parents[3] / "compositions"
 LISTINGS = ("listing-1.1.yaml", "listing-1.2.yaml")
 AS_TOLD = "listing-1.2-as-told.yaml"
 

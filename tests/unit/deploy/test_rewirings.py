@@ -16,7 +16,7 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition, job_body
-from tests.unit.test_executor import broker, engine
+from tests.unit.deploy.execution.test_executor import broker, engine
 
 REFUSED = EngineRefusedError("cannot start it: no")
 EDGE = {"source_site": "edge-a", "sink_site": "edge-a"}

@@ -12,7 +12,7 @@ import pytest
 from speck.store.leveldb import Store
 from speck.store.tables import Table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOUSE = runpy.run_path(str(ROOT / "tools/house.py"))
 
 

@@ -15,7 +15,7 @@ from bench.samples import Spec, generate
 from speck.cli.main import root
 from speck.metrics.dataset.schema import TABLES, Table
 
-DOC = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+DOC = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
 SPEC = Spec(jobs=6, sites=3, hours=0.5, links_every_s=600, restarts_per_hour=1, duplicates=0.1)
 PROGRAMS = dict(
     zip(

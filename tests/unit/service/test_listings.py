@@ -13,7 +13,7 @@ from speck.service.compositions import Request
 from speck.spec.schema import load_composition, site_from_data
 from tests.memory_fog import make_jar, memory_service
 
-COMPOSITIONS = Path(__file__).parents[2] / "compositions"
+COMPOSITIONS = Path(__file__).parents[3] / "compositions"
 DONE = Request(wait_s=10)
 
 

@@ -17,7 +17,15 @@ from speck.model.job import Delivery, Job
 from speck.model.link import Link
 from speck.model.observation import BrokerView, Observation, Sent, Taken, TakenEpoch
 from speck.model.plan import Drain, HandOver, Plan, Release, Reserve, Start
-from tests.unit.test_planner import INSTALLATION, deployed, job, planned, running, sink_of, text
+from tests.unit.deploy.planner.test_planner import (
+    INSTALLATION,
+    deployed,
+    job,
+    planned,
+    running,
+    sink_of,
+    text,
+)
 
 FEED = job("feed", "edge-a/in", "edge-a/T")
 TAKEN = (TakenEpoch("01234567-feed", 1 << 32, 4),)

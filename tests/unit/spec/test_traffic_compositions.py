@@ -15,7 +15,7 @@ from speck.model.values import is_name
 from speck.spec.schema import load_composition
 from speck.spec.topology import check
 
-TRAFFIC = Path(__file__).resolve().parents[2] / "compositions" / "traffic"
+TRAFFIC = Path(__file__).resolve().parents[3] / "compositions" / "traffic"
 STREAMS = ["A1", "A2", "A3", "B1", "B2", "B3", "C1", "C2", "C3", "C4"]
 Link = tuple[str, str]  # site of the broker, topic
 

@@ -14,7 +14,7 @@ import pytest
 from speck.binding import BROKERS, ENGINES, Target, kinds, open_broker, open_engine
 from speck.errors import PermanentError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "tests" / "sample_binder"
 
 USE_IT = """

@@ -69,10 +69,10 @@ def _restarted() -> list[Row]:
     [_even, _slow_clock, _no_times, _no_records_out, _parallel, _half_silent, _restarted],
 )
 def test_both_make_the_same_of_the_same_samples(
-    spark: SparkSession, tmp_path: Path, rows: Callable[[], list[Row]]
+    few: SparkSession, tmp_path: Path, rows: Callable[[], list[Row]]
 ) -> None:
     samples = rows()
-    analysed = _of_analyzer(spark, tmp_path, samples)
+    analysed = _of_analyzer(few, tmp_path, samples)
     told = _of_service(samples)
     for name in COMPARED:
         assert told[name] == pytest.approx(analysed[name]), name

@@ -14,7 +14,7 @@ from speck.spec.fingerprint import differences, fingerprint
 from speck.spec.resolve import resolve
 from speck.spec.schema import dump_job, job_from_data
 from speck.store.codec import from_json, to_json
-from tests.unit.test_resolve import SITES, FindJar, find_jar
+from tests.unit.spec.test_resolve import SITES, FindJar, find_jar
 
 __all__ = ["find_jar"]
 
