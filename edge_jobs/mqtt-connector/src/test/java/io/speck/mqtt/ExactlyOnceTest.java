@@ -3,6 +3,12 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.mqtt.testing.JobTest;
+import io.speck.mqtt.testing.Mosquitto;
+import io.speck.mqtt.testing.ReportedMetrics;
+import io.speck.mqtt.testing.TestClient;
+import io.speck.mqtt.testing.TestJob;
+import io.speck.mqtt.testing.Wait;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -29,8 +35,8 @@ import org.junit.jupiter.params.provider.CsvSource;
  * Whole jobs with {@code --delivery exactly_once}. "Distinct" is what a reader gets that drops
  * repeats by their stamps; it also fails when one stamp has come with two payloads.
  */
-class ExactlyOnceTest extends OnBrokers {
-    private static final Metrics METRICS = new Metrics();
+class ExactlyOnceTest extends JobTest {
+    private static final ReportedMetrics METRICS = new ReportedMetrics();
 
     @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
@@ -44,7 +50,7 @@ class ExactlyOnceTest extends OnBrokers {
     private TestClient thereOut;
 
     @Override
-    Metrics metrics() {
+    public ReportedMetrics metrics() {
         return METRICS;
     }
 
@@ -155,7 +161,7 @@ class ExactlyOnceTest extends OnBrokers {
 
     @Test
     void aStopWithSavepointPublishesTheLastRecordsBeforeTheJobEnds() throws Exception {
-        startAndSubscribe(exactly(broker, "out").every(NEVER)); // the first checkpoint is over
+        startAndSubscribe(exactly(broker, "out").withoutCheckpoints()); // the first checkpoint is over
         client.publishNumbered("in", 1, 1, 50);
         Wait.until("all are taken", () -> SEEN.containsAll(records(1, 50)));
         assertEquals(List.of(), distinctRecords(out), "no checkpoint covers them yet");
@@ -271,7 +277,7 @@ class ExactlyOnceTest extends OnBrokers {
 
     @Test
     void anOldLinkWithoutReadersHoldsNothingUpWhenItsRecordsHadArrived() throws Exception {
-        startAndFeed(exactly(there, "out").every(NEVER), 1, 50);
+        startAndFeed(exactly(there, "out").withoutCheckpoints(), 1, 50);
         Wait.until("all are taken", () -> SEEN.containsAll(records(1, 50)));
         String savepoint = job.stop(folder.toUri().toString());
         awaitDistinct(thereOut, 50);
