@@ -8,6 +8,7 @@ import io.speck.mqtt.testing.JobTest;
 import io.speck.mqtt.testing.Mosquitto;
 import io.speck.mqtt.testing.Mqtt311Proxy;
 import io.speck.mqtt.testing.ReportedMetrics;
+import io.speck.mqtt.testing.ShortReadyTimeout;
 import io.speck.mqtt.testing.TestClient;
 import io.speck.mqtt.testing.TestJob;
 import io.speck.mqtt.testing.Wait;
@@ -20,6 +21,7 @@ import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.RegisterExtension;
 
 /** Whole jobs between real brokers. */
@@ -192,6 +194,7 @@ class LinkFlowTest extends JobTest {
         books.close();
     }
 
+    @ExtendWith(ShortReadyTimeout.class)
     @Test
     void waitsForABrokerThatIsAway() throws Exception {
         Mosquitto late = Mosquitto.in(folder);

@@ -8,6 +8,7 @@ import io.speck.mqtt.testing.CuttingProxy;
 import io.speck.mqtt.testing.JobTest;
 import io.speck.mqtt.testing.Mosquitto;
 import io.speck.mqtt.testing.ReportedMetrics;
+import io.speck.mqtt.testing.ShortReadyTimeout;
 import io.speck.mqtt.testing.TestCertificate;
 import io.speck.mqtt.testing.TestClient;
 import io.speck.mqtt.testing.TestJob;
@@ -35,6 +36,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -234,6 +236,7 @@ class LinkTroubleTest {
                 });
     }
 
+    @ExtendWith(ShortReadyTimeout.class)
     @Test
     void aSourceWhoseBrokerIsAwayStartsAndTriesOn(@InjectMiniCluster MiniCluster flink)
             throws Exception {

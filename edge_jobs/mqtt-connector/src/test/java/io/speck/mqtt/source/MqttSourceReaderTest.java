@@ -12,13 +12,14 @@ import io.speck.mqtt.connection.LinkConfig;
 import io.speck.mqtt.connection.MqttConnection;
 import io.speck.mqtt.protocol.HandOver;
 import io.speck.mqtt.protocol.Message;
+import io.speck.mqtt.testing.CollectingOutput;
 import io.speck.mqtt.testing.CountingProxy;
 import io.speck.mqtt.testing.JobTest;
 import io.speck.mqtt.testing.Mosquitto;
-import io.speck.mqtt.testing.TestRecords;
-import io.speck.mqtt.testing.CollectingOutput;
 import io.speck.mqtt.testing.Mqtt311Proxy;
+import io.speck.mqtt.testing.ShortReadyTimeout;
 import io.speck.mqtt.testing.TestClient;
+import io.speck.mqtt.testing.TestRecords;
 import io.speck.mqtt.testing.Wait;
 import java.nio.file.Path;
 import java.util.List;
@@ -29,6 +30,7 @@ import java.util.regex.Pattern;
 import org.apache.flink.core.io.InputStatus;
 import org.apache.flink.metrics.groups.UnregisteredMetricsGroup;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.io.TempDir;
 
 class MqttSourceReaderTest {
@@ -296,6 +298,7 @@ class MqttSourceReaderTest {
         }
     }
 
+    @ExtendWith(ShortReadyTimeout.class)
     @Test
     void aReaderThatMayNotReadItsLinkSaysNothing(@TempDir Path folder) throws Exception {
         try (Reading here = new Reading(folder);

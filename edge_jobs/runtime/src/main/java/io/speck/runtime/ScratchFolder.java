@@ -15,20 +15,20 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The folder for everything that need not outlive the process.
+ * The folder for everything that may end with the process.
  *
  * <p>Flink leaves its working folders (with copies of the jobs' jars) behind when it is killed or
- * cannot start, which fills the card of a small machine after enough power cuts. With {@code
+ * cannot start, which fills the memory card of a small machine after enough power cuts. With {@code
  * process.working-dir} set, the folder {@code scratch} in it is emptied at each start; a lock keeps
  * two runtimes from sharing it. Otherwise it is a new temporary folder.
  */
-final class Scratch implements AutoCloseable {
-    private static final Logger LOG = LoggerFactory.getLogger(Scratch.class);
+final class ScratchFolder implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(ScratchFolder.class);
 
     private final File folder;
     private final FileChannel lock;
 
-    private Scratch(File folder, FileChannel lock) {
+    private ScratchFolder(File folder, FileChannel lock) {
         this.folder = folder;
         this.lock = lock;
     }
@@ -38,7 +38,7 @@ final class Scratch implements AutoCloseable {
      *
      * @throws IllegalArgumentException when another runtime uses it
      */
-    static Scratch prepare(Configuration configuration) throws IOException {
+    static ScratchFolder prepare(Configuration configuration) throws IOException {
         String parent = configuration.get(ClusterOptions.PROCESS_WORKING_DIR_BASE);
         File folder;
         FileChannel lock = null;
@@ -51,7 +51,7 @@ final class Scratch implements AutoCloseable {
                             home.resolve("speck-runtime.lock"),
                             StandardOpenOption.CREATE,
                             StandardOpenOption.WRITE);
-            if (!locked(lock)) {
+            if (!tryLock(lock)) {
                 lock.close();
                 throw new IllegalArgumentException(
                         "cannot use process.working-dir "
@@ -64,10 +64,10 @@ final class Scratch implements AutoCloseable {
         }
         configuration.set(ClusterOptions.PROCESS_WORKING_DIR_BASE, folder.getPath());
         configuration.set(CoreOptions.TMP_DIRS, folder.getPath());
-        return new Scratch(folder, lock);
+        return new ScratchFolder(folder, lock);
     }
 
-    private static boolean locked(FileChannel channel) throws IOException {
+    private static boolean tryLock(FileChannel channel) throws IOException {
         try {
             return channel.tryLock() != null;
         } catch (OverlappingFileLockException e) {

@@ -14,7 +14,7 @@ import org.apache.flink.configuration.CoreOptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-class ScratchTest {
+class ScratchFolderTest {
     @TempDir Path home;
 
     private Configuration configuration() {
@@ -27,7 +27,7 @@ class ScratchTest {
     void removesWhatAKilledRuntimeLeft() throws IOException {
         Path left = Files.createDirectories(home.resolve("scratch/minicluster_1/blobStorage"));
         Configuration configuration = configuration();
-        try (Scratch scratch = Scratch.prepare(configuration)) {
+        try (ScratchFolder scratch = ScratchFolder.prepare(configuration)) {
             assertFalse(Files.exists(left));
             assertEquals(scratch.toString(), configuration.get(CoreOptions.TMP_DIRS));
             assertTrue(Files.isDirectory(Path.of(scratch.toString())));
@@ -37,11 +37,11 @@ class ScratchTest {
 
     @Test
     void refusesAFolderThatAnotherRuntimeUses() throws IOException {
-        try (Scratch first = Scratch.prepare(configuration())) {
+        try (ScratchFolder first = ScratchFolder.prepare(configuration())) {
             IllegalArgumentException refusal =
                     assertThrows(
                             IllegalArgumentException.class,
-                            () -> Scratch.prepare(configuration()));
+                            () -> ScratchFolder.prepare(configuration()));
             assertEquals(
                     "cannot use process.working-dir "
                             + home
@@ -55,7 +55,7 @@ class ScratchTest {
     void usesATemporaryFolderWhenNothingIsSaid() throws IOException {
         Configuration configuration = new Configuration();
         String folder;
-        try (Scratch scratch = Scratch.prepare(configuration)) {
+        try (ScratchFolder scratch = ScratchFolder.prepare(configuration)) {
             folder = scratch.toString();
             assertTrue(Files.isDirectory(Path.of(folder)));
         }
