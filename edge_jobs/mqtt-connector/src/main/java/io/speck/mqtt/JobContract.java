@@ -9,7 +9,8 @@ import io.speck.mqtt.protocol.Message;
 import io.speck.mqtt.sink.SinkSettings;
 
 /**
- * The arguments by which speck's control plane joins a job to its links; {@link SpeckJob} lists them.
+ * The arguments by which speck's control plane joins a job to its links; {@link SpeckJob} lists
+ * them.
  *
  * @param attempt of the incarnation; newer ones have higher numbers
  * @param handOver what the previous reader of the source link has taken

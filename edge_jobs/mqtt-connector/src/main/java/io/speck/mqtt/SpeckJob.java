@@ -120,7 +120,8 @@ public final class SpeckJob {
         }
         environment.getCheckpointConfig().setMaxConcurrentCheckpoints(1);
         if (configuration.getOptional(CheckpointingOptions.TOLERABLE_FAILURE_NUMBER).isEmpty()) {
-            // checkpoints fail while a broker is away: no reason to fail, all messages wait in sessions
+            // checkpoints fail while a broker is away: no reason to fail, all messages wait in
+            // sessions
             environment.getCheckpointConfig().setTolerableCheckpointFailureNumber(Integer.MAX_VALUE);
         }
         if (configuration.getOptional(ExecutionOptions.BUFFER_TIMEOUT).isEmpty()) {

@@ -174,7 +174,9 @@ class BatchedLinkTest extends JobTest {
         }
     }
 
-    /** The limit is known when records are given their numbers; not to a broker that comes later. */
+    /**
+     * The limit is known when records are given their numbers; not to a broker that comes later.
+     */
     @ParameterizedTest
     @CsvSource({"at_least_once", "exactly_once"})
     void whatIsTooLargeTogetherGoesOneByOne(String delivery) throws Exception {

@@ -163,8 +163,8 @@ public final class EdgeSite {
     /**
      * Waits for the signal to stop.
      *
-     * <p>MiniCluster closes a component that meets a fatal error (a task that cannot be cancelled, for
-     * example) but leaves the JVM running; an engine without slots would look alive for ever.
+     * <p>MiniCluster closes a component that meets a fatal error (a task that cannot be cancelled,
+     * for example) but leaves the JVM running; an engine without slots would look alive for ever.
      *
      * @return false when the engine broke down
      */

@@ -24,7 +24,8 @@ final class EventLoops implements AutoCloseable {
     private static int leases;
 
     static {
-        // by default an error without a receiver goes to the JVM's handler, and Flink's ends the JVM
+        // by default an error without a receiver goes to the JVM's handler, and Flink's ends the
+        // JVM
         RxJavaPlugins.setErrorHandler(e -> LOG.debug("error after the end of a connection", e));
         // RxJava's own schedulers keep threads for ever, and with them a fat jar's class loader;
         // none of ours is used, but they are made when the client library names one

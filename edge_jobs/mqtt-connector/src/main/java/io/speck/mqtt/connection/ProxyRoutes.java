@@ -4,8 +4,8 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Proxies through which some brokers are reached, for a site that reaches other sites only through a
- * gateway or a tunnel. A broker keeps its own address in everything else.
+ * Proxies through which some brokers are reached, for a site that reaches other sites only through
+ * a gateway or a tunnel. A broker keeps its own address in everything else.
  *
  * <p>Written as {@code host:port=host:port}, joined by commas: the broker's address, then the
  * proxy's.

@@ -68,7 +68,9 @@ public final class Supervisor implements AutoCloseable {
         }
     }
 
-    /** Returns the newest connection; it may be still connecting, or lost. Null before the start. */
+    /**
+     * Returns the newest connection; it may be still connecting, or lost. Null before the start.
+     */
     public MqttConnection current() {
         return current;
     }
@@ -80,8 +82,8 @@ public final class Supervisor implements AutoCloseable {
 
     /**
      * Waits for the first connection, at most 10 s: a broker that is away is tried again and again,
-     * and holds no job up for longer. An interrupt ends the wait, and is left to whoever looks at it
-     * next.
+     * and holds no job up for longer. An interrupt ends the wait, and is left to whoever looks at
+     * it next.
      */
     public void awaitReady() {
         try {

@@ -6,7 +6,7 @@
  * {@code sink}. What it needs of the client's internal classes is in {@link
  * io.speck.mqtt.connection.HiveMqInternals} and nowhere else.
  *
- * <p>Begin with {@link io.speck.mqtt.connection.Supervisor}, which sources and sinks use, then {@link
- * io.speck.mqtt.connection.MqttConnection} and its two protocols.
+ * <p>Begin with {@link io.speck.mqtt.connection.Supervisor}, which sources and sinks use, then
+ * {@link io.speck.mqtt.connection.MqttConnection} and its two protocols.
  */
 package io.speck.mqtt.connection;

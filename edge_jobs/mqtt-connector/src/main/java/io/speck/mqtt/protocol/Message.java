@@ -37,7 +37,9 @@ public record Message(Format format, int count, byte[] payload) {
     /** The most bytes that a reader unpacks. */
     public static final int MAX_UNPACKED_BYTES = 16 << 20;
 
-    /** The most that a batch takes in a packet besides its payload and the stamp of a plain record. */
+    /**
+     * The most that a batch takes in a packet besides its payload and the stamp of a plain record.
+     */
     public static final int MAX_PROPERTY_BYTES =
             propertyBytes(Format.ZSTD_BATCH, MAX_RECORDS);
 

@@ -123,8 +123,8 @@ final class NumberRanges {
     }
 
     /**
-     * Returns the last number of the first range, or of the one with the new start: everything up to
-     * it that was for us has been taken. 0 when empty.
+     * Returns the last number of the first range, or of the one with the new start: everything up
+     * to it that was for us has been taken. 0 when empty.
      */
     long contiguous() {
         return size == 0 ? 0 : bounds[findFirst() + 1];

@@ -9,8 +9,8 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * The numbers taken from one producer, in the last {@value #MAX_EPOCHS} of its epochs that were met.
- * Not thread-safe.
+ * The numbers taken from one producer, in the last {@value #MAX_EPOCHS} of its epochs that were
+ * met. Not thread-safe.
  */
 final class ProducerNumbers {
     static final int MAX_EPOCHS = 4;

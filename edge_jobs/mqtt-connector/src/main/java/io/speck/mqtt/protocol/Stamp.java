@@ -13,7 +13,10 @@ public final class Stamp {
 
     private Stamp() {}
 
-    /** The client id {@code speck-<short>-<job>-<hash>} belongs to the producer {@code <short>-<job>}. */
+    /**
+     * The client id {@code speck-<short>-<job>-<hash>} belongs to the producer {@code
+     * <short>-<job>}.
+     */
     public static String producerOf(String clientId) {
         String name =
                 clientId.startsWith(CLIENT_ID_PREFIX)

@@ -53,8 +53,8 @@ public final class TakenNumbers {
     }
 
     /**
-     * Adds what the previous reader of the link has taken; must be called after {@link #useLink}, at
-     * each start. Called again, also after more was taken, it changes nothing.
+     * Adds what the previous reader of the link has taken; must be called after {@link #useLink},
+     * at each start. Called again, also after more was taken, it changes nothing.
      *
      * <p>Numbers that were missing here are lost when they are in it: they went over a former link.
      */

@@ -14,8 +14,8 @@ import org.apache.flink.core.io.SimpleVersionedSerializer;
 
 /**
  * What an exactly-once sink keeps in a checkpoint, to publish when the checkpoint is complete:
- * messages with rising numbers, and where they go. A repeat is the same to the byte, and goes to the
- * same link, whatever the job has become in the meantime.
+ * messages with rising numbers, and where they go. A repeat is the same to the byte, and goes to
+ * the same link, whatever the job has become in the meantime.
  *
  * @param clientId of the sink that made it
  * @param messages there may be none

@@ -58,7 +58,10 @@ final class ExactlyOnceWriter implements MqttWriter {
                         metrics.getNumRecordsSendErrorsCounter());
     }
 
-    /** Must be called before the first record: then it is known what the broker takes, if it is there. */
+    /**
+     * Must be called before the first record: then it is known what the broker takes, if it is
+     * there.
+     */
     ExactlyOnceWriter start() {
         limit.ask();
         return this;

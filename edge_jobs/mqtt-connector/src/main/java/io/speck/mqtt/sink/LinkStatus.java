@@ -14,8 +14,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What is known of a sink's link from the broker's retained topics (whether it has readers, and which
- * number the broker has), and what the sink announces there itself.
+ * What is known of a sink's link from the broker's retained topics (whether it has readers, and
+ * which number the broker has), and what the sink announces there itself.
  *
  * <p>Used by the publisher's owner, but for {@link #receive}.
  */
@@ -80,8 +80,8 @@ final class LinkStatus {
     /**
      * Announces that the broker has everything up to this message, or more if it has.
      *
-     * @return whether a broker has taken that, if only over an earlier connection; if not, the owner
-     *     is called when it has, or when that can be tried again
+     * @return whether a broker has taken that, if only over an earlier connection; if not, the
+     *     owner is called when it has, or when that can be tried again
      */
     boolean announce(MqttConnection connection, SinkMessage newest) {
         if (newest == announced || connection == null || !connection.isReady()) {

@@ -22,9 +22,9 @@ import org.slf4j.LoggerFactory;
  * job. Committed again after a failure, the same messages go out under the same numbers.
  *
  * <p>Committables restored from a checkpoint may be for a link that was the sink's before. They go
- * there first, over a connection of their own that is closed before the next one is opened: both may
- * have the same client id. In the other delivery modes, where the writer has the sink's connection,
- * this is all there is to do.
+ * there first, over a connection of their own that is closed before the next one is opened: both
+ * may have the same client id. In the other delivery modes, where the writer has the sink's
+ * connection, this is all there is to do.
  */
 final class MqttCommitter implements Committer<Committable> {
     private static final Logger LOG = LoggerFactory.getLogger(MqttCommitter.class);
@@ -36,7 +36,9 @@ final class MqttCommitter implements Committer<Committable> {
     private final ResendWindow recent;
     private volatile BlockingPublisher ownLink; // null: not needed yet
 
-    /** @param windowKey under which the writer finds what was published, see {@link ResendWindows} */
+    /**
+     * @param windowKey under which the writer finds what was published, see {@link ResendWindows}
+     */
     MqttCommitter(
             LinkConfig link,
             SinkSettings settings,

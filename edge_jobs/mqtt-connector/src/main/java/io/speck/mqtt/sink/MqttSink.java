@@ -52,8 +52,8 @@ public final class MqttSink
      * The state of a writer: its epoch, and its last number in it.
      *
      * @param exact whether no record that was published has a number after this one
-     * @param recent what was published not long ago, and where, as a committable without messages of
-     *     its own; null under exactly_once, where the committables have it
+     * @param recent what was published not long ago, and where, as a committable without messages
+     *     of its own; null under exactly_once, where the committables have it
      */
     record State(long epoch, long number, boolean exact, Committable recent) {
         /** Returns what was published not long ago over the link. */
@@ -108,9 +108,10 @@ public final class MqttSink
 
     /**
      * Chooses the epoch of a new writer. Unless they wait for a checkpoint, numbers given after the
-     * last one may go to other records after a restore, so each start of a writer begins a new epoch:
-     * above the restored one, and unlike those of starts whose state was never saved. The latter is
-     * left to chance: clocks step back, and a count of the starts would be lost with the engine.
+     * last one may go to other records after a restore, so each start of a writer begins a new
+     * epoch: above the restored one, and unlike those of starts whose state was never saved. The
+     * latter is left to chance: clocks step back, and a count of the starts would be lost with the
+     * engine.
      */
     long chooseEpoch(RandomGenerator random, Collection<State> restored) {
         long epoch = (attempt << 32) + random.nextLong(FIRST_SPREAD);

@@ -8,8 +8,9 @@ import io.speck.mqtt.protocol.ProducerEpoch;
 import java.io.IOException;
 
 /**
- * Finds out how large a record the broker of a sink takes, for a sink that numbers records before it
- * has a connection for them. Asks once, over a connection that is closed when the answer is there.
+ * Finds out how large a record the broker of a sink takes, for a sink that numbers records before
+ * it has a connection for them. Asks once, over a connection that is closed when the answer is
+ * there.
  *
  * <p>Used by the task's thread, but for the callbacks.
  */

@@ -4,8 +4,8 @@ import io.speck.mqtt.protocol.SentNumber;
 import java.util.List;
 
 /**
- * Whether the resend window is to be sent again: over each new connection, since its broker may have
- * forgotten it, and when a reader asks for it. Not thread-safe.
+ * Whether the resend window is to be sent again: over each new connection, since its broker may
+ * have forgotten it, and when a reader asks for it. Not thread-safe.
  */
 final class PendingResend {
     private final ResendWindow window;

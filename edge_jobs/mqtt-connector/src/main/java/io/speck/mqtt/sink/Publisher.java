@@ -1,7 +1,6 @@
 package io.speck.mqtt.sink;
 
 import io.speck.mqtt.connection.ConnectionListener;
-import io.speck.mqtt.connection.Delivery;
 import io.speck.mqtt.connection.LinkConfig;
 import io.speck.mqtt.connection.MqttConnection;
 import io.speck.mqtt.connection.OutgoingMessage.Outcome;
@@ -20,16 +19,14 @@ import org.slf4j.LoggerFactory;
  * <p>At most a window of messages is under way. A message leaves it when the broker has taken it.
  * After a loss of the connection all that are left are sent again, in order and under the same
  * numbers, and before them those that were acknowledged not long ago, see {@link ResendWindow}; but
- * not what the broker says that it has, see {@link LinkStatus#confirmed}. What the broker refuses is
- * tried again, see {@link RefusalRetry}.
+ * not what the broker says that it has, see {@link LinkStatus#confirmed}. What the broker refuses
+ * is tried again, see {@link RefusalRetry}.
  *
  * <p>All but {@link Events} and {@link #close} is run by the owner: a task, or one network thread.
  */
 final class Publisher {
     private static final Logger LOG = LoggerFactory.getLogger(Publisher.class);
     private static final long NEVER = Long.MAX_VALUE;
-    private static final String TOO_LARGE =
-            "it is larger than the broker's Maximum Packet Size allows";
 
     /** How much may wait for the broker, however many messages the window allows. */
     static final long MAX_PENDING_BYTES = 16 << 20;
@@ -44,6 +41,7 @@ final class Publisher {
     private final RefusalRetry retry;
     private final LinkStatus status;
     private final SendQueue queue = new SendQueue();
+    private final OutcomeHandler outcomes;
 
     /** The number of settled messages at which the network thread is to wake the owner. */
     private volatile long wakeAt = NEVER;
@@ -54,7 +52,6 @@ final class Publisher {
     private MqttConnection connection; // the one over which `queue` was sent; null: none yet
     private MqttConnection splitOver; // reported to take one record at a time only
     private long settled; // messages of this connection whose outcome was handled
-    private IllegalStateException fault; // after which nothing goes on
     private SinkMessage newest;
 
     /**
@@ -79,9 +76,12 @@ final class Publisher {
         this.supervisor = Supervisor.forWriter(link, new Events());
         this.owner = owner == null ? supervisor.networkThread() : owner;
         this.status = new LinkStatus(link, readers, this::runByOwner, onProgress);
+        this.outcomes = new OutcomeHandler(link, counters, queue, recent, retry, status);
     }
 
-    /** Takes over what was published before the job was restored; must be called before the start. */
+    /**
+     * Takes over what was published before the job was restored; must be called before the start.
+     */
     void restore(List<NumberedMessages> published) {
         long now = System.nanoTime();
         for (NumberedMessages run : published) {
@@ -132,7 +132,7 @@ final class Publisher {
 
     /** Counts a record that was left out for its size before it had a number. */
     void leaveOut(int recordBytes) {
-        reportLeftOut(recordBytes, TOO_LARGE);
+        outcomes.leaveOut(recordBytes);
     }
 
     void add(SinkMessage message) {
@@ -151,9 +151,7 @@ final class Publisher {
 
     /** Handles what has happened on the network since, and goes on from there. */
     void advance() {
-        if (fault != null) {
-            throw fault;
-        }
+        outcomes.rethrowFault();
         catchUp();
         resendIfDue();
         if (retry.needsTrial(queue.sentCount() > 0)) {
@@ -165,8 +163,8 @@ final class Publisher {
     /**
      * Calls the owner when some messages more are settled, or anything else happens.
      *
-     * <p>While there is no connection and nothing left on the old one, the next thing to happen is a
-     * new one: not to wait for it would be to ask again and again.
+     * <p>While there is no connection and nothing left on the old one, the next thing to happen is
+     * a new one: not to wait for it would be to ask again and again.
      *
      * @return false when this is so already, and the owner is not called
      */
@@ -251,16 +249,14 @@ final class Publisher {
     private void send(SinkMessage message) {
         // it came from a state, unless it is resent: new ones come after what the broker has
         if (!message.resent && message.isCoveredBy(status.confirmed(connection))) {
-            counters.confirmed().inc(message.count());
-            retry.noteRead();
-            accept(message, System.nanoTime());
+            outcomes.confirm(message, connection);
             return;
         }
         boolean fits = connection.fits(message);
         if (!message.message().isPlain() && !(fits && connection.isNumbered())) {
             split(message);
         } else if (!fits) { // not known when it got its number
-            giveUp(message, TOO_LARGE);
+            outcomes.giveUpTooLarge(message, connection);
         } else {
             queue.addSent(message);
             counters.bytesSent().inc(connection.send(message));
@@ -268,8 +264,9 @@ final class Publisher {
     }
 
     /**
-     * Puts the records of a batch in its place: the broker does not take them together, since it has
-     * another limit now, or speaks MQTT 3.1.1, in which readers could not tell a batch from a record.
+     * Puts the records of a batch in its place: the broker does not take them together, since it
+     * has another limit now, or speaks MQTT 3.1.1, in which readers could not tell a batch from a
+     * record.
      */
     private void split(SinkMessage batch) {
         if (!connection.isNumbered() && splitOver != connection) {
@@ -281,100 +278,15 @@ final class Publisher {
         queue.addFirst(batch.split());
     }
 
-    // ---- outcomes
+    // ---- another connection, and what is sent again over it
 
     private void catchUp() {
-        collectOutcomes();
+        settled += outcomes.handleAll(connection);
         MqttConnection current = supervisor.current();
         if (current != connection || (connection.isEnded() && queue.sentCount() > 0)) {
             startOver(current);
         }
     }
-
-    private void collectOutcomes() {
-        long now = System.nanoTime();
-        SinkMessage message;
-        while ((message = queue.firstSent()) != null && message.outcome() != Outcome.UNDER_WAY) {
-            switch (message.outcome()) {
-                case CUT_OFF -> {
-                    return; // and so are all behind it
-                }
-                case REFUSED -> refuse(message, message.problem());
-                case UNREAD -> handleUnread(message, now);
-                case UNDELIVERABLE -> giveUp(message, message.problem());
-                default -> {
-                    retry.noteRead();
-                    accept(message, now);
-                }
-            }
-            queue.removeFirstSent();
-            settled++;
-        }
-        recent.prune(now);
-    }
-
-    private void accept(SinkMessage message, long now) {
-        queue.settle(message);
-        if (retry.accept(queue.hasRefused())) {
-            LOG.info("{} takes records again", link);
-        }
-        if (link.delivery().isAcknowledged() && connection.isNumbered()) {
-            recent.add(message, now);
-        }
-    }
-
-    private void handleUnread(SinkMessage message, long now) {
-        // confirmed: taken at an earlier attempt, by us or by the incarnation before; a reader had
-        // it in store, and all before it in its epoch
-        if (status.readers() == LinkStatus.Readers.NONE
-                || message.isCoveredBy(status.confirmed(connection))) {
-            retry.noteRead();
-            accept(message, now);
-        } else if (retry.noteUnread(now) && status.readers() == LinkStatus.Readers.UNKNOWN) {
-            LOG.warn("nobody reads {} any more: record {} is given up", link, message.number());
-            counters.unread().inc(message.count());
-            accept(message, now); // and the rest need not wait for as long
-        } else {
-            refuse(message, "nobody has subscribed to it");
-        }
-    }
-
-    private void refuse(SinkMessage message, String problem) {
-        if (retry.hold()) {
-            LOG.warn("{} does not take record {}: {}; holding", link, message.number(), problem);
-        }
-        counters.refused().inc(message.count());
-        queue.addRefused(message);
-    }
-
-    /**
-     * Without this one record would hold all behind it for ever. Under exactly_once it may: its
-     * number would be missing for good, and the checkpoint still has it.
-     */
-    private void giveUp(SinkMessage message, String problem) {
-        if (link.delivery() == Delivery.EXACTLY_ONCE) {
-            int most = connection.maxPayload(message.epoch());
-            fault =
-                    new IllegalStateException(
-                            PacketLimit.describeTooLarge(link, message.payloadBytes(), most));
-            throw fault;
-        }
-        recent.forget(message);
-        queue.settle(message);
-        reportLeftOut(message.payloadBytes(), problem);
-    }
-
-    private void reportLeftOut(int bytes, String problem) {
-        LOG.error(
-                "cannot publish a record of {} bytes to {}: {}; it is left out",
-                bytes,
-                link,
-                problem);
-        counters.undeliverable().inc();
-        counters.failures().inc();
-    }
-
-    // ---- another connection, and what is sent again over it
 
     /** A new connection knows nothing of what the old one was given, and its broker may not. */
     private void startOver(MqttConnection current) {

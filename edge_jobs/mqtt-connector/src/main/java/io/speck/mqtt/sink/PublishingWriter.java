@@ -77,7 +77,10 @@ final class PublishingWriter implements MqttWriter {
         return this;
     }
 
-    /** Must be called before the first record: then it is known what the broker takes, if it is there. */
+    /**
+     * Must be called before the first record: then it is known what the broker takes, if it is
+     * there.
+     */
     PublishingWriter awaitReady() {
         publisher.awaitReady();
         return this;

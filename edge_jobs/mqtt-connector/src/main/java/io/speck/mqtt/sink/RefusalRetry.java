@@ -4,8 +4,8 @@ package io.speck.mqtt.sink;
  * Decides when messages that the broker has refused are tried again.
  *
  * <p>The first refusal holds new messages back. When all that were sent have an outcome, the first
- * of the refused is tried alone after a pause, which grows with each trial; when it is accepted, the
- * rest follows in order. Not thread-safe.
+ * of the refused is tried alone after a pause, which grows with each trial; when it is accepted,
+ * the rest follows in order. Not thread-safe.
  */
 final class RefusalRetry {
     static final long FIRST_PAUSE_MS = 50;

@@ -87,7 +87,8 @@ final class ResendWindow {
     }
 
     /**
-     * Returns what is to be sent again, in order. It stays in the window meanwhile, for checkpoints.
+     * Returns what is to be sent again, in order. It stays in the window meanwhile, for
+     * checkpoints.
      *
      * @param known what the broker says that it has; null: it says nothing
      */

@@ -9,10 +9,11 @@ import java.time.Duration;
  *
  * @param hasReaders hold records that nobody has subscribed to, instead of letting them go; what is
  *     announced on {@code speck/readers/<topic>} takes precedence
- * @param maxRecordBytes larger records are left out and counted: a broker would close the connection at
- *     each of them, again and again
+ * @param maxRecordBytes larger records are left out and counted: a broker would close the
+ *     connection at each of them, again and again
  * @param resendWindow how long acknowledged records are kept, see {@link ResendWindow}
- * @param resendBytes how many bytes of them at most; 0: 32 MiB, less in a small JVM, which has other jobs
+ * @param resendBytes how many bytes of them at most; 0: 32 MiB, less in a small JVM, which has
+ *     other jobs
  * @param resendStateBytes how many bytes of them a checkpoint holds at most; 0: none
  * @param batching how many go into one message
  */
@@ -35,8 +36,8 @@ public record SinkSettings(
     private static final int SHARE_OF_MEMORY = 16;
 
     /**
-     * Returns how much a batch may carry, before it is compressed. More would give no more rate, and
-     * a checkpoint's resend window takes whole messages only.
+     * Returns how much a batch may carry, before it is compressed. More would give no more rate,
+     * and a checkpoint's resend window takes whole messages only.
      */
     int maxBatchBytes() {
         return Math.min(maxRecordBytes, ENOUGH_BATCH_BYTES);

@@ -6,7 +6,8 @@
  *
  * <p>Begin with {@link io.speck.mqtt.sink.MqttSink}, which says what runs in which delivery mode.
  * Both ways end in {@link io.speck.mqtt.sink.Publisher}; its parts are {@link
- * io.speck.mqtt.sink.SendQueue}, {@link io.speck.mqtt.sink.RefusalRetry}, {@link
+ * io.speck.mqtt.sink.SendQueue}, {@link io.speck.mqtt.sink.OutcomeHandler}, {@link
+ * io.speck.mqtt.sink.RefusalRetry}, {@link io.speck.mqtt.sink.PendingResend}, {@link
  * io.speck.mqtt.sink.ResendWindow} and {@link io.speck.mqtt.sink.LinkStatus}. States that other
  * versions wrote are read by {@link io.speck.mqtt.sink.Committable} and {@code MqttSink.State}.
  */

@@ -25,7 +25,9 @@ final class TakenAnnouncer {
         this.link = link;
     }
 
-    /** There is another connection: the last announcement may have been lost with the one before. */
+    /**
+     * There is another connection: the last announcement may have been lost with the one before.
+     */
     void startOver() {
         messages = NOTHING;
     }

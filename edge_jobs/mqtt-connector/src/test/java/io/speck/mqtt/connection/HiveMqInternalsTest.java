@@ -26,8 +26,8 @@ import org.junit.jupiter.api.io.TempDir;
 class HiveMqInternalsTest {
     /**
      * The version for which {@link HiveMqInternals} was written. Before this is set to another one:
-     * see whether the public interface can do now what the internal classes are used for, and run the
-     * long tests as well.
+     * see whether the public interface can do now what the internal classes are used for, and run
+     * the long tests as well.
      */
     private static final String WRITTEN_FOR = "1.3.17";
 

@@ -12,7 +12,9 @@ class LinkConfigTest {
         assertEquals(10_000, link(10_000).window());
     }
 
-    /** The client library leaves out a Receive Maximum of 65535, and Mosquitto has another default. */
+    /**
+     * The client library leaves out a Receive Maximum of 65535, and Mosquitto has another default.
+     */
     @Test
     void staysBelowTheProtocolsDefault() {
         assertEquals(65_534, link(65_535).window());

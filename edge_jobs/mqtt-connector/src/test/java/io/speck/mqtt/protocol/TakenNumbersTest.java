@@ -71,7 +71,9 @@ class TakenNumbersTest {
         assertEquals(2, throughState(taken).missing());
     }
 
-    /** After an outage a sink sends what was refused, or acknowledged in vain, behind newer ones. */
+    /**
+     * After an outage a sink sends what was refused, or acknowledged in vain, behind newer ones.
+     */
     @Test
     void holesAreFilledInAnyOrderAndRepeatsDropped() {
         for (int number : new int[] {1, 2, 6, 7, 8, 3, 12, 5, 4}) {

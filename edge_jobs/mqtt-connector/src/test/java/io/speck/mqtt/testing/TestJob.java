@@ -57,9 +57,9 @@ public final class TestJob {
     }
 
     /**
-     * Makes no checkpoints but savepoints. A long interval is not enough: Flink makes one whenever it
-     * starts the coordinator's schedule anew, which it does when all tasks run, once the shortest
-     * pause between checkpoints is over.
+     * Makes no checkpoints but savepoints. A long interval is not enough: Flink makes one whenever
+     * it starts the coordinator's schedule anew, which it does when all tasks run, once the
+     * shortest pause between checkpoints is over.
      */
     public TestJob withoutCheckpoints() {
         hasCheckpoints = false;
