@@ -1,7 +1,8 @@
 # Everything happens in this checkout: .venv (Python), .cache (Maven), edge_jobs/*/target (jars).
 
 PY := .venv/bin/python
-MVN := mvn -q -B -ntp -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
+# two modules at a time: tests with brokers and engines mostly wait
+MVN := mvn -q -B -ntp -T 2 -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
 # tests with servers mostly wait: the others run beside them (groups: tests/conftest.py)
 SIDE_BY_SIDE := -n 3
 # Maven's tests run beside pytest's. `test` packages nothing: the jars that pytest uses stay as
