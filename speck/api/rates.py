@@ -78,7 +78,9 @@ def job_rates(query: Query) -> Response:
     """What all deployed jobs did between the last two looks of the collector."""
     wanted = query["composition"]
     found = [
-        job for job in service().sampler.jobs() if wanted is None or job["composition"] == wanted
+        job
+        for job in service().sampler.rate_jobs()
+        if wanted is None or job["composition"] == wanted
     ]
     found.sort(key=lambda job: str(job["job_name"]))
     return listing("jobs", found, "job_name", query)

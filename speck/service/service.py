@@ -108,7 +108,7 @@ class Service:
             self.changes.await_calm,
         )
         self.dataset = Dataset(config, self.clock, self.sampler.flush)
-        self.requirements = Requirements(self.records, self.clock, self.sampler.job)
+        self.requirements = Requirements(self.records, self.clock, self.sampler.rate_job)
         jobs = JobList(self.records, self.status, self.clock)
         self.compositions = Compositions(
             self.records,
@@ -126,7 +126,7 @@ class Service:
             jobs,
             self.compositions,
             self.clock,
-            self.sampler.job,
+            self.sampler.rate_job,
         )
         self.calibrations = Calibrations(
             self.records, self.connections, self.jobs, self.polls, self.clock
