@@ -1,4 +1,4 @@
-"""First answers to requests with an Idempotency-Key: the same key gets the same answer for a day."""
+"""First answers to requests with an Idempotency-Key: they are repeated for a day."""
 
 from __future__ import annotations
 
