@@ -292,7 +292,7 @@ class StateKeeper(Protocol):
     def folder(self, site: str) -> str | None:
         """The URI below which the site's engine keeps state; None when it is not known."""
 
-    def shared(self, one: str, other: str) -> bool:
+    def shares_storage(self, one: str, other: str) -> bool:
         """Whether two sites (or one) read the same storage: nothing needs to travel."""
 
     def newest(self, site: str, engine_job_id: str) -> CheckpointInfo | None:

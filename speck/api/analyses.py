@@ -12,7 +12,7 @@ from speck.api.context import service
 from speck.api.requests import Query, optional_object, paging, text
 from speck.api.routes import Routes, answer, listing
 from speck.errors import InvalidError
-from speck.service.analyses import Asked
+from speck.service.analyses import AnalysisRequest
 from speck.spec.schema import problems_of
 
 routes = Routes("analyses", "Analyses of the collected metrics")
@@ -43,16 +43,16 @@ def list_analyses(query: Query) -> Response:
 )
 def analyse() -> Response:
     """Start an analysis of the collected metrics; it changes nothing."""
-    return answer(service().analyses.start(Asked(**_load_request())))
+    return answer(service().analyses.start(AnalysisRequest(**_load_request())))
 
 
 def _load_request() -> dict[str, Any]:
     try:
-        asked: dict[str, Any] = _REQUEST.load(optional_object("analysis"))
+        parameters: dict[str, Any] = _REQUEST.load(optional_object("analysis"))
     except ValidationError as error:
         problems = problems_of(error.messages)
         raise InvalidError(f"cannot read the request: {problems[0]}", problems) from error
-    return asked
+    return parameters
 
 
 @routes.get("/analyses/<analysis_id>", answers={200: shapes.AnalysisShape})

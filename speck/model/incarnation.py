@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from speck.model.job import Job
 from speck.model.link import Link
@@ -38,18 +39,46 @@ class StaleSink:
     client_id: str
 
 
+class StartState(StrEnum):
+    """How far the start of an incarnation has got, as far as speck knows."""
+
+    REQUESTED = "requested"  # stored before the engine is asked; no answer was heard yet
+    ACCEPTED = "accepted"  # the engine has taken it on: one that it does not know, it forgot
+    CONFIRMED = "confirmed"  # all its tasks ran: its own state is the newest
+    VOID = "void"  # it has left no state and never will: the one before it has the newest
+
+
+class EndState(StrEnum):
+    """How far speck itself has brought an incarnation to its end."""
+
+    NONE = "none"
+    STOPPING = "stopping"  # a stop with a savepoint was asked for, once and for all
+    ENDED = "ended"
+
+
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """The newest incarnation of a job.
+    """The newest incarnation of a job: what speck did about it, not what its engine says of it.
 
-    `attempt` numbers it and fixes `engine_job_id`. It is written before the engine is asked
-    (`base`: the incarnation before it, whose state is the newest until this one has run), once
-    the engine has taken it on (`accepted`), and once all its tasks run (`confirmed`).
-    `ended` is true once speck itself brought it to an end; `savepoint` then says where it left
-    its state (None: cancelled, or stateless). `void`: it has left no state and never will,
-    since the engine refused its id, or it was fenced, or ended before its first checkpoint.
+    `attempt` numbers it and fixes `engine_job_id`. Its start and its end go on beside each other:
+    one that was only requested may be ended, and what is done with its state then depends on how
+    far its start had got. Each transition is stored before, or as soon as, it takes place:
 
-    `stopping`: a stop with a savepoint was asked for, once and for all.
+        start:  requested -> accepted -> confirmed       end:  none -> stopping -> ended
+                requested -> confirmed                         none -> ended
+                requested -> void, accepted -> void
+
+    - requested to accepted: the engine answered the request, or knew the id already.
+    - to confirmed: all tasks run, or a savepoint of it was taken. A start whose answer was lost
+      is confirmed, too, when it is seen to run. From now on it needs no `base`, the incarnation
+      before it, whose state was the newest until then.
+    - to void: the engine refused it, or its id was fenced, or it ended before its first
+      checkpoint. It does not leave this state: the next start has another attempt.
+    - none to stopping: a stop with a savepoint; to ended without it: cancelled, fenced, or
+      a start that failed was settled. `savepoint` says where an ended one left its state (None:
+      cancelled, or stateless). It does not leave this state, either.
+
+    An incarnation that its engine ended by itself is not `ended`: it ought to run, and is repaired.
 
     `former_sinks` are the client ids, oldest first, under which earlier incarnations told the
     last number that they sent over the same sink link: the id changes with the job's source,
@@ -64,13 +93,10 @@ class Incarnation:
     job: Job
     attempt: int
     engine_job_id: str
-    confirmed: bool = False
-    ended: bool = False
+    start: StartState = StartState.REQUESTED
+    end: EndState = EndState.NONE
     savepoint: str | None = None
     base: Incarnation | None = None
-    accepted: bool = False
-    void: bool = False
-    stopping: bool = False
     former_sinks: tuple[str, ...] = ()
     restored: str | None = None
     carried: Carried | None = None
@@ -78,9 +104,34 @@ class Incarnation:
     stale: tuple[StaleSink, ...] = ()
 
     @property
+    def accepted(self) -> bool:
+        """Whether its engine took it on, and it was not seen to run yet."""
+        return self.start is StartState.ACCEPTED
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether it ran."""
+        return self.start is StartState.CONFIRMED
+
+    @property
+    def void(self) -> bool:
+        """Whether there is no state of its own, and never will be."""
+        return self.start is StartState.VOID
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a stop with a savepoint is under way."""
+        return self.end is EndState.STOPPING
+
+    @property
+    def ended(self) -> bool:
+        """Whether speck itself brought it to its end."""
+        return self.end is EndState.ENDED
+
+    @property
     def may_arrive(self) -> bool:
         """Whether its start may still be on its way: the engine's answer was never heard."""
-        return not (self.confirmed or self.accepted or self.void or self.ended)
+        return self.start is StartState.REQUESTED and not self.ended
 
     @property
     def homes(self) -> frozenset[str]:
