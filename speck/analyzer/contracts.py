@@ -29,16 +29,16 @@ class Contract:
     name: str
     columns: Mapping[str, str]
 
-    def of(self, frame: DataFrame, step: str) -> DataFrame:
+    def select(self, frame: DataFrame, step: str) -> DataFrame:
         """The frame with exactly these columns, in this order; more columns are left out.
 
         Raises PermanentError naming the step and the column that is missing or of another type.
         """
-        told = dict(frame.dtypes)
+        types = dict(frame.dtypes)
         for column, kind in self.columns.items():
-            found = told.get(column)
-            if found != kind:
-                what = "is missing" if found is None else f"is {found}, not {kind}"
+            actual = types.get(column)
+            if actual != kind:
+                what = "is missing" if actual is None else f"is {actual}, not {kind}"
                 raise PermanentError(
                     f"cannot {step}: column {column!r} of {self.name} {what};"
                     " give it a frame that keeps the contract"
@@ -51,7 +51,7 @@ class Contract:
         return ", ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
 
 
-def table_contract(table: Table) -> Contract:
+def contract_of(table: Table) -> Contract:
     """The columns of a dataset's table, and those that are in its folders' names."""
     columns = {field.name: _KINDS[field.type] for field in table.schema}
     return Contract(table.name, columns | dict.fromkeys(table.partitions, "string"))

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from speck.analyzer import result
-from speck.analyzer.contracts import table_contract
+from speck.analyzer.contracts import contract_of
 from speck.analyzer.reading import Span
 from speck.analyzer.run import analyse
 from speck.metrics.dataset.schema import TASKS
@@ -36,7 +36,7 @@ def begin(
     folder.mkdir(parents=True, exist_ok=True)
     # Folders of days that come later are found too; `day` and `composition` are in their names.
     rows = (
-        spark.readStream.schema(table_contract(TASKS).ddl)
+        spark.readStream.schema(contract_of(TASKS).ddl)
         .option("latestFirst", "true")
         .option("ignoreCorruptFiles", "true")  # it tells that there is more; `analyse` names them
         .option("ignoreCorruptFiles", "true")  # the analysis names them
@@ -44,18 +44,18 @@ def begin(
     )
     if composition is not None:
         rows = rows.where(F.col("composition") == composition)
-    seen = _EPOCH
+    newest = _EPOCH
 
-    def batch(new: DataFrame, _: int) -> None:
-        nonlocal seen
+    def analyse_batch(new: DataFrame, _: int) -> None:
+        nonlocal newest
         latest = new.agg(F.max(F.unix_micros("at"))).collect()[0][0]
-        if latest is None or (until := _EPOCH + timedelta(microseconds=latest)) <= seen:
+        if latest is None or (until := _EPOCH + timedelta(microseconds=latest)) <= newest:
             return
         span = Span(until - timedelta(seconds=window_s), until)
         result.write(analyse(spark, root, span, composition), out)
-        seen = until
+        newest = until
 
-    return rows.writeStream.trigger(processingTime=EVERY).foreachBatch(batch).start()
+    return rows.writeStream.trigger(processingTime=EVERY).foreachBatch(analyse_batch).start()
 
 
 def follow(

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from speck.analyzer.masters import LOCAL, check_master
 
 
-def session(master: str = LOCAL, *, memory: str = "1g", partitions: int = 0) -> SparkSession:
+def start_session(master: str = LOCAL, *, memory: str = "1g", partitions: int = 0) -> SparkSession:
     """A session at `master`; `memory` is the driver's heap (it is the only JVM when local).
 
     `partitions`: how many parts a shuffle has at most (0: 16 for each core of this machine: what

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from speck.analyzer.contracts import Contract, table_contract
+from speck.analyzer.contracts import Contract, contract_of
 from speck.analyzer.rates import JOBS_RATED
 from speck.metrics.dataset.schema import PLANS
 
@@ -36,20 +36,20 @@ JOBS_WIRED = Contract(
 )
 
 
-NEWEST_PLANS = Contract("newest plans", table_contract(PLANS).columns)
+NEWEST_PLANS = Contract("newest plans", contract_of(PLANS).columns)
 
 
-def newest_plans(plans: DataFrame) -> DataFrame:
+def choose_newest_plans(plans: DataFrame) -> DataFrame:
     """PLANS rows -> the newest of each task."""
-    frame = table_contract(PLANS).of(plans, "read plans")
+    frame = contract_of(PLANS).select(plans, "read plans")
     order = Window.partitionBy("engine_job_id", "vertex").orderBy(F.desc("at"))
     frame = frame.withColumn("_rank", F.row_number().over(order)).where("_rank = 1")
-    return NEWEST_PLANS.of(frame, "read plans")
+    return NEWEST_PLANS.select(frame, "read plans")
 
 
-def wiring(plans: DataFrame, rated: DataFrame) -> DataFrame:
+def wire_jobs(plans: DataFrame, rated: DataFrame) -> DataFrame:
     """NEWEST_PLANS and JOBS_RATED -> JOBS_WIRED: a row for each incarnation that has a plan."""
-    frame = NEWEST_PLANS.of(plans, "read plans")
+    frame = NEWEST_PLANS.select(plans, "read plans")
     ends = ("source_site", "source_topic", "sink_site", "sink_topic")
     frame = frame.groupBy("engine_job_id").agg(
         F.max(F.array_contains("ship_strategies", "HASH")).alias("_keyed"),
@@ -57,16 +57,16 @@ def wiring(plans: DataFrame, rated: DataFrame) -> DataFrame:
         F.coalesce(F.max("pinned"), F.lit(False)).alias("pinned"),
         *(F.max_by(name, "at").alias(name) for name in ends),
     )
-    sizes = JOBS_RATED.of(rated, "read plans").select("engine_job_id", "checkpoint_bytes")
+    sizes = JOBS_RATED.select(rated, "read plans").select("engine_job_id", "checkpoint_bytes")
     frame = frame.join(sizes, "engine_job_id", "left")
-    small = F.col("checkpoint_bytes") <= CONNECTORS_BYTES
-    told = F.when(F.col("_keyed"), F.lit(True)).when(~F.col("_keyed") & small, F.lit(False))
+    is_small = F.col("checkpoint_bytes") <= CONNECTORS_BYTES
+    stateful = F.when(F.col("_keyed"), F.lit(True)).when(~F.col("_keyed") & is_small, F.lit(False))
     why = (
         F.when(F.col("_declared").isNotNull(), "declared")
         .when(F.col("_keyed"), "its plan has a keyed exchange")
-        .when(small, "no keyed exchange, and its checkpoints hold no more than connectors keep")
+        .when(is_small, "no keyed exchange, and its checkpoints hold no more than connectors keep")
         .when(F.col("checkpoint_bytes").isNull(), "no keyed exchange, no checkpoint seen")
         .otherwise("no keyed exchange, but large checkpoints")
     )
-    frame = frame.withColumns({"stateful": F.coalesce("_declared", told), "state_why": why})
-    return JOBS_WIRED.of(frame, "read plans")
+    frame = frame.withColumns({"stateful": F.coalesce("_declared", stateful), "state_why": why})
+    return JOBS_WIRED.select(frame, "read plans")

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from speck.analyzer.contracts import Contract
 from speck.analyzer.features import JOBS
-from speck.analyzer.ranking import ORIGINS, origins, ranking
+from speck.analyzer.ranking import ORIGINS, find_origins, rank_jobs
 from speck.analyzer.sites import SITES_LOADED, SITES_USED
 from speck.errors import PermanentError
 
@@ -56,8 +56,8 @@ def site(name: str, **more: Any) -> Row:
 def ranked(spark: SparkSession, jobs: list[Row], sites: list[Row] | None = None) -> list[Any]:
     of_jobs = frame(spark, JOBS, jobs)
     places = frame(spark, SITES_LOADED, sites or [site("edge-a"), site("cloud")])
-    found = origins(of_jobs, SITES_USED.of(places, "test"))
-    return sorted(ranking(of_jobs, places, found).collect(), key=lambda row: row["rank"])
+    found = find_origins(of_jobs, SITES_USED.select(places, "test"))
+    return sorted(rank_jobs(of_jobs, places, found).collect(), key=lambda row: row["rank"])
 
 
 def names(rows: list[Any]) -> list[str]:
@@ -174,6 +174,8 @@ def test_an_edge_that_is_not_calibrated_lowers_the_confidence(few: SparkSession)
 def test_a_frame_that_breaks_the_contract_is_refused_by_its_step(few: SparkSession) -> None:
     wrong = few.createDataFrame([("c", 1)], "composition string, job_name int")
     with pytest.raises(PermanentError, match="cannot walk: column 'job_name' of origins is int"):
-        ORIGINS.of(wrong, "walk")
+        ORIGINS.select(wrong, "walk")
     with pytest.raises(PermanentError, match="cannot walk: column 'edge' of origins is missing"):
-        ORIGINS.of(few.createDataFrame([("c", "j")], "composition string, job_name string"), "walk")
+        ORIGINS.select(
+            few.createDataFrame([("c", "j")], "composition string, job_name string"), "walk"
+        )
