@@ -1,4 +1,4 @@
-"""`python -m speck.analyzer --dataset FOLDER --out FILE`: one analysis, or one again and again.
+"""`python -m speck.analyzer --dataset FOLDER --out FILE`: analyses a dataset once, or continuously.
 
 Exit status 0 and the analysis in FILE, or 1 and a message on stderr.
 """
@@ -17,7 +17,7 @@ from speck.errors import InvalidError, SpeckError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The application."""
+    """Run the analyzer; return its exit status."""
     options = _make_parser().parse_args(arguments)
     try:
         _run(options)
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _describe_cause(error: Exception) -> str:
-    """Its first line; of a Java one that of what caused it all."""
+    """The first line of the error; for a Java error that of its root cause."""
     if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":
         return "PySpark is not installed; install it with `pip install speck[analyzer]`"
     lines = str(error).splitlines() or [type(error).__name__]
@@ -46,14 +46,22 @@ def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m speck.analyzer", description=__doc__)
     parser.add_argument("--dataset", type=Path, required=True, help="folder of the dataset")
     parser.add_argument("--out", type=Path, required=True, help="file for the analysis")
-    parser.add_argument("--composition", help="only its jobs")
-    parser.add_argument("--window", type=float, default=600.0, help="seconds before --until (600)")
-    parser.add_argument("--since", type=_parse_time, help="RFC 3339; goes before --window")
-    parser.add_argument("--until", type=_parse_time, help="RFC 3339 (the newest sample)")
+    parser.add_argument("--composition", help="analyse only the jobs of this composition")
+    parser.add_argument(
+        "--window", type=float, default=600.0, help="length of the window in seconds (600)"
+    )
+    parser.add_argument(
+        "--since", type=_parse_time, help="start of the window, RFC 3339; overrides --window"
+    )
+    parser.add_argument(
+        "--until", type=_parse_time, help="end of the window, RFC 3339 (the newest sample)"
+    )
     parser.add_argument("--master", default="local[*]", help="local[n] or spark://host:port")
-    parser.add_argument("--follow", action="store_true", help="again whenever samples are new")
-    parser.add_argument("--tied", action="store_true", help="end when standard input ends")
-    parser.add_argument("--memory", default="1g", help="heap of the driver (1g)")
+    parser.add_argument(
+        "--follow", action="store_true", help="analyse again whenever there are new samples"
+    )
+    parser.add_argument("--tied", action="store_true", help="exit when standard input is closed")
+    parser.add_argument("--memory", default="1g", help="heap size of the driver (1g)")
     return parser
 
 
@@ -86,8 +94,10 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _end_with_input() -> None:
-    """Whoever started this holds the other end: when that is gone, so is this, and its JVM."""
-    while os.read(0, 1024):  # not sys.stdin: a thread that waits there breaks the way out
+    """Exit, with the JVM, when the process that holds the other end of standard input is gone."""
+    while os.read(
+        0, 1024
+    ):  # not sys.stdin: a thread that waits there breaks the interpreter's exit
         pass
     os._exit(1)
 

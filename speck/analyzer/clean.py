@@ -1,17 +1,17 @@
-"""Rows of counters -> differences between successive rows of one subtask.
+"""Computes differences between successive rows of counters of one subtask.
 
-What the rows are like, and what becomes of it:
+How it treats irregular rows:
 
-- *duplicates* (a row stands in a part file and in a compacted one): they follow each other in
-  order of time; the second one is counted and not used;
-- *resets*: a counter that falls, or restarts that rise, means that counting began anew within
-  the pair. What was counted until then is not known, so the pair is not used, only counted;
-- *gaps* (a pair over 3 usual intervals long): the counters went on meanwhile, so the difference
-  is as right as any other and is used, over the whole time of the gap; it is counted;
-- *stale repeats* (the engine tells its last values again): no special case. The three times of a
+- *duplicates* (a row is in a part file and in a compacted one): they are adjacent in order of time;
+  the second one is counted but not used;
+- *resets*: a falling counter, or a rising number of restarts, means that counting restarted within
+  the pair. The growth before that is unknown, so the pair is counted but not used;
+- *gaps* (a pair over 3 usual intervals long): the counters kept growing, so the difference is
+  valid; it is used over the whole time of the gap, and counted;
+- *stale repeats* (the engine reports its last values again): no special case. The three times of a
   subtask's thread add up to elapsed time, so `reported_s` of a repeat is 0, like its differences,
-  and the next pair has the time of both;
-- *NaN* is null: not told. Differences with a null are null.
+  and the next pair covers the time of both;
+- *NaN* is null: not reported. Differences with a null are null.
 
 A fault in one counter does not spoil the others, but a reset spoils the pair.
 """
@@ -26,10 +26,10 @@ from speck.metrics.dataset.schema import TASKS
 from speck.model.measurement import COUNTS, TIMES
 
 CONTENDED = 0.6
-"""Above this share of the machine's cores in use, waiting for a core counts as busy."""
+"""Above this share of busy cores on the machine, busy time includes waiting for a core."""
 
 CPU = "cpu_ms"
-"""Of the thread; no part of its elapsed time."""
+"""CPU time of the thread; not one of the times that add up to elapsed time."""
 
 _IDENTITY = (
     "composition",
@@ -51,7 +51,7 @@ PAIRS = Contract(
     | {
         "at": "timestamp",
         "kind": "string",  # first, duplicate, reset, good
-        "clock_s": "double",  # by the time of the looks; of good pairs only, as all below
+        "clock_s": "double",  # by the time of the polls; like all below, of good pairs only
         "reported_s": "double",  # by the sum of the three times
         "busy_s": "double",
         "idle_s": "double",
@@ -62,7 +62,7 @@ PAIRS = Contract(
         "bytes_in": "bigint",
         "bytes_out": "bigint",
         "contended": "boolean",
-        "nan": "boolean",  # of any row: the busy time is not told
+        "nan": "boolean",  # of any row: no busy time reported
         "restarts": "int",  # of any row, a total
         "checkpoint_bytes": "bigint",
         "checkpoint_ms": "bigint",
@@ -71,7 +71,7 @@ PAIRS = Contract(
 
 
 def pair_samples(tasks: DataFrame) -> DataFrame:
-    """TASKS rows, in any order -> PAIRS: for each row the difference to the one before it.
+    """TASKS rows, in any order -> PAIRS: for each row the difference from the previous one.
 
     One shuffle: by subtask, sorted by time within it.
     """

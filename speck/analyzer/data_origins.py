@@ -1,4 +1,4 @@
-"""Where the messages of links arise: which edges' data comes over them, and how much of each."""
+"""Data origin: at which edges the data of a link is produced, and the share of each edge."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Link = tuple[str, str]
 """(site of the broker, topic)"""
 
 Shares = Mapping[str | None, float]
-"""Edge -> share of the bytes that arise there; None: at no edge."""
+"""Edge -> share of the bytes produced there; None: produced at no edge."""
 
 
 class DataOrigins:
-    """Jobs between links, each link worked out once: compositions are long chains, and wide."""
+    """A graph of jobs between links. Each link is computed once: graphs may be deep and wide."""
 
     def __init__(self, edges: Collection[str]) -> None:
         self._edges = frozenset(edges)
@@ -21,14 +21,14 @@ class DataOrigins:
         self._results: dict[Link, tuple[Shares, bool]] = {}
 
     def add(self, source: Link, sink: Link, bytes_out_rate: float | None) -> None:
-        """A job from `source` to `sink`; all are added before anything is asked."""
+        """Add a job from `source` to `sink`. Add all jobs before the first call of `origins_of`."""
         self._inputs[sink].append((source, bytes_out_rate))
 
     def origins_of(self, link: Link) -> tuple[Shares, bool]:
-        """Where what comes over a link arises, and whether the shares are known: without rates
-        of several that feed it only their names are.
+        """The origins of a link's data, and whether their shares are known.
 
-        What a link's own output feeds back to it does not count.
+        If several jobs feed the link and a rate is missing, only the names of the edges are known.
+        Data that a link's own output feeds back to it does not count.
         """
         visited = {link}
         path: list[tuple[Link, Iterator[Link]]] = [(link, self._list_sources(link))]

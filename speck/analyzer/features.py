@@ -1,8 +1,8 @@
-"""What a job is like: its rates with what they rest on, and whether that is enough.
+"""Describes jobs: their rates and costs, the evidence, and whether it is sufficient.
 
-Formulas: true processing rate as in DS2 (Kalavri et al., OSDI 2018): records over useful time,
-which excludes waiting for input and for room in the output. A job of several tasks is held by
-its slowest task, and by the cores of its site for all of them together.
+Formulas: the true processing rate as in DS2 (Kalavri et al., OSDI 2018): records over useful time,
+which excludes waiting for input and for room in the output. A job of several tasks is limited by
+its slowest task, and by the cores of its site for all tasks together.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ MIN_BUSY_S = 1.0
 MIN_PAIRS = 3
 MIN_RECORDS = 20
 MIN_WORKED = 0.02
-"""A job that is back-pressured nearly all the time works in glimpses: a share of busy in busy and
-back-pressured time below this is within the error of the engine's clocks."""
+"""Minimum share of busy time in busy and back-pressured time. The busy time of a job that is
+back-pressured nearly always is within the error of the engine's clocks."""
 MAX_SPREAD = 1.0
 BACKLOG_S = 30.0
 HELD_BACK = 1.15
-"""The Flink autoscaler's rule: with a backlog, a source's observed rate counts where the rate by
-busy time is higher than it by this factor."""
+"""The Flink autoscaler's rule: with a backlog, a source's observed rate counts if the rate by busy
+time exceeds it by this factor."""
 MOSTLY = 0.9
 ENDED_S = 30.0
-"""A job that was not seen for so long, and for 4 of its usual intervals, while its site was looked
-at does not run any more."""
+"""A job has ended if it had no samples for this long, and for 4 of its usual intervals, while its
+site was polled."""
 
 LAGS = Contract(
     "lags",
@@ -43,9 +43,9 @@ JOBS = Contract(
         "composition": "string",
         "site": "string",
         "tier": "string",
-        "engine_job_id": "string",  # the incarnation that speaks for the job
+        "engine_job_id": "string",  # the incarnation that represents the job
         "attempt": "int",
-        "ended": "boolean",  # it did not run any more at the end of the window
+        "ended": "boolean",  # it was not running at the end of the window
         "evidence": "string",
         "why": "array<string>",
         "confidence": "string",
@@ -86,7 +86,7 @@ def describe_jobs(
     rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFrame
 ) -> DataFrame:
     """JOBS_RATED (one incarnation a job), JOBS_WIRED, SITES_USED and LAGS -> JOBS."""
-    step = "tell what jobs are like"
+    step = "describe jobs"
     places = SITES_USED.select(sites, step).select(
         "site",
         "tier",
@@ -142,11 +142,11 @@ def describe_jobs(
 def add_loads(sites: DataFrame, jobs: DataFrame) -> DataFrame:
     """SITES_USED and JOBS of all compositions -> SITES_LOADED."""
     work = F.col("reference_core_s_per_record") * F.col("in_rate")
-    running = JOBS.select(jobs, "tell sites' loads").where("not ended")
+    running = JOBS.select(jobs, "add sites' loads").where("not ended")
     of_site = running.groupBy("site").agg(F.sum(work).alias("load"))
-    frame = SITES_USED.select(sites, "tell sites' loads").join(of_site, "site", "left")
+    frame = SITES_USED.select(sites, "add sites' loads").join(of_site, "site", "left")
     frame = frame.withColumn("load", F.coalesce("load", F.lit(0.0)))
-    return SITES_LOADED.select(frame, "tell sites' loads")
+    return SITES_LOADED.select(frame, "add sites' loads")
 
 
 def _has_ended() -> Column:
@@ -160,15 +160,15 @@ def _divide(over: str, under: str) -> Column:
 
 
 def _compute_cpu_share() -> Column:
-    """The share of busy wall time in which a core was had.
+    """The share of busy wall time in which the job had a core.
 
-    Of a job whose CPU time is told, that; but not where it is low at a site of whole cores: such
-    a job waits for something else, as an answer from outside, and does so at full use, too.
-    Else, where a site's tasks are busy for more than half of its cores, a quota or other programs
-    make them wait, and busy time tells the work too high; the engine's processes' own CPU time
-    tells how much they had.
+    If CPU time is reported, that decides. The exception is a low share at a site with enough whole
+    cores: such a job waits for something else, like a response from outside, and would at full
+    load, too. Otherwise, if a site's tasks are busy for more than half of its cores, a quota or
+    other programs make them wait, and busy time overestimates the work; then the share follows from
+    the CPU time of the engine's processes.
     """
-    has_cpu_time = (F.col("busy") > 0) & F.col("cpu").isNotNull()  # least() passes over what is not
+    has_cpu_time = (F.col("busy") > 0) & F.col("cpu").isNotNull()  # least() ignores nulls
     own = F.when(has_cpu_time, F.least(F.lit(1.0), F.col("cpu") / F.col("busy")))
     for_a_core = (own >= 0.5) | (F.col("cores") < F.col("subtasks"))
     crowded = (F.col("_site_busy") > 0.5 * F.col("cores")) & (F.col("_cpu") > 0)
@@ -179,7 +179,7 @@ def _compute_cpu_share() -> Column:
 
 
 def _list_objections() -> list[Column]:
-    """Why the evidence does not carry a cost; nulls where it does."""
+    """Reasons why the evidence is insufficient for a cost; nulls for those that do not apply."""
     busy, back = F.col("busy"), F.coalesce("back_pressured", F.lit(0.0))
     records = F.col("in_rate") * F.col("seconds")
     return [
@@ -187,9 +187,9 @@ def _list_objections() -> list[Column]:
             F.col("most_pairs") < MIN_PAIRS,
             F.format_string("%d usable pairs of samples", "most_pairs"),
         ),
-        F.when(F.col("in_rate").isNull(), "records in are not told"),
-        F.when(records < MIN_RECORDS, F.format_string("%.0f records came in", records)),
-        F.when(busy.isNull() & (F.col("pairs") > 0), "busy time is not told"),
+        F.when(F.col("in_rate").isNull(), "input records are not reported"),
+        F.when(records < MIN_RECORDS, F.format_string("only %.0f input records", records)),
+        F.when(busy.isNull() & (F.col("pairs") > 0), "busy time is not reported"),
         F.when(
             busy.isNotNull() & (F.col("busy_s") < MIN_BUSY_S),
             F.format_string("busy for %.2f s, less than 1 s", "busy_s"),
@@ -211,9 +211,9 @@ def _compute_observed_rate() -> Column:
 
 
 def _compute_rate_by_busy_time() -> Column:
-    """Records a second at full use: of the slowest task's subtasks, and of the site's cores.
+    """Records per second at full load of the slowest task's subtasks, or of the site's cores.
 
-    A subtask is one thread: it has one core at most, and all of them have the site's cores.
+    A subtask is one thread, so it uses one core at most; all subtasks share the site's cores.
     """
     of_tasks = F.col("in_rate") / (F.col("busiest") * F.col("_cpu_share"))
     of_cores = F.col("cores") / F.col("core_s_per_record")
@@ -242,13 +242,13 @@ def _is_lower_bound() -> Column:
 def _list_remarks() -> list[Column]:
     share = F.col("_cpu_share")
     return [
-        F.when(F.col("ended"), "does not run any more"),
-        F.when(F.col("_held"), "has a backlog that it does not work off: its observed rate counts"),
-        F.when(_is_lower_bound(), "the true rate is a lower bound: busy time is not told"),
+        F.when(F.col("ended"), "is no longer running"),
+        F.when(F.col("_held"), "has a backlog that it does not reduce: its observed rate counts"),
+        F.when(_is_lower_bound(), "the true rate is a lower bound: busy time is not reported"),
         F.when(
             F.col("contended_share") > 0.05,
             F.format_string(
-                "%.0f %% of its time the machine was contended", F.col("contended_share") * 100
+                "the machine was contended for %.0f %% of its time", F.col("contended_share") * 100
             ),
         ),
         F.when(
@@ -256,7 +256,8 @@ def _list_remarks() -> list[Column]:
             F.format_string("it had a core for %.0f %% of its busy time", share * 100),
         ),
         F.when(
-            F.col("pace").isNull(), "its site is not calibrated: taken as fast as the reference"
+            F.col("pace").isNull(),
+            "its site is not calibrated: it is assumed as fast as the reference",
         ),
     ]
 

@@ -1,7 +1,6 @@
-"""Links: what their producers send and readers take, and what crosses between sites.
+"""Links: rates of their producers and readers, and the bytes that cross between sites.
 
-A job's end of a link costs WAN when its engine lies at another site than the link's broker: the
-bytes it takes from there, or sends there, cross.
+A job's end of a link uses the WAN if its engine is at another site than the link's broker.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ENDS = Contract(
     | {
         "records_per_s": "double",
         "lag": "bigint",  # the newest
-        "lag_per_s": "double",  # how it grows: slope of a line through all looks
+        "lag_per_s": "double",  # its growth: slope of a line through all polls
         "lag_fit": "double",  # 0 to 1: how well a line fits (r squared)
         "last_at": "timestamp",
     },
@@ -54,7 +53,8 @@ LINKS_RATED = Contract(
 
 
 def rate_ends(rows: DataFrame) -> DataFrame:
-    """LINKS rows -> ENDS. A producer's new epoch, or a fall, means that counting began anew."""
+    """LINKS rows -> ENDS. A new epoch of a producer, or a falling number, means that counting
+    restarted."""
     frame = contract_of(LINKS).select(rows, "rate links")
     keys = ("broker_site", "topic", "role", "client_id")
     order = Window.partitionBy(*keys).orderBy("at", "epoch", "messages")
@@ -64,7 +64,7 @@ def rate_ends(rows: DataFrame) -> DataFrame:
     frame = frame.withColumns({"_clock": clock, "_sent": sent, "_same": same})
     is_good = F.col("_same") & (F.col("_sent") >= 0) & (F.col("_clock") > 0)
     at = F.unix_micros("at") / 1e6
-    is_first = F.coalesce(F.col("_clock") > 0, F.lit(True))  # a row may stand in two files
+    is_first = F.coalesce(F.col("_clock") > 0, F.lit(True))  # a row may be in two files
     lag = F.when(is_first, F.col("lag").cast("double"))
     rates = frame.groupBy(*keys).agg(
         F.max_by("composition", "at").alias("composition"),
@@ -78,10 +78,10 @@ def rate_ends(rows: DataFrame) -> DataFrame:
         F.regr_r2(lag, at).alias("lag_fit"),
         F.max("at").alias("last_at"),
     )
-    # all ends at one broker are told at each look: one that is not does not exist any more
+    # each poll of a broker reports all its ends: one that is missing no longer exists
     newest = F.max("last_at").over(Window.partitionBy("broker_site"))
     is_gone = F.unix_micros(newest) - F.unix_micros("last_at") > ENDED_S * 1e6
-    return ENDS.select(rates.withColumn("_left", is_gone).where("not _left"), "rate links")
+    return ENDS.select(rates.withColumn("_gone", is_gone).where("not _gone"), "rate links")
 
 
 def _divide(amount: Column, seconds: Column) -> Column:
@@ -89,15 +89,17 @@ def _divide(amount: Column, seconds: Column) -> Column:
 
 
 def find_lags(ends: DataFrame) -> DataFrame:
-    """ENDS -> LAGS: by reading job."""
-    frame = ENDS.select(ends, "tell lags").where("role = 'reader' and job_name is not null")
+    """ENDS -> LAGS: the lag of each reading job."""
+    frame = ENDS.select(ends, "find lags").where("role = 'reader' and job_name is not null")
     frame = frame.groupBy("composition", "job_name").agg(F.max_by("lag", "last_at").alias("lag"))
-    return LAGS.select(frame, "tell lags")
+    return LAGS.select(frame, "find lags")
 
 
 def join_links(jobs: DataFrame, ends: DataFrame) -> DataFrame:
-    """JOBS and ENDS -> LINKS_RATED: ends that told numbers, and those that the jobs' plans name,
-    also where nobody told numbers of them."""
+    """JOBS and ENDS -> LINKS_RATED.
+
+    Includes ends that reported numbers and those that the jobs' plans name without numbers.
+    """
     frame = JOBS.select(jobs, "join links").where("not ended")
     reports = ENDS.select(ends, "join links")
     keys = ["composition", "broker_site", "topic", "role", "job_name"]
@@ -151,7 +153,7 @@ def _group_ends(joined: DataFrame) -> DataFrame:
     ]
     reader_columns = [*producer_columns, F.col("lag"), F.col("lag_per_s"), F.col("lag_fit")]
     crosses = F.col("job_name").isNotNull() & (F.col("engine_site") != F.col("broker_site"))
-    # A crossing end whose bytes are not told: then the sum is not known, either.
+    # If the bytes of a crossing end are unknown, so is the sum.
     is_complete = F.count_if(crosses & F.col("bytes_per_s").isNull()) == 0
     wan = F.coalesce(F.sum(F.when(crosses, F.col("bytes_per_s"))), F.lit(0.0))
     return joined.groupBy("composition", "broker_site", "topic").agg(

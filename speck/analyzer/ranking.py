@@ -1,9 +1,9 @@
-"""Which jobs should sit at edges, in order.
+"""Ranks the jobs that should run at edges.
 
-Score: WAN bytes that a job at its edge keeps from crossing, for each core-second it takes there:
-`(bytes in - bytes out) / (reference core-seconds / pace of the edge)`, all by the second; of bytes
-in only those that arise at that edge, less those that arise at no edge. Scores that lie within 1 %
-of the next are ties, and among those stateless jobs come first.
+The score is the number of WAN bytes that a job saves at its edge for each core-second it uses
+there: `(bytes in - bytes out) / (reference core-seconds / core speed of the edge)`, all per second.
+Bytes in are those produced at that edge, minus those produced at no edge. Scores within 1 % of the
+next one are ties, and among ties stateless jobs come first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from speck.analyzer.sites import SITES_LOADED, SITES_USED
 TIE = 0.99
 WHOLE = 0.995
 FULL = 0.7
-"""Share of a site's capacity that jobs may take."""
+"""Maximum share of a site's capacity that jobs may use."""
 
 ORIGINS = Contract(
     "origins",
@@ -27,8 +27,8 @@ ORIGINS = Contract(
         "composition": "string",
         "job_name": "string",
         "edge": "string",
-        "share": "double",  # of the bytes that come to the job: those that arise at that edge
-        "cloud_share": "double",  # ... those that arise at no edge; both null: not known
+        "share": "double",  # share of the job's input bytes that is produced at that edge
+        "cloud_share": "double",  # ... that is produced at no edge; both null: unknown
     },
 )
 
@@ -52,10 +52,10 @@ RANKING = Contract(
 
 
 def find_origins(jobs: DataFrame, sites: DataFrame) -> DataFrame:
-    """JOBS and SITES_USED -> ORIGINS: the edge whose data a job works on, if any.
+    """JOBS and SITES_USED -> ORIGINS: the edge whose data a job processes, if any.
 
-    That is the site of the broker it reads from; where that is no edge, the edge that feeds the
-    jobs before it, of several the one that feeds most bytes. Walks the graph here: it is small.
+    That is the site of the broker it reads from. If that is no edge, it is the edge that sends most
+    bytes to the upstream jobs. The graph is small, so it is walked in Python.
     """
     frame = JOBS.select(jobs, "find the edges of jobs")
     tiers = SITES_USED.select(sites, "find the edges of jobs").select("site", "tier").collect()
@@ -77,7 +77,7 @@ def find_origins(jobs: DataFrame, sites: DataFrame) -> DataFrame:
 
 
 def rank_jobs(jobs: DataFrame, sites: DataFrame, origins: DataFrame) -> DataFrame:
-    """JOBS, SITES_LOADED and ORIGINS -> RANKING, a row for each job; those without a score last."""
+    """JOBS, SITES_LOADED and ORIGINS -> RANKING: one row per job, those without a score last."""
     step = "rank jobs"
     frame = JOBS.select(jobs, step)
     work = F.col("reference_core_s_per_record") * F.col("in_rate")
@@ -115,8 +115,11 @@ def rank_jobs(jobs: DataFrame, sites: DataFrame, origins: DataFrame) -> DataFram
 
 
 def _compute_saving() -> Column:
-    """What would cross with the job at the cloud, less what crosses with it at its edge: there
-    its output, and what comes to it from the cloud. What other edges feed crosses either way."""
+    """Bytes that cross with the job in the cloud, minus those that cross with it at its edge.
+
+    At the edge its output crosses, and its input from the cloud. Input from other edges crosses
+    either way.
+    """
     input_saved = F.col("bytes_in_rate") * (F.col("share") - F.col("cloud_share"))
     return input_saved - F.col("bytes_out_rate")
 
@@ -124,7 +127,7 @@ def _compute_saving() -> Column:
 def _add_rank(frame: DataFrame) -> DataFrame:
     by_score = Window.orderBy(F.desc_nulls_last("score"), "composition", "job_name")
     above = F.lag("score").over(by_score)
-    # Of negative scores the higher is nearer to 0.
+    # Of two negative scores the higher one is closer to 0.
     apart = F.when(above > 0, F.col("score") < TIE * above).otherwise(F.col("score") < above / TIE)
     begins = F.coalesce(apart, F.col("score").isNull() & above.isNotNull(), F.lit(False))
     frame = frame.withColumn("_begins", begins.cast("int"))
@@ -139,17 +142,17 @@ def _add_rank(frame: DataFrame) -> DataFrame:
 def _list_reasons() -> list[Column]:
     saving, score = F.col("wan_bytes_saved_per_s"), F.col("score")
     return [
-        F.when(F.col("_there"), F.format_string("is at %s, where its data arises", "edge")),
+        F.when(F.col("_there"), F.format_string("runs at %s, where its data is produced", "edge")),
         F.when(
             (saving > 0) & F.col("edge").isNotNull(),
             F.format_string(
-                "gives out %.0f B/s of %.0f B/s that it takes from %s",
+                "sends %.0f B/s of the %.0f B/s that it receives from %s",
                 "bytes_out_rate",
                 F.col("bytes_in_rate") * F.col("share"),
                 "edge",
             ),
         ),
-        F.when(score.isNotNull(), F.format_string("%.0f WAN bytes for each core-second", score)),
+        F.when(score.isNotNull(), F.format_string("saves %.0f WAN bytes per core-second", score)),
         F.when(F.col("stateful") == F.lit(False), F.concat(F.lit("stateless: "), "state_why")),
     ]
 
@@ -161,7 +164,7 @@ def _list_objections() -> list[Column]:
     return [
         F.when(
             F.col("ended") & (F.col("evidence") == "sufficient"),
-            "does not run any more",
+            "is no longer running",
         ),
         F.when(
             F.col("evidence") != "sufficient",
@@ -170,8 +173,8 @@ def _list_objections() -> list[Column]:
         F.when(F.col("edge").isNull(), "its input does not come from an edge"),
         F.when(
             F.col("wan_bytes_saved_per_s").isNull() & F.col("edge").isNotNull(),
-            F.when(F.col("share").isNotNull(), "its bytes are not told").otherwise(
-                "how much of its input comes from which site is not told"
+            F.when(F.col("share").isNotNull(), "its bytes are not reported").otherwise(
+                "the shares of sites in its input are unknown"
             ),
         ),
         F.when(
@@ -184,10 +187,12 @@ def _list_objections() -> list[Column]:
             F.col("wan_bytes_saved_per_s") <= 0,
             F.when(
                 F.col("share") < WHOLE,
-                F.format_string("%.0f B/s more would cross", F.abs("wan_bytes_saved_per_s")),
+                F.format_string(
+                    "%.0f B/s more would cross between sites", F.abs("wan_bytes_saved_per_s")
+                ),
             ).otherwise(
                 F.format_string(
-                    "it gives out %.0f B/s more than it takes in", F.abs("wan_bytes_saved_per_s")
+                    "it sends %.0f B/s more than it receives", F.abs("wan_bytes_saved_per_s")
                 )
             ),
         ),
@@ -199,7 +204,7 @@ def _list_objections() -> list[Column]:
         F.when(
             load > capacity,
             F.format_string(
-                "over %s's capacity: %.2f of %.2f reference core-seconds a second",
+                "over the capacity of %s: %.2f of %.2f reference core-seconds per second",
                 "edge",
                 load,
                 capacity,
@@ -208,10 +213,10 @@ def _list_objections() -> list[Column]:
         F.when(
             ~there & F.col("stateful"),
             F.format_string(
-                "stateful: a move carries %d bytes", F.coalesce("state_bytes", F.lit(0))
+                "stateful: a move transfers %d bytes", F.coalesce("state_bytes", F.lit(0))
             ),
         ),
-        F.when(~there & F.col("stateful").isNull(), "whether it keeps state is not known"),
+        F.when(~there & F.col("stateful").isNull(), "it is unknown whether it keeps state"),
     ]
 
 

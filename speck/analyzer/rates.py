@@ -1,12 +1,12 @@
-"""Differences -> rates over the window: of each subtask, task, incarnation, and job.
+"""Computes rates over the window for each subtask, task, incarnation and job.
 
-Rates are counters' differences over the time they took. A subtask's time is what the three times
-of its thread add up to (`reported_s`); where they do not agree with the time of the looks to within a
-half, or one of them is not told, the time of the looks counts. Subtasks' rates add up.
+A rate is the difference of a counter over the time it took. The time of a subtask is the sum of the
+three times of its thread (`reported_s`). If that differs from the time between polls by more than a
+half, or one of the three is missing, the time between polls counts. Rates of subtasks add up.
 
-`speck.metrics.rates` does the same between two samples, in the service's memory and without Spark:
-what people look at now. It cannot be this code, since this runs as Spark's expressions; the
-counters are the same, and `tests/services/analyzer/test_rates_agree.py` compares the two.
+`speck.metrics.rates` does the same for the last two samples, in the service's memory and without
+Spark. The code is not shared since this runs as Spark expressions; the counters are the same, and
+`tests/services/analyzer/test_rates_agree.py` compares the two.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from speck.analyzer.contracts import Contract
 from speck.analyzer.reading import Span
 
 SLICES = 10
-"""Parts of the window that are compared to tell how steady a job's cost is."""
+"""Number of parts of the window that are compared to see how steady a job's cost is."""
 GAP = 3.0
 """A pair this many usual intervals long is a gap."""
 WHOLE = 0.99
-"""Of the time of which busy time is told, CPU time must be told too, but for rounding."""
+"""CPU time must be reported for this share of the time with busy time (1, except for rounding)."""
 MIN_SLICE_BUSY_S = 0.1
-"""A slice in which a job worked less says nothing of its cost."""
+"""Minimum busy time for which a slice is evidence of a job's cost."""
 
 _OF_JOB = {
     "composition": "string",
@@ -44,9 +44,9 @@ _OF_TASK = {
 }
 _SUMMED = (
     "clock_s",  # of good pairs
-    "agreed_clock_s",  # of good pairs that tell all three times
+    "agreed_clock_s",  # of good pairs with all three times
     "reported_s",
-    "busy_clock_s",  # of good pairs that tell the busy time
+    "busy_clock_s",  # of good pairs with a busy time
     "busy_s",
     "cpu_clock_s",
     "cpu_s",
@@ -82,7 +82,7 @@ SLICED = Contract(
     },
 )
 """Sums of pairs by subtask, slice of the window, and length of the pair (`stride`: quarter
-octaves of seconds), so that what is usual is told without another look at the pairs."""
+octaves of seconds), so that the usual interval is known without another pass over the pairs."""
 
 TASKS_RATED = Contract(
     "task rates",
@@ -93,7 +93,7 @@ TASKS_RATED = Contract(
         "gaps": "bigint",
         "most_pairs": "bigint",  # of one subtask
         "seconds": "double",  # covered by good pairs, of the subtask that has most
-        "busy_s": "double",  # busy seconds that were seen, of all subtasks
+        "busy_s": "double",  # observed busy seconds, of all subtasks
         "busy": "double",  # busy seconds in a second, of all subtasks
         "cpu": "double",  # CPU seconds in a second, of all subtasks
         "back_pressured": "double",  # share of time, of the subtask that has most
@@ -112,7 +112,7 @@ TASKS_RATED = Contract(
 )
 
 TRUSTED_AFTER_S = 60.0
-"""A new incarnation is seen for so long before nothing older may speak for the job."""
+"""After this long a new incarnation represents the job even without enough evidence of its cost."""
 
 JOBS_RATED = Contract(
     "job rates",
@@ -124,7 +124,7 @@ JOBS_RATED = Contract(
         "seconds": "double",
         "subtasks": "int",  # of the task that has most
         "busy_s": "double",
-        "busy": "double",  # busy seconds in a second, of all tasks; null when one does not tell
+        "busy": "double",  # busy seconds in a second, of all tasks; null if one is unknown
         "cpu": "double",  # CPU seconds in a second, likewise
         "busiest": "double",  # busy seconds in a second that one subtask of the slowest task has
         "back_pressured": "double",
@@ -207,7 +207,7 @@ def rate_tasks(sliced: DataFrame) -> DataFrame:
     keys = [*_OF_JOB, *_OF_TASK, "subtask"]
     series = Window.partitionBy("engine_job_id", "vertex", "subtask").orderBy("stride")
     everything = Window.partitionBy("engine_job_id", "vertex", "subtask")
-    # The usual interval: the median pair's, told by counting up the strides.
+    # The usual interval: that of the median pair, found by a running count over strides.
     so_far = F.sum("pairs").over(series)
     before_half = so_far * 2 < F.sum("pairs").over(everything)
     frame = frame.withColumn("_long", F.when(~before_half, F.col("clock_s") / F.col("pairs")))
@@ -267,14 +267,15 @@ def _sum_subtasks(of_subtask: DataFrame) -> DataFrame:
 
 
 def _sum_if_complete(name: str) -> Column:
-    """The sum, or null when a part of it is not told: a sum without it would be too low."""
+    """The sum, or null if a part is unknown: a sum without it would be too low."""
     return F.when(F.count(name) == F.count("*"), F.sum(name))
 
 
 def rate_jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
     """TASKS_RATED and SLICED -> JOBS_RATED: one row for each incarnation.
 
-    Records in are those of its sources, records out those of its sinks; busy that of all tasks.
+    Input records are those of its sources, output records those of its sinks; busy time is that of
+    all tasks.
     """
     frame = TASKS_RATED.select(rated, "rate jobs")
     summed = (*_COUNTED, "gaps", "contended_s", "clock_s")
@@ -310,14 +311,16 @@ def _max_if_complete(value: Column) -> Column:
 
 
 def _sum_of(flag: str, name: str) -> Column:
-    """The sum over the tasks that are `which`; null when one of them does not tell."""
+    """The sum over the tasks with this flag; null if one of them is unknown."""
     is_complete = F.count(F.when(F.col(flag), F.col(name))) == F.count_if(flag)
     return F.when(is_complete, F.sum(F.when(F.col(flag), F.col(name))))
 
 
 def _measure_spread(sliced: DataFrame) -> DataFrame:
-    """How the cost of a record varies over the window's slices, by incarnation: by CPU time, or
-    by busy time where no slice tells the other; the two are never compared."""
+    """The variation of the cost of a record over the window's slices, by incarnation.
+
+    The cost is by CPU time, or by busy time if no slice has CPU time; the two are never mixed.
+    """
     of_slice = sliced.groupBy("engine_job_id", "slice").agg(
         F.sum("busy_s").alias("busy_s"),
         F.sum("busy_clock_s").alias("busy_clock_s"),
@@ -342,12 +345,12 @@ def _measure_spread(sliced: DataFrame) -> DataFrame:
 
 
 def choose_incarnations(rated: DataFrame) -> DataFrame:
-    """JOBS_RATED -> JOBS_RATED: for each job the incarnation that speaks for it.
+    """JOBS_RATED -> JOBS_RATED: choose the incarnation that represents each job.
 
-    It is the newest; while that has been seen for too short a time to tell its cost, the newest
-    one at the same site that tells it. One that had `TRUSTED_AFTER_S` for it speaks for itself, however
-    little it did: what was before may have been another program. `last_at` is the job's, of
-    whatever incarnation.
+    That is the newest one. While it has too few samples for a cost, it is the newest one at the
+    same site that has a cost. After `TRUSTED_AFTER_S` the newest one counts however little it did,
+    since an older one may have been another program. `last_at` is that of the job, of any
+    incarnation.
     """
     frame = JOBS_RATED.select(rated, "choose incarnations")
     of_job = Window.partitionBy("composition", "job_name")

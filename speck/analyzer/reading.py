@@ -1,4 +1,4 @@
-"""The dataset as frames: a time range of a table, of one composition or of all."""
+"""Reads the dataset into frames: a time range of a table, for one composition or all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Span:
         return (self.until - self.since).total_seconds()
 
     def extend(self, by: timedelta) -> Span:
-        """The range that begins so much earlier."""
+        """The range that begins earlier by this much."""
         return Span(self.since - by, self.until)
 
 
@@ -47,10 +47,10 @@ def read(
     composition: str | None = None,
     without: Collection[Path] = (),
 ) -> DataFrame:
-    """The rows of `table` in the span; without any when it has no files.
+    """Read the rows of `table` in the span; an empty frame if there are no files.
 
-    What a file does not have (an older version wrote it) is null. A file that was cut off is
-    left out: `find_damaged` names it; and so are the files `without`.
+    A column that a file lacks (an older version wrote it) is null. Truncated files, which
+    `find_damaged` lists, and the files `without` are skipped.
     """
     contract = contract_of(table)
     paths = [str(place) for place in _list_paths(root / table.name, span, composition, without)]
@@ -66,7 +66,7 @@ def read(
 
 
 def find_newest(spark: SparkSession, root: Path, composition: str | None = None) -> datetime:
-    """When the newest look at a task was. Raises NotFoundError for a dataset without any."""
+    """Find the time of the newest sample of a task. Raises NotFoundError if there is none."""
     for day in sorted((root / TASKS.name).glob("day=*"), reverse=True):
         start = datetime.strptime(day.name, "day=%Y-%m-%d").replace(tzinfo=UTC)
         of_day = Span(start, start + timedelta(days=1))
@@ -82,13 +82,16 @@ def find_newest(spark: SparkSession, root: Path, composition: str | None = None)
     of = f" of composition {composition!r}" if composition else ""
     raise NotFoundError(
         f"cannot analyse {root}: it holds no samples of tasks{of};"
-        " let the collector run for a while (SPECK_METRICS_S above 0), or import some"
+        " let the service collect metrics for a while (SPECK_METRICS_S above 0), or import some"
     )
 
 
 def retry_without_damaged(work: Callable[[Collection[Path]], T], root: Path, span: Span) -> T:
-    """What `work` gives; it is handed the files that it must leave out. At first these are none;
-    when Spark fails, those that are find_damaged inside, which only reading all of them tells."""
+    """Call `work` with the files that it must skip, and return its result.
+
+    At first there are none. If Spark fails, they are the files with damaged contents, which are
+    found by reading all files.
+    """
     try:
         return work(())
     except (PySparkException, Py4JJavaError):
@@ -113,7 +116,7 @@ def _is_readable(file: Path, table: Table) -> bool:
 
 
 def find_damaged(root: Path, table: Table, span: Span, composition: str | None = None) -> list[str]:
-    """Files that were cut off: they do not end as Parquet files do."""
+    """Find truncated files: they do not end as Parquet files do."""
     folders = _list_folders(root / table.name, span, composition)
     files = (file for folder in folders for file in folder.rglob("[!._]*.parquet"))
     return sorted(str(file.relative_to(root)) for file in files if not _is_whole(file))
@@ -122,7 +125,7 @@ def find_damaged(root: Path, table: Table, span: Span, composition: str | None =
 def _list_paths(
     root: Path, span: Span, composition: str | None, without: Collection[Path]
 ) -> list[Path]:
-    """Folders to read; single files where a folder holds a find_damaged one."""
+    """Folders to read, or single files of a folder with a damaged one."""
     paths: list[Path] = []
     for folder in _list_folders(root, span, composition):
         files = list(folder.rglob("[!._]*.parquet"))
@@ -149,7 +152,7 @@ def _is_whole(file: Path) -> bool:
             stream.seek(max(0, size - 4))
             return size >= 12 and stream.read(4) == _MAGIC
     except FileNotFoundError:
-        return True  # compacted meanwhile: Spark leaves it out by itself
+        return True  # compacted meanwhile: Spark skips it by itself
     except OSError:
         return False
 

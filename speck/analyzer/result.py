@@ -1,4 +1,4 @@
-"""Frames -> the analysis as JSON. What is not told is null; so is what is no number."""
+"""Renders frames as the analysis in JSON. Unknown values and non-finite numbers are null."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INTERNAL = ("bytes_in_rate", "bytes_out_rate", "tier", "state_why", *_ENDS)
 
 
 def render_jobs(frame: DataFrame) -> list[JsonObject]:
-    """JOBS as the contract's `jobs`."""
+    """Render JOBS as the analysis's `jobs`."""
     rendered = []
     for row in sorted(
         render_rows(frame), key=lambda row: (row["composition"] or "", row["job_name"])
@@ -34,23 +34,23 @@ def render_jobs(frame: DataFrame) -> list[JsonObject]:
 
 
 def render_sites(frame: DataFrame) -> list[JsonObject]:
-    """SITES_USED as the contract's `sites`."""
+    """Render SITES_USED as the analysis's `sites`."""
     site_rows = sorted(render_rows(frame), key=lambda row: row["site"])
     return [{"name": row.pop("site"), **row} for row in site_rows if row.pop("last_at", True)]
 
 
 def render_links(frame: DataFrame) -> list[JsonObject]:
-    """LINKS_RATED as the contract's `links`, by place."""
+    """Render LINKS_RATED as the analysis's `links`, ordered by site and topic."""
     return sorted(render_rows(frame), key=lambda link: (link["broker_site"] or "", link["topic"]))
 
 
 def render_ranking(frame: DataFrame) -> list[JsonObject]:
-    """RANKING as the contract's `ranking`."""
+    """Render RANKING as the analysis's `ranking`."""
     return sorted(render_rows(frame), key=lambda job: job["rank"])
 
 
 def render_rows(frame: DataFrame) -> list[JsonObject]:
-    """All rows, as JSON holds them."""
+    """Render all rows as JSON values."""
     return [_to_plain(row.asDict(recursive=True)) for row in frame.collect()]
 
 
@@ -68,12 +68,12 @@ def _to_plain(value: Any) -> Any:
 
 
 def format_time(at: datetime) -> str:
-    """RFC 3339, UTC."""
+    """Format as RFC 3339, UTC."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def write(analysis: JsonObject, out: Path) -> None:
-    """The whole analysis at once: who reads `out` finds the old one or the new one."""
+    """Write the analysis atomically: a reader of `out` finds the old one or the new one."""
     unfinished = out.with_name(f".{out.name}.{os.getpid()}")
     unfinished.write_text(json.dumps(analysis, indent=1, ensure_ascii=False, allow_nan=False))
     unfinished.replace(out)

@@ -1,4 +1,4 @@
-"""One analysis: the steps in their order, over a span of the dataset."""
+"""One analysis: all steps in order, over a span of the dataset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS
 from speck.model.values import JsonObject
 
 PLANS_EVERY = timedelta(hours=2)
-"""Plans are told once an hour: so much earlier than the span they are polled for."""
+"""Plans are written once an hour, so they are searched from this long before the span."""
 
 _ROWS = (TASKS, SITES, LINKS)
 
@@ -32,11 +32,11 @@ _FEW = {
 def analyse(
     spark: SparkSession, root: Path, span: Span, composition: str | None = None
 ) -> JsonObject:
-    """The analysis of the dataset at `root` over `span`: `window`, `samples`, `jobs`, `links`,
-    `sites`, `ranking`, `bottlenecks`.
+    """Analyse the dataset at `root` over `span`.
 
-    With `composition` only its jobs and links are told (`_alone`: those of none); what sites do
-    is the work of all jobs in any case. Damaged files are left out, and named.
+    Returns `window`, `samples`, `jobs`, `links`, `sites`, `ranking` and `bottlenecks`. With
+    `composition` only its jobs and links are included (`_alone`: jobs posted alone); the load of
+    sites always includes all jobs. Damaged files are skipped and listed.
     """
 
     def read_all(without: Collection[Path]) -> tuple[DataFrame, ...]:
@@ -51,7 +51,7 @@ def analyse(
         )
 
     left_out: set[str] = set()
-    with hold_files(root):  # else what is compacted meanwhile would be missing without a word
+    with hold_files(root):  # otherwise files that are compacted meanwhile would silently be missing
         sliced, polled, ends, plans = retry_without_damaged(
             read_all, root, span.extend(PLANS_EVERY)
         )
@@ -69,9 +69,7 @@ def analyse(
             )
         )
         places = _materialise(features.add_loads(used, jobs))
-        origins = ranking.find_origins(
-            jobs, places
-        )  # jobs of another composition may feed one's own
+        origins = ranking.find_origins(jobs, places)  # jobs of other compositions may feed this one
         if composition is not None:
             jobs, ends = (f.where(F.col("composition") == composition) for f in (jobs, ends))
         joined = _materialise(links.join_links(jobs, ends))
@@ -93,14 +91,14 @@ def analyse(
 
 
 def _materialise(frame: DataFrame) -> DataFrame:
-    """The frame's rows, worked out now, and without the plan that made them: each step plans
-    its own part only."""
+    """Compute the frame's rows now and drop its plan, so that each step plans only its own part."""
     return frame.localCheckpoint(eager=True)
 
 
 @contextmanager
 def _configure_for_few_rows(spark: SparkSession) -> Iterator[None]:
-    """What follows holds a row a job: compiling its plans would take longer than running them."""
+    """Configure Spark for frames of one row per job, whose plans take longer to compile than to
+    run."""
     before = {name: spark.conf.get(name) for name in _FEW}
     for name, value in _FEW.items():
         spark.conf.set(name, value)

@@ -1,4 +1,4 @@
-"""What sites have and use over the window."""
+"""Sites: what they have, and what is used of it over the window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from speck.analyzer.rates import JOBS_RATED
 from speck.metrics.dataset.schema import SITES
 
 SITES_POLLED = Contract(
-    "looks at sites",
+    "polls of sites",
     {
         "site": "string",
         "tier": "string",
@@ -20,9 +20,9 @@ SITES_POLLED = Contract(
         "slots_free": "int",
         "host_cpu": "double",  # mean share of the machine
         "cpu": "double",  # CPU cores that the engine's processes used
-        "seconds": "double",  # from the first look to the last
+        "seconds": "double",  # from the first poll to the last
         "uplink_mbps": "double",
-        "last_at": "timestamp",  # the newest look
+        "last_at": "timestamp",  # the newest poll
     },
 )
 
@@ -37,9 +37,9 @@ SITES_USED = Contract(
         "slots_free": "int",
         "host_cpu": "double",  # mean share of the machine
         "cpu": "double",  # CPU cores that the engine's processes used
-        "busy": "double",  # core-seconds in a second that all tasks were busy, by wall time
+        "busy": "double",  # busy core-seconds per second of all tasks, by wall time
         "uplink_mbps": "double",
-        "last_at": "timestamp",  # the newest look
+        "last_at": "timestamp",  # the newest poll
     },
 )
 
@@ -51,10 +51,10 @@ SITES_LOADED = Contract(
 
 def sum_polls(rows: DataFrame) -> DataFrame:
     """SITES rows -> SITES_POLLED."""
-    frame = contract_of(SITES).select(rows, "look at sites")
+    frame = contract_of(SITES).select(rows, "sum up polls of sites")
     order = Window.partitionBy("site").orderBy("at", "cpu_ms")
     clock = (F.unix_micros("at") - F.unix_micros(F.lag("at").over(order))) / 1e6
-    is_first = F.coalesce(F.col("_clock") > 0, F.lit(True))  # a row may stand in two files
+    is_first = F.coalesce(F.col("_clock") > 0, F.lit(True))  # a row may be in two files
     cpu_s = (F.col("cpu_ms") - F.lag("cpu_ms").over(order)) / 1000.0
     frame = frame.withColumns({"_cpu": cpu_s, "_clock": clock})
     is_good = (F.col("_cpu") >= 0) & (F.col("_clock") > 0)
@@ -68,18 +68,18 @@ def sum_polls(rows: DataFrame) -> DataFrame:
         ((F.unix_micros(F.max("at")) - F.unix_micros(F.min("at"))) / 1e6).alias("seconds"),
         F.max("at").alias("last_at"),
     )
-    return SITES_POLLED.select(polls, "look at sites")
+    return SITES_POLLED.select(polls, "sum up polls of sites")
 
 
 def _newest_of(name: str) -> Column:
-    """What was told last."""
+    """The newest known value."""
     return F.max_by(name, F.when(F.col(name).isNotNull(), F.col("at")))
 
 
 def add_use(polled: DataFrame, rated: DataFrame) -> DataFrame:
     """SITES_POLLED and JOBS_RATED of all incarnations -> SITES_USED."""
-    frame = SITES_POLLED.select(polled, "tell sites' use")
-    busy_jobs = JOBS_RATED.select(rated, "tell sites' use").groupBy("site")
+    frame = SITES_POLLED.select(polled, "add sites' use")
+    busy_jobs = JOBS_RATED.select(rated, "add sites' use").groupBy("site")
     frame = frame.join(busy_jobs.agg(F.sum("busy_s").alias("_busy_s")), "site", "left")
     busy = F.when(F.col("seconds") > 0, F.col("_busy_s") / F.col("seconds"))
-    return SITES_USED.select(frame.withColumn("busy", busy), "tell sites' use")
+    return SITES_USED.select(frame.withColumn("busy", busy), "add sites' use")

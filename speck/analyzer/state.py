@@ -1,10 +1,10 @@
 """Whether a job keeps state, and how much.
 
-Declared by the user, or told by the engine's plan: a keyed exchange (`HASH`) means keyed state.
-Checkpoints alone tell little: those of a job without any state hold what its connectors keep (the
-source's numbers, and the sink's messages of late, up to `CONNECTORS_BYTES`). So a job without a
-keyed exchange counts as stateless while its checkpoints are no larger than that, and as not known
-(null) beyond.
+The user may declare it. Otherwise it follows from the engine's plan: a keyed exchange (`HASH`)
+means keyed state. The size of checkpoints is weak evidence: a stateless job's checkpoints contain
+the state of its connectors (the source's numbers, and the sink's recent messages, up to
+`CONNECTORS_BYTES`). So a job without a keyed exchange counts as stateless while its checkpoints are
+no larger than that, and as unknown (null) beyond.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from speck.analyzer.rates import JOBS_RATED
 from speck.metrics.dataset.schema import PLANS
 
 CONNECTORS_BYTES = 1_100_000
-"""What checkpoints of a job that keeps nothing itself may come to: the sink's window of messages
-that it may have to send again holds up to 1 MB. Measured after two minutes of a few messages of
-4 kB a second: 66 to 368 kB, and growing."""
+"""Maximum size of a stateless job's checkpoints: the sink keeps up to 1 MB of messages that it may
+have to send again. Measured after two minutes of a few 4 kB messages per second: 66 to 368 kB, and
+growing."""
 
 JOBS_WIRED = Contract(
     "wired jobs",
     {
         "engine_job_id": "string",
-        "stateful": "boolean",  # null: cannot be told
+        "stateful": "boolean",  # null: unknown
         "state_why": "string",
         "pinned": "boolean",
         "source_site": "string",
@@ -64,8 +64,8 @@ def wire_jobs(plans: DataFrame, rated: DataFrame) -> DataFrame:
     why = (
         F.when(F.col("_declared").isNotNull(), "declared")
         .when(F.col("_keyed"), "its plan has a keyed exchange")
-        .when(is_small, "no keyed exchange, and its checkpoints hold no more than connectors keep")
-        .when(F.col("checkpoint_bytes").isNull(), "no keyed exchange, no checkpoint seen")
+        .when(is_small, "no keyed exchange, and its checkpoints are no larger than connector state")
+        .when(F.col("checkpoint_bytes").isNull(), "no keyed exchange, and no checkpoint yet")
         .otherwise("no keyed exchange, but large checkpoints")
     )
     frame = frame.withColumns({"stateful": F.coalesce("_declared", stateful), "state_why": why})

@@ -73,7 +73,7 @@ def test_by_bytes_saved_for_each_core_second_of_the_edge(few: SparkSession) -> N
     # 1 ms of the reference's core, 100 times a second, at half its pace
     assert found[0].edge_core_s_per_s == pytest.approx(0.2)
     assert found[0].score == pytest.approx(1000 / 0.2)
-    assert found[2].against == ["it gives out 200 B/s more than it takes in"]
+    assert found[2].against == ["it sends 200 B/s more than it receives"]
 
 
 def test_on_ties_those_without_state_come_first(few: SparkSession) -> None:
@@ -88,7 +88,7 @@ def test_on_ties_those_without_state_come_first(few: SparkSession) -> None:
         ],
     )
     assert names(found) == ["much-more", "keeps-not", "unknown", "keeps", "less"]
-    assert found[3].against == ["stateful: a move carries 7 bytes"]
+    assert found[3].against == ["stateful: a move transfers 7 bytes"]
 
 
 def test_what_is_against_a_job_is_told(few: SparkSession) -> None:
@@ -109,7 +109,7 @@ def test_what_is_against_a_job_is_told(few: SparkSession) -> None:
     assert against["fixed"] == ["pinned"]
     assert against["large"] == ["edge-a has 2 free slots"]
     assert against["heavy"] == [
-        "over edge-a's capacity: 2.10 of 1.40 reference core-seconds a second"
+        "over the capacity of edge-a: 2.10 of 1.40 reference core-seconds per second"
     ]
     assert against["fed-by-cloud"] == ["its input does not come from an edge"]
     assert against["unknown"] == ["insufficient: busy for 0.2 s, less than 1 s"]
@@ -140,7 +140,7 @@ def test_a_job_fed_by_several_edges_saves_what_its_own_edge_feeds(few: SparkSess
     assert found.edge == "edge-a"
     assert found.wan_bytes_saved_per_s == pytest.approx(0.4 * 5000 - 100)
     assert found.against == ["only 40 % of its input comes from edge-a"]
-    assert "gives out 100 B/s of 2000 B/s that it takes from edge-a" in found.reasons
+    assert "sends 100 B/s of the 2000 B/s that it receives from edge-a" in found.reasons
 
 
 def test_what_arises_at_the_cloud_would_have_to_come_down(few: SparkSession) -> None:
@@ -151,7 +151,7 @@ def test_what_arises_at_the_cloud_would_have_to_come_down(few: SparkSession) -> 
     ]
     found = next(row for row in ranked(few, jobs) if row.job_name == "merge")
     assert found.wan_bytes_saved_per_s == pytest.approx(1000 - 4000 - 100)
-    assert found.against[1] == "3100 B/s more would cross"
+    assert found.against[1] == "3100 B/s more would cross between sites"
 
 
 def test_without_rates_of_those_that_feed_it_nothing_is_said_of_shares(few: SparkSession) -> None:
@@ -163,7 +163,7 @@ def test_without_rates_of_those_that_feed_it_nothing_is_said_of_shares(few: Spar
     places = [site("edge-a"), site("edge-b"), site("cloud")]
     found = next(row for row in ranked(few, jobs, places) if row.job_name == "merge")
     assert (found.wan_bytes_saved_per_s, found.score) == (None, None)
-    assert found.against == ["how much of its input comes from which site is not told"]
+    assert found.against == ["the shares of sites in its input are unknown"]
 
 
 def test_an_edge_that_is_not_calibrated_lowers_the_confidence(few: SparkSession) -> None:

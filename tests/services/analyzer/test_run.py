@@ -101,4 +101,4 @@ def test_an_imported_trace_of_gauges_is_analysed(spark: SparkSession, tmp_path: 
     assert imported["selectivity"] == pytest.approx(0.5)
     (unclear,) = [job for job in found["jobs"] if job["job_name"] == "B"]
     assert (unclear["evidence"], unclear["in_rate"]) == ("insufficient", None)
-    assert "records in are not told" in unclear["why"]
+    assert "input records are not reported" in unclear["why"]
