@@ -91,7 +91,12 @@ final class RunningSite implements AutoCloseable {
     }
 
     RunningSite awaitReady() throws Exception {
-        await("ready", () -> !process.isAlive() || out().contains("speck-runtime ready "));
+        try {
+            await("ready", () -> !process.isAlive() || out().contains("speck-runtime ready "));
+        } catch (AssertionError e) {
+            close(); // nobody else would
+            throw e;
+        }
         String line =
                 out().lines()
                         .filter(l -> l.startsWith("speck-runtime ready "))
