@@ -384,7 +384,7 @@ class Sampler:
             return None
 
     def _host_of(self, site: Site) -> Host:
-        """The load that the site's agent reports, or that of this machine if the engine runs here."""
+        """The load that the site's agent reports, or this machine's if the engine runs here."""
         heartbeat, received_at = self._read_heartbeat(site.name)
         is_fresh = received_at is not None and self._clock.now() - received_at <= timedelta(
             seconds=HEARTBEAT_VALID_S
