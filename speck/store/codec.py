@@ -13,7 +13,7 @@ from typing import TypeVar
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
-from speck.model.incarnation import Carried, Incarnation, Left, Session, StaleSink
+from speck.model.incarnation import Incarnation, Session, StaleSink, StateCopy, UsedState
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
@@ -37,7 +37,7 @@ def _store_as_list(of: type) -> None:
     )
 
 
-for _each in (Link, Carried, Left, StaleSink, TakenEpoch):
+for _each in (Link, StateCopy, UsedState, StaleSink, TakenEpoch):
     _store_as_list(_each)
 
 

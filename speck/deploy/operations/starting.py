@@ -12,7 +12,7 @@ from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.state_transfer import bring
 from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError, SpeckError
 from speck.model.ids import source_client_id
-from speck.model.incarnation import Incarnation, Left
+from speck.model.incarnation import Incarnation, UsedState
 from speck.model.observation import EngineJob, RunState
 from speck.model.plan import Start
 from speck.store.tables import Batch
@@ -140,7 +140,7 @@ def _reads_again(context: Context, operation: Start) -> Batch:
 
 def _left(
     context: Context, operation: Start, old: Incarnation | None, savepoint: str | None
-) -> tuple[Left, ...]:
+) -> tuple[UsedState, ...]:
     """All states that this attempt and those before it were started from and that still lie
     somewhere: those of before, and what this one uses, copy and original."""
     known = context.deployed(operation.job_name)
@@ -149,7 +149,7 @@ def _left(
         used = {(operation.site, savepoint)}
         if old.carried is not None and old.carried.location == savepoint:
             used.add((old.job.site, old.carried.origin))
-        left |= {place: Left(*place, operation.attempt) for place in sorted(used)}
+        left |= {place: UsedState(*place, operation.attempt) for place in sorted(used)}
     return tuple(left.values())
 
 

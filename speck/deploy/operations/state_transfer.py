@@ -11,7 +11,7 @@ from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.states import newest_state
 from speck.errors import PermanentError
-from speck.model.incarnation import Carried, Incarnation
+from speck.model.incarnation import Incarnation, StateCopy
 from speck.model.plan import Carry
 
 Then = Callable[[Incarnation | None, str | None], Outcome]
@@ -83,7 +83,7 @@ class _Carrying:
 
     def _arrived(self, location: str) -> Outcome:
         transfer = self.transfer
-        carried = Carried(transfer.path, transfer.target, location)
+        carried = StateCopy(transfer.path, transfer.target, location)
         self.found = replace(self.found, carried=carried)
         known = self.context.deployed(transfer.job_name)
         noted = _with_copy(known, transfer.engine_job_id, carried)
@@ -94,7 +94,7 @@ class _Carrying:
 
 
 def _with_copy(
-    deployed: Incarnation | None, engine_job_id: str, carried: Carried
+    deployed: Incarnation | None, engine_job_id: str, carried: StateCopy
 ) -> Incarnation | None:
     """`deployed`, with the copy noted at the incarnation of that id in its line."""
     if deployed is None:

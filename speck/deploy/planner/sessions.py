@@ -183,7 +183,7 @@ def abandoned(draft: Draft, session: Session) -> int | None:
     topic = session.link.topic
     for deployed in draft.producers.get(session.link, ()):
         own = sink_of(draft, deployed)
-        if view.sent_to(topic, own) is None:
+        if view.find_sent(topic, own) is None:
             return None
         sinks += [own, *view.sinks_of(topic, deployed.former_sinks)]
     if not sinks and session.owed:  # its producers have left, and what they sent is noted
