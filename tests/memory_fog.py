@@ -58,7 +58,7 @@ class MemoryKeeper:
     def folder(self, site: str) -> str | None:
         return _engine(site).storage
 
-    def shared(self, one: str, other: str) -> bool:
+    def shares_storage(self, one: str, other: str) -> bool:
         return self.folder(one) == self.folder(other)
 
     def newest(self, site: str, engine_job_id: str) -> CheckpointInfo | None:

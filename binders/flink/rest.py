@@ -63,7 +63,7 @@ class FlinkRest:
                 host, port, maxsize=CONNECTIONS, block=True, ca_certs=DEFAULT_CA_BUNDLE_PATH
             )
         else:
-            kind = _Pool if failpoints.armed() else HTTPConnectionPool
+            kind = _Pool if failpoints.is_armed() else HTTPConnectionPool
             self._pool = kind(host, port, maxsize=CONNECTIONS, block=True)
 
     @property
@@ -174,7 +174,7 @@ class _Connection(HTTPConnection):
 
     def getresponse(self) -> Any:
         if self._method != "GET":
-            failpoints.reached(failpoints.AFTER_REQUEST)
+            failpoints.hit(failpoints.AFTER_REQUEST)
         return super().getresponse()
 
 

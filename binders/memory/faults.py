@@ -58,6 +58,6 @@ class Faults:
                 raise error
             yield
             if kind in failpoints.REQUESTS:
-                failpoints.reached(failpoints.AFTER_REQUEST)
+                failpoints.hit(failpoints.AFTER_REQUEST)
             if error is not None:
                 raise error

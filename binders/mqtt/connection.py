@@ -130,7 +130,7 @@ class Connection:
             _, mid = self._client.subscribe([(topic, options) for topic in topics])
         else:
             _, mid = self._client.subscribe([(topic, 1) for topic in topics])
-        failpoints.reached(failpoints.AFTER_REQUEST)
+        failpoints.hit(failpoints.AFTER_REQUEST)
         return mid or 0
 
     def await_suback(self, mid: int, *topics: str) -> None:
@@ -165,7 +165,7 @@ class Connection:
         """Publish at QoS 1 without waiting; the result is for `await_puback`."""
         try:
             mid = self._client.publish(topic, payload, qos=1, retain=retain).mid
-            failpoints.reached(failpoints.AFTER_REQUEST)
+            failpoints.hit(failpoints.AFTER_REQUEST)
             return mid
         except ValueError as error:
             raise BrokerRefusedError(f"cannot publish to {topic!r}: {error}") from error
@@ -199,7 +199,7 @@ class Connection:
         with socket.socket(fileno=os.dup(sock.fileno())) as handle:
             try:
                 self._client.disconnect()
-                failpoints.reached(failpoints.AFTER_REQUEST)
+                failpoints.hit(failpoints.AFTER_REQUEST)
                 while self._client.want_write() and self._client.socket() is not None:
                     self._turn(max(0.0, self._deadline - time.monotonic()))
                 handle.shutdown(socket.SHUT_WR)
@@ -260,7 +260,7 @@ class Connection:
                 self._client.connect(parts.hostname, port, _KEEPALIVE_S)
         except OSError as error:
             raise self._connect_error(error) from error
-        failpoints.reached(failpoints.AFTER_REQUEST)
+        failpoints.hit(failpoints.AFTER_REQUEST)
         self.wait(lambda: self._connected is not None, "connect")
         assert self._connected is not None
         if self._connected.is_failure:

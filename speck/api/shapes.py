@@ -17,7 +17,7 @@ from speck.model.plan import Action
 from speck.model.site import Tier
 from speck.service.tokens import Role
 from speck.spec.fields import Amount, Choice, Flag, Name
-from speck.spec.options import derived_fields
+from speck.spec.options import derive_fields
 from speck.spec.strict_schema import StrictSchema
 
 SITE_STATES = ("up", "degraded", "unreachable", "unknown")
@@ -199,7 +199,7 @@ class JobShape(Shape):
     source_site = _optional("as it was given")
     sink_broker = _optional("as it was given")
     sink_site = _optional("as it was given")
-    vars().update({name: _answer(field) for name, field in derived_fields(JobOptions).items()})
+    vars().update({name: _answer(field) for name, field in derive_fields(JobOptions).items()})
     state = _one_of(JOB_STATES, "what is observed")
     composition = _maybe("null: posted alone")
     revision = _whole(allow_none=True)

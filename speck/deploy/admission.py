@@ -177,7 +177,7 @@ class Admission:
             if deployed is None or job.upgrade is not Upgrade.SAVEPOINT or not deployed.has_state:
                 continue
             for home in sorted(deployed.homes):
-                if self._keeper.shared(home, job.site):
+                if self._keeper.shares_storage(home, job.site):
                     continue
                 why = self._nobody_carries(deployed, home, job.site, asked)
                 if why is not None:

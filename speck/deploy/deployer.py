@@ -237,7 +237,7 @@ class Deployer:
             for job in composition.jobs
             if (deployed := inventory.jobs.get(job.job_name)) is not None
             for home in deployed.homes
-            if not self._keeper.shared(home, job.site)
+            if not self._keeper.shares_storage(home, job.site)
         )
 
 

@@ -144,7 +144,7 @@ class Agents:
         told = self._beat(site).get("body", {}).get("state_folder")
         return f"file://{told}" if isinstance(told, str) else None
 
-    def shared(self, one: str, other: str) -> bool:
+    def shares_storage(self, one: str, other: str) -> bool:
         """Whether nothing needs to travel between two sites."""
         if one == other:
             return True
@@ -379,7 +379,7 @@ class Agents:
         """The site itself, or one that reads the same storage and has an agent."""
         if not self._beat(site):
             for other in sorted(self._sites()):
-                if other != site and self.shared(site, other) and self._beat(other):
+                if other != site and self.shares_storage(site, other) and self._beat(other):
                     return other
         return site
 

@@ -45,7 +45,7 @@ class Connections:
             if key not in self._engines:
                 target = Target(spe.address, timeout_s=self._timeout_s)
                 self._engines[key] = open_engine(spe.kind, target)
-            return failpoints.watched(self._engines[key])
+            return failpoints.wrap(self._engines[key])
 
     def broker(self, site: str) -> MessageBroker:
         """The broker of a site. Raises PermanentError when its credentials are missing."""
@@ -57,7 +57,7 @@ class Connections:
                     broker.address, self._credentials_file(broker.credentials), self._timeout_s
                 )
                 self._brokers[key] = open_broker(broker.kind, target)
-            return failpoints.watched(self._brokers[key])
+            return failpoints.wrap(self._brokers[key])
 
     def _credentials_file(self, name: str | None) -> Path | None:
         if name is None:

@@ -30,7 +30,7 @@ def bring(context: Context, deployed: Incarnation | None, site: str, then: Then)
     Raises as `newest_state` does, and PermanentError when it cannot be carried.
     """
     found, path = newest_state(context, deployed)
-    if found is None or path is None or context.keeper.shared(found.job.site, site):
+    if found is None or path is None or context.keeper.shares_storage(found.job.site, site):
         return then(found, path)
     carried = found.carried
     if carried is not None and (carried.origin, carried.site) == (path, site):

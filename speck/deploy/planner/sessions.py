@@ -12,7 +12,7 @@ from speck.model.ids import source_client_id
 from speck.model.incarnation import Session
 from speck.model.link import Link
 from speck.model.plan import Release, Reserve
-from speck.spec.job_contract import tells_numbers
+from speck.spec.job_contract import reports_numbers
 
 
 def wanted_sessions(
@@ -68,7 +68,7 @@ def _joins(draft: Draft, session: Session) -> str:
         if deployed.job.source == session.link
         and (name not in draft.wanted or draft.wanted[name].source != session.link)
     ]
-    unnumbered = [each.job_name for each in (*leaving, job) if each and not tells_numbers(each)]
+    unnumbered = [each.job_name for each in (*leaving, job) if each and not reports_numbers(each)]
     do = "numbers" if len(unnumbered) == 1 else "number"
     if job is None or not leaving or not unnumbered or not still_fed(draft, session.link):
         return "new reader"
@@ -176,7 +176,7 @@ def abandoned(draft: Draft, session: Session) -> int | None:
         return 0
     view = draft.observed.brokers.get(session.site)
     reader = draft.inventory.jobs.get(session.job_name or "")
-    tells = reader is not None and tells_numbers(reader.job)
+    tells = reader is not None and reports_numbers(reader.job)
     if view is None or not (tells or session.client_id in view.taken):
         return None
     sinks: list[str] = []

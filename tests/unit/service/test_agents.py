@@ -224,10 +224,10 @@ def test_the_label_comes_before_what_the_agent_tells(service: Service) -> None:
     assert keeper.folder("edge-a") == "file:///s"
     assert keeper.folder("cloud") == "memory:/state"
     assert keeper.folder("nowhere") is None
-    assert keeper.shared("cloud", "cloud-2")
-    assert keeper.shared("edge-a", "edge-a")
-    assert not keeper.shared("edge-a", "edge-b")
-    assert not keeper.shared("edge-a", "cloud")
+    assert keeper.shares_storage("cloud", "cloud-2")
+    assert keeper.shares_storage("edge-a", "edge-a")
+    assert not keeper.shares_storage("edge-a", "edge-b")
+    assert not keeper.shares_storage("edge-a", "cloud")
 
 
 def _asked(service: Service, site: str, job: str) -> tuple[threading.Thread, list[Any]]:
