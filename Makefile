@@ -1,9 +1,13 @@
 # Everything happens in this checkout: .venv (Python), .cache (Maven), edge_jobs/*/target (jars).
 
 PY := .venv/bin/python
-MVN := mvn -q -B -ntp -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
+# two modules at a time: tests with brokers and engines mostly wait
+MVN := mvn -q -B -ntp -T 2 -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
 # tests with servers mostly wait: the others run beside them (groups: tests/conftest.py)
-SIDE_BY_SIDE := -n 2
+SIDE_BY_SIDE := -n 3
+# Maven's tests run beside pytest's. `test` packages nothing: the jars that pytest uses stay as
+# they are.
+BESIDE_MAVEN := tools/beside.sh .cache/mvn-test.log $(MVN) test
 JAVA_SOURCES := $(shell find edge_jobs -path '*/target' -prune -o -type f \
 	\( -name pom.xml -o -path '*/src/*' \) -print)
 VENV_STAMP := .venv/.installed
@@ -11,7 +15,7 @@ JARS_STAMP := edge_jobs/target/.packaged
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup jars check format test test-long demo clean clean-all mosquitto \
+.PHONY: help setup jars check check-bench format test test-long demo clean clean-all mosquitto \
 	results house $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
@@ -54,16 +58,16 @@ format: $(VENV_STAMP) ## put the Python code into shape
 	@.venv/bin/ruff format .
 	@.venv/bin/ruff check --fix .
 
-test: mosquitto check ## set up, check, and run the quick tests
+test: setup check ## set up, check, and run the quick tests
 	$(need-java)
-	@echo "building and testing the edge jobs with Maven (a few minutes at first)" >&2
-	@$(MVN) verify
-	@mkdir -p $(dir $(JARS_STAMP)) && touch $(JARS_STAMP)
-	@$(PY) -m pytest $(SIDE_BY_SIDE)
+	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE)
 
 test-long: setup check ## the tests that take long, too
-	@$(MVN) verify -Plong
-	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "long or not long"
+	$(need-java)
+	@$(BESIDE_MAVEN) -Plong -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "not bench"
+
+check-bench: setup ## the tests of the benchmarks and of their page
+	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "bench and not long"
 
 demo: setup ## the traffic application on a fog of four sites, with real data
 	@$(PY) -m speck.fog.demo

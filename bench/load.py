@@ -151,7 +151,7 @@ def relay(
 ) -> JavaProgram:
     """The least that can stand between two topics, with the same client library; ready."""
     arguments = [broker.address, source, sink, str(qos), str(window)]
-    program = JavaProgram(core, "io.speck.mqtt.Relay", arguments)
+    program = JavaProgram(core, "io.speck.mqtt.bench.Relay", arguments)
     line = program.hear()
     if line != "relay ready":
         raise RuntimeError(f"the relay says: {line}")

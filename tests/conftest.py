@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +17,17 @@ from tests.mosquitto_server import mosquitto_server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SHARED = {
-    "tests/e2e/test_readme.py": None,  # it has a fog of its own
-    "tests/e2e/": "fog",
-    "tests/services/test_calibration.py": "fog",
-    "tests/services/test_fog.py": "fog",
-    "tests/unit/fog/test_crossing.py": "fog",
-    "tests/faults/": "faults",
-    "tests/contracts/": "flink",
-    "tests/services/test_agents_flink.py": "flink",
-    "tests/services/test_flink_traps.py": "flink",
-    "tests/unit/analyzer/": "spark",
-    "tests/unit/test_metrics_doc.py": "spark",
+MODULE = "each module for itself"
+GROUPS = {
+    r"tests/e2e/": MODULE,
+    r"tests/services/test_(calibration|fog)\.py": MODULE,
+    r"tests/faults/": "faults",
+    r"tests/contracts/|tests/services/test_(agents_flink|flink_traps)\.py": "flink",
+    r"tests/services/analyzer/": "spark",
 }
-"""Beginning of a test's id -> group: who shares a fog, an engine, Spark. The first one counts."""
+"""What ids of tests begin with -> their group, the tests that run in one process, one after the
+other. A process starts what tests share (a fog, an engine, Spark) once, for all groups that it
+runs: tests on the fog need not be one long chain."""
 
 # how fast the machine is says nothing of what is tested
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,8 +44,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            groups = (group for start, group in SHARED.items() if nodeid.startswith(start))
-            return next(groups, None) or nodeid
+            groups = (group for start, group in GROUPS.items() if re.match(start, nodeid))
+            group = next(groups, nodeid)
+            return nodeid.partition("::")[0] if group is MODULE else group
 
     return ByGroup(config, log)
 

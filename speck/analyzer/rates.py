@@ -6,7 +6,7 @@ half, or one of them is not told, the time of the looks counts. Subtasks' rates 
 
 `speck.metrics.rates` does the same between two samples, in the service's memory and without Spark:
 what people look at now. It cannot be this code, since this runs as Spark's expressions; the
-counters are the same, and `tests/services/spark/test_rates_agree.py` compares the two.
+counters are the same, and `tests/services/analyzer/test_rates_agree.py` compares the two.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from speck.api.context import service
 from speck.api.requests import Query, optional_object, paging, text
 from speck.api.routes import Routes, answer, listing
 from speck.errors import InvalidError
-from speck.service.analyses import Asked
+from speck.service.analyses import AnalysisRequest
 from speck.spec.schema import problems_of
 
 routes = Routes("analyses", "What was measured, worked out by the analyzer")
@@ -43,7 +43,7 @@ def list_analyses(query: Query) -> Response:
 )
 def analyse() -> Response:
     """Begin an analysis of what was collected; nothing is changed."""
-    return answer(service().analyses.start(Asked(**_asked())))
+    return answer(service().analyses.start(AnalysisRequest(**_asked())))
 
 
 def _asked() -> dict[str, Any]:

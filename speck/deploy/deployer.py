@@ -16,7 +16,7 @@ from speck.deploy.planner import plan
 from speck.model.change import Cause, Change
 from speck.model.composition import Composition, CompositionDescription, composition_of_one
 from speck.model.ids import source_client_id
-from speck.model.incarnation import Incarnation, Inventory
+from speck.model.incarnation import Incarnation, Inventory, StartState
 from speck.model.observation import Observation, RunState
 from speck.model.plan import Plan
 from speck.model.site import Site
@@ -260,4 +260,4 @@ def _turned_out_to_run(
 
 
 def _confirmed(deployed: Incarnation) -> Incarnation:
-    return replace(deployed, confirmed=True, base=None)
+    return replace(deployed, start=StartState.CONFIRMED, base=None)

@@ -3,7 +3,7 @@
 `speck.analyzer.rates` computes rates over a window of the stored dataset instead, in Spark, where
 nothing of speck runs. Both divide the growth of the same counters (`TIMES`, `COUNTS` of
 `speck.model.measurement`) by the time that the task itself reports, add up subtasks, and know no
-sum of which a part is not known: `tests/services/spark/test_rates_agree.py` compares them.
+sum of which a part is not known: `tests/services/analyzer/test_rates_agree.py` compares them.
 """
 
 from __future__ import annotations

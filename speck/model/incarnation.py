@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from speck.model.job import Job
 from speck.model.link import Link
@@ -39,19 +40,47 @@ class StaleSink:
     client_id: str
 
 
+class StartState(StrEnum):
+    """How far the start of an incarnation has got, as far as speck knows."""
+
+    REQUESTED = "requested"  # stored before the request is sent; no answer has come yet
+    ACCEPTED = "accepted"  # the engine has accepted it: if it no longer knows it, it lost it
+    CONFIRMED = "confirmed"  # all its tasks ran: its own state is the newest
+    VOID = "void"  # it has no state and never will: its base has the newest
+
+
+class EndState(StrEnum):
+    """How far speck itself has brought an incarnation to its end."""
+
+    NONE = "none"
+    STOPPING = "stopping"  # a stop with a savepoint was requested, which cannot be revoked
+    ENDED = "ended"
+
+
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """The newest incarnation of a job.
+    """The newest incarnation of a job: what speck did about it, not what its engine says of it.
 
-    `attempt` numbers it and determines `engine_job_id`. It is stored before the request goes to
-    the engine (with `base`, the incarnation before it, whose state is the newest until this one
-    has run), again once the engine has accepted it (`accepted`), and once all its tasks run
-    (`confirmed`). `ended` is true once speck itself has ended it; `savepoint` is then the path of
-    its state (None: it was cancelled, or is stateless). `void`: it has left no state and never
-    will, since the engine refused its id, or it was fenced, or it ended before its first
-    checkpoint.
+    `attempt` numbers it and determines `engine_job_id`. Its start and its end proceed
+    independently: an incarnation that was only requested may be ended, and what is done with its
+    state then depends on how far its start had got. Each transition is stored before, or as soon
+    as, it takes place:
 
-    `stopping`: a stop with a savepoint was requested. This cannot be revoked.
+        start:  requested -> accepted -> confirmed       end:  none -> stopping -> ended
+                requested -> confirmed                         none -> ended
+                requested -> void, accepted -> void
+
+    - requested to accepted: the engine answered the request, or already knew the id.
+    - to confirmed: all tasks run, or a savepoint of it was taken. A start whose answer was lost
+      is also confirmed when the incarnation is seen running. From then on it needs no `base`, the
+      incarnation before it, whose state was the newest until then.
+    - to void: the engine refused it, or its id was fenced, or it ended before its first
+      checkpoint. This state is final: the next start has another attempt.
+    - none to stopping: a stop with a savepoint; to ended without it: cancelled, fenced, or
+      cleaned up after a failed start. `savepoint` is the path of the state of an ended incarnation
+      (None: it was cancelled, or is stateless). This state is final, too.
+
+    An incarnation that its engine ended by itself is not `ended`: it should run, and is repaired.
 
     `former_sinks` are the client ids, oldest first, under which earlier incarnations published
     the last number that they sent over the same sink link. The id changes with the job's source,
@@ -66,13 +95,10 @@ class Incarnation:
     job: Job
     attempt: int
     engine_job_id: str
-    confirmed: bool = False
-    ended: bool = False
+    start: StartState = StartState.REQUESTED
+    end: EndState = EndState.NONE
     savepoint: str | None = None
     base: Incarnation | None = None
-    accepted: bool = False
-    void: bool = False
-    stopping: bool = False
     former_sinks: tuple[str, ...] = ()
     restored: str | None = None
     carried: StateCopy | None = None
@@ -80,9 +106,34 @@ class Incarnation:
     stale: tuple[StaleSink, ...] = ()
 
     @property
+    def accepted(self) -> bool:
+        """Whether its engine has accepted it, and it has not been seen running yet."""
+        return self.start is StartState.ACCEPTED
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether all its tasks have run."""
+        return self.start is StartState.CONFIRMED
+
+    @property
+    def void(self) -> bool:
+        """Whether it has no state of its own and never will."""
+        return self.start is StartState.VOID
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a stop with a savepoint is under way."""
+        return self.end is EndState.STOPPING
+
+    @property
+    def ended(self) -> bool:
+        """Whether speck itself has ended it."""
+        return self.end is EndState.ENDED
+
+    @property
     def may_arrive(self) -> bool:
         """Whether its start request may still be on its way: no answer of the engine has come."""
-        return not (self.confirmed or self.accepted or self.void or self.ended)
+        return self.start is StartState.REQUESTED and not self.ended
 
     @property
     def homes(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What the sites' agents do for us: tell how a site is, list its state, bring state to another."""
+"""The sites' agents: they report how a site is, list its state, and transfer state to another."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _UNWANTED_S = 120.0
 _SEND_AGAIN_S = 3.0
 _REMEMBERED = 1000
 _LOW_BYTES, _EMPTY_BYTES = 500 << 20, 50 << 20
-_TELLING = ("state_folder", "listen", "versions")
+_REPORTED_AT_ONCE = ("state_folder", "listen", "versions")
 
 
 @dataclass(slots=True, eq=False)
 class _Carriage:
-    """A transfer under way. `asked` is when (monotonic) somebody last wanted it."""
+    """A transfer under way. `requested` is when (monotonic) somebody last requested it."""
 
     transfer: Transfer
     secret: str
-    asked: float
+    requested: float
     began: float
     relay: Relay = field(default_factory=Relay)
     receive: AgentCommand | None = None
@@ -54,7 +54,7 @@ class Agents:
     """Keeps state at sites and carries it between them; a `speck.binding.StateKeeper`.
 
     A site's label `state_uri` says where its engine keeps state; the same label at two sites
-    means storage that both read. Without it the site's agent tells its folder.
+    means storage that both read. Without the label, the site's agent reports its folder.
     """
 
     def __init__(
@@ -64,31 +64,31 @@ class Agents:
         clock: Clock,
         engine_folder: Callable[[str], str | None] = lambda site: None,
     ):
-        """`engine_folder` asks a site's engine for the URI of its checkpoints; None: it does
-        not tell."""
+        """`engine_folder` returns the URI of the checkpoints of a site's engine; None when the
+        engine does not report it."""
         self._records = records
         self._sites = sites
         self._engine_folder = engine_folder
         self._clock = clock
         self.commands = AgentCommands(clock)
         self.silent_s = SILENT_S
-        """An agent that was not heard for so long is taken for away."""
+        """An agent that has been silent for this long is unreachable."""
         self._lock = threading.RLock()
         self._beats: dict[str, JsonObject] = {}
         self._stored: dict[str, float] = {}
         self._agreed: dict[str, str] = {}
         self._carriages: OrderedDict[str, _Carriage] = OrderedDict()
 
-    # --- what agents tell ------------------------------------------------------------------
+    # --- what agents report ------------------------------------------------------------------
 
     def heartbeat(self, name: str, body: JsonObject) -> JsonObject:
-        """Note how a site is; stored when something else than figures has changed, and now and
-        then. Raises NotFoundError."""
+        """Take an agent's report. It is stored at once when more than figures has changed, and
+        every 10 s otherwise. Raises NotFoundError."""
         self._site(name)
         self.commands.hear(name)
         record = {"at": rfc3339(self._clock.now()), "body": body}
         before = self._beat(name).get("body", {})
-        same = all(before.get(key) == body.get(key) for key in _TELLING)
+        same = all(before.get(key) == body.get(key) for key in _REPORTED_AT_ONCE)
         with self._lock:
             self._beats[name] = record
             now = self._clock.monotonic()
@@ -106,21 +106,21 @@ class Agents:
         wait_s: float,
         stopping: Callable[[], bool] = lambda: False,
     ) -> list[JsonObject]:
-        """What a site's agent is to do. Raises NotFoundError."""
+        """The open commands for a site's agent. Raises NotFoundError."""
         self._site(site)
         self._drop_unwanted()
         return self.commands.open(site, known, wait_s, stopping)
 
     def beat(self, site: str) -> JsonObject:
-        """What a site's agent told last of the site; empty when it has none."""
+        """The last report of a site's agent; empty when the site has no agent."""
         return dict(self._beat(site).get("body", {}))
 
     def last_seen(self, site: str) -> str | None:
         """When a site's agent reported last (RFC 3339); None when it never did."""
         return self._beat(site).get("at")
 
-    def heard(self, site: str) -> tuple[JsonObject, datetime | None]:
-        """What a site's agent told last, and when."""
+    def last_report(self, site: str) -> tuple[JsonObject, datetime | None]:
+        """The last report of a site's agent, and when it came."""
         seen = self.last_seen(site)
         return self.beat(site), datetime.fromisoformat(seen) if seen else None
 
@@ -141,8 +141,8 @@ class Agents:
             return None
         if known.state_uri is not None:
             return known.state_uri
-        told = self._beat(site).get("body", {}).get("state_folder")
-        return f"file://{told}" if isinstance(told, str) else None
+        folder = self._beat(site).get("body", {}).get("state_folder")
+        return f"file://{folder}" if isinstance(folder, str) else None
 
     def shares_storage(self, one: str, other: str) -> bool:
         """Whether nothing needs to travel between two sites."""
@@ -153,8 +153,8 @@ class Agents:
         return uris[0] is not None and uris[0] == uris[1]
 
     def newest(self, site: str, engine_job_id: str) -> CheckpointInfo | None:
-        """Found by listing. Raises UnreachableError; PermanentError without an agent, or with
-        one that looks elsewhere than the engine writes: it would say that there is none."""
+        """The newest checkpoint, by listing the folder. Raises UnreachableError; PermanentError
+        without an agent, or with one whose folder is not the engine's: it would find none."""
         lister = self._lister(site)
         self._refuse_silent(lister)
         self._refuse_elsewhere(site, lister)
@@ -163,7 +163,7 @@ class Agents:
         return _checkpoint(states[0]) if states else None
 
     def drop(self, site: str, path: str) -> None:
-        """Delete a state that nobody will want."""
+        """Delete a state that is no longer needed."""
         self._ask(self._lister(site), "drop", {"path": path})
         with self._lock:
             for identity, carriage in list(self._carriages.items()):
@@ -171,23 +171,23 @@ class Agents:
                     del self._carriages[identity]
 
     def carry(self, transfer: Transfer) -> TransferProgress:
-        """Begin or go on. Raises UnreachableError while one of the two agents is silent,
-        TransientError for what may go better the next time."""
+        """Start a transfer or continue it. Raises UnreachableError while one of the two agents
+        is silent, TransientError for what may succeed when tried again."""
         with self._lock:
             carriage = self._carriages.get(transfer.id)
             if carriage is None or carriage.transfer != transfer:
                 carriage = self._new_carriage(transfer)
-            carriage.asked = self._clock.monotonic()
+            carriage.requested = self._clock.monotonic()
             if carriage.location is None and carriage.failure is None:
                 self._refuse_silent(transfer.target)
-                if carriage.bytes != carriage.total:  # else all of it has left its source
+                if carriage.bytes != carriage.total:  # else the source has sent all of it
                     self._refuse_silent(transfer.source)
                 if carriage.trouble is not None:
                     trouble, carriage.trouble = carriage.trouble, None
                     raise TransientError(trouble)
                 if carriage.receive is None:
                     self._command_receive(carriage)
-            if carriage.failure is not None:  # told once; whoever asks again tries again
+            if carriage.failure is not None:  # reported once; the next call tries again
                 del self._carriages[transfer.id]
             return TransferProgress(
                 carriage.location is not None or carriage.failure is not None,
@@ -204,7 +204,7 @@ class Agents:
         return self._carriage(transfer).transfer
 
     def relay(self, transfer: str, *, by_source: bool) -> Relay:
-        """Where a transfer's pieces go by; the source's first has the target fetch.
+        """The relay of a transfer. The source's first piece makes the target fetch from it.
 
         Raises NotFoundError.
         """
@@ -216,7 +216,7 @@ class Agents:
                     carriage.transfer.target,
                     "fetch",
                     {"transfer": transfer, "secret": carriage.secret},
-                    lambda command, body: self._fetched(carriage, command, body),
+                    lambda command, report: self._on_fetched(carriage, command, report),
                 )
             return carriage.relay
 
@@ -249,7 +249,7 @@ class Agents:
             carriage.transfer.target,
             "receive",
             body,
-            lambda command, told: self._received(carriage, command, told),
+            lambda command, report: self._on_received(carriage, command, report),
         )
 
     def _command_send(self, carriage: _Carriage) -> None:
@@ -265,75 +265,75 @@ class Agents:
             carriage.transfer.source,
             "send",
             body,
-            lambda command, told: self._sent(carriage, command, told),
+            lambda command, report: self._on_sent(carriage, command, report),
         )
 
-    def _received(self, carriage: _Carriage, command: AgentCommand, told: JsonObject) -> None:
-        """The target's agent is ready, has got so much, or has all of it."""
+    def _on_received(self, carriage: _Carriage, command: AgentCommand, report: JsonObject) -> None:
+        """The target's agent is ready, has received some bytes, or has received all."""
         with self._lock:
             if command is not carriage.receive:
                 return
-            if "bytes" in told:
-                carriage.bytes = _whole(told["bytes"])
-            if told.get("state") == "failed":
-                self._failed(carriage, carriage.transfer.target, told)
-            elif told.get("state") == "done":
-                carriage.location = str(told["location"])
+            if "bytes" in report:
+                carriage.bytes = _whole(report["bytes"])
+            if report.get("state") == "failed":
+                self._fail(carriage, carriage.transfer.target, report)
+            elif report.get("state") == "done":
+                carriage.location = str(report["location"])
                 carriage.total = carriage.bytes
                 self._end(carriage)
                 self._note(carriage)
             elif carriage.send is None or self._has_lost(carriage):
                 self._command_send(carriage)
-            elif carriage.total and self._has_all_unknowing(carriage, told):
+            elif carriage.total and self._has_all_unknowing(carriage, report):
                 self.commands.withdraw(carriage.receive)
                 self._command_receive(carriage)
 
     def _has_lost(self, carriage: _Carriage) -> bool:
-        """Whether the target misses something though its source has sent all, a while ago."""
+        """Whether the target misses bytes although the source sent all of them a while ago."""
         if carriage.sent_at is None or carriage.bytes >= (carriage.total or 0):
             return False
         return self._clock.monotonic() - carriage.sent_at > _SEND_AGAIN_S
 
-    def _has_all_unknowing(self, carriage: _Carriage, told: JsonObject) -> bool:
-        """Whether the target has had all from an earlier try, so that nobody sends it a piece
-        that would tell how much all is."""
-        unknown = "total" in told and told["total"] is None
+    def _has_all_unknowing(self, carriage: _Carriage, report: JsonObject) -> bool:
+        """Whether the target holds everything from an earlier try: then no piece is sent to it,
+        and it never learns the total."""
+        unknown = "total" in report and report["total"] is None
         return unknown and carriage.sent_at is not None and carriage.bytes == carriage.total
 
-    def _sent(self, carriage: _Carriage, command: AgentCommand, told: JsonObject) -> None:
-        """The source's agent has sent so much, or all of it."""
+    def _on_sent(self, carriage: _Carriage, command: AgentCommand, report: JsonObject) -> None:
+        """The source's agent has sent some bytes, or all."""
         with self._lock:
             if command is not carriage.send:
                 return
-            total = _whole(told.get("total") or told.get("bytes"))
-            if told.get("state") == "failed":
-                self._failed(carriage, carriage.transfer.source, told)
+            total = _whole(report.get("total") or report.get("bytes"))
+            if report.get("state") == "failed":
+                self._fail(carriage, carriage.transfer.source, report)
                 return
             if total and carriage.receive is not None:
                 carriage.total = total
                 carriage.receive.body["total"] = total  # for an agent that starts anew
-            if told.get("state") == "done":
+            if report.get("state") == "done":
                 carriage.sent_at = self._clock.monotonic()
 
-    def _fetched(self, carriage: _Carriage, command: AgentCommand, told: JsonObject) -> None:
+    def _on_fetched(self, carriage: _Carriage, command: AgentCommand, report: JsonObject) -> None:
         with self._lock:
-            if command is carriage.fetch and told.get("state") == "failed":
-                self._failed(carriage, carriage.transfer.target, told)
+            if command is carriage.fetch and report.get("state") == "failed":
+                self._fail(carriage, carriage.transfer.target, report)
 
-    def _failed(self, carriage: _Carriage, site: str, told: JsonObject) -> None:
+    def _fail(self, carriage: _Carriage, site: str, report: JsonObject) -> None:
         message = (
             f"cannot bring the state of {carriage.transfer.job_name} from"
             f" {carriage.transfer.source} to {carriage.transfer.target}:"
-            f" the agent of {site} says: {told.get('error')}"
+            f" the agent of {site} says: {report.get('error')}"
         )
-        if told.get("again"):
+        if report.get("again"):
             carriage.trouble = message
         else:
             carriage.failure = message
         self._end(carriage)
 
     def _end(self, carriage: _Carriage) -> None:
-        """Bid nothing more; the next `carry` may begin anew."""
+        """Withdraw all commands; the next `carry` may start again."""
         self.commands.withdraw(carriage.receive, carriage.send, carriage.fetch)
         carriage.receive = carriage.send = carriage.fetch = None
         carriage.sent_at = None
@@ -354,17 +354,20 @@ class Agents:
         )
 
     def _drop_unwanted(self) -> None:
-        """Give up what nobody has asked about for long: its change was cancelled."""
+        """End transfers that nobody has requested for a while: their change was cancelled."""
         now = self._clock.monotonic()
         with self._lock:
             for carriage in list(self._carriages.values()):
-                if carriage.receive is not None and now - carriage.asked > _UNWANTED_S:
+                if carriage.receive is not None and now - carriage.requested > _UNWANTED_S:
                     self._end(carriage)
 
-    # --- one question ----------------------------------------------------------------------
+    # --- one command and its answer -------------------------------------------------------
 
     def _ask(self, site: str, kind: str, body: JsonObject) -> JsonObject:
-        """Bid and wait for the answer. Raises UnreachableError, TransientError, PermanentError."""
+        """Give a command and wait for its answer.
+
+        Raises UnreachableError, TransientError, PermanentError.
+        """
         self._refuse_silent(site)
         command = self.commands.add(site, kind, body)
         if not command.over.wait(_ANSWER_S):
@@ -376,7 +379,7 @@ class Agents:
         return command.answer
 
     def _lister(self, site: str) -> str:
-        """The site itself, or one that reads the same storage and has an agent."""
+        """The site itself, or another that reads the same storage and has an agent."""
         if not self._beat(site):
             for other in sorted(self._sites()):
                 if other != site and self.shares_storage(site, other) and self._beat(other):
@@ -397,9 +400,10 @@ class Agents:
             raise UnreachableError(f"cannot reach the agent of {site}: last heard at {since}")
 
     def _refuse_elsewhere(self, site: str, lister: str) -> None:
-        """The engine is asked once for each folder that the agent tells."""
-        told = str(self._beat(lister)["body"].get("state_folder"))
-        if self._agreed.get(site) == told:
+        """Raises PermanentError when the agent lists another folder than the engine writes to; the
+        engine is queried once for each folder that an agent reports."""
+        reported = str(self._beat(lister)["body"].get("state_folder"))
+        if self._agreed.get(site) == reported:
             return
         try:
             folder = self._engine_folder(site)
@@ -408,15 +412,15 @@ class Agents:
                 f"cannot tell whether the agent of {lister} looks where the engine of {site}"
                 f" keeps its checkpoints: {error}"
             ) from error
-        if folder is not None and not _below(folder, told):
+        if folder is not None and not _below(folder, reported):
             raise PermanentError(
-                f"cannot list states of {site}: its agent looks below {told}, but the engine keeps"
-                f" its checkpoints in {folder}; start the agent with the right --state-folder"
+                f"cannot list states of {site}: its agent looks below {reported}, but the engine"
+                f" keeps its checkpoints in {folder}; start the agent with the right --state-folder"
             )
-        self._agreed[site] = told
+        self._agreed[site] = reported
 
     def doubt(self, site: str) -> None:
-        """The site has changed: its engine may write elsewhere than where its agent looks."""
+        """Forget that a site's agent and engine use the same folder: the site has changed."""
         self._agreed.pop(site, None)
 
     def _site(self, name: str) -> Site:
@@ -428,27 +432,27 @@ class Agents:
         return site
 
     def _beat(self, site: str) -> dict[str, Any]:
-        """What its agent told last, `{at, body}`; empty when there never was one."""
+        """The last report, `{at, body}`; empty when there never was one."""
         with self._lock:
             if site not in self._beats:
-                found = self._records.heartbeats.get(site)
-                if found is None:
+                stored = self._records.heartbeats.get(site)
+                if stored is None:
                     return {}
-                self._beats[site] = found
+                self._beats[site] = stored
             return self._beats[site]
 
     # --- site check ------------------------------------------------------------------------
 
     def findings(self, name: str, engine_folder: str | None) -> list[JsonObject]:
-        """What is wrong with a site's agent. `engine_folder` is the engine's own checkpoint
-        folder, None when the engine does not tell."""
+        """Problems of a site's agent. `engine_folder` is the engine's own checkpoint folder,
+        None when the engine does not report it."""
         site = self._site(name)
         beat = self._beat(name)
         if not beat:
-            found = [] if site.state_uri is not None else [_MISSING]
+            findings = [] if site.state_uri is not None else [_MISSING]
         else:
-            found = [*self._silence(name, beat), *_folder_findings(beat["body"], engine_folder)]
-        return [{"part": "agent", **asdict(finding)} for finding in found]
+            findings = [*self._silence(name, beat), *_folder_findings(beat["body"], engine_folder)]
+        return [{"part": "agent", **asdict(finding)} for finding in findings]
 
     def _silence(self, name: str, beat: Mapping[str, Any]) -> list[Finding]:
         silent = self.commands.silent_s(name)
@@ -475,30 +479,30 @@ _MISSING = Finding(
 
 
 def _folder_findings(body: Mapping[str, Any], engine_folder: str | None) -> list[Finding]:
-    found = []
-    told = str(body.get("state_folder"))
-    if engine_folder is not None and not _below(engine_folder, told):
-        found.append(
+    findings = []
+    reported = str(body.get("state_folder"))
+    if engine_folder is not None and not _below(engine_folder, reported):
+        findings.append(
             Finding(
                 "error",
                 "state-folder",
-                told,
+                reported,
                 f"the engine keeps its checkpoints in {engine_folder}: the agent finds none",
                 "start the agent with --state-folder set to the folder that holds checkpoints/",
             )
         )
     free = body.get("free_bytes")
     if isinstance(free, int) and free < _LOW_BYTES:
-        found.append(
+        findings.append(
             Finding(
                 "error" if free < _EMPTY_BYTES else "warning",
                 "free disk",
                 f"{free >> 20} MB",
                 "without room neither checkpoints nor arriving state can be written",
-                f"make room at {told}",
+                f"make room at {reported}",
             )
         )
-    return found
+    return findings
 
 
 def _below(uri: str, folder: str) -> bool:

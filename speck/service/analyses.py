@@ -1,4 +1,4 @@
-"""Analyses: asked for, run as a process of their own, and kept.
+"""Analyses: each is requested, runs as a process of its own, and is kept.
 
 One runs at a time, others wait for it; beside it one may follow the dataset. A process ends with
 the service: it reads from a pipe that the service holds open.
@@ -49,7 +49,7 @@ _HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AnalysisRequest:
     """What to analyse: the `window_s` seconds before `until` (None: the newest sample), or from
     `since`; of one composition or of all (None); at which Spark master."""
 
@@ -64,7 +64,7 @@ class Asked:
 @dataclass(slots=True)
 class _Run:
     record: JsonObject
-    asked: Asked
+    request: AnalysisRequest
     process: subprocess.Popen[bytes] | None = None
     begun: bool = False
     cancelled: bool = False
@@ -72,7 +72,7 @@ class _Run:
 
 
 class Analyses:
-    """Runs analyses and keeps what they say; `flush` brings samples that wait to the dataset."""
+    """Runs analyses and keeps their results; `flush` writes waiting samples to the dataset."""
 
     def __init__(self, config: Config, records: Records, clock: Clock, flush: Callable[[], None]):
         self._dataset = config.metrics
@@ -88,75 +88,74 @@ class Analyses:
         for analysis_id, record in list(records.analyses.items()):
             if record["state"] == "running":
                 ended = {"state": "failed", "error": "the service stopped"}
-                left = {**record, **ended, "ended": rfc3339(clock.now())}
-                records.write(records.analyses.put(left, analysis_id))
+                failed = {**record, **ended, "ended": rfc3339(clock.now())}
+                records.write(records.analyses.put(failed, analysis_id))
 
     # -- reading --------------------------------------------------------------------------
 
     def all(self, composition: str | None = None, state: str | None = None) -> list[JsonObject]:
         """Heads of all analyses, newest first."""
-        found = list(self._records.analyses.values())
+        records = list(self._records.analyses.values())
         return [
             record
-            for record in reversed(found)
+            for record in reversed(records)
             if (composition is None or record["composition"] == composition)
             and (state is None or record["state"] == state)
         ]
 
     def get(self, analysis_id: str) -> JsonObject:
-        """An analysis, with what it says once it is done (one that follows: so far).
+        """An analysis with its result once it is done (one that follows: its result so far).
 
         Raises NotFoundError.
         """
         record = self._records.analyses.get(analysis_id)
         if record is None:
             raise NotFoundError(f"cannot find analysis {analysis_id!r}")
-        said: JsonObject = {}
+        result: JsonObject = {}
         with suppress(FileNotFoundError):
-            said = json.loads(self._result(analysis_id).read_text())
-        return {**record, **said}
+            result = json.loads(self._result(analysis_id).read_text())
+        return {**record, **result}
 
     def newest(self, composition: str) -> JsonObject | None:
-        """The newest analysis that says something, of this composition or of all."""
+        """The newest analysis that has a result, of this composition or of all."""
         for record in self.all():
             covers = record["composition"] in (None, composition)
             if covers and (record["state"] == "done" or record["follow"]):
-                found = self.get(record["id"])
-                if "jobs" in found:
-                    return found
+                analysis = self.get(record["id"])
+                if "jobs" in analysis:
+                    return analysis
         return None
 
     # -- running --------------------------------------------------------------------------
 
-    def start(self, asked: Asked) -> Answer:
-        """Begin an analysis: 202 and where to look.
+    def start(self, request: AnalysisRequest) -> Answer:
+        """Start an analysis: 202 with its location.
 
         Raises InvalidError without Spark or Java, or for what cannot be analysed; ConflictError
         when too many wait, or another one follows.
         """
-        check_master(asked.master)
-        if asked.since and asked.until and asked.since >= asked.until:
+        check_master(request.master)
+        if request.since and request.until and request.since >= request.until:
             raise InvalidError("cannot analyse", [Problem("until", "comes before since")])
         _check_installed()
         now = self._clock.now()
         analysis_id = f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}"
-        nothing = dict.fromkeys(_HEAD)
         record: JsonObject = {
-            **nothing,
+            **dict.fromkeys(_HEAD),
             "id": analysis_id,
             "state": "running",
-            "composition": asked.composition,
+            "composition": request.composition,
             "started": rfc3339(now),
-            "master": asked.master,
-            "follow": asked.follow,
+            "master": request.master,
+            "follow": request.follow,
         }
-        run = _Run(record, asked)
+        run = _Run(record, request)
         with self._lock:
-            self._refuse_too_many(asked)
+            self._refuse_too_many(request)
             self._runs[analysis_id] = run
             self._records.write({self._records.analyses.key(analysis_id): record})
             self._drop_oldest()
-            if asked.follow:
+            if request.follow:
                 threading.Thread(target=self._run, args=(run,), daemon=True).start()
             else:
                 self._queue.put(run)
@@ -166,8 +165,8 @@ class Analyses:
         return Answer(202, record, f"/analyses/{analysis_id}")
 
     def begin(self, window_s: float) -> str:
-        """Have the last seconds of all jobs analysed; the analysis' id. Raises SpeckError."""
-        body = self.start(Asked(window_s=window_s)).body
+        """Start an analysis of the last seconds of all jobs; returns its id. Raises SpeckError."""
+        body = self.start(AnalysisRequest(window_s=window_s)).body
         assert body is not None
         return str(body["id"])
 
@@ -185,14 +184,14 @@ class Analyses:
         return self.get(analysis_id)
 
     def wait(self, analysis_id: str, seconds: float) -> None:
-        """Until it is over, at most so many seconds."""
+        """Wait until it is over, at most this many seconds."""
         with self._lock:
             run = self._runs.get(analysis_id)
         if run is not None:
             run.over.wait(seconds)
 
     def close(self) -> None:
-        """End what runs: it failed, since the service stops."""
+        """End all running analyses; they count as failed, since the service stops."""
         with self._lock:
             self._closing = True
             runs = list(self._runs.values())
@@ -202,12 +201,14 @@ class Analyses:
         for run in runs:
             run.over.wait(2 * _GRACE_S)
 
-    def _refuse_too_many(self, asked: Asked) -> None:
+    def _refuse_too_many(self, request: AnalysisRequest) -> None:
         if self._closing:
             raise ConflictError("cannot analyse: the service is stopping")
-        running = [r.record["id"] for r in self._runs.values() if r.asked.follow == asked.follow]
-        if len(running) > (0 if asked.follow else WAITING):
-            what = "follows already" if asked.follow else f"runs and {WAITING} wait for it"
+        running = [
+            r.record["id"] for r in self._runs.values() if r.request.follow == request.follow
+        ]
+        if len(running) > (0 if request.follow else WAITING):
+            what = "follows already" if request.follow else f"runs and {WAITING} wait for it"
             raise ConflictError(
                 f"cannot analyse: analysis {running[0]} {what};"
                 f" end it with DELETE /analyses/{running[0]}, or wait"
@@ -225,7 +226,7 @@ class Analyses:
         state, error = "failed", "the service stopped"
         try:
             self._flush()
-            state, error = self._outcome(run, self._begin(run))
+            state, error = self._await_outcome(run, self._begin(run))
         except Exception as fault:
             _LOG.exception("an analysis failed")
             state, error = "failed", f"cannot run the analyzer: {fault}"
@@ -234,26 +235,26 @@ class Analyses:
                 self._finish(run, state, error)
 
     def _finish(self, run: _Run, state: str, error: str = "") -> None:
-        """Write down how it ended. With the lock."""
+        """Store how a run ended. The caller holds the lock."""
         ended = {"state": state, "error": error or None, "ended": rfc3339(self._clock.now())}
         self._runs.pop(run.record["id"], None)
-        with suppress(Exception):  # a store that takes nothing is told elsewhere
+        with suppress(Exception):  # a store that takes no writes is reported elsewhere
             self._records.write(
                 {self._records.analyses.key(run.record["id"]): {**run.record, **ended}}
             )
         run.over.set()
 
     def _begin(self, run: _Run) -> subprocess.Popen[bytes] | None:
-        """The process; None when it is not wanted any more."""
-        asked, analysis_id = run.asked, run.record["id"]
+        """The process; None when the run was cancelled meanwhile."""
+        request, analysis_id = run.request, run.record["id"]
         self._folder.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "speck.analyzer", "--tied"]
         argv += ["--dataset", str(self._dataset), "--out", str(self._result(analysis_id))]
-        argv += ["--window", str(asked.window_s), "--master", asked.master]
-        argv += ["--composition", asked.composition] if asked.composition else []
-        argv += ["--since", rfc3339(asked.since)] if asked.since else []
-        argv += ["--until", rfc3339(asked.until)] if asked.until else []
-        argv += ["--follow"] if asked.follow else []
+        argv += ["--window", str(request.window_s), "--master", request.master]
+        argv += ["--composition", request.composition] if request.composition else []
+        argv += ["--since", rfc3339(request.since)] if request.since else []
+        argv += ["--until", rfc3339(request.until)] if request.until else []
+        argv += ["--follow"] if request.follow else []
         with self._lock:
             if run.cancelled or self._closing:
                 return None
@@ -263,8 +264,8 @@ class Analyses:
                 )
             return run.process
 
-    def _outcome(self, run: _Run, process: subprocess.Popen[bytes] | None) -> tuple[str, str]:
-        """State and error at its end."""
+    def _await_outcome(self, run: _Run, process: subprocess.Popen[bytes] | None) -> tuple[str, str]:
+        """Wait for the process; its state and error."""
         status = process.wait() if process is not None else None
         if process is not None and process.stdin is not None:
             process.stdin.close()
@@ -274,13 +275,15 @@ class Analyses:
             return "failed", "the service stopped"
         if status == 0:
             return "done", ""
-        return "failed", self._said(run.record["id"]) or f"the analyzer ended with status {status}"
+        return "failed", self._read_error(
+            run.record["id"]
+        ) or f"the analyzer ended with status {status}"
 
-    def _said(self, analysis_id: str) -> str:
-        """The analyzer's own word on why it failed: from its last `cannot`, else its last line."""
+    def _read_error(self, analysis_id: str) -> str:
+        """The analyzer's own error: from its last line that begins with `cannot`, else the last."""
         lines = self._log(analysis_id).read_text(errors="replace").strip().splitlines()
-        told = [number for number, line in enumerate(lines) if line.startswith("cannot ")]
-        return "\n".join(lines[told[-1] :] if told else lines[-1:])[:2000]
+        errors = [number for number, line in enumerate(lines) if line.startswith("cannot ")]
+        return "\n".join(lines[errors[-1] :] if errors else lines[-1:])[:2000]
 
     def _result(self, analysis_id: str) -> Path:
         return self._folder / f"{analysis_id}.json"
@@ -313,7 +316,7 @@ def _check_installed() -> None:
 
 
 def _end(process: subprocess.Popen[bytes] | None) -> None:
-    """The process and its JVM: asked to end, and made to when they do not."""
+    """End the process and its JVM: SIGTERM first, SIGKILL after a while."""
     if process is None or process.poll() is not None:
         return
     with suppress(ProcessLookupError):

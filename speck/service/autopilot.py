@@ -1,14 +1,13 @@
-"""The autopilot's loop: has compositions analysed on a schedule, and carries out good advice.
+"""The autopilot: analyses compositions on a schedule and applies good placements.
 
-What it does next is decided by `speck.placement.autopilot.decide`; this is where that meets the
-service. All that it remembers is stored before it acts: a restart neither forgets what it did nor
-repeats it.
+`speck.placement.autopilot.decide` decides what it does next; this module connects that to the
+service. Its memory is stored before it acts, so that a restart neither forgets nor repeats a move.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -21,7 +20,7 @@ from speck.monitor.requirements import LATENCY, RATE
 from speck.periodic import PeriodicTask
 from speck.placement.autopilot import Advice, Decision, Facts, Left, Memory, Settings, decide
 from speck.service.compositions import Compositions, Request
-from speck.service.placements import Placements, policy_named
+from speck.service.placements import Placements, load_policy
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
 from speck.store.tables import Batch
@@ -31,14 +30,14 @@ LOG = logging.getLogger(__name__)
 KEPT = 200
 """How many entries of a composition's log are kept."""
 LEAST_S = 60.0
-"""An analysis looks back so long at least, where `every_s` is not shorter."""
+"""An analysis covers at least this many seconds, unless `every_s` is shorter."""
 CLOSE_S = 5.0
 NAME = "autopilot"
 """The name under which it changes compositions."""
 
 
 class Autopilots:
-    """One for each composition for which it was switched on."""
+    """The autopilots of all compositions for which they were switched on."""
 
     def __init__(
         self,
@@ -51,8 +50,8 @@ class Autopilots:
         under_way: Callable[[], Iterable[Running]],
         tick_s: float = 1.0,
     ):
-        """`broken`: the names of a composition's requirements that are not kept; `under_way`: all
-        changes that are."""
+        """`broken` returns the names of a composition's unmet requirements, `under_way` all
+        changes under way."""
         self._records = records
         self._compositions = compositions
         self._placements = placements
@@ -61,49 +60,51 @@ class Autopilots:
         self._broken = broken
         self._under_way = under_way
         self._locks = NamedLocks()
-        self._task = PeriodicTask(NAME, self.look, tick_s, clock, waits_first=True)
+        self._task = PeriodicTask(NAME, self.run_round, tick_s, clock, waits_first=True)
 
     def start(self) -> None:
-        """Begin to look after those that are on."""
+        """Start the rounds."""
         self._task.start()
 
     def close(self) -> None:
-        """Begin nothing more. A policy that still searches is not waited for: what it finds is
-        not carried out."""
+        """Start nothing more. A policy that is still searching is not waited for, and its answer
+        is not applied."""
         self._task.stop(CLOSE_S)
 
     # -- use cases ------------------------------------------------------------------------
 
     def get(self, composition: str) -> JsonObject:
-        """Settings, what is next, and the log, newest last. Raises NotFoundError."""
+        """Settings, the next step and the log, newest last. Raises NotFoundError."""
         self._compositions.revision(composition)
-        return self._shown(composition, self._record(composition))
+        return self._render(composition, self._record(composition))
 
     def put(self, composition: str, settings: Settings, by: str | None = None) -> JsonObject:
-        """Switch it on or off, or give it other settings. Raises NotFoundError."""
+        """Switch it on or off, or change its settings. Raises NotFoundError."""
         self._compositions.revision(composition)
         if settings.on:
-            policy_named(settings.policy)
+            load_policy(settings.policy)
         with self._locks[composition]:
             record = self._record(composition)
-            was = bool(record["settings"]["on"])
+            was_on = bool(record["settings"]["on"])
             record["settings"] = asdict(settings)
             record["analysis"] = record["analysis"] if settings.on else None
-            record["due"] = record["due"] if settings.on and was else None
-            now = f"by policy {settings.policy}" if settings.on else "what runs stays as it is"
-            said = f"the autopilot of {composition} is {'on' if settings.on else 'off'}: {now}"
-            self._write(composition, record, "settings", said, told=settings.on != was, by=by)
-        return self._shown(composition, record)
+            record["due"] = record["due"] if settings.on and was_on else None
+            consequence = f"policy {settings.policy}" if settings.on else "running jobs stay as is"
+            state = "on" if settings.on else "off"
+            message = f"the autopilot of {composition} is {state}: {consequence}"
+            switched = settings.on != was_on
+            self._write(composition, record, "settings", message, as_event=switched, by=by)
+        return self._render(composition, record)
 
-    # -- one look -------------------------------------------------------------------------
+    # -- one round -------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Do what is due for every composition, once."""
+    def run_round(self) -> None:
+        """Take the step that is due for each composition."""
         for composition, _ in list(self._records.autopilots.items()):
             if not self._task.stopping.is_set():
-                self._look_at(composition)
+                self._advance(composition)
 
-    def _look_at(self, composition: str) -> None:
+    def _advance(self, composition: str) -> None:
         try:
             self._compositions.revision(composition)
         except NotFoundError:
@@ -118,11 +119,11 @@ class Autopilots:
         before = self._record(composition)
         if not before["settings"]["on"]:
             return
-        made, trouble = None, None
+        proposal, trouble = None, None
         try:  # outside the lock: whoever switches it off does not wait for a solver
-            made = self._proposed(composition, before)
+            proposal = self._propose(composition, before)
         except Exception as error:
-            trouble = _told(error)
+            trouble = _describe(error)
         if self._task.stopping.is_set():
             return
         with self._locks[composition]:
@@ -134,21 +135,21 @@ class Autopilots:
                 if trouble is not None:
                     record["analysis"] = None
                     self._write(composition, record, "trouble", trouble)
-                elif made is not None:
-                    self._consider(composition, record, *made)
+                elif proposal is not None:
+                    self._consider(composition, record, *proposal)
                 elif record["analysis"] is None:
                     self._begin(composition, record)
             except Exception as error:
                 record["analysis"] = None
-                self._write(composition, record, "trouble", _told(error))
+                self._write(composition, record, "trouble", _describe(error))
 
     def _begin(self, composition: str, record: JsonObject) -> None:
-        """Have it analysed, when that is due and the last change is over for long enough: what
-        was measured before it says little of what is there now."""
+        """Start an analysis when one is due and the last change ended long enough ago: older
+        measurements say little about the present wiring."""
         now, settings = self._now(), Settings(**record["settings"])
         if record["due"] is not None and now < record["due"] <= now + settings.every_s:
             return
-        busy, changed_at = self._changed(composition)
+        busy, changed_at = self._last_change(composition)
         if busy is not None and changed_at is None:
             return
         quiet_s = settings.every_s if changed_at is None else now - changed_at
@@ -159,11 +160,11 @@ class Autopilots:
         record["analysis"] = self._placements.analyses.begin(window_s)
         self._records.write({self._records.autopilots.key(composition): record})
 
-    def _proposed(
+    def _propose(
         self, composition: str, record: JsonObject
     ) -> tuple[JsonObject, JsonObject | None] | None:
-        """The analysis that it waits for, and what is proposed by it (None when it failed); None
-        while there is none that has ended."""
+        """The analysis that it waits for, and the placement made from it (None when it failed);
+        None while no analysis has ended."""
         if record["analysis"] is None:
             return None
         analysis = self._placements.analyses.get(record["analysis"])
@@ -175,57 +176,61 @@ class Autopilots:
         return analysis, self._placements.make(composition, policy, analysis["id"]).body
 
     def _consider(
-        self, composition: str, record: JsonObject, analysis: JsonObject, made: JsonObject | None
+        self,
+        composition: str,
+        record: JsonObject,
+        analysis: JsonObject,
+        placement: JsonObject | None,
     ) -> None:
         record["analysis"] = None
-        if made is None:
-            why = analysis["error"] or "it was ended"
-            said = f"analysis {analysis['id']} is {analysis['state']}: {why}"
-            self._write(composition, record, "trouble", said, analysis=analysis["id"])
+        if placement is None:
+            why = analysis["error"] or "it was cancelled"
+            message = f"analysis {analysis['id']} is {analysis['state']}: {why}"
+            self._write(composition, record, "trouble", message, analysis=analysis["id"])
             return
         settings = Settings(**record["settings"])
         self._check(composition, record, analysis)
-        advice = advice_of(made, analysis, self._broken(composition))
+        advice = advice_of(placement, analysis, self._broken(composition))
         facts = self._facts(composition, advice)
         decision = decide(self._now(), settings, memory_from_json(record["memory"]), facts)
         record["memory"] = asdict(decision.memory)
         if decision.act:
-            self._act(composition, record, made, analysis, decision)
+            self._act(composition, record, placement, analysis, decision)
         else:
-            about = {"analysis": analysis["id"], "placement": made["id"]}
+            about = {"analysis": analysis["id"], "placement": placement["id"]}
             self._write(composition, record, "wait", decision.reason, **about)
 
     def _act(
         self,
         composition: str,
         record: JsonObject,
-        made: JsonObject,
+        placement: JsonObject,
         analysis: JsonObject,
         decision: Decision,
     ) -> None:
-        """Note that it acts, then act: a stop of the service between the two costs a delay."""
-        moves = ", ".join(f"{m['job_name']} to {m['to']}" for m in made["proposed"]["moves"])
+        """Store that it acts, then act: a stop of the service in between costs a delay only."""
+        moves = ", ".join(f"{m['job_name']} to {m['to']}" for m in placement["proposed"]["moves"])
         record["check"] = {
-            "placement": made["id"],
-            "revision": made["revision"],
+            "placement": placement["id"],
+            "revision": placement["revision"],
             "before": wan_of(analysis, composition),
-            "predicted": made["proposed"]["wan_bytes_per_s"],
+            "predicted": placement["proposed"]["wan_bytes_per_s"],
             "at": self._now(),
         }
-        about = {"analysis": analysis["id"], "placement": made["id"]}
+        about = {"analysis": analysis["id"], "placement": placement["id"]}
         self._records.write({self._records.autopilots.key(composition): record})
         try:
-            accepted = self._placements.apply(made["id"], Request(by=NAME)).body
+            accepted = self._placements.apply(placement["id"], Request(by=NAME)).body
         except SpeckError:
             record["check"] = None
             raise
-        said = f"the autopilot moves {moves or 'links'} of {composition}: {decision.reason}"
+        message = f"the autopilot moves {moves or 'links'} of {composition}: {decision.reason}"
         about["change"] = accepted["change"]
-        self._write(composition, record, "act", said, told=True, **about)
+        self._write(composition, record, "act", message, as_event=True, **about)
 
     def _check(self, composition: str, record: JsonObject, analysis: JsonObject) -> None:
-        """Tell what became of the last move, by the first analysis that saw only what came
-        after it."""
+        """Report the outcome of the last move, from the first analysis of a window that lies
+        wholly after it."""
         check = record["check"]
         if check is None:
             return
@@ -233,36 +238,36 @@ class Autopilots:
         if begun < check["at"]:
             return
         record["check"] = None
-        busy, _ = self._changed(composition)
+        busy, _ = self._last_change(composition)
         if busy is not None or self._compositions.revision(composition) != check["revision"] + 1:
-            return  # it was never begun, failed, or was changed once more: this is not its outcome
-        found = wan_of(analysis, composition)
-        said = (
+            return  # the move never began, failed, or was followed by another change
+        measured = wan_of(analysis, composition)
+        message = (
             f"between sites {composition} sent {_rate(check['before'])} before it was moved;"
-            f" {_rate(check['predicted'])} was predicted, {_rate(found)} was measured"
+            f" {_rate(check['predicted'])} was predicted, {_rate(measured)} was measured"
         )
         about = {"analysis": analysis["id"], "placement": check["placement"]}
-        self._write(composition, record, "outcome", said, told=True, **about)
+        self._write(composition, record, "outcome", message, as_event=True, **about)
 
     # -- facts ----------------------------------------------------------------------------
 
     def _facts(self, composition: str, advice: Advice) -> Facts:
         sites = self._records.sites()
-        looks = self._polls.engines.at(sites)
-        silent = sum(name not in looks or looks[name].found is None for name in sites)
-        busy, changed_at = self._changed(composition)
+        polls = self._polls.engines.at(sites)
+        silent = sum(name not in polls or polls[name].found is None for name in sites)
+        busy, changed_at = self._last_change(composition)
         busy = busy or self._other_move()
         return Facts(advice, len(sites), silent, busy, changed_at)
 
     def _other_move(self) -> str | None:
-        """Its move of another composition that is under way: who knows yet what that takes."""
+        """The autopilot's move of another composition that is under way, if any."""
         moves = [each.change for each in self._under_way() if each.change.by == NAME]
         return next(
             (f"change {move.id} of {move.composition} is under way" for move in moves), None
         )
 
-    def _changed(self, composition: str) -> tuple[str | None, float | None]:
-        """What stands in the way of a change, and when the last one came to its end."""
+    def _last_change(self, composition: str) -> tuple[str | None, float | None]:
+        """Why a change cannot start now, and when the last one ended."""
         head = self._records.heads.get(composition) or {}
         if head.get("removing"):
             return "the composition is being removed", None
@@ -293,19 +298,19 @@ class Autopilots:
         kind: str,
         message: str,
         *,
-        told: bool = False,
+        as_event: bool = False,
         **about: str | None,
     ) -> None:
-        """Store the record with one more entry of its log; `told`: as an event, too."""
+        """Store the record with one more log entry; `as_event`: as an event, too."""
         entry = {"at": rfc3339(self._clock.now()), "kind": kind, "message": message}
-        entries = [*self._log(composition), {**entry, **_known(about.items())}][-KEPT:]
+        entries = [*self._log(composition), {**entry, **_without_none(about)}][-KEPT:]
         batches: list[Batch] = [
             {
                 self._records.autopilots.key(composition): record,
                 self._records.autopilot_logs.key(composition): {"entries": entries},
             }
         ]
-        if told:
+        if as_event:
             change = about.get("change")
             batches.append(
                 self._records.event(NAME, message, composition=composition, change=change)
@@ -313,11 +318,11 @@ class Autopilots:
         self._records.write(*batches)
 
     def _log(self, composition: str) -> list[JsonObject]:
-        found = self._records.autopilot_logs.get(composition)
-        entries: list[JsonObject] = found["entries"] if found else []
+        log = self._records.autopilot_logs.get(composition)
+        entries: list[JsonObject] = log["entries"] if log else []
         return entries
 
-    def _shown(self, composition: str, record: JsonObject) -> JsonObject:
+    def _render(self, composition: str, record: JsonObject) -> JsonObject:
         due = record["due"]
         return {
             "composition": composition,
@@ -331,13 +336,13 @@ class Autopilots:
         return self._clock.now().timestamp()
 
 
-def advice_of(made: JsonObject, analysis: JsonObject, broken: Iterable[str] = ()) -> Advice:
+def advice_of(placement: JsonObject, analysis: JsonObject, broken: Iterable[str] = ()) -> Advice:
     """A placement as `speck.placement.autopilot` weighs it. `broken`: requirements that are not
-    kept, as was measured; they count where the placement promises to be better by them."""
-    missed = [f"{name} is not kept" for name in broken if _betters(made, name)]
-    moving = {move["job_name"] for move in made["proposed"]["moves"]}
-    doubts = [f"{name}: {why}" for name, why in made["doubts"].items() if name in moving]
-    doubts += [f"{flow} was not measured" for flow in made["unmeasured"]]
+    met, as measured; they count where the placement predicts an improvement of them."""
+    missed = [f"{name} is not kept" for name in broken if _improves(placement, name)]
+    moving = {move["job_name"] for move in placement["proposed"]["moves"]}
+    doubts = [f"{name}: {why}" for name, why in placement["doubts"].items() if name in moving]
+    doubts += [f"{flow} was not measured" for flow in placement["unmeasured"]]
     doubts += [
         f"{ranked['job_name']}: the confidence is low"
         for ranked in analysis["ranking"]
@@ -347,29 +352,29 @@ def advice_of(made: JsonObject, analysis: JsonObject, broken: Iterable[str] = ()
     ]
     return Advice(
         analysis=analysis["id"],
-        placement=made["id"],
-        today={**made["today"]["sites"], **made["today"]["links"]},
-        sites={**made["proposed"]["sites"], **made["proposed"]["links"]},
-        gain=made["gain"]["share"],
-        broken=(*made["today"]["violations"], *missed),
-        violations=tuple(made["violations"]),
+        placement=placement["id"],
+        today={**placement["today"]["sites"], **placement["today"]["links"]},
+        sites={**placement["proposed"]["sites"], **placement["proposed"]["links"]},
+        gain=placement["gain"]["share"],
+        broken=(*placement["today"]["violations"], *missed),
+        violations=tuple(placement["violations"]),
         doubts=tuple(doubts),
     )
 
 
-def _betters(made: JsonObject, requirement: str) -> bool:
-    """Whether a placement promises to do better by a requirement than today's."""
+def _improves(placement: JsonObject, requirement: str) -> bool:
+    """Whether a placement predicts an improvement of a requirement."""
     figure, sign = {RATE: ("max_rate", 1), LATENCY: ("latency_ms", -1)}[requirement]
-    before, after = made["today"][figure], made["proposed"][figure]
+    before, after = placement["today"][figure], placement["proposed"][figure]
     return None not in (before, after) and sign * (after - before) > 0
 
 
 def wan_of(analysis: JsonObject, composition: str) -> float | None:
-    """Bytes a second that were measured between sites; None when a link was not."""
-    told = [
+    """Bytes per second measured between sites; None when a link was not measured."""
+    measured = [
         link["wan_bytes_per_s"] for link in analysis["links"] if link["composition"] == composition
     ]
-    return None if None in told or not told else float(sum(told))
+    return None if None in measured or not measured else float(sum(measured))
 
 
 def memory_from_json(data: JsonObject) -> Memory:
@@ -378,16 +383,16 @@ def memory_from_json(data: JsonObject) -> Memory:
     return Memory(**{**data, "left": left})
 
 
-def _told(error: Exception) -> str:
-    """A fault of our own is told as well: it would be met again every second, by all."""
+def _describe(error: Exception) -> str:
+    """The message of an error, one of speck's own included: it would recur every second."""
     if isinstance(error, SpeckError):
         return str(error)
-    LOG.error("a look of the autopilot failed", exc_info=error)
-    return f"cannot look at it: {type(error).__name__}: {error}; the service's log has more"
+    LOG.error("a round of the autopilot failed", exc_info=error)
+    return f"cannot analyse it: {type(error).__name__}: {error}; the service's log has more"
 
 
-def _known(items: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    return {key: value for key, value in items if value is not None}
+def _without_none(about: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in about.items() if value is not None}
 
 
 def _rate(bytes_per_s: float | None) -> str:

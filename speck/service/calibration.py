@@ -1,7 +1,7 @@
-"""How fast sites are, measured by a job that is run there for that alone.
+"""How fast sites are, measured by a calibration job that runs there alone.
 
 `io.speck.jobs.Calibrate` is posted alone under a reserved name, measures itself, and is removed
-whatever happens; what a service that died left of one is removed at its next start.
+whatever happens; one that a killed service left behind is removed at the next start.
 
 `calibration/<site>`: `cores` that its engine may use (a CPU quota, and what the engine needs for
 itself, are off), `pace` (speed of one core against that of the reference, the first cloud site;
@@ -41,24 +41,24 @@ PREFIX = "speck-calibration-"
 JAR = "speck-jobs.jar"
 _ENTRY = "io.speck.jobs.Calibrate"
 _MOST_TASKS = 64
-"""A site of more cores than this is told to have so many."""
+"""The most cores that a calibration can find."""
 _LONGEST = 63
 """Characters of a name, see `speck.model.NAME_PATTERN`."""
 _START_S = 120.0
 _MEASURE_S = 120.0
 _REMOVE_S = 60.0
 _RUN_S = 16.0
-"""How long the job measures. It is not asked before: an answer costs the engine CPU time, and at
-a quarter of a core that shows."""
-_LOOK_S = 0.5
+"""How long the job measures. It is not polled before: an answer costs the engine CPU time, which
+shows at a quarter of a core."""
+_POLL_S = 0.5
 _HELD_UP = 1.2
-"""A unit done alone that takes so many times its CPU time waited for a core."""
+"""A unit that takes this many times its CPU time has waited for a core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one run of the job told. `unit_s`: CPU seconds of a unit done alone; `wall_s`: the
-    same in wall time; `cores`: so many units a second, times their cost, at full load."""
+    """The result of one run. `unit_s`: CPU seconds of one unit of work; `wall_s`: the same in wall
+    time; `cores`: units per second at full load, times their cost."""
 
     unit_s: float
     wall_s: float
@@ -67,9 +67,9 @@ class Reading:
     units: int
 
 
-def read(metrics: Mapping[str, float], tasks: int) -> Reading | None:
-    """The counters of a run; None until all its tasks are done. Raises EngineRefusedError when
-    what they counted carries no figure."""
+def read_result(metrics: Mapping[str, float], tasks: int) -> Reading | None:
+    """The result by the counters of a run; None until all its tasks are done. Raises
+    EngineRefusedError when the counters are too low for a figure."""
 
     def counter(name: str) -> float:
         return sum(v for key, v in metrics.items() if key.endswith(f"calibrate.{name}"))
@@ -104,16 +104,16 @@ class Calibrations:
         self._over = threading.Event()
         self._sweeper: threading.Thread | None = None
         self.run_s = _RUN_S
-        """How long the job is left alone; a test whose job measures nothing sets it to 0."""
+        """How long the job measures; a test whose job measures nothing sets it to 0."""
 
     def sweep(self) -> None:
-        """Remove, in the background, jobs that a service which died was calibrating with."""
-        if self._left():
+        """Remove, in the background, calibration jobs that a killed service left behind."""
+        if self._own_jobs():
             self._sweeper = threading.Thread(target=self._sweep, name="calibration sweep")
             self._sweeper.start()
 
     def close(self) -> None:
-        """Give up what is being measured; its job is removed now or at the next start."""
+        """Abort a running calibration; its job is removed now or at the next start."""
         self._over.set()
         if self._sweeper is not None:
             self._sweeper.join(_REMOVE_S)
@@ -144,18 +144,19 @@ class Calibrations:
             self._keep(site, reading)
         finally:
             self._busy.release()
-        found = self.of(site)
-        assert found is not None
-        return found
+        calibration = self.of(site)
+        assert calibration is not None
+        return calibration
 
     def of(self, site: str) -> JsonObject | None:
         """`{cores, pace, unit_s, at, detail}`; None when it was never calibrated."""
         return self._records.calibrations.get(site)
 
     def _keep(self, site: str, reading: Reading) -> None:
-        """Paces follow from the reference: with a new one of it they all change."""
-        told = {name: record for name, record in self._all().items() if name != site}
-        told[site] = {
+        """Store a result. Core speeds are relative to the reference: when that is calibrated
+        again, all of them change."""
+        records = {name: record for name, record in self._all().items() if name != site}
+        records[site] = {
             "cores": round(reading.cores, 4),
             "pace": None,
             "unit_s": reading.unit_s,
@@ -167,13 +168,13 @@ class Calibrations:
                 "contended": reading.wall_s > _HELD_UP * reading.unit_s,
             },
         }
-        reference = told.get(self.reference() or "")
+        reference = records.get(self.reference() or "")
         batch: Batch = {}
-        for name, record in told.items():
+        for name, record in records.items():
             pace = reference["unit_s"] / record["unit_s"] if reference else None
-            told_of = {**record, "pace": round(pace, 4) if pace else None}
-            batch |= self._records.calibrations.put(told_of, name)
-        cores = told[site]["cores"]
+            record_with_pace = {**record, "pace": round(pace, 4) if pace else None}
+            batch |= self._records.calibrations.put(record_with_pace, name)
+        cores = records[site]["cores"]
         event = self._records.event("site", f"{site} calibrated: {cores:g} cores", site=site)
         self._records.write(batch, event)
 
@@ -184,24 +185,26 @@ class Calibrations:
         reference = self.reference()
         if reference not in (None, site) and self.of(str(reference)) is None:
             raise ConflictError(
-                f"cannot calibrate {site}: paces are told against {reference}, which is not"
+                f"cannot calibrate {site}: core speeds are relative to {reference}, which is not"
                 f" calibrated yet; run speck site calibrate {reference} {site}"
             )
 
     def _refuse_disturbing(self, site: str) -> None:
         jobs = sorted(
             name
-            for (_, name), deployed in self._records.all_incarnations().items()
-            if not deployed.ended and deployed.job.site == site and not name.startswith(PREFIX)
+            for (_, name), incarnation in self._records.all_incarnations().items()
+            if not incarnation.ended
+            and incarnation.job.site == site
+            and not name.startswith(PREFIX)
         )
         if jobs:
             raise ConflictError(
-                f"cannot calibrate {site}: it would take the CPU of {', '.join(jobs)}, and they"
-                " would falsify it; stop them first, or take both (--busy)"
+                f"cannot calibrate {site}: it would take CPU time from {', '.join(jobs)}, and they"
+                " would distort the result; stop them first, or accept both (--busy)"
             )
 
     def _tasks(self, site: str) -> int:
-        """As many tasks as can be of use: free slots, to 64."""
+        """How many tasks to run: one for each free slot, at most 64."""
         self._polls.engines.forget(site)
         poll = self._polls.engines.at([site]).get(site)
         if poll is None or poll.found is None:
@@ -244,19 +247,19 @@ class Calibrations:
         until = self._clock.monotonic() + _MEASURE_S
         self._over.wait(self.run_s)
         while self._clock.monotonic() < until and not self._over.is_set():
-            self._clock.wait(_LOOK_S)
+            self._clock.wait(_POLL_S)
             try:
-                found = read(self._jobs.metrics(name)["metrics"], tasks)
+                reading = read_result(self._jobs.metrics(name)["metrics"], tasks)
             except TransientError:
                 continue
             except EngineRefusedError as error:
                 raise at_site(error, site) from error
-            if found is not None:
-                return found
+            if reading is not None:
+                return reading
         why = "the service stops" if self._over.is_set() else f"no result in {_MEASURE_S:.0f} s"
         raise TransientError(f"cannot calibrate {site}: {why}; calibrate it again")
 
-    def _left(self) -> list[str]:
+    def _own_jobs(self) -> list[str]:
         """Its own jobs; a job of somebody else may have such a name, too."""
         return [
             name
@@ -272,12 +275,12 @@ class Calibrations:
         return bool(job["entry_class"] == _ENTRY)
 
     def _remove(self, name: str) -> None:
-        if name in self._left():
+        if name in self._own_jobs():
             self._jobs.delete(name, _REMOVE_S)
 
     def _sweep(self) -> None:
         with self._busy:
-            for name in self._left():
+            for name in self._own_jobs():
                 with suppress(SpeckError):
                     self._remove(name)
 
@@ -291,7 +294,7 @@ def job_name(site: str) -> str:
 
 
 def _without_jar(error: InvalidError, site: str, job_path: str) -> InvalidError:
-    """The mend for the one thing that a service may lack."""
+    """The error with a hint where the jar is found, when that is what is missing."""
     paths = {problem.path.rpartition(".")[2] for problem in error.problems}
     if not paths & {"job_path", "entry_class"}:
         return error

@@ -125,7 +125,7 @@ class Compositions:
         return int(self._head(name)["revision"])
 
     def plan(self, name: str) -> JsonObject:
-        """The plan from what is there to the newest revision."""
+        """The plan from what is observed to the newest revision."""
         newest = self._revision(name, self._head(name)["revision"])
         description = composition_as_stored(newest["description"])
         prepared = self._deployer.prepare(description, jars=newest.get("jars"))
@@ -136,19 +136,20 @@ class Compositions:
         return Graph.of_description(with_addresses(self._newest(name), self._records.sites()))
 
     def drift(self, name: str) -> JsonObject:
-        """`{drift: [{job_name, kind, expected, observed}]}`: what differs though nobody asked."""
+        """`{drift: [{job_name, kind, expected, observed}]}`: jobs that differ from the newest
+        revision though no change is under way."""
         head = self._head(name)
         if self._changes.under_way(name) is not None:
             return {"drift": []}
-        wanted = {
+        expected_states = {
             job["job_name"]: job["state"]
             for job in self._description(name, head["revision"])["jobs"]
         }
-        found = []
+        entries = []
         for job in self._jobs.of_composition(head):
-            expected = wanted.get(job["job_name"])
+            expected = expected_states.get(job["job_name"])
             if job["state"] != expected:
-                found.append(
+                entries.append(
                     {
                         "job_name": job["job_name"],
                         "kind": str(job["state"]) if expected else "leftover",
@@ -156,7 +157,7 @@ class Compositions:
                         "observed": job["error"] or job["state"],
                     }
                 )
-        return {"drift": found}
+        return {"drift": entries}
 
     def revisions(self, name: str) -> JsonObject:
         """`{revisions: [{revision, at, by}]}`, oldest first."""
@@ -175,8 +176,8 @@ class Compositions:
 
     def jars(self, name: str, revision: int) -> Mapping[str, str] | None:
         """The SHA-256 of what each `job_path` of a revision named; None: of an old record."""
-        found: Mapping[str, str] | None = self._revision(name, revision).get("jars")
-        return found
+        jars: Mapping[str, str] | None = self._revision(name, revision).get("jars")
+        return jars
 
     # -- changing -------------------------------------------------------------------------
 
@@ -193,24 +194,23 @@ class Compositions:
         Raises InvalidError, ConflictError, .
         """
         with self._locks[description.name]:
-            first = self._replayed(description, request)
-            made = self._apply(description, request, jars, cause) if first is None else None
-        if made is None:
-            assert first is not None
+            first = self._first_answer(description, request)
+            if first is None:
+                answer, running = self._apply(description, request, jars, cause)
+        if first is not None:
             return self._again(first, request.wait_s)
-        answer, running = made
         if running is None:
             change = answer["change"]
             return Answer(200, answer, f"/changes/{change}" if change else None)
-        return _settled(answer, running, request.wait_s)
+        return _await_outcome(answer, running, request.wait_s)
 
     def accept(
         self,
         description: CompositionDescription,
         request: Request,
     ) -> tuple[JsonObject, Running | None]:
-        """As `apply`, but nothing is waited for: what was accepted (the shape Accepted), and its
-        change; None for a dry run, or if nothing is to be done."""
+        """Like `apply` without a wait: the shape Accepted, and the change; None for a dry run, or
+        if nothing is to be done."""
         with self._locks[description.name]:
             return self._apply(description, request, None, Cause.APPLY)
 
@@ -221,7 +221,7 @@ class Compositions:
         jars: Mapping[str, str] | None,
         cause: Cause,
     ) -> tuple[JsonObject, Running | None]:
-        """What was accepted, and its change; none for a dry run, or if nothing is to be done."""
+        """The shape Accepted, and the change; None for a dry run, or if nothing is to be done."""
         name = description.name
         head = self._records.heads.get(name)
         self._admission.check_revision(name, head, request.if_match)
@@ -244,12 +244,12 @@ class Compositions:
 
         prepared = prepare()
         if request.dry_run:
-            shown = _accepted(None, name, head["revision"] if head else None, prepared)
+            dry = _render_accepted(None, name, head["revision"] if head else None, prepared)
             if removed and not request.force:
-                shown["warnings"].append(f"{removes(removed)}: this needs --force (?force=true)")
-            return shown, None
+                dry["warnings"].append(f"{removes(removed)}: this needs --force (?force=true)")
+            return dry, None
         superseded = self._runner.make_way(name)
-        if superseded is not None:  # what it did until its end counts
+        if superseded is not None:  # plan again: it has done something until its end
             prepared = prepare(superseded.stopped)
         self._deployer.accept(prepared)
         is_fresh = superseded is None and not adopted
@@ -289,10 +289,9 @@ class Compositions:
     def remove(
         self, name: str, *, drain: bool = True, if_match: int | None = None, by: str | None = None
     ) -> tuple[JsonObject, Running]:
-        """As `delete`, but nothing is waited for: what was accepted (the shape Accepted), and its
-        change."""
+        """Like `delete` without a wait: the shape Accepted, and the change."""
         with self._locks[name]:
-            head = self._stored_head(name)
+            head = self._read_head(name)
             self._admission.check_revision(name, head, if_match)
             superseded = self._runner.make_way(name)
             prepared = self._deployer.prepare_removal(name, drain=drain)
@@ -300,12 +299,12 @@ class Compositions:
                 prepared.plan, head["revision"], cause=Cause.REMOVE, by=by, drain=drain
             )
             with self._owning:
-                self._stored_head(name)  # a job posted alone may have been taken in meanwhile
+                self._read_head(name)  # a job posted alone may have been taken in meanwhile
                 leaving = {**head, "last_change": change.id, "removing": True}
                 accepted: Batch = {self._records.heads.key(name): leaving}
                 accepted |= self._changes.superseded(superseded, change)
                 running = self._runner.start(change, accepted, prepared.sites)
-        return _accepted(change, name, head["revision"], prepared), running
+        return _render_accepted(change, name, head["revision"], prepared), running
 
     def rollback(self, name: str, revision: int, request: Request) -> Answer:
         """Apply an earlier revision as a new one: code and wiring, never state."""
@@ -317,7 +316,7 @@ class Compositions:
         return self.apply(description, request, record.get("jars"), Cause.ROLLBACK)
 
     def mend(self, name: str, leave: frozenset[str] = frozenset()) -> Running | None:
-        """Bring back what was accepted last, but for the jobs to `leave` alone.
+        """Repair a composition: restore its newest revision, except for the jobs to `leave` alone.
 
         None when nothing is to be done, when a change is under way (one that is blocked is
         planned anew, and does it), or when what is there is as a person left it: being removed,
@@ -374,7 +373,7 @@ class Compositions:
         same = (
             head is not None
             and not head.get("deleted")
-            and self._accepted_before(name, head["revision"], dumped, prepared.jars)
+            and self._is_same_revision(name, head["revision"], dumped, prepared.jars)
         )
         revision = head["revision"] if same and head else (head["revision"] if head else 0) + 1
         change = self._changes.new(
@@ -409,7 +408,7 @@ class Compositions:
         accepted |= {
             self._records.owners.key(job_name): {"composition": name} for job_name in names
         }
-        answer = _accepted(change, name, revision, prepared)
+        answer = _render_accepted(change, name, revision, prepared)
         if request.idempotency_key:
             accepted |= self._idempotent(request.idempotency_key, description, answer)
         return answer, self._runner.start(change, accepted, prepared.sites)
@@ -417,11 +416,11 @@ class Compositions:
     def _is_there(
         self, description: CompositionDescription, head: JsonObject, prepared: Prepared
     ) -> bool:
-        """Whether all is as the newest revision and its change, which went well, have left it."""
+        """Whether everything is as the newest revision wants it, and its change succeeded."""
         if prepared.plan.steps or head.get("deleted"):
             return False
         dumped = dump_composition(description)
-        if not self._accepted_before(head["name"], head["revision"], dumped, prepared.jars):
+        if not self._is_same_revision(head["name"], head["revision"], dumped, prepared.jars):
             return False
         change = self._records.change_heads.get(head["last_change"])  # not its many operations
         is_deployed = head["deployed_revision"] == head["revision"]
@@ -434,9 +433,9 @@ class Compositions:
         prepared: Prepared,
         request: Request,
     ) -> JsonObject:
-        """The answer that names the change which has brought about what is there."""
+        """The answer that names the change by which the present state came about."""
         answer = {
-            **_accepted(None, head["name"], head["revision"], prepared),
+            **_render_accepted(None, head["name"], head["revision"], prepared),
             "change": head["last_change"],
         }
         if request.idempotency_key:
@@ -446,12 +445,12 @@ class Compositions:
     def _idempotent(
         self, key: str, description: CompositionDescription, answer: JsonObject
     ) -> Batch:
-        """What is stored of the first answer to an Idempotency-Key."""
+        """The first answer to an Idempotency-Key, to be stored."""
         digest = _digest(dump_composition(description))
         record = {"digest": digest, "at": rfc3339(self._clock.now()), "answer": answer}
-        return self._records.answers.put(record, _hashed(key))
+        return self._records.answers.put(record, _hash(key))
 
-    def _accepted_before(
+    def _is_same_revision(
         self, name: str, revision: int, dumped: JsonObject, jars: Mapping[str, str]
     ) -> bool:
         """Whether a revision is this very description with these very jars."""
@@ -459,22 +458,24 @@ class Compositions:
         return bool(record["description"] == dumped and record.get("jars", jars) == jars)
 
     def _again(self, first: JsonObject, wait_s: float) -> Answer:
-        """The first answer to an Idempotency-Key again; it waits for the change that it names."""
+        """Repeat the first answer to an Idempotency-Key, after a wait for the change it names."""
         location = f"/changes/{first['change']}"
         if not wait_s:
             return Answer(202, first, location)
         try:
             change = self._changes.over(first["change"], wait_s)
-        except NotFoundError:  # over for so long that it was dropped
+        except NotFoundError:  # it ended so long ago that it was dropped
             return Answer(200, first, location)
         if change is None:
             return Answer(202, first, location)
         return Answer(200, {**first, "state": change["state"]}, location)
 
-    def _replayed(self, description: CompositionDescription, request: Request) -> JsonObject | None:
+    def _first_answer(
+        self, description: CompositionDescription, request: Request
+    ) -> JsonObject | None:
         if not request.idempotency_key or request.dry_run:
             return None
-        record = self._records.answers.get(_hashed(request.idempotency_key))
+        record = self._records.answers.get(_hash(request.idempotency_key))
         if record is None or expired(record, self._clock.now()):
             return None
         if record["digest"] != _digest(dump_composition(description)):
@@ -488,9 +489,9 @@ class Compositions:
         """Of one that users know by its name. Raises NotFoundError."""
         if visible_name(name) is None:
             raise NotFoundError(f"cannot find composition {name!r}")
-        return self._stored_head(name)
+        return self._read_head(name)
 
-    def _stored_head(self, name: str) -> JsonObject:
+    def _read_head(self, name: str) -> JsonObject:
         head = self._records.heads.get(name)
         if head is None or head.get("deleted"):
             raise NotFoundError(f"cannot find {title(name)}")
@@ -510,14 +511,14 @@ class Compositions:
         return composition_as_stored(self._description(name, self._head(name)["revision"]))
 
 
-def _settled(answer: JsonObject, running: Running, wait_s: float) -> Answer:
+def _await_outcome(answer: JsonObject, running: Running, wait_s: float) -> Answer:
     location = f"/changes/{running.change.id}"
     if wait_s and running.ended(wait_s):
         return Answer(200, {**answer, "state": str(running.change.state)}, location)
     return Answer(202, answer, location)
 
 
-def _accepted(
+def _render_accepted(
     change: Change | None, name: str, revision: int | None, prepared: Prepared
 ) -> JsonObject:
     return {
@@ -529,7 +530,7 @@ def _accepted(
     }
 
 
-def _hashed(key: str) -> str:
+def _hash(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The metrics dataset as files that users take away and bring."""
+"""The metrics dataset as files that users export and import."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Export:
 
 
 class Dataset:
-    """Use cases over the dataset at `config.metrics`; `flush` writes what the collector keeps."""
+    """Use cases over the dataset at `config.metrics`; `flush` writes what the sampler holds."""
 
     def __init__(self, config: Config, clock: Clock, flush: Callable[[], None]):
         self._root = config.metrics
@@ -53,20 +53,20 @@ class Dataset:
     ) -> Export:
         """The rows of a table as one file of the format `form`.
 
-        Raises InvalidError for a table that there is not, StoreFullError, TransientError.
+        Raises InvalidError for an unknown table, StoreFullError, TransientError.
         """
-        known = table_named(table)
+        schema = table_named(table)
         self._flush()
         path = self._scratch("export")
         try:
             with path.open("wb") as out:
-                done = export(self._root, known, out, form, since, until, composition)
+                exported = export(self._root, schema, out, form, since, until, composition)
             content = path.open("rb")
         except OSError as error:
             raise self._no_room(error, "export metrics") from error
         finally:
             path.unlink(missing_ok=True)  # an open file stays readable
-        for damaged in done.damaged:
+        for damaged in exported.damaged:
             LOG.warning("%s", damaged)
         size = os.fstat(content.fileno()).st_size
 
@@ -74,42 +74,44 @@ class Dataset:
             with content:
                 yield from iter(lambda: content.read(_CHUNK), b"")
 
-        return Export(chunks(), size, done.rows, tuple(str(one.path) for one in done.damaged))
+        return Export(
+            chunks(), size, exported.rows, tuple(str(one.path) for one in exported.damaged)
+        )
 
     def import_chunks(
         self, chunks: Iterable[bytes], name: str, form: str, table: str | None = None
     ) -> JsonObject:
-        """Take over a file that its user calls `name`; all of its rows or none.
+        """Import a file that its user calls `name`; all of its rows or none.
 
         Answers `{table, rows, new, since, until, ignored, warnings}`. Raises InvalidError with
         every fault, StoreFullError, TransientError.
         """
-        known = None if table is None else table_named(table)
+        schema = None if table is None else table_named(table)
         self._flush()
         path = self._scratch("upload")
         try:
             with path.open("wb") as out:
                 for chunk in chunks:
                     out.write(chunk)
-            done = import_file(self._root, path, name, form, known)
+            imported = import_file(self._root, path, name, form, schema)
         except OSError as error:
             raise self._no_room(error, f"import {name}") from error
         finally:
             path.unlink(missing_ok=True)
         return {
-            "table": done.table,
-            "rows": done.rows,
-            "new": done.new,
-            "since": done.since and rfc3339(done.since),
-            "until": done.until and rfc3339(done.until),
-            "ignored": list(done.ignored),
-            "warnings": self._warnings(done),
+            "table": imported.table,
+            "rows": imported.rows,
+            "new": imported.new,
+            "since": imported.since and rfc3339(imported.since),
+            "until": imported.until and rfc3339(imported.until),
+            "ignored": list(imported.ignored),
+            "warnings": self._warnings(imported),
         }
 
-    def _warnings(self, done: Imported) -> list[str]:
-        if done.since is None or self._days <= 0:
+    def _warnings(self, imported: Imported) -> list[str]:
+        if imported.since is None or self._days <= 0:
             return []
-        if done.since >= self._clock.now() - timedelta(days=self._days):
+        if imported.since >= self._clock.now() - timedelta(days=self._days):
             return []
         return [
             f"days that ended {self._days} days ago or earlier are dropped within minutes;"

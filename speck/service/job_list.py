@@ -37,10 +37,10 @@ class JobList:
         state: str | None = None,
         at_once: int = AT_ONCE,
     ) -> Iterator[JsonObject]:
-        """Those whose names follow `after`; filtered. They are looked at `at_once`: who wants few
-        of many does not wait for the others."""
-        names = sorted((name, scope) for name, scope in self._named() if name > after)
-        # all of them: looks as old as those at all sites, waited for once
+        """The jobs whose names follow `after`; filtered. Sites are polled for `at_once` jobs at a
+        time, so that a caller who takes a few of many does not wait for the rest."""
+        names = sorted((name, scope) for name, scope in self._names() if name > after)
+        # all of them: polls may be as old as polls of all sites are, and are awaited once
         few = at_once <= AT_ONCE
         fresh_s = 0.0 if few else fresh_for(len(self._records.sites()))
         until = None if few else self._clock.monotonic() + PATIENCE_S
@@ -48,16 +48,16 @@ class JobList:
             scopes: dict[str, list[str]] = {}
             for name, scope in names[first : first + at_once]:
                 scopes.setdefault(scope, []).append(name)
-            found = [
+            jobs = [
                 job
                 for scope, some in scopes.items()
                 for job in self._some(scope, some, fresh_s, until)
             ]
-            for job in sorted(found, key=lambda job: str(job["job_name"])):
+            for job in sorted(jobs, key=lambda job: str(job["job_name"])):
                 if site in (None, job["site"]) and state in (None, job["state"]):
                     yield job
 
-    def _named(self) -> Iterator[tuple[str, str]]:
+    def _names(self) -> Iterator[tuple[str, str]]:
         """(name, composition) of every job, those that are still being removed too."""
         for head in self._records.heads.values():
             if not head.get("deleted"):

@@ -49,7 +49,7 @@ class Jobs:
         clock: Clock,
         measured: Callable[[Incarnation], JsonObject],
     ):
-        """`measured` gives what was last collected of an incarnation's work."""
+        """`measured` returns the last sampled rates of an incarnation."""
         self._records = records
         self._connections = connections
         self._list = jobs
@@ -75,11 +75,11 @@ class Jobs:
         return self._list.get(name)
 
     def exceptions(self, name: str) -> list[JsonObject]:
-        """The engine's own words on the job's failures, newest first."""
-        deployed = self._deployed(name)
-        with _named(deployed.job.site):
-            engine = self._connections.engine(deployed.job.site)
-            found = engine.exceptions(deployed.engine_job_id)
+        """The failures of a job as its engine reports them, newest first."""
+        incarnation = self._incarnation(name)
+        with _naming(incarnation.job.site):
+            engine = self._connections.engine(incarnation.job.site)
+            failures = engine.exceptions(incarnation.engine_job_id)
         return [
             {
                 "at": rfc3339(datetime.fromtimestamp(failure.at_ms / 1000, UTC)),
@@ -88,41 +88,41 @@ class Jobs:
                 "task": failure.task,
                 "reason": failure.reason,
             }
-            for failure in found
+            for failure in failures
         ]
 
     def metrics(self, name: str) -> JsonObject:
         """`{job_name, site, metrics, ...}`: the engine's counters by operator-scoped name, and
         the rates that were last collected (see `Sampler.job`)."""
-        deployed = self._deployed(name)
-        with _named(deployed.job.site):
-            engine = self._connections.engine(deployed.job.site)
-            metrics = dict(engine.metrics(deployed.engine_job_id))
-        told = self._measured(deployed)
+        incarnation = self._incarnation(name)
+        with _naming(incarnation.job.site):
+            engine = self._connections.engine(incarnation.job.site)
+            metrics = dict(engine.metrics(incarnation.engine_job_id))
+        rates = self._measured(incarnation)
         owner = self._list.owner(name)
         composition = visible_name(owner) if owner else None
-        about = {"job_name": name, "composition": composition, "site": deployed.job.site}
-        return {**about, **told, "metrics": metrics}
+        about = {"job_name": name, "composition": composition, "site": incarnation.job.site}
+        return {**about, **rates, "metrics": metrics}
 
     def savepoint(self, name: str, wait_s: float) -> Answer:
         """Take a savepoint of a running job and wait for it."""
-        deployed = self._deployed(name)
-        site = self._connections.site(deployed.job.site)
+        incarnation = self._incarnation(name)
+        site = self._connections.site(incarnation.job.site)
         trigger = self._clock.new_id()
         target = (
             f"{site.state_uri.rstrip('/')}/savepoints/{name}/{trigger}" if site.state_uri else None
         )
-        with _named(site.name):
+        with _naming(site.name):
             engine = self._connections.engine(site.name)
             if EngineCapability.SAVEPOINTS not in engine.capabilities:
                 raise ConflictError(
                     f"cannot take a savepoint of {name}: the engine of site {site.name} keeps no"
                     " state on request"
                 )
-            engine.savepoint(deployed.engine_job_id, target, trigger)
+            engine.savepoint(incarnation.engine_job_id, target, trigger)
             until = self._clock.monotonic() + wait_s
             while True:
-                progress = engine.savepoint_progress(deployed.engine_job_id, trigger)
+                progress = engine.savepoint_progress(incarnation.engine_job_id, trigger)
                 body = {"job_name": name, "id": trigger, "location": progress.location}
                 if progress.location is not None:
                     return Answer(201, {**body, "state": "done"})
@@ -134,23 +134,23 @@ class Jobs:
                     return Answer(202, {**body, "state": "running"})
                 self._clock.wait(0.1)
 
-    def _deployed(self, name: str) -> Incarnation:
+    def _incarnation(self, name: str) -> Incarnation:
         owner = self._list.owner(name)
-        deployed = self._records.deployed(owner, name) if owner is not None else None
-        if deployed is None:
+        incarnation = self._records.deployed(owner, name) if owner is not None else None
+        if incarnation is None:
             self.get(name)
             raise ConflictError(f"cannot ask the engine about {name}: it was not started yet")
-        return deployed
+        return incarnation
 
     # -- changing -------------------------------------------------------------------------
 
     def post(
         self, description: JobDescription, wait_s: float, line_of: LineOf | None = None
     ) -> Answer:
-        """201 running, 202 under way, 200 the same is there and nothing is to be done for it.
+        """201 when it runs, 202 when it is under way, 200 when the same job is there already.
 
-        One that is there and does not run as it should is started again. Raises ConflictError
-        when another is there.
+        A job that is there but does not run as it should is started again. Raises ConflictError
+        when another job has the name.
         """
         name = description.job_name
         with self._locks[name]:
@@ -160,11 +160,10 @@ class Jobs:
                 self._refuse_another(description, head)
             running = self._compositions.under_way(composition_of_one(name))
             if running is None or head is None:
-                made = self._start(description, line_of)
-                if made is None:
+                running = self._start(description, line_of)
+                if running is None:
                     return Answer(200, self.get(name))
-                running = made
-        return self._settled(running, name, wait_s, created=True, new=head is None)
+        return self._await_outcome(running, name, wait_s, created=True, new=head is None)
 
     def put(
         self,
@@ -181,7 +180,7 @@ class Jobs:
             running = self._start(description, line_of)
         if running is None:
             return Answer(200, self.get(name), f"/jobs/{name}")
-        return self._settled(running, name, wait_s, created=False)
+        return self._await_outcome(running, name, wait_s, created=False)
 
     def delete(self, name: str, wait_s: float) -> Answer:
         """204 when it is gone, 202 while that is under way."""
@@ -195,7 +194,7 @@ class Jobs:
                 self._refuse_owned(name)  # a composition has taken it in meanwhile
                 raise
         if not running.ended(wait_s):
-            return Answer(202, _accepted(running.change), f"/changes/{running.change.id}")
+            return Answer(202, _render_accepted(running.change), f"/changes/{running.change.id}")
         if running.change.state is not ChangeState.DONE:
             raise running.failure or PermanentError(f"cannot remove {name}: {running.change.error}")
         return Answer(204, {})
@@ -206,7 +205,7 @@ class Jobs:
         return None if head is None or head.get("deleted") else head
 
     def _start(self, description: JobDescription, line_of: LineOf | None) -> Running | None:
-        """None when there is nothing to do and nothing new to remember."""
+        """The change; None when nothing is to be done."""
         alone = CompositionDescription(composition_of_one(description.job_name), (description,))
         _, running = self._compositions.accept(alone, Request(line_of=line_of))
         return running
@@ -226,13 +225,13 @@ class Jobs:
                 f"cannot add job {name!r}: {another}; change it with PUT /jobs/{name}"
             )
 
-    def _settled(
+    def _await_outcome(
         self, running: Running, name: str, wait_s: float, *, created: bool, new: bool = False
     ) -> Answer:
-        """What became of a change; of a `new` job that could not be started nothing is left."""
+        """The outcome of a change; a `new` job that could not be started is removed again."""
         change = running.change
         if not running.ended(wait_s):
-            return Answer(202, _accepted(change), f"/changes/{change.id}")
+            return Answer(202, _render_accepted(change), f"/changes/{change.id}")
         if change.state is ChangeState.DONE:
             return Answer(201 if created else 200, self.get(name), f"/jobs/{name}")
         error: SpeckError = running.failure or ConflictError(
@@ -244,7 +243,7 @@ class Jobs:
         raise error
 
     def _clean_up(self, name: str, failed: Change) -> None:
-        """Leave nothing of a job that could not be started."""
+        """Remove what is left of a job that could not be started."""
         with self._locks[name], suppress(ConflictError):  # or another request changes it by now
             head = self._head(name)
             if head is None or head["last_change"] != failed.id:
@@ -259,13 +258,13 @@ class Jobs:
 
 
 @contextmanager
-def _named(site: str) -> Iterator[None]:
-    """Let what the site's engine raises name the site."""
+def _naming(site: str) -> Iterator[None]:
+    """Add the site's name to what its engine raises."""
     try:
         yield
     except SpeckError as error:
         raise at_site(error, site) from error
 
 
-def _accepted(change: Change) -> JsonObject:
+def _render_accepted(change: Change) -> JsonObject:
     return {"change": change.id, "revision": change.revision, "state": str(change.state)}

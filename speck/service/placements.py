@@ -1,6 +1,6 @@
-"""Placements: what a policy proposes for a composition, beside what there is; never acts alone.
+"""Placements: what a policy proposes for a composition, compared with the present one.
 
-A placement becomes real by the ordinary apply, on the revision that it was made for.
+Nothing moves by itself: a placement is carried out by an ordinary apply of its revision.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from speck.store.tables import Batch
 KEPT = 100
 """How many placements are kept."""
 OLD_H = 1.0
-"""From this age on (hours) a placement tells how old its analysis is."""
-_ASKED_AGAIN = 3
-"""A policy is asked anew until so many links or more are known not to find room."""
+"""From this age on (hours) a placement notes how old its analysis is."""
+_MOST_RETRIES = 3
+"""A policy is called again until this many links or more are known not to fit."""
 
 
 _HEAD = ("id", "at", "composition", "revision", "policy", "analysis", "gain", "violations")
@@ -49,8 +49,8 @@ class Analyses(Protocol):
         """The newest analysis that is done and covers the composition."""
 
     def begin(self, window_s: float) -> str:
-        """Have the last seconds of all jobs analysed (whoever shares a site with a composition
-        counts, too); the analysis' id. Raises SpeckError."""
+        """Start an analysis of the last seconds of all jobs (jobs that share a site with a
+        composition count, too); returns its id. Raises SpeckError."""
 
 
 class Placements:
@@ -74,10 +74,10 @@ class Placements:
 
     def all(self, composition: str | None = None) -> list[JsonObject]:
         """Heads of all placements, newest first."""
-        found = list(self._records.placements.values())
+        records = list(self._records.placements.values())
         return [
             {name: record[name] for name in _HEAD}
-            for record in reversed(found)
+            for record in reversed(records)
             if composition is None or record["composition"] == composition
         ]
 
@@ -86,8 +86,8 @@ class Placements:
         record = self._records.placements.get(placement_id)
         if record is None:
             raise NotFoundError(f"cannot find placement {placement_id!r}")
-        shown: JsonObject = record
-        return shown
+        placement: JsonObject = record
+        return placement
 
     # -- making ---------------------------------------------------------------------------
 
@@ -98,32 +98,34 @@ class Placements:
         analysis_id: str | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> Answer:
-        """Ask a policy for the newest revision of a composition, and keep what it says.
+        """Have a policy place the newest revision of a composition, and store its answer.
 
         Raises NotFoundError, InvalidError; ConflictError without an analysis.
         """
-        asked = policy_named(policy)
+        chosen = load_policy(policy)
         revision = self._compositions.revision(composition)
         stored = self._compositions.description(composition, revision)
         description = composition_from_data(stored)
         analysis = self._analysis(composition, analysis_id)
-        posed, placed, layout = self._placed(asked, description, analysis, limits)
+        posed, answer, layout = self._place(chosen, description, analysis, limits)
         sites = self._records.sites()
         rendered = render(description, posed.wiring, layout, sites)
         now = self._clock.now()
-        made = {
+        placement = {
             "id": f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}",
             "at": rfc3339(now),
             "composition": composition,
             "revision": revision,
             "policy": policy,
             "analysis": analysis["id"],
-            **compared(posed, placed, layout, _aged(analysis, now)),
+            **compare(posed, answer, layout, _note_age(analysis, now)),
             "description": dump_composition(rendered),
             "yaml": composition_yaml(rendered),
         }
-        self._records.write({self._records.placements.key(made["id"]): made, **self._superfluous()})
-        return Answer(201, made, f"/placements/{made['id']}")
+        self._records.write(
+            {self._records.placements.key(placement["id"]): placement, **self._drop_oldest()}
+        )
+        return Answer(201, placement, f"/placements/{placement['id']}")
 
     def question(
         self,
@@ -132,12 +134,12 @@ class Placements:
         limits: Mapping[str, float] | None = None,
         staying: Collection[At] = (),
     ) -> Question:
-        """What is to be placed, as things are now; `staying`: links that are not to move."""
+        """The placement problem as things are now; links in `staying` are not to move."""
         sites = self._records.sites()
         wiring = wire(description, sites, {*self._foreign(description.name), *staying})
-        wanted: dict[str, Any] = {**description.requirements, **(limits or {})}
+        requirements: dict[str, Any] = {**description.requirements, **(limits or {})}
         conditions = self._conditions(description.name, sites)
-        bounds = replace(Limits(), **wanted)
+        bounds = replace(Limits(), **requirements)
         return question(
             wiring,
             description.name,
@@ -153,31 +155,31 @@ class Placements:
 
         Raises NotFoundError, StaleRevisionError, and what an apply raises.
         """
-        made = self.get(placement_id)
-        description = composition_from_data(made["description"])
-        jars = self._compositions.jars(made["composition"], made["revision"])
-        asked = replace(request, if_match=made["revision"])
-        return self._compositions.apply(description, asked, jars)
+        placement = self.get(placement_id)
+        description = composition_from_data(placement["description"])
+        jars = self._compositions.jars(placement["composition"], placement["revision"])
+        conditional = replace(request, if_match=placement["revision"])
+        return self._compositions.apply(description, conditional, jars)
 
-    def _placed(
+    def _place(
         self,
-        asked: Policy,
+        policy: Policy,
         description: CompositionDescription,
         analysis: JsonObject,
         limits: Mapping[str, float] | None,
     ) -> tuple[Question, Placement, Layout]:
-        """The question, a policy's answer, and where that puts everything. A link that cannot go
-        where the answer wants it costs more than was counted: then it is asked again, with that
-        link where it is."""
+        """The question, the policy's answer, and the layout that follows from it. A link that
+        cannot go where the answer puts it costs more than predicted: the policy is then called
+        again, with that link fixed where it is."""
         staying: list[At] = []
         notes: list[str] = []
         while True:
             posed = self.question(description, analysis, limits, staying)
-            placed = asked.place(posed.problem)
-            layout = lay_out(posed, placed.sites, self._foreign(description.name))
+            answer = policy.place(posed.problem)
+            layout = lay_out(posed, answer.sites, self._foreign(description.name))
             notes += layout.notes
-            if not layout.kept_away or len(staying) >= _ASKED_AGAIN:
-                return posed, placed, replace(layout, notes=tuple(notes))
+            if not layout.kept_away or len(staying) >= _MOST_RETRIES:
+                return posed, answer, replace(layout, notes=tuple(notes))
             staying += layout.kept_away
 
     # -- parts ----------------------------------------------------------------------------
@@ -191,78 +193,78 @@ class Placements:
                     f" run `speck analyze {composition}` (POST /analyses)"
                 )
             return newest
-        found = self.analyses.get(analysis_id)
-        if found["state"] != "done" and not (found["follow"] and found.get("jobs")):
+        analysis = self.analyses.get(analysis_id)
+        if analysis["state"] != "done" and not (analysis["follow"] and analysis.get("jobs")):
             raise ConflictError(
-                f"cannot place by analysis {analysis_id!r}: it is {found['state']};"
+                f"cannot place by analysis {analysis_id!r}: it is {analysis['state']};"
                 f" run `speck analyze {composition}` (POST /analyses)"
             )
-        if found["composition"] not in (None, composition):
+        if analysis["composition"] not in (None, composition):
             raise ConflictError(
                 f"cannot place composition {composition!r} by analysis {analysis_id!r}: it is of"
-                f" composition {found['composition']!r}"
+                f" composition {analysis['composition']!r}"
             )
-        return found
+        return analysis
 
     def _foreign(self, composition: str) -> set[At]:
         """Links that jobs and readers outside the composition use."""
-        found = set()
-        for (scope, _), deployed in self._records.all_incarnations().items():
-            if scope != composition and not deployed.ended:
-                job = deployed.job
-                found.add(At(job.source_site, job.source.topic))
-                found.add(At(job.sink_site, job.sink.topic))
+        links = set()
+        for (scope, _), incarnation in self._records.all_incarnations().items():
+            if scope != composition and not incarnation.ended:
+                job = incarnation.job
+                links.add(At(job.source_site, job.source.topic))
+                links.add(At(job.sink_site, job.sink.topic))
         for scope, session in self._records.all_sessions():
             if scope != composition:
-                found.add(At(session.site, session.link.topic))
-        return found
+                links.add(At(session.site, session.link.topic))
+        return links
 
     def _others(self, composition: str) -> dict[str, str]:
         """The site of every job that runs and is not of the composition."""
         return {
-            name: deployed.job.site
-            for (scope, name), deployed in self._records.all_incarnations().items()
-            if scope != composition and not deployed.ended
+            name: incarnation.job.site
+            for (scope, name), incarnation in self._records.all_incarnations().items()
+            if scope != composition and not incarnation.ended
         }
 
     def _conditions(self, composition: str, sites: Mapping[str, Site]) -> dict[str, Condition]:
         polls = self._polls.engines.at(sites)
         held: dict[str, int] = {}
-        for deployed in self._records.inventory(composition).jobs.values():
-            if not deployed.ended:
-                job = deployed.job
+        for incarnation in self._records.inventory(composition).jobs.values():
+            if not incarnation.ended:
+                job = incarnation.job
                 held[job.site] = held.get(job.site, 0) + job.parallelism
-        found = {}
+        conditions = {}
         for name in sites:
             poll = polls.get(name)
             view = poll.found if poll else None
-            measured = self._records.calibrations.get(name) or {}
-            if view and view.slots:  # what is lost or starts holds none yet
+            calibration = self._records.calibrations.get(name) or {}
+            if view and view.slots:  # a lost or starting job holds none yet
                 held[name] = min(held.get(name, 0), view.slots.total - view.slots.free)
-            found[name] = Condition(
+            conditions[name] = Condition(
                 answers=view is not None,
                 free=view.slots.free if view and view.slots else None,
                 held=held.get(name, 0),
-                cores=measured.get("cores"),
-                pace=measured.get("pace"),
+                cores=calibration.get("cores"),
+                pace=calibration.get("pace"),
             )
-        return found
+        return conditions
 
-    def _superfluous(self) -> Batch:
+    def _drop_oldest(self) -> Batch:
         placements = self._records.placements
         ids = [placement_id for placement_id, _ in placements.items()]
         return {placements.key(each): None for each in ids[: max(0, len(ids) - KEPT + 1)]}
 
 
-def policy_named(name: str) -> Policy:
-    """The policy of that name, loaded when it is asked for: solvers are large."""
+def load_policy(name: str) -> Policy:
+    """The policy of that name, imported on first use: solvers are large."""
     from speck.placement.policies import policy
 
     return policy(name)
 
 
-def _aged(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
-    """What is to be told of an analysis that was not made just now."""
+def _note_age(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
+    """A note on the age of an analysis that is not fresh."""
     until = analysis["window"]["to"] or analysis["ended"]
     hours = (now - datetime.fromisoformat(until)).total_seconds() / 3600
     if hours < OLD_H:
@@ -270,11 +272,11 @@ def _aged(analysis: JsonObject, now: datetime) -> tuple[str, ...]:
     return (f"measured {hours:.0f} h ago: `speck place --analyze` measures anew",)
 
 
-def compared(
-    posed: Question, placed: Placement, layout: Layout, told: Sequence[str] = ()
+def compare(
+    posed: Question, answer: Placement, layout: Layout, first_notes: Sequence[str] = ()
 ) -> JsonObject:
     """Today's placement and the proposed one side by side, both predicted in the same way;
-    `told`: notes that come first."""
+    `first_notes` come before the others."""
     before = evaluate(posed.whole, posed.today())
     after = evaluate(posed.whole, {**posed.today(), **layout.loads()})
     saved = before.wan_bytes_per_s - after.wan_bytes_per_s
@@ -282,28 +284,28 @@ def compared(
     wiring = posed.wiring
     jobs = {job.name: job.site for job in wiring.jobs}
     now = {link: link.site for link in wiring.links}
-    moves = _moves(posed, placed, layout)
-    notes = (*told, *posed.notes, *after.notes, *placed.notes, *layout.notes)
+    moves = _moves(posed, answer, layout)
+    notes = (*first_notes, *posed.notes, *after.notes, *answer.notes, *layout.notes)
     return {
-        "today": {**_shown(before, jobs), "links": _links(wiring, now)},
+        "today": {**_render(before, jobs), "links": _links(wiring, now)},
         "proposed": {
-            **_shown(after, layout.jobs),
+            **_render(after, layout.jobs),
             "links": _links(wiring, layout.links),
             "moves": moves,
         },
-        "rewired": _rewired(posed.wiring, layout),
+        "rewired": _list_rewired(posed.wiring, layout),
         "gain": {"wan_bytes_per_s": saved, "share": share},
-        "reasons": {name: placed.reasons[name] for name in jobs if name in placed.reasons},
+        "reasons": {name: answer.reasons[name] for name in jobs if name in answer.reasons},
         "notes": list(dict.fromkeys(notes)),
         "violations": list(after.violations),
         "doubts": dict(posed.doubts),
         "unmeasured": list(posed.unmeasured),
-        "optimal": placed.optimal,
-        "gap": placed.gap,
+        "optimal": answer.optimal,
+        "gap": answer.gap,
     }
 
 
-def _shown(predicted: Prediction, jobs: Mapping[str, str]) -> JsonObject:
+def _render(predicted: Prediction, jobs: Mapping[str, str]) -> JsonObject:
     latency = predicted.latency_ms
     return {
         "sites": dict(jobs),
@@ -321,14 +323,14 @@ def _links(wiring: Wiring, sites: Mapping[At, str]) -> dict[str, str]:
     return {f"{job.name} -> {job.sink.topic}": sites[job.sink] for job in wiring.jobs}
 
 
-def _moves(posed: Question, placed: Placement, layout: Layout) -> list[JsonObject]:
+def _moves(posed: Question, answer: Placement, layout: Layout) -> list[JsonObject]:
     loads = {load.name: load for load in posed.whole.loads}
     return [
         {
             "job_name": job.name,
             "from": job.site,
             "to": layout.jobs[job.name],
-            "reason": placed.reasons.get(job.name, ""),
+            "reason": answer.reasons.get(job.name, ""),
             "stateful": loads[job.name].stateful,
             "state_bytes": loads[job.name].state_bytes,
         }
@@ -337,7 +339,7 @@ def _moves(posed: Question, placed: Placement, layout: Layout) -> list[JsonObjec
     ]
 
 
-def _rewired(wiring: Wiring, layout: Layout) -> list[JsonObject]:
+def _list_rewired(wiring: Wiring, layout: Layout) -> list[JsonObject]:
     return [
         {"topic": link.topic, "from": link.site, "to": layout.links[link]}
         for link in wiring.links

@@ -103,7 +103,7 @@ class Service:
             Writer(config.metrics, clock=self.clock),
             config.collect_s,
             config.metrics_days,
-            self.agents.heard,
+            self.agents.last_report,
             self.changes.beginning,
             self.changes.await_calm,
         )

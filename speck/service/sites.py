@@ -1,4 +1,4 @@
-"""Sites: registered, changed, looked at, removed."""
+"""Sites: register, change, show, check, remove."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Sites:
         self._agents = agents
 
     def add(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
-        """Register; false when the same site is there. `by_itself`: with a token of role site.
+        """Register a site; False when the same site is registered already. `by_itself`: with a
+        token of role site.
 
         Raises ConflictError, InvalidError, ForbiddenError.
         """
@@ -78,15 +79,15 @@ class Sites:
     def get(self, name: str) -> JsonObject:
         """The Site shape. Raises NotFoundError."""
         site = self._site(name)
-        return self._shown(site)[0]
+        return self._render(site)[0]
 
     def all(self, state: str | None = None) -> list[JsonObject]:
         """All sites by name."""
-        shown = self._shown(*self._records.sites().values())
-        return [site for site in shown if state is None or site["state"] == state]
+        rendered = self._render(*self._records.sites().values())
+        return [site for site in rendered if state is None or site["state"] == state]
 
     def delete(self, name: str) -> None:
-        """Forget the site. Raises NotFoundError; ConflictError while jobs run there."""
+        """Remove the site. Raises NotFoundError; ConflictError while jobs run there."""
         with self._changes.placing:
             self._site(name)
             self._refuse_busy(name, "remove")
@@ -102,7 +103,7 @@ class Sites:
             self._agents.forget(name)
 
     def heartbeat(self, name: str, body: JsonObject) -> JsonObject:
-        """Note that the site's agent is alive, and what it tells of the site."""
+        """Take a report of the site's agent."""
         return self._agents.heartbeat(name, body)
 
     def check(self, name: str) -> JsonObject:
@@ -131,16 +132,17 @@ class Sites:
         ok = all(finding["severity"] != "error" for finding in findings)
         return {"name": name, "ok": ok, "findings": findings}
 
-    def _shown(self, *sites: Site) -> list[JsonObject]:
-        """The Site shapes; what a site's agent told last is fresher than what is stored of it."""
+    def _render(self, *sites: Site) -> list[JsonObject]:
+        """The Site shapes, with the last reports of the agents, which are fresher than the stored
+        ones."""
         return [
             {
-                **shown,
+                **rendered,
                 "last_seen": self._agents.last_seen(site.name),
                 "agent": self._agents.beat(site.name) or None,
                 "calibration": self._records.calibrations.get(site.name),
             }
-            for site, shown in zip(sites, self._status.sites(sites), strict=True)
+            for site, rendered in zip(sites, self._status.sites(sites), strict=True)
         ]
 
     def _site(self, name: str) -> Site:
@@ -180,9 +182,10 @@ class Sites:
     def _refuse_busy(self, name: str, verb: str) -> None:
         jobs = sorted(
             job_name
-            for (_, job_name), deployed in self._records.all_incarnations().items()
-            if not deployed.ended
-            and name in (deployed.job.site, deployed.job.source_site, deployed.job.sink_site)
+            for (_, job_name), incarnation in self._records.all_incarnations().items()
+            if not incarnation.ended
+            and name
+            in (incarnation.job.site, incarnation.job.source_site, incarnation.job.sink_site)
         )
         uses = sorted(
             session.reader for _, session in self._records.all_sessions() if session.site == name
@@ -194,9 +197,9 @@ class Sites:
 
 
 def _refuse_others_secrets(site: Site, known: Site | None) -> None:
-    """A site that speaks for itself names its own credentials, or keeps those it was given
-    with the address they are for: else speck would show another's secret to a host that the
-    site chooses."""
+    """A site that registers itself may name only its own credentials, or keep those that it was
+    given together with their address: otherwise speck would send another site's secret to a host
+    that this site chooses."""
     if known is not None and (known.spe.kind, known.broker.kind) != (
         site.spe.kind,
         site.broker.kind,

@@ -1,4 +1,4 @@
-"""What the API shows of jobs and sites: the store's word joined with the engines' own."""
+"""What the API shows of jobs and sites: stored records combined with the engines' answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ENGINE_WORDS = {
 
 
 _CHANGES_KEPT = 1000
-"""Changes of which the errors are remembered."""
+"""How many changes' errors are kept."""
 
 _dumped = lru_cache(20_000)(dump_job)
 
@@ -83,42 +83,44 @@ class StatusViews:
         errors = self._errors(running, last_change)
         changing = _states_under_change(running) if running else {}
         known_sites = self._records.sites()
-        sites = {deployed.job.site for deployed in inventory.values()}
+        sites = {incarnation.job.site for incarnation in inventory.values()}
         fresh_s = max(fresh_s, fresh_for(len(sites)))
         left_s = PATIENCE_S if until is None else max(0.0, until - self._clock.monotonic())
         polls = self._polls.engines.at(sites & known_sites.keys(), fresh_s, left_s)
         engine_sites = {s.spe.address: s.name for s in known_sites.values()}
-        removed = _removed_by(running)
-        left = {
-            name: _described(deployed.job)
-            for name, deployed in inventory.items()
+        removed = _jobs_removed_by(running)
+        leftover = {
+            name: _describe(incarnation.job)
+            for name, incarnation in inventory.items()
             if name not in descriptions
         }
-        shown = []
-        for name, description in {**descriptions, **left}.items():
-            deployed = inventory.get(name)
-            if deployed is None and name in removed:
+        rendered = []
+        for name, description in {**descriptions, **leftover}.items():
+            incarnation = inventory.get(name)
+            if incarnation is None and name in removed:
                 continue
-            told = self._board.job(composition, deployed) if deployed and not running else None
+            health = (
+                self._board.job(composition, incarnation) if incarnation and not running else None
+            )
             site = description.site or engine_sites.get(description.engine_address or "")
-            shown.append(
+            rendered.append(
                 {
                     **_dumped(description),
                     "composition": visible_name(composition),
                     "revision": revision,
-                    "site": deployed.job.site if deployed else site,
+                    "site": incarnation.job.site if incarnation else site,
                     "state": changing.get(name)
-                    or _state(name, description, deployed, polls, errors, told),
-                    "engine_job_id": deployed.engine_job_id if deployed else None,
-                    "attempt": deployed.attempt if deployed else None,
-                    "error": errors.get(name) or (told.reason if told else None),
+                    or _state(name, description, incarnation, polls, errors, health),
+                    "engine_job_id": incarnation.engine_job_id if incarnation else None,
+                    "attempt": incarnation.attempt if incarnation else None,
+                    "error": errors.get(name) or (health.reason if health else None),
                 }
             )
-        return shown
+        return rendered
 
     def sites(self, sites: Collection[Site]) -> list[JsonObject]:
-        """The Site shape of each. All are looked at together: one after another, the first looks
-        would be old, and be taken anew, before the last are shown."""
+        """The Site shape of each. All are polled together: one after another, the first polls
+        would be out of date before the last ones are rendered."""
         names = [site.name for site in sites]
         fresh_s, until = fresh_for(len(names)), self._clock.monotonic() + PATIENCE_S
         brokers: dict[str, Poll[Any]] = {**self._polls.broker_numbers.answered(names, fresh_s)}
@@ -154,9 +156,9 @@ class StatusViews:
         else:
             operations = self._errors_of(last_change) if last_change is not None else []
         silent = {o["id"]: o["error"] for o in operations if o["state"] == "blocked"}
-        found: dict[str, str] = {}
+        errors: dict[str, str] = {}
         for state in ("skipped", "failed", "blocked"):  # the later the nearer to the cause
-            found |= {
+            errors |= {
                 str(o["job_name"]): str(o["error"])
                 for o in operations
                 if o["state"] == state and o["job_name"]
@@ -165,8 +167,8 @@ class StatusViews:
             for o in running.change.operations:
                 waits_for = [silent[step] for step in o.step.after if step in silent]
                 if waits_for and o.step.operation.job_name:
-                    found.setdefault(o.step.operation.job_name, str(waits_for[0]))
-        return found
+                    errors.setdefault(o.step.operation.job_name, str(waits_for[0]))
+        return errors
 
     def _errors_of(self, change_id: str) -> list[JsonObject]:
         """Operations of a change with an error; of one that is over they are read once."""
@@ -174,42 +176,42 @@ class StatusViews:
         if known is not None:
             return known
         head = self._records.change_heads.get(change_id)
-        found = [o for o in self._records.operations(change_id) if o["error"]]
+        failed = [o for o in self._records.operations(change_id) if o["error"]]
         if head is not None and ChangeState(head["state"]).over:
             if len(self._failed) >= _CHANGES_KEPT:
                 self._failed.clear()
-            self._failed[change_id] = found
-        return found
+            self._failed[change_id] = failed
+        return failed
 
 
 def _state(
     name: str,
     description: JobDescription,
-    deployed: Incarnation | None,
+    incarnation: Incarnation | None,
     polls: Mapping[str, Poll[EngineView]],
     errors: Mapping[str, str],
-    told: JobHealth | None,
+    health: JobHealth | None,
 ) -> str:
     """The state of a job that no change is at work on."""
-    if deployed is None or (not deployed.confirmed and deployed.base is None):
+    if incarnation is None or (not incarnation.confirmed and incarnation.base is None):
         if name in errors:
             return "failed"
-        if deployed is None:
+        if incarnation is None:
             return "stopped" if description.state is DesiredState.STOPPED else "pending"
-    if deployed.ended:
+    if incarnation.ended:
         return "failed" if name in errors else "stopped"
-    poll = polls.get(deployed.job.site)
+    poll = polls.get(incarnation.job.site)
     if poll is None or poll.found is None:
         return "unreachable"
-    seen = poll.found.jobs.get(deployed.engine_job_id)
-    if seen is None and not poll.current and deployed.confirmed:
-        return "running"  # as speck itself saw it; that look may be from before it came
-    if seen is None:
-        return "failed" if name in errors and not deployed.confirmed else "lost"
+    observed = poll.found.jobs.get(incarnation.engine_job_id)
+    if observed is None and not poll.current and incarnation.confirmed:
+        return "running"  # the poll may be older than its start, which speck has observed
+    if observed is None:
+        return "failed" if name in errors and not incarnation.confirmed else "lost"
     amiss = (Health.STALLED, Health.RESTARTING)
-    if seen.state is RunState.RUNNING and told is not None and told.health in amiss:
+    if observed.state is RunState.RUNNING and health is not None and health.health in amiss:
         return "stalled"
-    return _ENGINE_WORDS[seen.state]
+    return _ENGINE_WORDS[observed.state]
 
 
 def _site_state(engine: Poll[EngineView] | None, broker: Poll[str] | None) -> str:
@@ -220,21 +222,21 @@ def _site_state(engine: Poll[EngineView] | None, broker: Poll[str] | None) -> st
 
 
 def _site_error(engine: Poll[EngineView] | None, broker: Poll[Any] | None) -> str | None:
-    """What is said of the parts that do not answer."""
+    """The errors of the parts that do not answer."""
     polls = {"engine": engine, "broker": broker}
     errors = [f"{part}: {poll.error}" for part, poll in polls.items() if poll and poll.error]
     return "; ".join(errors) or None
 
 
-def _removed_by(running: Running | None) -> set[str]:
+def _jobs_removed_by(running: Running | None) -> set[str]:
     if running is None:
         return set()
     changes = running.change.plan.jobs
     return {change.job_name for change in changes if change.action is Action.REMOVE}
 
 
-def _described(job: Job) -> JobDescription:
-    """A job that no description names any more, as it runs."""
+def _describe(job: Job) -> JobDescription:
+    """A description of a job as it runs, though no revision names it any more."""
     return JobDescription(
         job_name=job.job_name,
         source_topic=job.source.topic,
@@ -260,15 +262,15 @@ def _states_under_change(running: Running) -> dict[str, str]:
         if record.step.operation.job_name:
             states = operations[record.step.operation.job_name]
             states.add(record.state)
-            if silent.intersection(record.step.after):  # a jar for all jobs cannot be sent
+            if silent.intersection(record.step.after):  # e.g. the upload of a shared jar
                 states.add(OperationState.BLOCKED)
     actions = {change.job_name: change.action for change in running.change.plan.jobs}
-    found = {}
+    by_job = {}
     for name, states in operations.items():
         state = _under_change(states, actions.get(name, Action.UNCHANGED))
         if state is not None:
-            found[name] = state
-    return found
+            by_job[name] = state
+    return by_job
 
 
 def _under_change(states: set[OperationState], action: Action) -> str | None:

@@ -64,8 +64,8 @@ class Tokens:
 
     def all(self) -> list[JsonObject]:
         """`{name, role, site, at}` of each token; never a hash."""
-        found = (record for record in self._records.tokens.values())
-        return [{k: v for k, v in record.items() if k != "sha256"} for record in found]
+        records = self._records.tokens.values()
+        return [{k: v for k, v in record.items() if k != "sha256"} for record in records]
 
     def remove(self, name: str) -> None:
         """Refuse the token from now on. Raises NotFoundError."""

@@ -1,6 +1,6 @@
 """The real service kills itself at a point of an operation; the one after it goes on.
 
-Numbers flow through the chain all the time. tests/unit/test_crash.py tries all points over
+Numbers flow through the chain all the time. tests/unit/deploy/test_crash.py tries all points over
 memory sites, and names those that cannot be.
 """
 

@@ -22,7 +22,7 @@ from speck.service import Service
 from speck.service.compositions import Request
 from speck.spec.schema import composition_from_data
 from tests.memory_fog import memory_service, site_body
-from tests.unit.test_executor import broker, engine
+from tests.unit.deploy.execution.test_executor import broker, engine
 
 SITES = ("edge-a", "edge-b", "cloud")
 PLACES = [(site, topic) for site in SITES for topic in "xy"]

@@ -10,6 +10,7 @@ from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import DuplicateJobError
 from speck.model.ids import source_client_id
+from speck.model.incarnation import EndState, StartState
 from speck.model.job import Job
 from speck.model.observation import EngineJob
 from speck.model.plan import Cancel, Fence
@@ -43,7 +44,7 @@ def fence(context: Context, operation: Fence) -> Outcome:
     if engine.status(operation.engine_job_id) is None:
         with suppress(DuplicateJobError):  # it has arrived just now
             engine.fence(context.submission(deployed, sink_has_readers=True, savepoint=None))
-            fenced = replace(deployed, ended=True, void=True)
+            fenced = replace(deployed, start=StartState.VOID, end=EndState.ENDED)
             return Done(context.records.put_incarnation(context.scope, fenced))
     return cancel(context, operation)
 
@@ -52,9 +53,9 @@ def ended(context: Context, job_name: str, savepoint: str | None, *, final: bool
     """What to store of an incarnation that speck has ended; `final`: its session is drained."""
     deployed = context.deployed(job_name)
     assert deployed is not None
-    ended = replace(deployed, ended=True, savepoint=savepoint)
+    ended = replace(deployed, end=EndState.ENDED, savepoint=savepoint)
     if savepoint is not None:
-        ended = replace(ended, confirmed=True, base=None)
+        ended = replace(ended, start=StartState.CONFIRMED, base=None)
     stored = context.records.put_incarnation(context.scope, ended)
     return {**stored, **_drained(context, deployed.job)} if final else stored
 

@@ -10,7 +10,7 @@ from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.starting import note_if_void, start
 from speck.errors import DuplicateJobError, EngineRefusedError
-from speck.model.incarnation import Incarnation, StaleSink
+from speck.model.incarnation import EndState, Incarnation, StaleSink, StartState
 from speck.model.observation import EngineJob
 from speck.model.plan import Return, Start
 
@@ -61,14 +61,14 @@ def _burn(context: Context, failed: Incarnation) -> None:
     submission = context.submission(failed, sink_has_readers=True, savepoint=None)
     with suppress(DuplicateJobError):
         context.connections.engine(site).fence(submission)
-        _note_end(context, replace(known, void=left is None))
+        _note_end(context, known if left else replace(known, start=StartState.VOID))
         return
     context.records.write(context.records.put_incarnation(context.scope, failed))
     raise EngineRefusedError(f"cannot bring {failed.job.job_name} back: its start has arrived")
 
 
 def _note_end(context: Context, failed: Incarnation) -> None:
-    ended = replace(failed, ended=True)
+    ended = replace(failed, end=EndState.ENDED)
     context.records.write(context.records.put_incarnation(context.scope, ended))
 
 

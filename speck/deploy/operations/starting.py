@@ -12,7 +12,7 @@ from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.state_transfer import bring
 from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError, SpeckError
 from speck.model.ids import source_client_id
-from speck.model.incarnation import Incarnation, UsedState
+from speck.model.incarnation import Incarnation, StartState, UsedState
 from speck.model.observation import EngineJob, RunState
 from speck.model.plan import Start
 from speck.store.tables import Batch
@@ -123,7 +123,7 @@ def _submit(
             note_if_void(context, deployed)
             raise
     # From now on that the engine does not know the id says that it has forgotten it.
-    deployed = replace(deployed, accepted=True)
+    deployed = replace(deployed, start=StartState.ACCEPTED)
     context.records.write(context.records.put_incarnation(context.scope, deployed))
     return deployed
 
@@ -219,7 +219,7 @@ def _confirmed(context: Context, deployed: Incarnation) -> Done:
     needed = {left.path for left in deployed.left if left.attempt in newest}
     kept = tuple(left for left in deployed.left if left.path in needed)
     gone = [left for left in deployed.left if left.path not in needed]
-    confirmed = replace(deployed, accepted=False, confirmed=True, base=None, left=kept)
+    confirmed = replace(deployed, start=StartState.CONFIRMED, base=None, left=kept)
 
     def afterwards() -> None:
         context.refills.begin(confirmed)
@@ -250,7 +250,7 @@ def note_if_void(context: Context, deployed: Incarnation) -> Incarnation:
             found = engine.newest_state(deployed.engine_job_id)
             if found is not None and found.path != deployed.restored:
                 return deployed
-        deployed = replace(deployed, void=True)
+        deployed = replace(deployed, start=StartState.VOID)
         context.records.write(context.records.put_incarnation(context.scope, deployed))
     return deployed
 

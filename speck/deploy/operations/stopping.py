@@ -11,6 +11,7 @@ from speck.deploy.operations.context import Context
 from speck.deploy.operations.ending import ended
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import EngineRefusedError, SpeckError
+from speck.model.incarnation import EndState
 from speck.model.observation import EngineJob, RunState
 from speck.model.plan import Stop
 
@@ -56,7 +57,7 @@ class Stopping:
                 if engine.exceptions(job_id):
                     return self._give_up("it failed since its savepoint was asked for")
         else:
-            asked = replace(deployed, stopping=True)
+            asked = replace(deployed, end=EndState.STOPPING)
             self.context.records.write(self.context.records.put_incarnation(self._scope, asked))
         try:
             engine.stop(job_id, self._target(), self._trigger)

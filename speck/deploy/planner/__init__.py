@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from speck.deploy.planner.backlog import find_waiting, keep_sessions
+from speck.deploy.planner.backlog import find_postponed, find_waiting, keep_sessions
 from speck.deploy.planner.cuts import note_cuts
 from speck.deploy.planner.decisions import decide, leave_alone
 from speck.deploy.planner.draft import Decision, Draft
@@ -97,6 +97,9 @@ def plan(
     draft = _draft(desired, *known, **options, leave=leave)
     match_readers(draft)
     waiting = {} if leave or not drain else find_waiting(draft)
+    postponed = [] if leave or not drain or waiting else find_postponed(draft)
+    draft.sessions += postponed
+    draft.read |= {session.link for session in postponed}
     if waiting:  # those read what waits for them first; all else is left as it is until then
         rest = frozenset(inventory.jobs.keys() - waiting.keys())
         then, first = draft, replace(desired, jobs=tuple(waiting.values()))
@@ -107,7 +110,7 @@ def plan(
     decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
     _add_steps(draft, decisions)
     changes = tuple(_job_change(decision) for decision in decisions)
-    return Plan(desired.name, changes, tuple(draft.steps), bool(waiting))
+    return Plan(desired.name, changes, tuple(draft.steps), bool(waiting or postponed))
 
 
 def _add_start(draft: Draft, decision: Decision, decisions: list[Decision]) -> None:

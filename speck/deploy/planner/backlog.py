@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import is_live, is_lost
 from speck.deploy.planner.draft import Draft
-from speck.deploy.planner.sessions import abandoned, still_fed
+from speck.deploy.planner.sessions import abandoned, is_wanted, still_fed
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
@@ -35,6 +35,26 @@ def find_waiting(draft: Draft) -> dict[str, Job]:
             if reader is not None:
                 waiting[reader.job_name] = reader
     return waiting
+
+
+def find_postponed(draft: Draft) -> list[Session]:
+    """Sessions whose readers would close a circle now, but none among the jobs as they are wanted:
+    what waits in these is read after this plan, by a plan of its own."""
+    followed = draft.predecessors.values()
+    return [
+        session
+        for session in draft.inventory.sessions
+        if session.usable and session not in followed and _is_postponed(draft, session)
+    ]
+
+
+def _is_postponed(draft: Draft, session: Session) -> bool:
+    reader = draft.wanted.get(session.job_name or "")
+    if reader is None or not _to_run(draft, session, {}) or _is_read(draft, session):
+        return False
+    reader = replace(reader, source=session.link, source_site=session.site)
+    others = [job for name, job in draft.wanted.items() if name != reader.job_name]
+    return not _has_circle([reader, *others]) and _has_to_be_read(draft, session, {})
 
 
 def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
@@ -92,8 +112,8 @@ def keep_sessions(draft: Draft, then: Draft) -> None:
 
 def _to_run(draft: Draft, session: Session, waiting: dict[str, Job]) -> list[Job]:
     """As what the session's reader may run, the best first: as it is wanted, with the sink that it
-    had if that is read, or else with its new one; as it ran, if it is wanted no more and got lost,
-    or has to read what another one writes first."""
+    had if that is read, and with its new one; as it ran, if it is wanted no more and got lost, or
+    has to read what another one writes first."""
     name = session.job_name or ""
     job, old = draft.wanted.get(name), draft.inventory.jobs.get(name)
     if job is None:
@@ -108,12 +128,12 @@ def _to_run(draft: Draft, session: Session, waiting: dict[str, Job]) -> list[Job
         return [job]
     before = replace(job, sink=old.job.sink, sink_site=old.job.sink_site)
     read = draft.outside_readers | {s.link for s in draft.inventory.sessions if s.reserved}
-    return [before, job] if before.sink in read else [job, before]
+    return [before, job] if before.sink in read else [job]
 
 
 def _is_read(draft: Draft, session: Session) -> bool:
     """Whether its reader runs, or is to run, on the session's link."""
-    if any(s.client_id == session.client_id and s.link == session.link for s in draft.sessions):
+    if is_wanted(draft, session):
         return True
     old = draft.inventory.jobs.get(session.job_name or "")
     return old is not None and old.job.source == session.link and is_live(draft, old)
@@ -165,11 +185,13 @@ def _ends(job: Job | None) -> tuple[Link, Link] | None:
 
 
 def _lost_its_follower(draft: Draft, session: Session) -> bool:
-    """Whether a broker forgot the session of the reader that was to go on where this one's has
-    ended: only this one holds what came since."""
+    """Whether the reader that was to go on where this one's has ended has nothing of what came
+    since: a broker forgot its session, or it never began and another one is wanted instead."""
+    is_followed_anew = session in draft.predecessors.values() and not session.drained
     return session.followed_by is None and any(
-        other.follows == session.client_id and not other.reserved
+        not other.reserved or (is_followed_anew and not is_wanted(draft, other))
         for other in draft.inventory.sessions
+        if other.follows == session.client_id
     )
 
 
@@ -188,15 +210,11 @@ def _goes_back(draft: Draft, session: Session) -> bool:
     for other in draft.inventory.sessions:
         if not other.usable or other.link != session.link:
             continue
-        if not has_read and other.followed_by == session.client_id and _is_wanted(draft, other):
+        if not has_read and other.followed_by == session.client_id and is_wanted(draft, other):
             return True
         if has_read and old is not None and old.ended and other.follows == session.client_id:
-            return _is_wanted(draft, other)
+            return is_wanted(draft, other)
     return False
-
-
-def _is_wanted(draft: Draft, session: Session) -> bool:
-    return any(s.client_id == session.client_id and s.link == session.link for s in draft.sessions)
 
 
 def _has_circle(jobs: Iterable[Job]) -> bool:

@@ -193,8 +193,8 @@ def abandoned(draft: Draft, session: Session) -> int | None:
 
 def is_held_elsewhere(draft: Draft, session: Session) -> bool:
     """Whether what is in the session is in another one's, too: it waits to follow that one, or
-    was followed by it; it followed that one, whose reader comes back; or a follower's was reserved
-    before its reader was drained and ended."""
+    was followed by it; it followed that one, whose reader comes back; or a follower's, which is
+    still wanted, was reserved before its reader was drained and ended."""
     if session.beside and session.follows is None:
         return False
     there = {s.client_id: s for s in draft.inventory.sessions if s.usable}
@@ -205,7 +205,12 @@ def is_held_elsewhere(draft: Draft, session: Session) -> bool:
         return True
     old = draft.inventory.jobs.get(session.job_name or "")
     has_ended = old is not None and old.ended and old.job.source == session.link
-    return has_ended and any(s.follows == session.client_id for s in there.values())
+    followers = (s for s in there.values() if s.follows == session.client_id)
+    return has_ended and any(is_wanted(draft, s) for s in followers)
+
+
+def is_wanted(draft: Draft, session: Session) -> bool:
+    return any(s.client_id == session.client_id and s.link == session.link for s in draft.sessions)
 
 
 def _release_reason(abandons: int | None) -> str:

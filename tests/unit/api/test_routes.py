@@ -222,8 +222,8 @@ CASES = [
     Case("GET", "/sites/edge-a/check", 200, shapes.SiteCheckShape, before=_away),
     Case("POST", "/sites/cloud/calibration", 200, shapes.CalibrationShape,
          json={"busy": True}, before=_calibrating),
-    Case("POST", "/sites/cloud/calibration", 409, says="the CPU of B"),
-    Case("POST", "/sites/edge-b/calibration", 409, says="paces are told against cloud"),
+    Case("POST", "/sites/cloud/calibration", 409, says="CPU time from B"),
+    Case("POST", "/sites/edge-b/calibration", 409, says="core speeds are relative to cloud"),
     Case("POST", "/sites/nowhere/calibration", 404),
     Case("POST", "/sites/cloud/calibration", 422, json={"speed": 2}, says="give busy (true or"),
     # -- jobs

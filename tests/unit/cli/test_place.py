@@ -94,9 +94,9 @@ def test_the_autopilot_is_switched_on_and_off_and_tells_why(placed: Run, server:
     done = placed("autopilot", "on", "chain", "--every", "60", "--looks", "3", "-o", "json")
     told = json.loads(done.stdout)
     assert (told["on"], told["every_s"], told["looks"], told["settle_s"]) == (True, 60, 3, 600)
-    server.service.autopilots.look()  # nobody can analyse here: it says so
+    server.service.autopilots.run_round()  # nobody can analyse here: it says so
     log = placed("autopilot", "log", "chain").stdout
-    assert "the autopilot of chain is on: by policy milp" in log
+    assert "the autopilot of chain is on: policy milp" in log
     assert placed("autopilot", "off", "chain").exit_code == 0
     told = server.service.autopilots.get("chain")
     assert (told["on"], told["every_s"], told["looks"]) == (False, 60, 3), "settings are kept"

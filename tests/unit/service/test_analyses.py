@@ -10,7 +10,7 @@ import pytest
 
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.service import Service
-from speck.service.analyses import WAITING, Asked
+from speck.service.analyses import WAITING, AnalysisRequest
 from tests.samples_by_hand import dataset, plan, running, site
 from tests.service_helpers import reopened
 from tests.waiting import wait_for
@@ -19,7 +19,7 @@ RUN_S = 300.0
 
 
 def start(service: Service, **asked: object) -> str:
-    body = service.analyses.start(replace(Asked(), **asked)).body
+    body = service.analyses.start(replace(AnalysisRequest(), **asked)).body
     assert body is not None
     return str(body["id"])
 
@@ -39,7 +39,7 @@ def gone(pid: int) -> bool:
 def test_an_analysis_runs_and_is_kept_over_a_restart(service: Service) -> None:
     dataset(service.config.metrics, running(), [plan()], [*site("edge-a"), *site("cloud")])
 
-    begun = service.analyses.start(Asked(composition="c", master="local[2]"))
+    begun = service.analyses.start(AnalysisRequest(composition="c", master="local[2]"))
 
     assert (begun.status, begun.location) == (202, f"/analyses/{begun.body['id']}")
     service.analyses.wait(begun.body["id"], RUN_S)

@@ -86,8 +86,8 @@ class Flight:
     def round(self, seconds: float = 300.0) -> str:
         """One analysis later: what the autopilot said last."""
         self.clock.later(seconds)
-        self.service.autopilots.look()
-        self.service.autopilots.look()
+        self.service.autopilots.run_round()
+        self.service.autopilots.run_round()
         return self.said()[-1]
 
     def said(self) -> list[str]:
@@ -339,7 +339,7 @@ def test_a_fault_of_its_own_is_told_once_an_analysis(
     monkeypatch.setattr(flight.service.placements, "make", fail)
     for _ in range(2):
         said = flight.round()
-        assert said.startswith("trouble: cannot look at it: KeyError: 'window'")
+        assert said.startswith("trouble: cannot analyse it: KeyError: 'window'")
     assert len(flight.analyst.asked) == 2
 
 
@@ -360,7 +360,7 @@ def test_a_composition_that_is_gone_takes_its_autopilot_along(flight: Flight, on
     flight.service.autopilots.put("c", ON if on else Settings())
     flight.service.compositions.delete("c", 20.0)
     flight.clock.later(300)
-    flight.service.autopilots.look()
+    flight.service.autopilots.run_round()
     assert [key for key, _ in flight.service.records.store.scan("pilot")] == []
     with pytest.raises(NotFoundError):
         flight.service.autopilots.get("c")

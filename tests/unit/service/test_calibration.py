@@ -9,7 +9,7 @@ import pytest
 
 from speck.errors import ConflictError, EngineRefusedError, InvalidError, NotFoundError
 from speck.service import Service
-from speck.service.calibration import PREFIX, job_name, read
+from speck.service.calibration import PREFIX, job_name, read_result
 from speck.spec.schema import job_from_data
 from tests.calibrating import DONE, count_units, make_job_jar
 from tests.memory_fog import memory_service, site_body
@@ -22,9 +22,9 @@ def jar(service: Service) -> str:
 
 
 def test_what_the_counters_say() -> None:
-    assert read({**DONE, "calibrate.done": 1.0}, 2) is None
-    assert read({}, 1) is None
-    found = read(DONE, 2)
+    assert read_result({**DONE, "calibrate.done": 1.0}, 2) is None
+    assert read_result({}, 1) is None
+    found = read_result(DONE, 2)
     assert found is not None
     assert found.unit_s == pytest.approx(0.0005)
     assert found.wall_s == pytest.approx(0.00058)
@@ -35,7 +35,7 @@ def test_what_the_counters_say() -> None:
 def test_counters_that_carry_no_figure() -> None:
     for lacking in ("lightUnits", "fullUnits"):
         with pytest.raises(EngineRefusedError, match=r"^cannot tell the site's speed: .* again$"):
-            read({**DONE, f"calibrate.{lacking}": 0.0}, 2)
+            read_result({**DONE, f"calibrate.{lacking}": 0.0}, 2)
 
 
 @pytest.mark.usefixtures("jar")
@@ -76,7 +76,7 @@ def test_jobs_are_not_disturbed_unless_that_is_wanted(service: Service) -> None:
         "job_path": "test-1.jar",
     }
     service.jobs.post(job_from_data(job), 10)
-    with pytest.raises(ConflictError, match=r"the CPU of at-work, .*\(--busy\)$"):
+    with pytest.raises(ConflictError, match=r"CPU time from at-work, .*\(--busy\)$"):
         service.calibrations.run("cloud")
     assert (
         service.calibrations.run("cloud", busy=True)["detail"]["tasks"] == 15

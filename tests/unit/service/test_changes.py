@@ -74,7 +74,9 @@ def test_nobody_gives_way_to_a_change_for_long_nor_while_the_service_stops(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held(service)
-    monkeypatch.setattr("speck.deploy.changes.registry.GIVE_WAY_S", 0.2)
+    (running,) = service.changes.all_under_way()
+    age_s = service.clock.monotonic() - running.begun
+    monkeypatch.setattr("speck.deploy.changes.registry.GIVE_WAY_S", age_s + 1.0)
     assert service.changes.await_calm(threading.Event())
     monkeypatch.setattr("speck.deploy.changes.registry.GIVE_WAY_S", LIMIT_S)
     over = threading.Event()

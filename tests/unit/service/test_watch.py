@@ -11,6 +11,7 @@ import pytest
 from binders.memory import World
 from speck.clock import SystemClock
 from speck.model.composition import composition_of_one
+from speck.model.incarnation import StartState
 from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.monitor.health import Health
@@ -340,7 +341,7 @@ def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_aga
     records = watched.service.records
     old = records.deployed("c", "A")
     assert old is not None
-    new = replace(old, attempt=2, engine_job_id="2" * 32, confirmed=False, base=old)
+    new = replace(old, attempt=2, engine_job_id="2" * 32, start=StartState.REQUESTED, base=old)
     records.write(records.put_incarnation("c", new))
     for _ in range(3):
         watched.look()

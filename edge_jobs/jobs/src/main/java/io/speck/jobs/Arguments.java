@@ -8,7 +8,7 @@ import java.util.Set;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** What the jobs' own arguments have in common. */
+/** Reads arguments that several jobs have. */
 final class Arguments {
     private static final Logger LOG = LoggerFactory.getLogger(Arguments.class);
     private static final Set<String> CONTRACT =
@@ -30,11 +30,11 @@ final class Arguments {
     }
 
     /**
-     * The declared streams.
+     * Returns the declared streams.
      *
      * @throws IllegalArgumentException when there is none
      */
-    static List<String> streams(Parameters parameters) {
+    static List<String> getStreams(Parameters parameters) {
         List<String> streams = parameters.getList("streams");
         if (streams.isEmpty()) {
             throw new IllegalArgumentException(
@@ -44,11 +44,11 @@ final class Arguments {
     }
 
     /**
-     * A duration of at least a millisecond.
+     * Returns a duration of at least a millisecond.
      *
      * @throws IllegalArgumentException when it is shorter
      */
-    static long positiveMillis(Parameters parameters, String name, Duration otherwise) {
+    static long getPositiveMillis(Parameters parameters, String name, Duration otherwise) {
         long millis = parameters.getDuration(name, otherwise).toMillis();
         if (millis < 1) {
             throw new IllegalArgumentException(

@@ -11,14 +11,14 @@ import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.util.Collector;
 
 /**
- * Costs a set CPU time for each record and passes on a set share of the records.
+ * Uses a given CPU time for each record and passes on a given share of the records.
  *
- * <p>{@code --cpu-us N}: microseconds of the task thread's CPU time for each record (0). What a
- * record costs too much is taken off the next ones, and costs under 20 microseconds are saved up to
- * that, so that the average stays right near the cost of reading the clock.
+ * <p>{@code --cpu-us N}: microseconds of the task thread's CPU time for each record (0). When one
+ * record costs too much, the next ones cost less; costs below 20 microseconds are added up until
+ * they reach that. So the average stays right even near the cost of reading the clock.
  *
- * <p>{@code --work N}: steps of a fixed loop for each record (0), the same on every machine: what
- * they take tells how fast the machine is. Both may be given; the steps come first.
+ * <p>{@code --work N}: steps of a fixed loop for each record (0), the same on every machine: the
+ * time that they take shows how fast the machine is. Both may be given; the steps come first.
  *
  * <p>{@code --selectivity S}: records out for each record in (1): of n records floor(n S) are
  * passed on, evenly spread; over 1 it repeats records.
@@ -46,10 +46,10 @@ public final class Burn {
 
     static final class Burner extends RichFlatMapFunction<byte[], byte[]> {
         private static final long serialVersionUID = 1L;
-        private static final int STEPS_BETWEEN_LOOKS = 200;
-        private static final double LEAST_NANOS = 20_000;
+        private static final int STEPS_PER_CLOCK_READING = 200;
+        private static final double MIN_NANOS = 20_000;
         private static final double ROUNDING = 1e-9;
-        private static final long MOST_STEPS = 1_000_000_000_000L;
+        private static final long MAX_STEPS = 1_000_000_000_000L;
 
         private final double nanosPerRecord;
         private final long stepsPerRecord;
@@ -66,12 +66,12 @@ public final class Burn {
                                 + microsPerRecord
                                 + "\": it must be 0 to 60000000");
             }
-            if (stepsPerRecord < 0 || stepsPerRecord > MOST_STEPS) {
+            if (stepsPerRecord < 0 || stepsPerRecord > MAX_STEPS) {
                 throw new IllegalArgumentException(
                         "cannot use --work \""
                                 + stepsPerRecord
                                 + "\": it must be 0 to "
-                                + MOST_STEPS);
+                                + MAX_STEPS);
             }
             if (!(selectivity >= 0 && selectivity <= 1000)) {
                 throw new IllegalArgumentException(
@@ -93,7 +93,7 @@ public final class Burn {
         public void flatMap(byte[] record, Collector<byte[]> out) {
             noise = work(noise, stepsPerRecord);
             owedNanos += nanosPerRecord;
-            if (owedNanos >= LEAST_NANOS) {
+            if (owedNanos >= MIN_NANOS) {
                 owedNanos -= burn(owedNanos);
             }
             owedRecords += selectivity;
@@ -103,27 +103,27 @@ public final class Burn {
             }
         }
 
-        /** Uses up CPU time of this thread; returns how much it was, in nanoseconds. */
+        /** Uses CPU time of this thread; returns how much it was, in nanoseconds. */
         private double burn(double nanos) {
             long start = threads.getCurrentThreadCpuTime();
             long used;
             do {
-                noise = work(noise, STEPS_BETWEEN_LOOKS);
+                noise = work(noise, STEPS_PER_CLOCK_READING);
                 used = threads.getCurrentThreadCpuTime() - start;
             } while (used < nanos);
             return used;
         }
 
-        /** So many steps, each of which needs the one before; returns where they lead. */
+        /** Does so many steps, each of which needs the one before; returns the last value. */
         static long work(long from, long steps) {
-            long at = from;
+            long value = from;
             for (long i = 0; i < steps; i++) {
-                at = at * 6364136223846793005L + 1442695040888963407L;
+                value = value * 6364136223846793005L + 1442695040888963407L;
             }
-            return at;
+            return value;
         }
 
-        /** Keeps the compiler from leaving the loop out. */
+        /** Returns the last value: without a use of it the compiler could leave the loop out. */
         long noise() {
             return noise;
         }

@@ -19,13 +19,15 @@ import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
  *
  * <p>A unit is {@code --work N} steps of Burn's loop (200000). After {@code --warm-up TIME} (2s)
  * the first subtask alone does units with pauses nine times as long between them, for {@code
- * --light TIME} (4s): what they take of its thread's CPU time is a unit's cost. Then all subtasks
- * do units without a pause for {@code --full TIME} (10s), and count those of its middle eight
- * tenths: subtasks begin at slightly different moments. In the end it rests until it is removed.
+ * --light TIME} (4s): the CPU time of its thread gives the cost of a unit. Then all subtasks do
+ * units without a pause for {@code --full TIME} (10s), and count those of the middle eight tenths
+ * of that time: subtasks begin at slightly different moments. In the end the job rests until it is
+ * removed.
  *
  * <p>Counters of the operator {@code calibrate}: {@code lightUnits}, {@code lightCpuNanos}, {@code
  * lightNanos} (wall time within units); {@code fullUnits}, {@code fullCpuNanos}, {@code fullNanos}
- * (wall time, of each subtask); {@code done}, 1 for each subtask that has ended, its counters told.
+ * (wall time, of each subtask); {@code done}, 1 for each subtask that has ended and reported its
+ * counters.
  */
 public final class Calibrate {
     private Calibrate() {}
@@ -50,7 +52,7 @@ public final class Calibrate {
         job.execute();
     }
 
-    /** Works once for each record, as its part of the time asks; lets none pass. */
+    /** Works once for each record, as its part of the time demands; passes none on. */
     static final class Meter extends RichFilterFunction<Long> {
         private static final long serialVersionUID = 1L;
         private static final int PAUSE = 9;
@@ -67,14 +69,14 @@ public final class Calibrate {
         transient Part full;
         private transient Counter done;
         private transient boolean first;
-        private transient long began;
+        private transient long startNanos;
         private transient long noise;
 
         Meter(Parameters parameters) {
             steps = parameters.getLong("work", 200_000);
-            lightFrom = nanos(parameters, "warm-up", 2);
-            fullFrom = lightFrom + nanos(parameters, "light", 4);
-            long length = nanos(parameters, "full", 10);
+            lightFrom = getNanos(parameters, "warm-up", 2);
+            fullFrom = lightFrom + getNanos(parameters, "light", 4);
+            long length = getNanos(parameters, "full", 10);
             countFrom = fullFrom + length / 10;
             countTo = fullFrom + length * 9 / 10;
             end = fullFrom + length;
@@ -84,9 +86,9 @@ public final class Calibrate {
             }
         }
 
-        private static long nanos(Parameters parameters, String name, long seconds) {
+        private static long getNanos(Parameters parameters, String name, long seconds) {
             Duration otherwise = Duration.ofSeconds(seconds);
-            return Arguments.positiveMillis(parameters, name, otherwise) * 1_000_000;
+            return Arguments.getPositiveMillis(parameters, name, otherwise) * 1_000_000;
         }
 
         @Override
@@ -97,26 +99,26 @@ public final class Calibrate {
             full = new Part(group, "full");
             done = group.counter("done");
             first = getRuntimeContext().getTaskInfo().getIndexOfThisSubtask() == 0;
-            began = 0;
+            startNanos = 0;
         }
 
         @Override
         public boolean filter(Long tick) throws InterruptedException {
             long now = System.nanoTime();
-            if (began == 0) {
-                began = now;
+            if (startNanos == 0) {
+                startNanos = now;
             }
-            long since = now - began;
-            if (since < fullFrom) {
-                lightly(since >= lightFrom);
-            } else if (since < end) {
-                if (since >= countTo) {
-                    full.tell();
+            long elapsed = now - startNanos;
+            if (elapsed < fullFrom) {
+                workLightly(elapsed >= lightFrom);
+            } else if (elapsed < end) {
+                if (elapsed >= countTo) {
+                    full.report();
                 }
-                unit(since >= countFrom && since < countTo ? full : null);
+                doUnit(elapsed >= countFrom && elapsed < countTo ? full : null);
             } else {
                 if (done.getCount() == 0) {
-                    full.tell();
+                    full.report();
                     done.inc();
                 }
                 Thread.sleep(REST_MS);
@@ -124,18 +126,18 @@ public final class Calibrate {
             return false;
         }
 
-        private void lightly(boolean counted) throws InterruptedException {
+        private void workLightly(boolean counted) throws InterruptedException {
             if (!first) {
                 Thread.sleep(REST_MS);
                 return;
             }
-            long nanos = unit(counted ? light : null) * PAUSE;
-            light.tell();
+            long nanos = doUnit(counted ? light : null) * PAUSE;
+            light.report();
             Thread.sleep(nanos / 1_000_000, (int) (nanos % 1_000_000));
         }
 
-        /** One unit; returns its wall time in nanoseconds. */
-        private long unit(Part part) {
+        /** Does one unit; returns its wall time in nanoseconds. */
+        private long doUnit(Part part) {
             long start = System.nanoTime();
             long cpu = threads.getCurrentThreadCpuTime();
             noise = Burn.Burner.work(noise, steps);
@@ -149,31 +151,33 @@ public final class Calibrate {
             return nanos;
         }
 
-        /** Whether all that is to be measured is told; keeps the compiler from leaving work out. */
-        boolean done() {
+        /**
+         * Whether all is reported; the use of the result keeps the compiler from leaving work out.
+         */
+        boolean isDone() {
             return done.getCount() == 1 && noise != 0;
         }
     }
 
-    /** What was counted in one part of the time. */
+    /** The counts of one part of the time. */
     static final class Part {
-        private final Counter toldUnits;
-        private final Counter toldCpuNanos;
-        private final Counter toldNanos;
+        private final Counter reportedUnits;
+        private final Counter reportedCpuNanos;
+        private final Counter reportedNanos;
         long units;
         long cpuNanos;
         long nanos;
 
         Part(MetricGroup group, String name) {
-            toldUnits = group.counter(name + "Units");
-            toldCpuNanos = group.counter(name + "CpuNanos");
-            toldNanos = group.counter(name + "Nanos");
+            reportedUnits = group.counter(name + "Units");
+            reportedCpuNanos = group.counter(name + "CpuNanos");
+            reportedNanos = group.counter(name + "Nanos");
         }
 
-        void tell() {
-            toldUnits.inc(units - toldUnits.getCount());
-            toldCpuNanos.inc(cpuNanos - toldCpuNanos.getCount());
-            toldNanos.inc(nanos - toldNanos.getCount());
+        void report() {
+            reportedUnits.inc(units - reportedUnits.getCount());
+            reportedCpuNanos.inc(cpuNanos - reportedCpuNanos.getCount());
+            reportedNanos.inc(nanos - reportedNanos.getCount());
         }
     }
 }

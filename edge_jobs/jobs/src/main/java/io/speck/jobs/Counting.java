@@ -16,8 +16,8 @@ import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
 
 /**
- * Counts the records of each key, as state, and writes the count into the record: who reads them
- * sees whether any state was lost, or any record counted twice.
+ * Counts the records of each key, as state, and writes the count into the record. Whoever reads the
+ * output sees whether any state was lost, or any record counted twice.
  *
  * <p>A record is a JSON object; its field {@code k} is the key (absent: the empty one), and {@code
  * count} is added, from 1. What is no JSON object is dropped. No arguments of its own.
@@ -33,7 +33,7 @@ public final class Counting {
     }
 
     static DataStream<byte[]> flow(DataStream<byte[]> records) {
-        return records.keyBy(Counting::key, Types.STRING)
+        return records.keyBy(Counting::keyOf, Types.STRING)
                 .process(new Counter())
                 .returns(PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO)
                 .uid("counting")
@@ -42,13 +42,13 @@ public final class Counting {
 
     private static final ObjectMapper MAPPER = new ObjectMapper();
 
-    static String key(byte[] record) {
-        ObjectNode object = object(record);
+    static String keyOf(byte[] record) {
+        ObjectNode object = parseObject(record);
         return object == null ? "" : object.path("k").asText();
     }
 
-    /** Null when the record is no JSON object. */
-    private static ObjectNode object(byte[] record) {
+    /** Returns null when the record is no JSON object. */
+    private static ObjectNode parseObject(byte[] record) {
         try {
             JsonNode node = MAPPER.readTree(record);
             return node instanceof ObjectNode object ? object : null;
@@ -71,7 +71,7 @@ public final class Counting {
         @Override
         public void processElement(byte[] record, Context context, Collector<byte[]> out)
                 throws Exception {
-            ObjectNode object = object(record);
+            ObjectNode object = parseObject(record);
             if (object == null) {
                 return;
             }

@@ -16,8 +16,8 @@ import org.apache.flink.api.connector.source.lib.NumberSequenceSource;
 import org.apache.flink.util.Collector;
 
 /**
- * Makes records and sends them: for experiments on links, which must not be held up by what feeds
- * them. It reads nothing. {@link Tally} counts at the other end.
+ * Generates records, for experiments on links, which must not be held up by what feeds them. It
+ * reads nothing. {@link Tally} counts at the other end.
  *
  * <p>Record n is {@code {"id":n,"time_ms":<now>} and then a line of {@code --records FILE}, the
  * first again after the last; the lines begin with a comma and end the object.
@@ -50,10 +50,10 @@ public final class Feed {
         job.execute();
     }
 
-    /** A clock that goes with the job to where it runs. */
+    /** A clock that is serialized with the job. */
     interface Clock extends LongSupplier, java.io.Serializable {}
 
-    /** One record for each tick that is due. */
+    /** Generates one record for each tick that is due. */
     static final class Maker extends RichFlatMapFunction<Long, byte[]> {
         private static final long serialVersionUID = 1L;
 
@@ -65,20 +65,20 @@ public final class Feed {
         private final long rate;
         private final long most;
         private transient byte[][] lines;
-        private transient long began;
+        private transient long startNanos;
         private transient long made;
         private transient long madeBefore; // at the beginning of the rated part
         private transient double allowed; // records of the full part
-        private transient long looked; // when that was so
+        private transient long allowedAt; // when that was so
         private transient boolean paused;
         private transient boolean ended;
 
         Maker(Parameters parameters, Clock nanos) {
             this.file = parameters.get("records");
             this.nanos = nanos;
-            fullEnd = nanosOf(parameters, "full", 5);
-            ratedFrom = fullEnd + nanosOf(parameters, "pause", 1);
-            ratedEnd = ratedFrom + nanosOf(parameters, "rated", 5);
+            fullEnd = getNanos(parameters, "full", 5);
+            ratedFrom = fullEnd + getNanos(parameters, "pause", 1);
+            ratedEnd = ratedFrom + getNanos(parameters, "rated", 5);
             most = parameters.getLong("most", 10_000_000);
             rate = parameters.getLong("rate", 1000);
             if (rate < 1) {
@@ -87,9 +87,9 @@ public final class Feed {
             }
         }
 
-        private static long nanosOf(Parameters parameters, String name, long seconds) {
+        private static long getNanos(Parameters parameters, String name, long seconds) {
             Duration otherwise = Duration.ofSeconds(seconds);
-            return Arguments.positiveMillis(parameters, name, otherwise) * 1_000_000;
+            return Arguments.getPositiveMillis(parameters, name, otherwise) * 1_000_000;
         }
 
         @Override
@@ -98,11 +98,11 @@ public final class Feed {
                     Files.readAllLines(Path.of(file)).stream()
                             .map(line -> line.getBytes(StandardCharsets.UTF_8))
                             .toArray(byte[][]::new);
-            began = 0;
+            startNanos = 0;
             made = 0;
             madeBefore = -1;
             allowed = 1 + most / 10.0;
-            looked = 0;
+            allowedAt = 0;
             paused = false;
             ended = false;
         }
@@ -110,51 +110,51 @@ public final class Feed {
         @Override
         public void flatMap(Long tick, Collector<byte[]> out) throws InterruptedException {
             long now = nanos.getAsLong();
-            if (began == 0) {
-                began = now;
+            if (startNanos == 0) {
+                startNanos = now;
             }
-            long since = now - began;
-            if (isDue(since)) {
-                out.collect(record());
-            } else if (since >= fullEnd && !paused) {
+            long elapsed = now - startNanos;
+            if (isDue(elapsed)) {
+                out.collect(nextRecord());
+            } else if (elapsed >= fullEnd && !paused) {
                 paused = true;
-                out.collect(ascii("{\"end\":false,\"id\":" + made + "}"));
-            } else if (since >= ratedEnd && !ended) {
+                out.collect(encode("{\"end\":false,\"id\":" + made + "}"));
+            } else if (elapsed >= ratedEnd && !ended) {
                 ended = true;
-                out.collect(ascii("{\"end\":true,\"id\":" + made + "}"));
+                out.collect(encode("{\"end\":true,\"id\":" + made + "}"));
             } else {
                 Thread.sleep(1); // no longer: the sink's timers need this thread
             }
         }
 
-        private boolean isDue(long since) {
-            if (since < fullEnd) { // what was not taken in time is not made up for
-                allowed = Math.min(allowed + (since - looked) * (most / 1e9), 1 + most / 10.0);
-                looked = since;
+        private boolean isDue(long elapsed) {
+            if (elapsed < fullEnd) { // what was not taken in time is not made up for
+                allowed = Math.min(allowed + (elapsed - allowedAt) * (most / 1e9), 1 + most / 10.0);
+                allowedAt = elapsed;
                 boolean due = allowed >= 1;
                 allowed -= due ? 1 : 0;
                 return due;
             }
-            if (since < ratedFrom || since >= ratedEnd) {
+            if (elapsed < ratedFrom || elapsed >= ratedEnd) {
                 return false;
             }
             if (madeBefore < 0) {
                 madeBefore = made;
             }
-            return (made - madeBefore) * 1e9 < (double) (since - ratedFrom) * rate;
+            return (made - madeBefore) * 1e9 < (double) (elapsed - ratedFrom) * rate;
         }
 
-        private byte[] record() {
+        private byte[] nextRecord() {
             byte[] rest = lines[(int) (made % lines.length)];
             made++;
-            byte[] head = ascii("{\"id\":" + made + ",\"time_ms\":" + System.currentTimeMillis());
+            byte[] head = encode("{\"id\":" + made + ",\"time_ms\":" + System.currentTimeMillis());
             byte[] record = new byte[head.length + rest.length];
             System.arraycopy(head, 0, record, 0, head.length);
             System.arraycopy(rest, 0, record, head.length, rest.length);
             return record;
         }
 
-        private static byte[] ascii(String text) {
+        private static byte[] encode(String text) {
             return text.getBytes(StandardCharsets.ISO_8859_1); // the quickest
         }
     }

@@ -15,7 +15,7 @@ public final class IdRanges {
 
     /** Adds an id; returns false when it was there. */
     boolean add(long id) {
-        int at = firstRangeEndingFrom(id);
+        int at = findRangeEndingFrom(id);
         if (2 * at < bounds.length && bounds[2 * at] <= id) {
             return false;
         }
@@ -40,8 +40,8 @@ public final class IdRanges {
         return true;
     }
 
-    /** Number of the first range whose last id is not below the given one. */
-    private int firstRangeEndingFrom(long id) {
+    /** Returns the number of the first range whose last id is not below the given one. */
+    private int findRangeEndingFrom(long id) {
         int low = 0;
         int high = bounds.length / 2;
         if (high > 0 && bounds[bounds.length - 1] < id) {

@@ -77,8 +77,8 @@ public final class Merge {
                             .getState(
                                     new ValueStateDescriptor<>(
                                             "totals", TypeInformation.of(Totals.class)));
-            sites = counts("sites");
-            types = counts("types");
+            sites = getCounts("sites");
+            types = getCounts("types");
             ids =
                     getRuntimeContext()
                             .getMapState(
@@ -92,7 +92,7 @@ public final class Merge {
             corrections = getRuntimeContext().getMetricGroup().counter("corrections");
         }
 
-        private MapState<String, Long> counts(String name) {
+        private MapState<String, Long> getCounts(String name) {
             return getRuntimeContext()
                     .getMapState(new MapStateDescriptor<>(name, Types.STRING, Types.LONG));
         }
@@ -170,13 +170,13 @@ public final class Merge {
             json.put("window_ms", windows.lengthMs());
             json.put("count", window.count);
             json.put("mean_speed_mps", window.meanSpeedMps());
-            json.set("sites", sorted(sites));
-            json.set("types", sorted(types));
+            json.set("sites", toSortedJson(sites));
+            json.set("types", toSortedJson(types));
             json.put("revision", window.revision);
             out.collect(mapper.writeValueAsBytes(json));
         }
 
-        private ObjectNode sorted(MapState<String, Long> counts) throws Exception {
+        private ObjectNode toSortedJson(MapState<String, Long> counts) throws Exception {
             Map<String, Long> ordered = new TreeMap<>();
             for (Map.Entry<String, Long> entry : counts.entries()) {
                 ordered.put(entry.getKey(), entry.getValue());

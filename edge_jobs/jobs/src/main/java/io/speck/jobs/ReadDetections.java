@@ -7,7 +7,7 @@ import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.util.Collector;
 
-/** Messages to detections; bad ones are counted and dropped. Keeps the order (parallelism 1). */
+/** Reads detections from messages; counts and drops bad ones. Keeps the order (parallelism 1). */
 final class ReadDetections extends RichFlatMapFunction<byte[], Detection> {
     private static final long serialVersionUID = 1L;
     private transient DetectionReader reader;

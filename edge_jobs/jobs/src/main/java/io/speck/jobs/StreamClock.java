@@ -30,12 +30,12 @@ import org.apache.flink.streaming.runtime.watermarkstatus.WatermarkStatus;
  * times are late. So is a detection that only trails its stream's end mark.
  *
  * <p>A time further ahead of all times before than the limit on jumps does not move event time,
- * unless it is the {@value #JUMPS_BELIEVED}th of its stream in a row. The detection itself is passed
- * on: its result comes when time gets there.
+ * unless it is the {@value #JUMPS_BELIEVED}th of its stream in a row. The detection itself is
+ * passed on: its result comes when time gets there.
  *
  * <p>Time is passed on in steps of one window; finer steps would cost a message each and change
  * nothing. Runs at parallelism 1. Last times, end marks and time itself are operator state; the
- * restored time is told downstream ahead of the first record.
+ * restored time is passed downstream ahead of the first record.
  */
 final class StreamClock extends AbstractStreamOperator<Detection>
         implements OneInputStreamOperator<Detection, Detection> {
@@ -48,7 +48,7 @@ final class StreamClock extends AbstractStreamOperator<Detection>
     private final long idleLimitMs;
     private final long maxJumpMs;
 
-    private transient Map<String, Heard> streams;
+    private transient Map<String, DeclaredStream> streams;
     private transient ListState<StreamTime> savedStreams;
     private transient ListState<Long> savedTime;
     private transient Counter undeclared;
@@ -92,12 +92,12 @@ final class StreamClock extends AbstractStreamOperator<Detection>
                 context.getOperatorStateStore()
                         .getListState(new ListStateDescriptor<>("time", Types.LONG));
         streams = new LinkedHashMap<>();
-        declared.forEach(name -> streams.put(name, new Heard(new StreamTime(name))));
+        declared.forEach(name -> streams.put(name, new DeclaredStream(new StreamTime(name))));
         time = NO_TIME;
         if (context.isRestored()) {
             for (StreamTime saved : savedStreams.get()) {
                 // a stream that is no longer declared is dropped
-                streams.replace(saved.stream, new Heard(saved));
+                streams.replace(saved.stream, new DeclaredStream(saved));
             }
             for (long saved : savedTime.get()) {
                 time = Math.max(time, saved);
@@ -111,10 +111,10 @@ final class StreamClock extends AbstractStreamOperator<Detection>
         undeclared = getMetricGroup().counter("undeclared");
         jumps = getMetricGroup().counter("jumps");
         getMetricGroup().gauge("eventTimeMs", () -> time);
-        long now = now();
+        long now = processingTime();
         streams.values().forEach(stream -> stream.at = now);
         announced = time == NO_TIME;
-        lookAgainAt(now + idleLimitMs);
+        scheduleCheck(now + idleLimitMs);
     }
 
     @Override
@@ -126,16 +126,16 @@ final class StreamClock extends AbstractStreamOperator<Detection>
 
     @Override
     public void processElement(StreamRecord<Detection> element) {
-        announce();
+        emitRestoredTime();
         Detection detection = element.getValue();
-        Heard stream = streams.get(detection.stream);
+        DeclaredStream stream = streams.get(detection.stream);
         if (stream == null) {
             undeclared.inc();
         } else {
             if (!detection.end && allEnded()) {
                 beginNewRound();
             }
-            stream.at = now();
+            stream.at = processingTime();
             stream.time.ended |= detection.end;
             if (isCredible(stream, detection)) {
                 stream.time.lastMs = Math.max(stream.time.lastMs, detection.timeMs);
@@ -153,9 +153,9 @@ final class StreamClock extends AbstractStreamOperator<Detection>
      * One wrong time far ahead would make everything after it late for ever; several in a row are
      * no mistake. An end mark has no second one, so it is never believed by itself.
      */
-    private boolean isCredible(Heard stream, Detection detection) {
+    private boolean isCredible(DeclaredStream stream, Detection detection) {
         long known = time;
-        for (Heard any : streams.values()) {
+        for (DeclaredStream any : streams.values()) {
             known = Math.max(known, any.time.lastMs);
         }
         if (known == NO_TIME || detection.timeMs - maxJumpMs <= known) {
@@ -170,7 +170,7 @@ final class StreamClock extends AbstractStreamOperator<Detection>
     }
 
     private boolean allEnded() {
-        for (Heard stream : streams.values()) {
+        for (DeclaredStream stream : streams.values()) {
             if (!stream.time.ended) {
                 return false;
             }
@@ -179,16 +179,16 @@ final class StreamClock extends AbstractStreamOperator<Detection>
     }
 
     private void beginNewRound() {
-        for (Heard stream : streams.values()) {
+        for (DeclaredStream stream : streams.values()) {
             stream.time.ended = false;
             stream.time.lastMs = StreamTime.NOT_HEARD;
-            stream.at = now();
+            stream.at = processingTime();
         }
     }
 
     /** Passes time on when the streams allow it. */
     private void advance() {
-        long reached = reached();
+        long reached = findReachedTime();
         if (reached == StreamTime.NOT_HEARD) {
             return;
         }
@@ -200,12 +200,14 @@ final class StreamClock extends AbstractStreamOperator<Detection>
         }
     }
 
-    /** Least last time of the streams that count; NOT_HEARD when one of them is still awaited. */
-    private long reached() {
-        long silentSince = now() - idleLimitMs;
+    /**
+     * Returns the least last time of the streams that count; NOT_HEARD when one is still awaited.
+     */
+    private long findReachedTime() {
+        long silentSince = processingTime() - idleLimitMs;
         long least = Long.MAX_VALUE;
         long lastEnded = StreamTime.NOT_HEARD;
-        for (Heard stream : streams.values()) {
+        for (DeclaredStream stream : streams.values()) {
             if (stream.time.ended) {
                 lastEnded = Math.max(lastEnded, stream.time.lastMs);
             } else if (stream.at > silentSince) {
@@ -218,25 +220,26 @@ final class StreamClock extends AbstractStreamOperator<Detection>
         return (Math.floorDiv(lastEnded, windowMs) + 1) * windowMs;
     }
 
-    private void lookAgainAt(long when) {
+    private void scheduleCheck(long when) {
         getProcessingTimeService()
                 .registerTimer(
                         when,
                         timestamp -> {
-                            announce();
+                            emitRestoredTime();
                             advance();
-                            lookAgainAt(now() + Math.max(1, Math.min(1000, idleLimitMs / 4)));
+                            long pause = Math.max(1, Math.min(1000, idleLimitMs / 4));
+                            scheduleCheck(processingTime() + pause);
                         });
     }
 
-    private void announce() {
+    private void emitRestoredTime() {
         if (!announced) {
             announced = true;
             output.emitWatermark(new Watermark(time));
         }
     }
 
-    private long now() {
+    private long processingTime() {
         return getProcessingTimeService().getCurrentProcessingTime();
     }
 
@@ -254,12 +257,12 @@ final class StreamClock extends AbstractStreamOperator<Detection>
     }
 
     /** A stream's time, and when (processing time) it was heard last. */
-    private static final class Heard {
+    private static final class DeclaredStream {
         final StreamTime time;
         long at;
         int jumped; // times in a row that were too far ahead
 
-        Heard(StreamTime time) {
+        DeclaredStream(StreamTime time) {
             this.time = time;
         }
     }

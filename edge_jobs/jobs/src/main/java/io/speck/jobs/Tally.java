@@ -14,11 +14,11 @@ import org.apache.flink.util.Collector;
  * "newest_ms", "records", "missing", "repeated", "bytes", "marks", "late": {"<ms>": <records>,
  * ...}}}, all from the beginning; and at each of Feed's two marks. {@code newest_ms}: when the last
  * one counted was made. {@code late}: by how many milliseconds of this machine's clock each was
- * late, {@value #MOST_MS} standing for all that is more. Missing and repeated go by the records' own
- * numbers. No arguments of its own.
+ * late, {@value #MAX_LATE_MS} standing for all that is more. Missing and repeated go by the
+ * records' own numbers. No arguments of its own.
  */
 public final class Tally {
-    private static final int MOST_MS = 10_000;
+    private static final int MAX_LATE_MS = 10_000;
 
     private Tally() {}
 
@@ -37,7 +37,7 @@ public final class Tally {
                 .setParallelism(1);
     }
 
-    /** A clock that goes with the job to where it runs. */
+    /** A clock that is serialized with the job. */
     interface Clock extends LongSupplier, java.io.Serializable {}
 
     static final class Counter extends RichFlatMapFunction<byte[], byte[]> {
@@ -49,7 +49,7 @@ public final class Tally {
 
         private final Clock clock;
         private transient int[] late;
-        private transient long told;
+        private transient long reportedMs;
         private transient long newest;
         private transient long records;
         private transient long highest;
@@ -57,7 +57,7 @@ public final class Tally {
         private transient long repeated;
         private transient long bytes;
         private transient int marks;
-        private transient int at; // in the record being read
+        private transient int position; // in the record being read
 
         Counter(Clock clock) {
             this.clock = clock;
@@ -65,8 +65,8 @@ public final class Tally {
 
         @Override
         public void open(OpenContext context) {
-            late = new int[MOST_MS + 1];
-            told = clock.getAsLong();
+            late = new int[MAX_LATE_MS + 1];
+            reportedMs = clock.getAsLong();
             newest = 0;
             records = 0;
             highest = 0;
@@ -80,18 +80,18 @@ public final class Tally {
         public void flatMap(byte[] record, Collector<byte[]> out) {
             long now = clock.getAsLong();
             if (record[2] == 'e') {
-                at = MARKED_ID_AT + (record["{\"end\":".length()] == 'f' ? 1 : 0);
-                long sent = number(record);
+                position = MARKED_ID_AT + (record["{\"end\":".length()] == 'f' ? 1 : 0);
+                long sent = readNumber(record);
                 missing += sent - highest;
                 highest = sent;
                 marks++;
-                out.collect(told(now));
+                out.collect(report(now));
                 return;
             }
-            at = ID_AT;
-            long id = number(record);
-            at += TIME_AFTER;
-            long time = number(record);
+            position = ID_AT;
+            long id = readNumber(record);
+            position += TIME_AFTER;
+            long time = readNumber(record);
             newest = time;
             records++;
             bytes += record.length;
@@ -101,23 +101,23 @@ public final class Tally {
             } else {
                 repeated++;
             }
-            late[(int) Math.max(0, Math.min(MOST_MS, now - time))]++;
-            if (now - told >= EVERY_MS) {
-                out.collect(told(now));
+            late[(int) Math.max(0, Math.min(MAX_LATE_MS, now - time))]++;
+            if (now - reportedMs >= EVERY_MS) {
+                out.collect(report(now));
             }
         }
 
-        /** Digits up to something else. */
-        private long number(byte[] record) {
+        /** Reads digits up to something else. */
+        private long readNumber(byte[] record) {
             long value = 0;
-            while (record[at] >= '0' && record[at] <= '9') {
-                value = 10 * value + record[at++] - '0';
+            while (record[position] >= '0' && record[position] <= '9') {
+                value = 10 * value + record[position++] - '0';
             }
             return value;
         }
 
-        private byte[] told(long now) {
-            told = now;
+        private byte[] report(long now) {
+            reportedMs = now;
             StringBuilder json = new StringBuilder("{\"at_ms\":").append(now);
             json.append(",\"newest_ms\":").append(newest);
             json.append(",\"records\":").append(records);
@@ -126,7 +126,7 @@ public final class Tally {
             json.append(",\"bytes\":").append(bytes);
             json.append(",\"marks\":").append(marks).append(",\"late\":{");
             String comma = "";
-            for (int ms = 0; ms <= MOST_MS; ms++) {
+            for (int ms = 0; ms <= MAX_LATE_MS; ms++) {
                 if (late[ms] > 0) {
                     json.append(comma).append('"').append(ms).append("\":").append(late[ms]);
                     comma = ",";

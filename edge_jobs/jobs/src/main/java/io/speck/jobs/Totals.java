@@ -1,7 +1,7 @@
 package io.speck.jobs;
 
 /**
- * What is summed up over a window.
+ * The sums of a window.
  *
  * <p>A plain class with public fields: Flink then serializes it by field, without Kryo.
  */

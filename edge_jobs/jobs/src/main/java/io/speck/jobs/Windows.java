@@ -23,23 +23,25 @@ record Windows(
 
     static Windows from(Parameters parameters) {
         return new Windows(
-                Arguments.streams(parameters),
-                Arguments.positiveMillis(parameters, "window", Duration.ofSeconds(60)),
-                Arguments.positiveMillis(parameters, "idle-limit", Duration.ofSeconds(120)),
+                Arguments.getStreams(parameters),
+                Arguments.getPositiveMillis(parameters, "window", Duration.ofSeconds(60)),
+                Arguments.getPositiveMillis(parameters, "idle-limit", Duration.ofSeconds(120)),
                 parameters.getDuration("lateness", Duration.ofMinutes(10)).toMillis(),
-                Arguments.positiveMillis(parameters, "max-jump", Duration.ofDays(1)));
+                Arguments.getPositiveMillis(parameters, "max-jump", Duration.ofDays(1)));
     }
 
     long startOf(long timeMs) {
         return Math.floorDiv(timeMs, lengthMs) * lengthMs;
     }
 
-    /** Last millisecond of a window: its result is due when event time has passed it. */
+    /**
+     * Returns the last millisecond of a window: its result is due when event time has passed it.
+     */
     long dueAt(long startMs) {
         return startMs + lengthMs - 1;
     }
 
-    /** When a window is forgotten. */
+    /** Returns the event time at which a window is forgotten. */
     long forgottenAt(long startMs) {
         return dueAt(startMs) + latenessMs;
     }

@@ -19,7 +19,7 @@ class CalibrateTest {
         Calibrate.Meter meter = new Calibrate.Meter(Parameters.of(SHORT));
         try (var harness = new OneInputStreamOperatorTestHarness<>(new StreamFilter<>(meter))) {
             harness.open();
-            while (!meter.done()) {
+            while (!meter.isDone()) {
                 harness.processElement(1L, 0);
             }
             assertTrue(harness.extractOutputValues().isEmpty());

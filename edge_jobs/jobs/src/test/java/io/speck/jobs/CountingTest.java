@@ -13,7 +13,7 @@ class CountingTest {
     private static KeyedOneInputStreamOperatorTestHarness<String, byte[], byte[]> harness()
             throws Exception {
         return new KeyedOneInputStreamOperatorTestHarness<>(
-                new KeyedProcessOperator<>(new Counting.Counter()), Counting::key, Types.STRING);
+                new KeyedProcessOperator<>(new Counting.Counter()), Counting::keyOf, Types.STRING);
     }
 
     private static List<String> put(

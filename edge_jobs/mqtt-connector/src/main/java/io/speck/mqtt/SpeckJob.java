@@ -1,5 +1,7 @@
 package io.speck.mqtt;
 
+import io.speck.mqtt.sink.MqttSink;
+import io.speck.mqtt.source.MqttSource;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.configuration.CheckpointingOptions;
 import org.apache.flink.configuration.ExecutionOptions;
@@ -27,7 +29,7 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  * --linger-ms N         how long a record may wait for others to go with, to 60000 (0: the shortest
  *                       that a timer waits, a millisecond)
  * --compression none|zstd  of messages (none)
- * --taken TEXT          what the reader before this one has taken of the source link, which is
+ * --taken TEXT          what the previous reader of the source link has taken, which is
  *                       dropped here: entries joined by ";", each {@code <producer>/<epoch>/<upto>}
  *                       or {@code <producer>/<epoch>/<upto>/<first>-<last>,<first>-<last>...}, the
  *                       producer percent-encoded, epochs in the order in which they were met
@@ -46,53 +48,21 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  */
 public final class SpeckJob {
     private static final long CHECKPOINT_INTERVAL_MS = 1000;
-    /** Records wait so long at most in a buffer between two tasks; Flink's 100 ms is more than links. */
+
+    /**
+     * How long a record waits at most in a buffer between two tasks. Flink's 100 ms would be more
+     * than the latency of links.
+     */
     private static final long BUFFER_TIMEOUT_MS = 5;
 
-    private static final int RECEIVE_MAXIMUM = 10_000;
-    private static final int SINK_WINDOW = 2000;
-    private static final int MOST_BYTES = 1_048_576;
-
     private final Parameters parameters;
-    private final LinkConfig source;
-    private final LinkConfig sink;
-    private final HandOver taken;
-    private final long attempt;
-    private final SinkSettings settings;
-    private final String name;
+    private final JobContract contract;
     private final StreamExecutionEnvironment environment;
 
     private SpeckJob(Parameters parameters, StreamExecutionEnvironment environment) {
         this.parameters = parameters;
+        this.contract = JobContract.parse(parameters);
         this.environment = environment;
-        this.name = parameters.get("job-name");
-        String clientId = parameters.get("client-id");
-        Delivery delivery = Delivery.parse(parameters.get("delivery", "at_least_once"));
-        this.taken = HandOver.parse(parameters.get("taken", ""));
-        this.attempt = parameters.getLong("epoch", 0);
-        this.settings =
-                new SinkSettings(
-                        readers(parameters.get("sink-readers", "none")),
-                        parameters.getInt("max-record-bytes", MOST_BYTES),
-                        parameters.getDuration("resend-window", SinkSettings.RESEND_WINDOW),
-                        parameters.getLong("resend-bytes", 0),
-                        parameters.getLong(
-                                "resend-state-bytes", SinkSettings.RESEND_STATE_BYTES),
-                        Batching.of(parameters));
-        this.source =
-                new LinkConfig(
-                        BrokerAddress.parse(parameters.get("source-broker")),
-                        parameters.get("source-topic"),
-                        clientId,
-                        delivery,
-                        parameters.getInt("receive-maximum", RECEIVE_MAXIMUM));
-        this.sink =
-                new LinkConfig(
-                        BrokerAddress.parse(parameters.get("sink-broker")),
-                        parameters.get("sink-topic"),
-                        clientId + "-out",
-                        delivery,
-                        parameters.getInt("sink-window", SINK_WINDOW));
     }
 
     /**
@@ -119,11 +89,11 @@ public final class SpeckJob {
         return parameters;
     }
 
-    /** The payloads of the source topic's messages. Call once. */
+    /** Returns the payloads of the source topic's messages. Call once. */
     public SingleOutputStreamOperator<byte[]> source() {
         return environment
                 .fromSource(
-                        new MqttSource(source, taken),
+                        new MqttSource(contract.source(), contract.handOver()),
                         WatermarkStrategy.noWatermarks(),
                         "mqtt-source")
                 .uid("source")
@@ -132,7 +102,7 @@ public final class SpeckJob {
 
     /** Publishes each record as a message of the sink topic. Call once. */
     public void sink(DataStream<byte[]> records) {
-        records.sinkTo(new MqttSink(sink, attempt, settings))
+        records.sinkTo(new MqttSink(contract.sink(), contract.attempt(), contract.settings()))
                 .uid("sink")
                 .name("mqtt-sink")
                 .setParallelism(1);
@@ -140,32 +110,23 @@ public final class SpeckJob {
 
     /** Submits the job under its name. */
     public void execute() throws Exception {
-        environment.execute(name);
+        environment.execute(contract.name());
     }
 
     private static void configure(StreamExecutionEnvironment environment) {
-        ReadableConfig given = environment.getConfiguration();
+        ReadableConfig configuration = environment.getConfiguration();
         if (!environment.getCheckpointConfig().isCheckpointingEnabled()) {
             environment.enableCheckpointing(CHECKPOINT_INTERVAL_MS);
         }
         environment.getCheckpointConfig().setMaxConcurrentCheckpoints(1);
-        if (given.getOptional(CheckpointingOptions.TOLERABLE_FAILURE_NUMBER).isEmpty()) {
-            // a broker that is away holds checkpoints up: no reason to fail, all waits in sessions
+        if (configuration.getOptional(CheckpointingOptions.TOLERABLE_FAILURE_NUMBER).isEmpty()) {
+            // checkpoints fail while a broker is away: no reason to fail, all messages wait in
+            // sessions
             environment.getCheckpointConfig().setTolerableCheckpointFailureNumber(Integer.MAX_VALUE);
         }
-        if (given.getOptional(ExecutionOptions.BUFFER_TIMEOUT).isEmpty()) {
+        if (configuration.getOptional(ExecutionOptions.BUFFER_TIMEOUT).isEmpty()) {
             environment.setBufferTimeout(BUFFER_TIMEOUT_MS);
         }
         environment.getConfig().enableObjectReuse();
-    }
-
-    private static boolean readers(String value) {
-        return switch (value) {
-            case "some" -> true;
-            case "none" -> false;
-            default ->
-                    throw new IllegalArgumentException(
-                            "cannot use --sink-readers \"" + value + "\": it must be none or some");
-        };
     }
 }

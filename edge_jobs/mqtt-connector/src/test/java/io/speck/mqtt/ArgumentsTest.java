@@ -5,20 +5,14 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.nio.file.Files;
-import java.nio.file.Path;
+import io.speck.mqtt.protocol.Batching;
 import java.time.Duration;
 import java.util.Arrays;
-import java.util.HashSet;
 import java.util.List;
-import java.util.Locale;
-import java.util.Random;
-import java.util.Set;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.configuration.ExecutionOptions;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.io.TempDir;
 
 class ArgumentsTest {
     private static final String[] CONTRACT = {
@@ -70,11 +64,11 @@ class ArgumentsTest {
 
     @Test
     void batchingIsOffUntilItIsAskedFor() {
-        assertEquals(Batching.OFF, Batching.of(Parameters.of(CONTRACT)));
+        assertEquals(Batching.OFF, JobContract.parseBatching(Parameters.of(CONTRACT)));
         assertFalse(Batching.OFF.isOn());
         String[] asked = {"--batch-records", "10000", "--linger-ms", "60000", "--compression", "zstd"};
-        assertEquals(new Batching(10_000, 60_000, true), Batching.of(Parameters.of(asked)));
-        assertTrue(Batching.of(Parameters.of("--compression", "zstd")).isOn());
+        assertEquals(new Batching(10_000, 60_000, true), JobContract.parseBatching(Parameters.of(asked)));
+        assertTrue(JobContract.parseBatching(Parameters.of("--compression", "zstd")).isOn());
     }
 
     @Test
@@ -135,96 +129,5 @@ class ArgumentsTest {
         slow.enableCheckpointing(7000);
         SpeckJob.from(CONTRACT, slow);
         assertEquals(7000, slow.getCheckpointConfig().getCheckpointInterval());
-    }
-
-    @Test
-    void deliveryIsOneOfThree() {
-        for (Delivery delivery : Delivery.values()) {
-            assertEquals(delivery, Delivery.parse(delivery.name().toLowerCase(Locale.ROOT)));
-        }
-        assertThrows(IllegalArgumentException.class, () -> Delivery.parse("twice"));
-    }
-
-    @Test
-    void addressesAreNormalised() {
-        assertEquals("tcp://host:1883", BrokerAddress.parse("tcp://HOST/").toString());
-        assertEquals(9, BrokerAddress.parse("tcp://[::1]:9").port());
-        assertEquals("ssl://host:8883", BrokerAddress.parse("mqtts://Host").toString());
-        assertEquals("ssl://host:1883", BrokerAddress.parse("ssl://host:1883/").toString());
-        assertTrue(BrokerAddress.parse("ssl://host").encrypted());
-        assertFalse(BrokerAddress.parse("mqtt://host").encrypted());
-        assertThrows(IllegalArgumentException.class, () -> BrokerAddress.parse("http://a:1"));
-        assertThrows(IllegalArgumentException.class, () -> BrokerAddress.parse("a:1"));
-    }
-
-    @Test
-    void producersAreNamedByTheirClientId() {
-        assertEquals("0a1b2c3d-my-job", Stamp.producerOf("speck-0a1b2c3d-my-job-12345678"));
-    }
-
-    @Test
-    void epochsOnlyRise() {
-        LinkConfig link =
-                new LinkConfig(
-                        BrokerAddress.parse("tcp://h:1"), "t", "c", Delivery.AT_LEAST_ONCE, 10);
-        MqttSink sink = new MqttSink(link, 2, settings());
-        Random random = new Random(7);
-        long epoch = sink.newEpoch(random, List.of());
-        assertEquals(2, epoch >> 32);
-        for (int i = 0; i < 50; i++) {
-            long next = sink.newEpoch(random, List.of(new MqttSink.State(epoch, 9, false, null)));
-            assertTrue(next > epoch);
-            assertEquals(2, next >> 32);
-            epoch = next;
-        }
-        long later = 5L << 32;
-        assertTrue(sink.newEpoch(random, List.of(new MqttSink.State(later, 9, false, null))) > later);
-    }
-
-    /** Two openings from the same state must not number different records alike. */
-    @Test
-    void epochsAreNeverUsedTwice() {
-        LinkConfig link =
-                new LinkConfig(
-                        BrokerAddress.parse("tcp://h:1"), "t", "c", Delivery.AT_LEAST_ONCE, 10);
-        MqttSink sink = new MqttSink(link, 2, settings());
-        List<MqttSink.State> restored =
-                List.of(new MqttSink.State((2L << 32) + (1L << 31), 9, false, null));
-        Random random = new Random(7);
-        assertEquals(100, random(sink, random, List.of()).size());
-        assertEquals(100, random(sink, random, restored).size());
-    }
-
-    private static SinkSettings settings() {
-        return new SinkSettings(false, 100, Duration.ZERO, 0, 0, Batching.OFF);
-    }
-
-    private static Set<Long> random(MqttSink sink, Random random, List<MqttSink.State> restored) {
-        Set<Long> epochs = new HashSet<>();
-        for (int i = 0; i < 100; i++) {
-            epochs.add(sink.newEpoch(random, restored));
-        }
-        return epochs;
-    }
-
-    @Test
-    void credentialsAreFoundByTheBrokersAddress(@TempDir Path folder) throws Exception {
-        Files.writeString(folder.resolve("a"), "address=tcp://one:1883\nuser=u\npassword=p=q\n");
-        Files.writeString(folder.resolve("b"), "address=http://one:8081/\nuser=engine\n");
-        Credentials found = Credentials.forBroker(BrokerAddress.parse("tcp://ONE"), folder);
-        assertEquals("u", found.user());
-        assertEquals("p=q", found.password());
-        assertFalse(found.toString().contains("p=q"));
-        assertEquals(
-                Credentials.NONE,
-                Credentials.forBroker(BrokerAddress.parse("tcp://two:1883"), folder));
-        Files.writeString(folder.resolve("c"), "address=mqtts://three\nuser=safe\n");
-        assertEquals(
-                "safe",
-                Credentials.forBroker(BrokerAddress.parse("ssl://three:8883"), folder).user());
-        assertEquals(
-                Credentials.NONE,
-                Credentials.forBroker(BrokerAddress.parse("tcp://three:8883"), folder),
-                "a password for an encrypted connection goes over no other");
     }
 }

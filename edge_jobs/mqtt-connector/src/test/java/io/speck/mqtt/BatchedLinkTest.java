@@ -3,15 +3,20 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.mqtt.protocol.Message;
+import io.speck.mqtt.testing.JobTest;
+import io.speck.mqtt.testing.Mosquitto;
+import io.speck.mqtt.testing.Mqtt311Proxy;
+import io.speck.mqtt.testing.ReportedMetrics;
+import io.speck.mqtt.testing.TestClient;
+import io.speck.mqtt.testing.TestJob;
+import io.speck.mqtt.testing.TestRecords;
+import io.speck.mqtt.testing.Wait;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicBoolean;
-import org.apache.flink.api.common.eventtime.Watermark;
-import org.apache.flink.api.connector.source.ReaderOutput;
-import org.apache.flink.api.connector.source.SourceOutput;
-import org.apache.flink.metrics.groups.UnregisteredMetricsGroup;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
@@ -19,8 +24,8 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /** Messages that carry several records. */
-class BatchedLinkTest extends OnBrokers {
-    private static final Metrics METRICS = new Metrics();
+class BatchedLinkTest extends JobTest {
+    private static final ReportedMetrics METRICS = new ReportedMetrics();
 
     @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
@@ -28,7 +33,7 @@ class BatchedLinkTest extends OnBrokers {
     private static final String TAKEN = "speck/taken/" + TestJob.CLIENT_ID;
 
     @Override
-    Metrics metrics() {
+    public ReportedMetrics metrics() {
         return METRICS;
     }
 
@@ -36,12 +41,6 @@ class BatchedLinkTest extends OnBrokers {
         return job().with("batch-records", records)
                 .with("linger-ms", lingerMs)
                 .with("compression", compression);
-    }
-
-    static Parcel together(boolean zstd, int from, int to) {
-        return PackerTest.pack(
-                zstd,
-                records(from, to).stream().map(r -> r.getBytes(StandardCharsets.UTF_8)).toList());
     }
 
     @ParameterizedTest
@@ -65,7 +64,7 @@ class BatchedLinkTest extends OnBrokers {
     @ParameterizedTest
     @CsvSource({"0", "30"})
     void aMessageThatDoesNotFillGoesAllTheSame(String lingerMs) throws Exception {
-        startAndSubscribe(batched("10000", lingerMs, "none").every(NEVER));
+        startAndSubscribe(batched("10000", lingerMs, "none").withoutCheckpoints());
         client.publishNumbered("in", 1, 1, 10);
         awaitRecords(10);
         client.publishNumbered("in", 1, 11, 20);
@@ -75,7 +74,7 @@ class BatchedLinkTest extends OnBrokers {
 
     @Test
     void aFullMessageDoesNotWait() throws Exception {
-        startAndSubscribe(batched("10", "60000", "none").every(NEVER));
+        startAndSubscribe(batched("10", "60000", "none").withoutCheckpoints());
         client.publishNumbered("in", 1, 1, 25);
         awaitRecords(20);
         assertTrue(out.messages() <= 3, "a first checkpoint that is late cuts one short, at most");
@@ -89,10 +88,10 @@ class BatchedLinkTest extends OnBrokers {
     void aReaderTakesRecordsOneByOneAndDropsThoseItHas(boolean zstd) throws Exception {
         TestClient books = new TestClient(broker).listen(TAKEN);
         startAndSubscribe(job());
-        client.publishTogether("in", 1, 1, together(zstd, 1, 100)).join();
-        client.publishTogether("in", 1, 51, together(zstd, 51, 150)).join(); // cut differently
+        client.publishTogether("in", 1, 1, TestRecords.batchOf(zstd, 1, 100)).join();
+        client.publishTogether("in", 1, 51, TestRecords.batchOf(zstd, 51, 150)).join(); // cut differently
         client.publish("in", "r151", "p/1/151").join();
-        client.publishTogether("in", 1, 153, together(zstd, 153, 200)).join();
+        client.publishTogether("in", 1, 153, TestRecords.batchOf(zstd, 153, 200)).join();
         awaitRecords(199);
         List<String> wanted = records(1, 200);
         wanted = new ArrayList<>(wanted);
@@ -109,72 +108,12 @@ class BatchedLinkTest extends OnBrokers {
         books.close();
     }
 
-    /** A message is acknowledged when all its records are in a complete checkpoint; not before. */
-    @Test
-    void aCheckpointAmidstAMessageKeepsItsBeginningAndAsksForTheRest() throws Exception {
-        LinkConfig link =
-                new LinkConfig(
-                        BrokerAddress.parse(broker.address()),
-                        "in",
-                        "reader",
-                        Delivery.AT_LEAST_ONCE,
-                        10);
-        Collected taken = new Collected();
-        MqttSourceReader first = reading(link, TopicSplit.fresh());
-        client.publishTogether("in", 1, 1, together(true, 1, 100)).join();
-        pollUntil(first, taken, 1);
-        assertTrue(taken.records.size() < 100, "the task looks at its mailbox in between");
-        TopicSplit amidst = completed(first, 1);
-
-        MqttSourceReader second = reading(link, amidst);
-        pollUntil(second, taken, 100);
-        assertEquals(records(1, 100), taken.records);
-        TopicSplit behind = completed(second, 1);
-
-        MqttSourceReader third = reading(link, behind);
-        client.publish("in", "next", "p/1/101").join();
-        pollUntil(third, taken, 101);
-        assertEquals("next", taken.records.get(100), "what is acknowledged does not come again");
-        third.close();
-    }
-
-    private static MqttSourceReader reading(LinkConfig link, TopicSplit split) {
-        MqttSourceReader reader =
-                new MqttSourceReader(
-                        link,
-                        HandOver.NONE,
-                        UnregisteredMetricsGroup.createSourceReaderMetricGroup());
-        reader.addSplits(List.of(split));
-        reader.start();
-        return reader;
-    }
-
-    static void pollUntil(MqttSourceReader reader, Collected taken, int count)
-            throws Exception {
-        Wait.until(
-                count + " records are taken",
-                () -> {
-                    if (taken.records.size() < count) {
-                        reader.pollNext(taken);
-                    }
-                    return taken.records.size() >= count;
-                },
-                () -> taken.records);
-    }
-
-    private static TopicSplit completed(MqttSourceReader reader, long checkpoint) {
-        TopicSplit split = reader.snapshotState(checkpoint).get(0);
-        reader.notifyCheckpointComplete(checkpoint);
-        reader.close();
-        return split;
-    }
-
     @Test
     void aFailureAmidstAMessageLosesNothing() throws Exception {
         FAILED.set(false);
         startAndSubscribe(batched("50", "20", "zstd").mapping(BatchedLinkTest::failing));
         for (int i = 0; i < 5; i++) {
-            client.publishTogether("in", 1, 1 + 100 * i, together(true, 1 + 100 * i, 100 + 100 * i))
+            client.publishTogether("in", 1, 1 + 100 * i, TestRecords.batchOf(true, 1 + 100 * i, 100 + 100 * i))
                     .join();
         }
         Wait.until(
@@ -195,9 +134,9 @@ class BatchedLinkTest extends OnBrokers {
     @Test
     void whatOnlyLooksLikeABatchIsLeftOutAndCounted() throws Exception {
         startAndSubscribe(job());
-        client.publishTogether("in", 1, 1, new Parcel(Parcel.Form.ZSTD, 3, new byte[] {9, 9}))
+        client.publishTogether("in", 1, 1, new Message(Message.Format.ZSTD_BATCH, 3, new byte[] {9, 9}))
                 .join();
-        client.publishTogether("in", 1, 4, together(false, 4, 6)).join();
+        client.publishTogether("in", 1, 4, TestRecords.batchOf(false, 4, 6)).join();
         awaitRecords(3);
         assertEquals(records(4, 6), recordsOut());
         Wait.until("it is counted", () -> counter("batchesUnreadable") == 1);
@@ -212,9 +151,9 @@ class BatchedLinkTest extends OnBrokers {
 
     @Test
     void overMqtt311RecordsGoOneByOne() throws Exception {
-        try (OldBroker old = new OldBroker(broker)) {
+        try (Mqtt311Proxy old = new Mqtt311Proxy(broker)) {
             // were a message cut short by a checkpoint, the last would not fill one
-            batched("100", "300", "zstd").every(NEVER).with("sink-broker", old.address());
+            batched("100", "300", "zstd").withoutCheckpoints().with("sink-broker", old.address());
             startAndSubscribe(job);
             client.publishNumbered("in", 1, 1, 300);
             awaitRecords(300);
@@ -226,8 +165,8 @@ class BatchedLinkTest extends OnBrokers {
     /** Nothing comes after them, and no checkpoint: the rest must go by itself. */
     @Test
     void partsThatAreMoreThanTheWindowAllGo() throws Exception {
-        try (OldBroker old = new OldBroker(broker)) {
-            batched("100", "300", "none").every(NEVER).with("sink-broker", old.address());
+        try (Mqtt311Proxy old = new Mqtt311Proxy(broker)) {
+            batched("100", "300", "none").withoutCheckpoints().with("sink-broker", old.address());
             startAndSubscribe(job.with("sink-window", "10"));
             client.publishNumbered("in", 1, 1, 100);
             awaitRecords(100);
@@ -235,7 +174,9 @@ class BatchedLinkTest extends OnBrokers {
         }
     }
 
-    /** The limit is known when records are given their numbers; not to a broker that comes later. */
+    /**
+     * The limit is known when records are given their numbers; not to a broker that comes later.
+     */
     @ParameterizedTest
     @CsvSource({"at_least_once", "exactly_once"})
     void whatIsTooLargeTogetherGoesOneByOne(String delivery) throws Exception {
@@ -246,7 +187,7 @@ class BatchedLinkTest extends OnBrokers {
             job.with("batch-records", "1000").with("linger-ms", "2000"); // the last do not fill one
             boolean exactly = delivery.equals("exactly_once");
             if (!exactly) {
-                job.every(NEVER); // a checkpoint would wait for the broker, and nothing be taken in
+                job.withoutCheckpoints(); // a checkpoint would wait for the broker, and nothing be taken in
             }
             startAndSubscribe(job);
             there.freeze();
@@ -265,37 +206,5 @@ class BatchedLinkTest extends OnBrokers {
             }
             job.cancel();
         }
-    }
-
-    /** What a reader gives to its task. */
-    static final class Collected implements ReaderOutput<byte[]> {
-        final List<String> records = new ArrayList<>();
-
-        @Override
-        public void collect(byte[] record) {
-            records.add(new String(record, StandardCharsets.UTF_8));
-        }
-
-        @Override
-        public void collect(byte[] record, long timestamp) {
-            collect(record);
-        }
-
-        @Override
-        public void emitWatermark(Watermark watermark) {}
-
-        @Override
-        public void markIdle() {}
-
-        @Override
-        public void markActive() {}
-
-        @Override
-        public SourceOutput<byte[]> createOutputForSplit(String splitId) {
-            return this;
-        }
-
-        @Override
-        public void releaseOutputForSplit(String splitId) {}
     }
 }

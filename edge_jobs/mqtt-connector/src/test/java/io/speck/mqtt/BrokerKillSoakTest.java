@@ -2,6 +2,11 @@ package io.speck.mqtt;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import io.speck.mqtt.testing.JobTest;
+import io.speck.mqtt.testing.Mosquitto;
+import io.speck.mqtt.testing.ReportedMetrics;
+import io.speck.mqtt.testing.TestJob;
+import io.speck.mqtt.testing.Wait;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -20,8 +25,8 @@ import org.junit.jupiter.params.provider.CsvSource;
  * the job that feeds it.
  */
 @Tag("long")
-class BrokerKillSoakTest extends OnBrokers {
-    private static final Metrics METRICS = new Metrics();
+class BrokerKillSoakTest extends JobTest {
+    private static final ReportedMetrics METRICS = new ReportedMetrics();
 
     @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
@@ -35,7 +40,7 @@ class BrokerKillSoakTest extends OnBrokers {
     private volatile int fed;
 
     @Override
-    Metrics metrics() {
+    public ReportedMetrics metrics() {
         return METRICS;
     }
 

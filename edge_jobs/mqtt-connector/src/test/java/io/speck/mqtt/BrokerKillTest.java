@@ -2,6 +2,12 @@ package io.speck.mqtt;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import io.speck.mqtt.testing.JobTest;
+import io.speck.mqtt.testing.Mosquitto;
+import io.speck.mqtt.testing.ReportedMetrics;
+import io.speck.mqtt.testing.TestClient;
+import io.speck.mqtt.testing.TestJob;
+import io.speck.mqtt.testing.Wait;
 import java.util.List;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
@@ -15,8 +21,8 @@ import org.junit.jupiter.params.provider.ValueSource;
  * A chain of two jobs whose broker between them is killed after it has acknowledged, and before it
  * has written anything down.
  */
-class BrokerKillTest extends OnBrokers {
-    private static final Metrics METRICS = new Metrics();
+class BrokerKillTest extends JobTest {
+    private static final ReportedMetrics METRICS = new ReportedMetrics();
 
     @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
@@ -26,7 +32,7 @@ class BrokerKillTest extends OnBrokers {
     private TestJob next;
 
     @Override
-    Metrics metrics() {
+    public ReportedMetrics metrics() {
         return METRICS;
     }
 

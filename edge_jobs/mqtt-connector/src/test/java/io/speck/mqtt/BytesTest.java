@@ -3,19 +3,23 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.mqtt.testing.CountingProxy;
+import io.speck.mqtt.testing.JobTest;
+import io.speck.mqtt.testing.ReportedMetrics;
+import io.speck.mqtt.testing.Wait;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /** What sources and sinks count as bytes is what goes over the wire. */
-class BytesTest extends OnBrokers {
-    private static final Metrics METRICS = new Metrics();
+class BytesTest extends JobTest {
+    private static final ReportedMetrics METRICS = new ReportedMetrics();
 
     @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
     @Override
-    Metrics metrics() {
+    public ReportedMetrics metrics() {
         return METRICS;
     }
 
@@ -29,8 +33,8 @@ class BytesTest extends OnBrokers {
         "exactly_once, 10000, zstd"
     })
     void areThoseOfThePackets(String delivery, String together, String compression) throws Exception {
-        try (Tap in = new Tap(broker);
-                Tap sent = new Tap(broker)) {
+        try (CountingProxy in = new CountingProxy(broker);
+                CountingProxy sent = new CountingProxy(broker)) {
             startAndSubscribe(
                     job()
                             .with("delivery", delivery)
@@ -49,7 +53,9 @@ class BytesTest extends OnBrokers {
             assertEquals(in.fromBroker(), counter("Source: mqtt-source.*numBytesIn$"));
             assertEquals(1201, counter("Source: mqtt-source.*numRecordsIn$"));
             assertEquals(1201, counter("mqtt-sink: Writer.*numRecordsSend$"));
-            assertTrue(sent.toBroker() > (together.equals("1") ? 1201 * 20 : 1201));
+            // how well records compress depends on how many checkpoints cut the batch
+            int least = compression.equals("zstd") ? 100 : 1201;
+            assertTrue(sent.toBroker() > (together.equals("1") ? 1201 * 20 : least));
         }
     }
 

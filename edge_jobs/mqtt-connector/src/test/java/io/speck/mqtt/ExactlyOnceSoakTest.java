@@ -2,6 +2,11 @@ package io.speck.mqtt;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import io.speck.mqtt.testing.JobTest;
+import io.speck.mqtt.testing.Mosquitto;
+import io.speck.mqtt.testing.ReportedMetrics;
+import io.speck.mqtt.testing.TestJob;
+import io.speck.mqtt.testing.Wait;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicBoolean;
@@ -19,8 +24,8 @@ import org.junit.jupiter.params.provider.CsvSource;
  * resend window fills anew: it is not part of the state, see edge_jobs/README.md.
  */
 @Tag("long")
-class ExactlyOnceSoakTest extends OnBrokers {
-    private static final Metrics METRICS = new Metrics();
+class ExactlyOnceSoakTest extends JobTest {
+    private static final ReportedMetrics METRICS = new ReportedMetrics();
 
     @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
@@ -36,7 +41,7 @@ class ExactlyOnceSoakTest extends OnBrokers {
     private volatile int fed;
 
     @Override
-    Metrics metrics() {
+    public ReportedMetrics metrics() {
         return METRICS;
     }
 

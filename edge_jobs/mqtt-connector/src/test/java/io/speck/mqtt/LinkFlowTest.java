@@ -4,6 +4,14 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.mqtt.testing.JobTest;
+import io.speck.mqtt.testing.Mosquitto;
+import io.speck.mqtt.testing.Mqtt311Proxy;
+import io.speck.mqtt.testing.ReportedMetrics;
+import io.speck.mqtt.testing.ShortReadyTimeout;
+import io.speck.mqtt.testing.TestClient;
+import io.speck.mqtt.testing.TestJob;
+import io.speck.mqtt.testing.Wait;
 import java.util.HashSet;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -13,11 +21,12 @@ import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.RegisterExtension;
 
 /** Whole jobs between real brokers. */
-class LinkFlowTest extends OnBrokers {
-    private static final Metrics METRICS = new Metrics();
+class LinkFlowTest extends JobTest {
+    private static final ReportedMetrics METRICS = new ReportedMetrics();
 
     @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
@@ -27,7 +36,7 @@ class LinkFlowTest extends OnBrokers {
     private static final AtomicBoolean FAILED = new AtomicBoolean();
 
     @Override
-    Metrics metrics() {
+    public ReportedMetrics metrics() {
         return METRICS;
     }
 
@@ -69,7 +78,7 @@ class LinkFlowTest extends OnBrokers {
 
     @Test
     void acknowledgesOnlyAtCompletedCheckpoints() throws Exception {
-        startAndSubscribe(job().every(NEVER));
+        startAndSubscribe(job().withoutCheckpoints());
         client.publishNumbered("in", 1, 1, 50);
         awaitRecords(50);
         job.cancel();
@@ -81,7 +90,7 @@ class LinkFlowTest extends OnBrokers {
 
     @Test
     void receiveMaximumHoldsTheBrokerBack() throws Exception {
-        startAndSubscribe(job().every(NEVER).with("receive-maximum", "10"));
+        startAndSubscribe(job().withoutCheckpoints().with("receive-maximum", "10"));
         client.publishNumbered("in", 1, 1, 40);
         awaitRecords(10);
         // the eleventh cannot come before an acknowledgement; a savepoint's stop gives it
@@ -185,6 +194,7 @@ class LinkFlowTest extends OnBrokers {
         books.close();
     }
 
+    @ExtendWith(ShortReadyTimeout.class)
     @Test
     void waitsForABrokerThatIsAway() throws Exception {
         Mosquitto late = Mosquitto.in(folder);
@@ -274,7 +284,7 @@ class LinkFlowTest extends OnBrokers {
 
     @Test
     void fallsBackToMqtt311() throws Exception {
-        try (OldBroker old = new OldBroker(broker);
+        try (Mqtt311Proxy old = new Mqtt311Proxy(broker);
                 TestClient books = new TestClient(broker).listen("speck/#")) {
             job = new TestJob(broker, "in", broker, "out");
             job.with("source-broker", old.address()).with("sink-broker", old.address());
@@ -297,7 +307,7 @@ class LinkFlowTest extends OnBrokers {
 
     @Test
     void anIntermediateSavepointDelaysAcknowledgementsOnly() throws Exception {
-        startAndSubscribe(job().every(NEVER));
+        startAndSubscribe(job().withoutCheckpoints());
         client.publishNumbered("in", 1, 1, 50);
         awaitRecords(50);
         job.client()

@@ -3,6 +3,16 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.mqtt.connection.MqttConnection;
+import io.speck.mqtt.testing.CuttingProxy;
+import io.speck.mqtt.testing.JobTest;
+import io.speck.mqtt.testing.Mosquitto;
+import io.speck.mqtt.testing.ReportedMetrics;
+import io.speck.mqtt.testing.ShortReadyTimeout;
+import io.speck.mqtt.testing.TestCertificate;
+import io.speck.mqtt.testing.TestClient;
+import io.speck.mqtt.testing.TestJob;
+import io.speck.mqtt.testing.Wait;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
@@ -26,6 +36,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -33,11 +44,12 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** Links whose readers come and go, whose connections break, and whose jobs are slow. */
 class LinkTroubleTest {
+    private static final String CREDENTIALS = "speck.credentials.dir";
     private static final String TAKEN = "speck/taken/" + TestJob.CLIENT_ID;
     private static final String SENT = "speck/sent/" + TestJob.CLIENT_ID + "-out";
     private static final String READERS = "speck/readers/out";
 
-    private static final Metrics METRICS = new Metrics();
+    private static final ReportedMetrics METRICS = new ReportedMetrics();
     private static volatile CountDownLatch gate = new CountDownLatch(0);
 
     @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
@@ -166,7 +178,7 @@ class LinkTroubleTest {
             for (int i = 1; i <= 60; i++) {
                 client.publish("in", text, "p/1/" + i).join();
             }
-            long most = MqttConnection.MOST_INBOX_BYTES;
+            long most = 16 << 20;
             Wait.until("much waits", () -> value("bytesWaiting") >= most);
             assertTrue(value("bytesWaiting") <= most + large.length + (1 << 16));
             gate.countDown();
@@ -180,7 +192,7 @@ class LinkTroubleTest {
     void aLongPauseIsNotTakenForADeadBroker() throws Exception {
         gate = new CountDownLatch(1);
         job.mapping(LinkTroubleTest::whenOpen);
-        try (Cutter cutter = new Cutter(broker);
+        try (CuttingProxy cutter = new CuttingProxy(broker);
                 TestClient reader = new TestClient(broker).listen("out")) {
             job.with("source-broker", cutter.address());
             startAndSubscribe();
@@ -224,6 +236,7 @@ class LinkTroubleTest {
                 });
     }
 
+    @ExtendWith(ShortReadyTimeout.class)
     @Test
     void aSourceWhoseBrokerIsAwayStartsAndTriesOn(@InjectMiniCluster MiniCluster flink)
             throws Exception {
@@ -285,7 +298,7 @@ class LinkTroubleTest {
     @ValueSource(strings = {"at_least_once", "exactly_once"})
     void theLastNumberIsAnnouncedThoughTheConnectionBreaks(String delivery) throws Exception {
         job.with("delivery", delivery);
-        try (Cutter cutter = new Cutter(broker)) {
+        try (CuttingProxy cutter = new CuttingProxy(broker)) {
             job.with("sink-broker", cutter.address());
             startAndSubscribe();
             cutter.cutBefore("speck/sent/");
@@ -298,7 +311,7 @@ class LinkTroubleTest {
 
     @Test
     void anIdleReaderAnnouncesAgainOverANewConnection() throws Exception {
-        try (Cutter cutter = new Cutter(broker)) {
+        try (CuttingProxy cutter = new CuttingProxy(broker)) {
             job.with("source-broker", cutter.address());
             startAndSubscribe();
             client.publishNumbered("in", 1, 1, 7);
@@ -313,7 +326,7 @@ class LinkTroubleTest {
 
     @Test
     void aSessionLostJustBeforeAnotherBreakIsNoticed() throws Exception {
-        try (Cutter cutter = new Cutter(broker)) {
+        try (CuttingProxy cutter = new CuttingProxy(broker)) {
             job.with("source-broker", cutter.address());
             startAndSubscribe();
             broker.stop();
@@ -374,7 +387,7 @@ class LinkTroubleTest {
             throws Exception {
         job.with("delivery", "exactly_once").mapping(LinkTroubleTest::enlarged);
         Mosquitto there = Mosquitto.started(folder);
-        OnBrokers.reserve(there, "reader", "out");
+        JobTest.reserve(there, "reader", "out");
         job.with("sink-broker", there.address()).keeping(folder);
         startAndSubscribe();
         job.awaitCheckpoint(folder);
@@ -440,7 +453,7 @@ class LinkTroubleTest {
         Files.copy(certificate.file(), credentials.resolve("ca.pem"));
         String address = "ssl://127.0.0.1:" + port;
         Files.writeString(credentials.resolve("site"), "address=" + address + "\nca=ca.pem\n");
-        System.setProperty(Credentials.PROPERTY, credentials.toString());
+        System.setProperty(CREDENTIALS, credentials.toString());
         try (TestClient reader = new TestClient(broker).listen("out")) {
             job.with("source-broker", address).with("sink-broker", address);
             startAndSubscribe();
@@ -448,7 +461,7 @@ class LinkTroubleTest {
             reader.await(20);
             assertEquals(records(1, 20), reader.payloads());
         } finally {
-            System.clearProperty(Credentials.PROPERTY);
+            System.clearProperty(CREDENTIALS);
         }
     }
 

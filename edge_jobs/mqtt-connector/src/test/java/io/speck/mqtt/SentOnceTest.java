@@ -2,6 +2,12 @@ package io.speck.mqtt;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import io.speck.mqtt.testing.JobTest;
+import io.speck.mqtt.testing.Mosquitto;
+import io.speck.mqtt.testing.ReportedMetrics;
+import io.speck.mqtt.testing.TestClient;
+import io.speck.mqtt.testing.TestJob;
+import io.speck.mqtt.testing.Wait;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashSet;
@@ -19,8 +25,8 @@ import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Jobs that are stopped and started again: without a failure nobody sees a stamp twice. */
-class SentOnceTest extends OnBrokers {
-    private static final Metrics METRICS = new Metrics();
+class SentOnceTest extends JobTest {
+    private static final ReportedMetrics METRICS = new ReportedMetrics();
 
     @RegisterExtension static final MiniClusterExtension CLUSTER = METRICS.cluster();
 
@@ -30,7 +36,7 @@ class SentOnceTest extends OnBrokers {
     private static final Set<String> SEEN = ConcurrentHashMap.newKeySet();
 
     @Override
-    Metrics metrics() {
+    public ReportedMetrics metrics() {
         return METRICS;
     }
 
@@ -45,7 +51,7 @@ class SentOnceTest extends OnBrokers {
     }
 
     private TestJob job(String delivery, String batch, String from, Mosquitto to, String topic) {
-        job = new TestJob(broker, from, to, topic).mapping(SentOnceTest::noted).every(NEVER);
+        job = new TestJob(broker, from, to, topic).mapping(SentOnceTest::noted).withoutCheckpoints();
         return job.with("delivery", delivery).with("batch-records", batch);
     }
 

@@ -30,7 +30,7 @@ import org.apache.flink.util.concurrent.ScheduledExecutorServiceAdapter;
 /**
  * Flink's MiniCluster, made fit to run for months.
  *
- * <p>MiniCluster is meant for tests and keeps every ended job in memory for ever; this one keeps
+ * <p>MiniCluster is meant for tests and keeps every ended job in memory for ever. This one stores
  * them as a standalone Flink does: on disk, for {@code jobstore.expiration-time}.
  */
 final class EdgeCluster extends MiniCluster {
@@ -74,7 +74,7 @@ final class EdgeCluster extends MiniCluster {
                                 heartbeatServices,
                                 delegationTokenManager,
                                 metricRegistry,
-                                endedJobs(),
+                                createJobStore(),
                                 metricQueryServiceRetriever,
                                 Collections.emptySet(),
                                 fatalErrorHandler);
@@ -84,7 +84,7 @@ final class EdgeCluster extends MiniCluster {
         return Collections.singleton(component);
     }
 
-    private ArchivedApplicationStore endedJobs() throws Exception {
+    private ArchivedApplicationStore createJobStore() throws Exception {
         return new FileArchivedApplicationStore(
                 new File(ConfigurationUtils.parseTempDirectories(configuration)[0]),
                 ArchivedApplicationStoreUtils.getExpirationTime(configuration),

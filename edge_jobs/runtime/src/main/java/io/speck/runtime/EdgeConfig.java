@@ -49,7 +49,7 @@ final class EdgeConfig {
         try {
             addDefaults(configuration);
         } catch (RuntimeException e) {
-            throw unusable(folder, e);
+            throw refuse(folder, e);
         }
         return configuration;
     }
@@ -74,19 +74,19 @@ final class EdgeConfig {
         try {
             return GlobalConfiguration.loadConfiguration(folder, overrides);
         } catch (RuntimeException e) {
-            throw unusable(folder, e);
+            throw refuse(folder, e);
         }
     }
 
-    private static IllegalArgumentException unusable(String folder, RuntimeException e) {
+    private static IllegalArgumentException refuse(String folder, RuntimeException e) {
         return new IllegalArgumentException(
                 "cannot use " + new File(folder, GlobalConfiguration.FLINK_CONF_FILENAME) + ": "
-                        + causes(e),
+                        + describeCauses(e),
                 e);
     }
 
-    /** The messages of an error and its causes, on one line. */
-    static String causes(Throwable error) {
+    /** Joins the messages of an error and its causes on one line. */
+    static String describeCauses(Throwable error) {
         StringBuilder line = new StringBuilder();
         for (Throwable e = error; e != null; e = e.getCause()) {
             String message = e.getMessage() == null ? e.getClass().getSimpleName() : e.getMessage();
@@ -109,12 +109,12 @@ final class EdgeConfig {
             throw new IllegalArgumentException(
                     TaskManagerOptions.NUM_TASK_SLOTS.key() + " must be at least 1, not " + slots);
         }
-        // a job's System.exit must not end everybody's engine
+        // a job's System.exit must not end the engine of all jobs
         setIfAbsent(
                 configuration,
                 ClusterOptions.INTERCEPT_USER_SYSTEM_EXIT,
                 ClusterOptions.UserSystemExitMode.THROW);
-        // Flink listens on every interface when nothing is said; its REST API runs any code
+        // by default Flink listens on every interface, and its REST API runs any code
         setIfAbsent(configuration, RestOptions.ADDRESS, "127.0.0.1");
         setIfAbsent(
                 configuration, RestOptions.BIND_ADDRESS, configuration.get(RestOptions.ADDRESS));
@@ -145,7 +145,7 @@ final class EdgeConfig {
         if (!configuration.contains(option)) {
             configuration.set(option, value);
         } else {
-            configuration.get(option); // a value that cannot be read is told now
+            configuration.get(option); // refuses a value that cannot be read
         }
     }
 }

@@ -52,7 +52,7 @@ public final class EdgeSite {
             status = 1;
         } catch (Throwable e) {
             LOG.error("Cannot start", e);
-            System.err.println("speck-runtime: cannot start: " + EdgeConfig.causes(e));
+            System.err.println("speck-runtime: cannot start: " + EdgeConfig.describeCauses(e));
             status = 1;
         }
         exit(status);
@@ -62,7 +62,7 @@ public final class EdgeSite {
         // a signal thread, and no shutdown hook: hooks run while others wait for locks in exit()
         Signal.handle(new Signal("TERM"), signal -> onSignal());
         Signal.handle(new Signal("INT"), signal -> onSignal());
-        try (Scratch scratch = Scratch.prepare(configuration)) {
+        try (ScratchFolder scratch = ScratchFolder.prepare(configuration)) {
             LOG.debug("Working in {}", scratch);
             return runCluster();
         }
@@ -108,7 +108,7 @@ public final class EdgeSite {
             if (EdgeConfig.isCausedBy(e, UnknownHostException.class)) {
                 throw new IllegalArgumentException(
                         "cannot resolve a host name ("
-                                + EdgeConfig.causes(e)
+                                + EdgeConfig.describeCauses(e)
                                 + "): add this machine's own name to /etc/hosts",
                         e);
             }
@@ -121,7 +121,7 @@ public final class EdgeSite {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(START_SECONDS);
         boolean secure = "https".equals(rest.getScheme());
         while (System.nanoTime() < deadline) {
-            if (taskManagers() > 0 && (secure || answers(rest))) {
+            if (countTaskManagers() > 0 && (secure || answers(rest))) {
                 return;
             }
             if (stop.await(50, TimeUnit.MILLISECONDS)) {
@@ -149,7 +149,7 @@ public final class EdgeSite {
         }
     }
 
-    private int taskManagers() {
+    private int countTaskManagers() {
         try {
             return cluster.requestClusterOverview()
                     .get(5, TimeUnit.SECONDS)
@@ -161,10 +161,10 @@ public final class EdgeSite {
     }
 
     /**
-     * Waits for the order to stop.
+     * Waits for the signal to stop.
      *
-     * <p>MiniCluster closes a part that meets a fatal error (a task that cannot be cancelled, for
-     * example) and leaves the JVM standing; an engine without slots would look alive for ever.
+     * <p>MiniCluster closes a component that meets a fatal error (a task that cannot be cancelled,
+     * for example) but leaves the JVM running; an engine without slots would look alive for ever.
      *
      * @return false when the engine broke down
      */
@@ -176,7 +176,7 @@ public final class EdgeSite {
                 return false;
             }
             long now = System.nanoTime();
-            if (taskManagers() > 0) {
+            if (countTaskManagers() > 0) {
                 lastSeen = now;
             } else if (now - lastSeen > TimeUnit.SECONDS.toNanos(LOST_TASK_MANAGER_SECONDS)) {
                 System.err.println("speck-runtime: cannot go on: no slots are left; see log");
@@ -191,7 +191,7 @@ public final class EdgeSite {
         try {
             cluster.closeAsync().get(STOP_SECONDS, TimeUnit.SECONDS);
         } catch (Exception e) {
-            LOG.warn("The engine did not close in order", e);
+            LOG.warn("The engine did not close properly", e);
         }
     }
 

@@ -123,7 +123,7 @@ final class RunningSite implements AutoCloseable {
     }
 
     int awaitExit() throws InterruptedException {
-        if (!process.waitFor(30, TimeUnit.SECONDS)) {
+        if (!process.waitFor(120, TimeUnit.SECONDS)) {
             throw new AssertionError("still running: " + err());
         }
         return process.exitValue();

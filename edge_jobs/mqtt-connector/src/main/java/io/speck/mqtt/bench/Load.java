@@ -1,6 +1,6 @@
 package io.speck.mqtt.bench;
 
-import io.speck.mqtt.bench.Run.Order;
+import io.speck.mqtt.bench.Measurement.Order;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -16,7 +16,7 @@ import java.nio.charset.StandardCharsets;
  * of 0 at most a window of messages is between publisher and reader, as fast as it goes. Otherwise
  * that many are published each second, come what may, and each is late since it was due, not since
  * it was written. For each run the lines {@code measuring}, {@code measured} and then the result as
- * JSON come on stdout, see {@link Run#result}.
+ * JSON come on stdout, see {@link Measurement#result}.
  */
 public final class Load {
     private Load() {}
@@ -31,7 +31,7 @@ public final class Load {
         BufferedReader lines =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = lines.readLine()) != null; ) {
-            try (Run run = new Run(host, port, order(line.trim().split(" ")))) {
+            try (Measurement run = new Measurement(host, port, order(line.trim().split(" ")))) {
                 System.out.println(run.result());
             }
         }

@@ -1,0 +1,92 @@
+package io.speck.mqtt;
+
+import io.speck.mqtt.connection.BrokerAddress;
+import io.speck.mqtt.connection.Delivery;
+import io.speck.mqtt.connection.LinkConfig;
+import io.speck.mqtt.protocol.Batching;
+import io.speck.mqtt.protocol.HandOver;
+import io.speck.mqtt.protocol.Message;
+import io.speck.mqtt.sink.SinkSettings;
+
+/**
+ * The arguments by which speck's control plane joins a job to its links; {@link SpeckJob} lists
+ * them.
+ *
+ * @param attempt of the incarnation; newer ones have higher numbers
+ * @param handOver what the previous reader of the source link has taken
+ */
+record JobContract(
+        String name,
+        LinkConfig source,
+        LinkConfig sink,
+        HandOver handOver,
+        long attempt,
+        SinkSettings settings) {
+    private static final int RECEIVE_MAXIMUM = 10_000;
+    private static final int SINK_WINDOW = 2000;
+    private static final int MAX_RECORD_BYTES = 1_048_576;
+
+    /** @throws IllegalArgumentException naming the argument that is missing or wrong */
+    static JobContract parse(Parameters parameters) {
+        String name = parameters.get("job-name");
+        String clientId = parameters.get("client-id");
+        Delivery delivery = Delivery.parse(parameters.get("delivery", "at_least_once"));
+        return new JobContract(
+                name,
+                new LinkConfig(
+                        BrokerAddress.parse(parameters.get("source-broker")),
+                        parameters.get("source-topic"),
+                        clientId,
+                        delivery,
+                        parameters.getInt("receive-maximum", RECEIVE_MAXIMUM)),
+                new LinkConfig(
+                        BrokerAddress.parse(parameters.get("sink-broker")),
+                        parameters.get("sink-topic"),
+                        clientId + "-out",
+                        delivery,
+                        parameters.getInt("sink-window", SINK_WINDOW)),
+                HandOver.parse(parameters.get("taken", "")),
+                parameters.getLong("epoch", 0),
+                new SinkSettings(
+                        parseReaders(parameters.get("sink-readers", "none")),
+                        parameters.getInt("max-record-bytes", MAX_RECORD_BYTES),
+                        parameters.getDuration("resend-window", SinkSettings.RESEND_WINDOW),
+                        parameters.getLong("resend-bytes", 0),
+                        parameters.getLong("resend-state-bytes", SinkSettings.RESEND_STATE_BYTES),
+                        parseBatching(parameters)));
+    }
+
+    private static boolean parseReaders(String value) {
+        return switch (value) {
+            case "some" -> true;
+            case "none" -> false;
+            default ->
+                    throw new IllegalArgumentException(
+                            "cannot use --sink-readers \"" + value + "\": it must be none or some");
+        };
+    }
+
+    static Batching parseBatching(Parameters parameters) {
+        return new Batching(
+                getBounded(parameters, "batch-records", 1, Message.MAX_RECORDS),
+                getBounded(parameters, "linger-ms", 0, Batching.MAX_LINGER_MS),
+                switch (parameters.get("compression", "none")) {
+                    case "none" -> false;
+                    case "zstd" -> true;
+                    default ->
+                            throw new IllegalArgumentException(
+                                    "cannot use --compression \""
+                                            + parameters.get("compression")
+                                            + "\": it must be none or zstd");
+                });
+    }
+
+    private static int getBounded(Parameters parameters, String name, int least, int most) {
+        int value = parameters.getInt(name, least);
+        if (value < least || value > most) {
+            throw new IllegalArgumentException(
+                    "cannot use --%s %d: it must be %d to %d".formatted(name, value, least, most));
+        }
+        return value;
+    }
+}

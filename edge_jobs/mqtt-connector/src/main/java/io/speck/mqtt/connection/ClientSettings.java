@@ -1,0 +1,53 @@
+package io.speck.mqtt.connection;
+
+import com.hivemq.client.mqtt.MqttClient;
+import com.hivemq.client.mqtt.MqttClientBuilder;
+import com.hivemq.client.mqtt.MqttClientSslConfig;
+import com.hivemq.client.mqtt.MqttClientTransportConfig;
+import com.hivemq.client.mqtt.MqttClientTransportConfigBuilder;
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.TimeUnit;
+
+/** The settings that all our clients have in common. */
+final class ClientSettings {
+    /** How long a broker keeps a reader's session: longer than any outage worth surviving. */
+    static final long SESSION_EXPIRY_S = TimeUnit.DAYS.toSeconds(30);
+
+    static final int KEEP_ALIVE_S = 15;
+
+    private static final int CONNECT_TIMEOUT_S = 5;
+
+    private ClientSettings() {}
+
+    static MqttClientBuilder builder(LinkConfig link, EventLoops loops) {
+        BrokerAddress address = ProxyRoutes.load().routeTo(link.broker());
+        MqttClientTransportConfigBuilder transport =
+                MqttClientTransportConfig.builder()
+                        .serverHost(address.host())
+                        .serverPort(address.port())
+                        .socketConnectTimeout(CONNECT_TIMEOUT_S, TimeUnit.SECONDS)
+                        .mqttConnectTimeout(CONNECT_TIMEOUT_S, TimeUnit.SECONDS);
+        Credentials credentials = Credentials.forBroker(link.broker());
+        if (credentials.ca() != null) {
+            transport =
+                    transport.sslConfig(
+                            MqttClientSslConfig.builder()
+                                    .trustManagerFactory(credentials.createTrustManagers())
+                                    .build());
+        } else if (link.broker().encrypted()) {
+            transport = transport.sslWithDefaultConfig(); // trusts what the JVM trusts
+        }
+        return MqttClient.builder()
+                .identifier(link.clientId())
+                .transportConfig(transport.build())
+                .executorConfig()
+                .nettyExecutor(loops.group())
+                .applicationScheduler(DirectScheduler.INSTANCE)
+                .applyExecutorConfig();
+    }
+
+    static byte[] passwordOf(Credentials credentials) {
+        String password = credentials.password() == null ? "" : credentials.password();
+        return password.getBytes(StandardCharsets.UTF_8);
+    }
+}

@@ -1,0 +1,32 @@
+package io.speck.mqtt.connection;
+
+import java.io.Serializable;
+
+/**
+ * One end of a link: which broker, which topic, under which client id.
+ *
+ * @param window of a source, the Receive Maximum to announce; of a sink, the most messages under
+ *     way at once
+ */
+public record LinkConfig(
+        BrokerAddress broker, String topic, String clientId, Delivery delivery, int window)
+        implements Serializable {
+    /**
+     * One less than the protocol's maximum: that is the default of the Receive Maximum, so the
+     * client library leaves it out, and Mosquitto then takes its own max_inflight_messages for it.
+     */
+    static final int MAX_WINDOW = 65534;
+
+    public LinkConfig {
+        if (window < 1) {
+            throw new IllegalArgumentException(
+                    "cannot use a window of " + window + ": it must be 1 to " + MAX_WINDOW);
+        }
+        window = Math.min(window, MAX_WINDOW);
+    }
+
+    @Override
+    public String toString() {
+        return broker + " " + topic;
+    }
+}

@@ -1,0 +1,291 @@
+package io.speck.mqtt.connection;
+
+import io.netty.channel.Channel;
+import io.netty.util.concurrent.EventExecutor;
+import io.speck.mqtt.connection.OutgoingMessage.Outcome;
+import io.speck.mqtt.protocol.ProducerEpoch;
+import java.util.concurrent.CompletableFuture;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One connection of one client to its broker: made once, lost once, never made again.
+ *
+ * <p>A new one after a loss forgets the packet ids of the old one. This matters: a broker that was
+ * killed may come back with an older session, in which the same id means another message.
+ *
+ * <p>Messages and outcomes are passed without locks, by queues with one writer (the network thread)
+ * and one reader (the task's thread).
+ */
+public abstract class MqttConnection {
+    private static final Logger LOG = LoggerFactory.getLogger(MqttConnection.class);
+
+    final LinkConfig link;
+    private final EventLoops loops;
+    private final ConnectionListener listener;
+    private final Inbox inbox;
+    private final InFlightMessages inFlight = new InFlightMessages();
+    private final CompletableFuture<Void> end = new CompletableFuture<>();
+
+    // of the network thread only
+    private final AckGate acks = new AckGate();
+    private final PingGate pings = new PingGate();
+    private Channel channel;
+    private boolean messagesReported = true;
+    private boolean outcomesReported = true;
+    private long overflow;
+    private final Runnable reportMessages = this::reportMessages;
+    private final Runnable reportOutcomes = this::reportOutcomes;
+
+    private volatile long settled; // written at the end of a batch
+    private volatile int maxPayload = Integer.MAX_VALUE;
+    private volatile EventExecutor loop;
+    private volatile boolean paused;
+    private volatile boolean leaving;
+    private volatile boolean ready;
+    private volatile boolean ended;
+
+    MqttConnection(LinkConfig link, EventLoops loops, ConnectionListener listener) {
+        this.link = link;
+        this.inbox =
+                new Inbox(link.delivery().isAcknowledged() ? link.window() : LinkConfig.MAX_WINDOW);
+        this.loops = loops;
+        this.listener = listener;
+    }
+
+    // ---- what the protocol versions do
+
+    /** Starts connecting. A reader subscribes at each connection: some brokers need it. */
+    abstract void open(boolean reader);
+
+    /**
+     * Sends a message; its outcome is reported later.
+     *
+     * @return how many bytes its packet has
+     */
+    abstract int transmit(OutgoingMessage message);
+
+    /** Publishes something beside the data, at QoS 1. */
+    public abstract CompletableFuture<?> publish(String topic, byte[] payload, boolean retained);
+
+    /** Whether messages carry stamps here, so that readers can drop repeats. */
+    public abstract boolean isNumbered();
+
+    /** Reads what {@link #poll} returns. */
+    public abstract IncomingMessages messages();
+
+    abstract void sendDisconnect();
+
+    // ---- for the user of the connection
+
+    /** Says good-bye to the broker; what was sent before gets there before. */
+    public final void disconnect() {
+        EventExecutor onLoop = loop;
+        leaving = true;
+        if (onLoop != null) {
+            onLoop.execute(this::resumeReading); // the end of the connection must be read
+        }
+        sendDisconnect();
+    }
+
+    public final boolean isReady() {
+        return ready && !ended;
+    }
+
+    public final boolean isEnded() {
+        return ended;
+    }
+
+    /** Completes, normally, when the connection is no more. */
+    final CompletableFuture<Void> end() {
+        return end;
+    }
+
+    /**
+     * Sends a message. Only by one thread, only while {@link #isReady}.
+     *
+     * @return how many bytes its packet has
+     */
+    public final int send(OutgoingMessage message) {
+        inFlight.add(message);
+        return transmit(message);
+    }
+
+    /** Returns how many messages have an outcome, as of the last {@code onOutcomes}. */
+    public final long settledCount() {
+        return settled;
+    }
+
+    /** Whether the broker takes a message of this size; known when the connection is ready. */
+    public final boolean fits(OutgoingMessage message) {
+        int bytes = message.payloadBytes() + message.message().propertyBytes();
+        return bytes <= maxPayload(message.epoch());
+    }
+
+    /**
+     * Returns the largest payload that the broker takes.
+     *
+     * @param epoch of the message's number; null: it has none
+     */
+    public final int maxPayload(ProducerEpoch epoch) {
+        return maxPayload - (epoch == null ? 0 : epoch.maxStampBytes());
+    }
+
+    /** Returns the next message, or null; only by one thread. */
+    public final Object poll() {
+        Object message = inbox.poll();
+        if (message != null) {
+            inbox.release(messages().sizeOf(message));
+        }
+        return message;
+    }
+
+    public final boolean hasMessages() {
+        return !inbox.isEmpty();
+    }
+
+    /** Returns how much payload waits; read by any thread. */
+    public final long waitingBytes() {
+        return inbox.waitingBytes();
+    }
+
+    /** Acknowledges the first messages of this connection: so many, counted from its beginning. */
+    public final void acknowledgeUpTo(long count) {
+        EventExecutor onLoop = loop;
+        if (onLoop != null && !ended) {
+            onLoop.execute(() -> acks.releaseUpTo(count));
+        }
+    }
+
+    /** Lets the broker go on sending if enough was taken; the inbox's reader calls it often. */
+    public final void resumeIfDrained() {
+        if (paused && inbox.isHalfEmpty()) {
+            loop.execute(this::resumeReading);
+        }
+    }
+
+    /** Returns how many messages found a full inbox since the last call; network thread only. */
+    public final long takeOverflow() {
+        long count = overflow;
+        overflow = 0;
+        return count;
+    }
+
+    // ---- called by the protocol versions, on the network thread
+
+    final void reportAdmitted(boolean sessionPresent) {
+        listener.onAdmitted(this, sessionPresent);
+    }
+
+    final void reportAnnouncement(String topic, byte[] payload) {
+        listener.onAnnouncement(this, topic, payload);
+    }
+
+    final void reportReady(boolean sessionPresent, int sendMaximum) {
+        loop = loops.current();
+        ready = true;
+        listener.onReady(this, sessionPresent, sendMaximum);
+    }
+
+    final void reportEnd(Throwable cause) {
+        ended = true;
+        listener.onEnd(this, cause);
+        end.complete(null);
+    }
+
+    /**
+     * Sets the limit of what may be sent. A larger message would be refused by the client library,
+     * or, worse, go without its stamp.
+     *
+     * @param bytes of payload and stamp
+     */
+    final void limitPayload(int bytes) {
+        maxPayload = bytes;
+    }
+
+    /** Installs the gates, when the library is connected and has not read any message yet. */
+    final void installGates(Object connectionConfig, boolean reader) {
+        HiveMqInternals.forgetSessionAtEnd(connectionConfig);
+        channel = HiveMqInternals.channelOf(connectionConfig);
+        if (reader && HiveMqInternals.addBehindPubAcks(channel, AckGate.NAME, acks)) {
+            HiveMqInternals.addBehindPings(channel, PingGate.NAME, pings);
+        }
+    }
+
+    final void receive(Object message) {
+        boolean full = inbox.isFull();
+        boolean acknowledged = link.delivery().isAcknowledged();
+        if (full && !acknowledged && !messages().isMark(message)) {
+            overflow++; // at QoS 0 the broker could only pile them up
+        } else {
+            inbox.add(message, messages().sizeOf(message));
+            if (full && acknowledged && !paused && !leaving) {
+                pauseReading();
+            }
+        }
+        if (messagesReported) {
+            messagesReported = false;
+            currentLoop().execute(reportMessages);
+        }
+    }
+
+    /** The broker has answered. */
+    final void settle(Object packet, Outcome outcome, String problem) {
+        if (!inFlight.settle(packet, outcome, problem)) {
+            // the protocol promises order; without it nothing is known: begin anew
+            LOG.error("{} acknowledges out of order; connecting anew", link);
+            disconnect();
+            return;
+        }
+        scheduleOutcomes();
+    }
+
+    /** A message was not sent at all. */
+    final void settleUnsent(Object packet, Outcome outcome, String problem) {
+        inFlight.settleUnsent(packet, outcome, problem);
+        scheduleOutcomes();
+    }
+
+    private void scheduleOutcomes() {
+        if (outcomesReported && inFlight.settledCount() > settled) {
+            outcomesReported = false;
+            currentLoop().execute(reportOutcomes);
+        }
+    }
+
+    private void reportMessages() {
+        messagesReported = true;
+        listener.onMessages(this);
+    }
+
+    private void reportOutcomes() {
+        outcomesReported = true;
+        settled = inFlight.settledCount();
+        listener.onOutcomes(this);
+    }
+
+    /**
+     * More is here than the task can take: let TCP hold the broker back. Nothing at all is read
+     * then, not even answers to pings, see {@link PingGate}.
+     */
+    private void pauseReading() {
+        paused = true;
+        pings.setAnswering(true);
+        channel.config().setAutoRead(false);
+    }
+
+    private void resumeReading() {
+        if (paused) {
+            paused = false;
+            pings.setAnswering(false);
+            channel.config().setAutoRead(true);
+        }
+    }
+
+    private EventExecutor currentLoop() {
+        if (loop == null) {
+            loop = loops.current();
+        }
+        return loop;
+    }
+}

@@ -1,0 +1,88 @@
+package io.speck.mqtt.connection;
+
+import io.speck.mqtt.protocol.Message;
+import io.speck.mqtt.protocol.ProducerEpoch;
+import io.speck.mqtt.protocol.Stamp;
+
+/** A message that is being sent, and what became of it. */
+public class OutgoingMessage {
+    public enum Outcome {
+        /** Sent, and not answered yet; or not sent yet. */
+        UNDER_WAY,
+        DELIVERED,
+        /** The broker does not take it now (not allowed, quota): worth another try. */
+        REFUSED,
+        /** Nobody has subscribed to the topic: the broker has dropped it. */
+        UNREAD,
+        /** The broker will never take it (too large). */
+        UNDELIVERABLE,
+        /** The connection ended before the answer came. */
+        CUT_OFF
+    }
+
+    private final ProducerEpoch epoch;
+    private final long number;
+    private final Message message;
+
+    /** What the client library was given, by which it names its results. */
+    volatile Object packet;
+
+    private String problem; // published by the write of the outcome
+    private volatile Outcome outcome = Outcome.UNDER_WAY;
+
+    /**
+     * @param epoch null: the message is sent without a stamp
+     * @param number of its first record
+     */
+    public OutgoingMessage(ProducerEpoch epoch, long number, Message message) {
+        this.epoch = epoch;
+        this.number = number;
+        this.message = message;
+    }
+
+    public final ProducerEpoch epoch() {
+        return epoch;
+    }
+
+    /** Returns the number of its first record. */
+    public final long number() {
+        return number;
+    }
+
+    /** Returns the number of its last record. */
+    public final long lastNumber() {
+        return number + message.count() - 1;
+    }
+
+    public final Message message() {
+        return message;
+    }
+
+    public final int payloadBytes() {
+        return message.payload().length;
+    }
+
+    public final Outcome outcome() {
+        return outcome;
+    }
+
+    /** Returns what the broker or the client library said about an outcome that is not delivery. */
+    public final String problem() {
+        return problem;
+    }
+
+    final String stamp() {
+        String first = epoch.stampPrefix() + number;
+        return message.isPlain() ? first : Stamp.withCount(first, message.count());
+    }
+
+    final void begin() {
+        outcome = Outcome.UNDER_WAY;
+    }
+
+    final void settle(Outcome result, String reason) {
+        packet = null;
+        problem = reason;
+        outcome = result;
+    }
+}

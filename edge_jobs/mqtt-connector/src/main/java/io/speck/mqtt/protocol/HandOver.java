@@ -1,0 +1,100 @@
+package io.speck.mqtt.protocol;
+
+import java.io.Serializable;
+import java.net.URLDecoder;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * What the previous reader of a link has taken: argument {@code --taken}.
+ *
+ * <p>Its text consists of entries joined by {@code ;}, each {@code <producer>/<epoch>/<upto>} or
+ * {@code <producer>/<epoch>/<upto>/<first>-<last>,<first>-<last>} and so on. The producer's name is
+ * percent-encoded.
+ *
+ * @param entries those of one producer in the order in which its epochs were met
+ */
+public record HandOver(List<Entry> entries) implements Serializable {
+    public static final HandOver NONE = new HandOver(List.of());
+
+    /** In one epoch of a producer, all numbers from 1 to {@code upTo}, and the ranges above. */
+    record Entry(String producer, long epoch, long upTo, List<Range> above)
+            implements Serializable {}
+
+    record Range(long first, long last) implements Serializable {}
+
+    /**
+     * Parses the argument; an empty text has no entries.
+     *
+     * @throws IllegalArgumentException naming the argument, and the entry that cannot be read
+     */
+    public static HandOver parse(String text) {
+        List<Entry> entries = new ArrayList<>();
+        for (String entry : text.split(";")) {
+            if (!entry.isEmpty()) {
+                entries.add(parseEntry(entry));
+            }
+        }
+        return new HandOver(List.copyOf(entries));
+    }
+
+    private static Entry parseEntry(String text) {
+        String[] parts = text.split("/", -1);
+        if (parts.length < 3 || parts.length > 4) {
+            throw refuse(text, null);
+        }
+        List<Range> above = new ArrayList<>();
+        if (parts.length == 4) {
+            for (String range : parts[3].split(",", -1)) {
+                above.add(parseRange(range, text));
+            }
+        }
+        return new Entry(
+                parseProducer(parts[0], text),
+                parseNumber(parts[1], text),
+                parseNumber(parts[2], text),
+                List.copyOf(above));
+    }
+
+    private static String parseProducer(String encoded, String entry) {
+        try {
+            String name = URLDecoder.decode(encoded, StandardCharsets.UTF_8);
+            if (!name.isEmpty() && name.length() <= TakenNumbers.MAX_NAME_LENGTH) {
+                return name;
+            }
+        } catch (IllegalArgumentException e) {
+            throw refuse(entry, e);
+        }
+        throw refuse(entry, null);
+    }
+
+    private static Range parseRange(String text, String entry) {
+        int dash = text.indexOf('-');
+        if (dash > 0) {
+            long first = parseNumber(text.substring(0, dash), entry);
+            long last = parseNumber(text.substring(dash + 1), entry);
+            if (first >= 1 && first <= last) {
+                return new Range(first, last);
+            }
+        }
+        throw refuse(entry, null);
+    }
+
+    private static long parseNumber(String text, String entry) {
+        long number = Stamp.parseDigits(text, 0, text.length());
+        if (number < 0) {
+            throw refuse(entry, null);
+        }
+        return number;
+    }
+
+    private static IllegalArgumentException refuse(String entry, Throwable cause) {
+        return new IllegalArgumentException(
+                "cannot use --taken: \""
+                        + entry
+                        + "\" must be <producer>/<epoch>/<upto>, after which"
+                        + " /<first>-<last>,... may come",
+                cause);
+    }
+}

@@ -1,0 +1,87 @@
+package io.speck.mqtt.sink;
+
+import io.speck.mqtt.connection.BrokerAddress;
+import io.speck.mqtt.connection.LinkConfig;
+import io.speck.mqtt.protocol.ProducerEpoch;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.flink.core.io.SimpleVersionedSerializer;
+
+/**
+ * What an exactly-once sink keeps in a checkpoint, to publish when the checkpoint is complete:
+ * messages with rising numbers, and where they go. A repeat is the same to the byte, and goes to
+ * the same link, whatever the job has become in the meantime.
+ *
+ * @param clientId of the sink that made it
+ * @param messages there may be none
+ * @param published what was published not long ago, see {@link ResendWindow}; used only after a
+ *     restore
+ */
+record Committable(
+        BrokerAddress broker,
+        String topic,
+        String clientId,
+        NumberedMessages messages,
+        List<NumberedMessages> published) {
+
+    /** @param first number of the messages that are to be added */
+    static Committable forLink(
+            LinkConfig link, ProducerEpoch epoch, long first, List<NumberedMessages> published) {
+        return new Committable(
+                link.broker(),
+                link.topic(),
+                link.clientId(),
+                new NumberedMessages(epoch, first, new ArrayList<>()),
+                published);
+    }
+
+    Committable withPublished(List<NumberedMessages> others) {
+        return new Committable(broker, topic, clientId, messages, others);
+    }
+
+    boolean isFor(LinkConfig link) {
+        return broker.equals(link.broker())
+                && topic.equals(link.topic())
+                && clientId.equals(link.clientId());
+    }
+
+    static final class Serializer implements SimpleVersionedSerializer<Committable> {
+        private static final int VERSION = 3; // 1 had no `published`, 2 one record a message
+
+        @Override
+        public int getVersion() {
+            return VERSION;
+        }
+
+        @Override
+        public byte[] serialize(Committable committable) throws IOException {
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            DataOutputStream out = new DataOutputStream(bytes);
+            out.writeUTF(committable.broker.toString());
+            out.writeUTF(committable.topic);
+            out.writeUTF(committable.clientId);
+            committable.messages.write(out);
+            NumberedMessages.writeAll(committable.published, out);
+            return bytes.toByteArray();
+        }
+
+        @Override
+        public Committable deserialize(int version, byte[] bytes) throws IOException {
+            if (version < 1 || version > VERSION) {
+                throw new IOException("cannot read a committable of version " + version);
+            }
+            DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
+            return new Committable(
+                    BrokerAddress.parse(in.readUTF()),
+                    in.readUTF(),
+                    in.readUTF(),
+                    NumberedMessages.read(in, version < 3),
+                    version == 1 ? List.of() : NumberedMessages.readAll(in, version < 3));
+        }
+    }
+}

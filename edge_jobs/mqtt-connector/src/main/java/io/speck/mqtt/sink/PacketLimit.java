@@ -1,0 +1,91 @@
+package io.speck.mqtt.sink;
+
+import io.speck.mqtt.connection.ConnectionListener;
+import io.speck.mqtt.connection.LinkConfig;
+import io.speck.mqtt.connection.MqttConnection;
+import io.speck.mqtt.connection.Supervisor;
+import io.speck.mqtt.protocol.ProducerEpoch;
+import java.io.IOException;
+
+/**
+ * Finds out how large a record the broker of a sink takes, for a sink that numbers records before
+ * it has a connection for them. Asks once, over a connection that is closed when the answer is
+ * there.
+ *
+ * <p>Used by the task's thread, but for the callbacks.
+ */
+final class PacketLimit implements AutoCloseable {
+    private final LinkConfig link;
+    private final Supervisor supervisor;
+    private volatile MqttConnection answer; // the connection that knows; null: not yet
+    private boolean closed;
+
+    PacketLimit(LinkConfig link) {
+        this.link = link;
+        LinkConfig probe =
+                new LinkConfig(
+                        link.broker(),
+                        link.topic(),
+                        link.clientId() + "-limit", // the sink's own id has another connection
+                        link.delivery(),
+                        1);
+        this.supervisor =
+                Supervisor.forWriter(
+                        probe,
+                        new ConnectionListener() {
+                            @Override
+                            public void onReady(
+                                    MqttConnection ready, boolean present, int sendMaximum) {
+                                answer = ready;
+                            }
+                        });
+    }
+
+    /** Waits a while for the answer. A broker that is away gives it when it is back. */
+    void ask() {
+        supervisor.start();
+        supervisor.awaitReady();
+        closeWhenAnswered();
+    }
+
+    /**
+     * Checks the size of a record before it gets a number.
+     *
+     * @throws IOException when the broker is known not to take such a record: to give it a number
+     *     would leave a hole, and to leave it out would lose it
+     */
+    void check(ProducerEpoch epoch, int recordBytes) throws IOException {
+        closeWhenAnswered();
+        int most = maxPayload(epoch);
+        if (recordBytes > most) {
+            throw new IOException(describeTooLarge(link, recordBytes, most));
+        }
+    }
+
+    /** Returns how large a payload of the epoch may be, as far as is known. */
+    int maxPayload(ProducerEpoch epoch) {
+        MqttConnection known = answer;
+        return known == null ? Integer.MAX_VALUE : known.maxPayload(epoch);
+    }
+
+    static String describeTooLarge(LinkConfig link, int payloadBytes, int maxBytes) {
+        return ("cannot publish a record of %d bytes to %s: its broker takes at most %d bytes on"
+                        + " this topic; raise its max_packet_size, or have such records left out"
+                        + " with --max-record-bytes %d")
+                .formatted(payloadBytes, link, maxBytes, maxBytes);
+    }
+
+    private void closeWhenAnswered() {
+        if (answer != null) {
+            close();
+        }
+    }
+
+    @Override
+    public void close() {
+        if (!closed) {
+            closed = true;
+            supervisor.close();
+        }
+    }
+}

@@ -1,0 +1,133 @@
+package io.speck.mqtt.sink;
+
+import java.util.ArrayDeque;
+import java.util.Collection;
+import java.util.List;
+
+/**
+ * The messages of a sink that have no final outcome: those that were sent, those that the broker
+ * has refused, and those that wait to be sent; each in the order of their numbers. Not thread-safe.
+ */
+final class SendQueue {
+    private final ArrayDeque<SinkMessage> sent = new ArrayDeque<>();
+    private final ArrayDeque<SinkMessage> refused = new ArrayDeque<>();
+    private final ArrayDeque<SinkMessage> waiting = new ArrayDeque<>();
+    private long bytes;
+
+    int size() {
+        return sent.size() + refused.size() + waiting.size();
+    }
+
+    /** Returns how much payload they have together. */
+    long bytes() {
+        return bytes;
+    }
+
+    /** Counts the records of all of them. */
+    long countRecords() {
+        return countRecords(sent) + countRecords(refused) + countRecords(waiting);
+    }
+
+    static long countRecords(Collection<SinkMessage> messages) {
+        return messages.stream().mapToLong(SinkMessage::count).sum();
+    }
+
+    /** Forgets a message that has its final outcome and is in none of the three any more. */
+    void settle(SinkMessage message) {
+        bytes -= message.payloadBytes();
+    }
+
+    // ---- waiting
+
+    boolean hasWaiting() {
+        return !waiting.isEmpty();
+    }
+
+    void add(SinkMessage message) {
+        waiting.add(message);
+        bytes += message.payloadBytes();
+    }
+
+    /** Puts messages before all that wait, in their order. */
+    void addFirst(List<SinkMessage> messages) {
+        for (int i = messages.size() - 1; i >= 0; i--) {
+            waiting.addFirst(messages.get(i));
+            bytes += messages.get(i).payloadBytes();
+        }
+    }
+
+    /** Takes the first that waits; it is to be sent, or settled. Null when there is none. */
+    SinkMessage takeFirst() {
+        return waiting.poll();
+    }
+
+    /** Removes what the resend window has, too: it comes out of there once more. */
+    void removeKept() {
+        waiting.removeIf(
+                message -> {
+                    if (message.kept) {
+                        settle(message);
+                    }
+                    return message.kept;
+                });
+    }
+
+    // ---- sent
+
+    int sentCount() {
+        return sent.size();
+    }
+
+    long countSentRecords() {
+        return countRecords(sent);
+    }
+
+    void addSent(SinkMessage message) {
+        sent.add(message);
+    }
+
+    /** Returns the first that was sent; null: there is none. */
+    SinkMessage firstSent() {
+        return sent.peek();
+    }
+
+    /** Removes the first that was sent; it is to be refused, or settled. */
+    void removeFirstSent() {
+        sent.poll();
+    }
+
+    /** Lets all that were sent wait again, before all that wait already. */
+    void requeueSent() {
+        while (!sent.isEmpty()) {
+            waiting.addFirst(sent.pollLast());
+        }
+    }
+
+    /** Settles all that were sent. */
+    void clearSent() {
+        sent.forEach(this::settle);
+        sent.clear();
+    }
+
+    // ---- refused
+
+    boolean hasRefused() {
+        return !refused.isEmpty();
+    }
+
+    void addRefused(SinkMessage message) {
+        refused.add(message);
+    }
+
+    /** Returns the first that was refused; null: there is none. */
+    SinkMessage firstRefused() {
+        return refused.peek();
+    }
+
+    /** Lets all that were refused wait again, before all that wait already. */
+    void requeueRefused() {
+        while (!refused.isEmpty()) {
+            waiting.addFirst(refused.pollLast());
+        }
+    }
+}

@@ -1,0 +1,168 @@
+package io.speck.mqtt.source;
+
+import io.airlift.compress.zstd.ZstdDecompressor;
+import io.speck.mqtt.connection.IncomingMessages;
+import io.speck.mqtt.connection.LinkConfig;
+import io.speck.mqtt.connection.MqttConnection;
+import io.speck.mqtt.protocol.BatchReader;
+import io.speck.mqtt.protocol.HandOver;
+import io.speck.mqtt.protocol.Message;
+import io.speck.mqtt.protocol.Stamp;
+import io.speck.mqtt.protocol.TakenNumbers;
+import java.nio.charset.StandardCharsets;
+import java.util.regex.Pattern;
+import org.apache.flink.api.connector.source.ReaderOutput;
+import org.apache.flink.metrics.Counter;
+import org.apache.flink.metrics.groups.SourceReaderMetricGroup;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Makes records of messages: opens batches, drops repeats, and counts. Of the task's thread only.
+ *
+ * <p>The control plane may send a mark through the session, behind all that waits in it. It is no
+ * record: the announcement of the first checkpoint that covers all that came before it names it.
+ */
+final class RecordIntake {
+    private static final Logger LOG = LoggerFactory.getLogger(RecordIntake.class);
+    private static final int MAX_MARK_LENGTH = 32;
+    private static final Pattern MARK = Pattern.compile("[0-9a-f]{1," + MAX_MARK_LENGTH + "}");
+
+    /** A batch of which some records were taken. */
+    private record OpenBatch(
+            MqttConnection connection,
+            boolean acknowledged,
+            BatchReader records,
+            Stamp.OfBatch stamp) {}
+
+    private final LinkConfig link;
+    private final Counter recordsIn;
+    private final Counter bytesIn;
+    private final Counter repeats;
+    private final Counter unreadable;
+
+    private final ZstdDecompressor zstd = new ZstdDecompressor(); // its tables are large
+    private TakenNumbers taken = new TakenNumbers();
+    private MqttConnection connection; // null: none yet
+    private long arrivals; // acknowledgeable messages taken from it
+    private OpenBatch batch; // null: none
+    private int batchPosition; // how many of its records were taken
+    private long takenBytes;
+    private String mark;
+
+    RecordIntake(LinkConfig link, SourceReaderMetricGroup metrics) {
+        this.link = link;
+        this.recordsIn = metrics.getIOMetricGroup().getNumRecordsInCounter();
+        this.bytesIn = metrics.getIOMetricGroup().getNumBytesInCounter();
+        this.repeats = metrics.counter("repeatsDropped");
+        this.unreadable = metrics.counter("batchesUnreadable");
+    }
+
+    /** Goes on from the numbers of a state, and from those of the previous reader of the link. */
+    void restore(TakenNumbers numbers, HandOver handOver) {
+        taken = numbers;
+        taken.useLink(link.clientId());
+        taken.takeOver(handOver);
+    }
+
+    /** What came over the old connection and is not acknowledged comes again over the new one. */
+    void startOver(MqttConnection next) {
+        connection = next;
+        arrivals = 0;
+    }
+
+    /** Returns what a checkpoint that begins now covers. */
+    PendingCheckpoints.Coverage snapshot(long checkpoint) {
+        return new PendingCheckpoints.Coverage(
+                checkpoint, connection, arrivals, taken.copy(), mark, takenBytes);
+    }
+
+    /** Returns the size of all records taken, and what each takes besides. */
+    long takenBytes() {
+        return takenBytes;
+    }
+
+    /** Whether records of a batch are left, to be taken with {@link #takeNextOfBatch}. */
+    boolean hasOpenBatch() {
+        return batch != null;
+    }
+
+    /** Takes a message of the present connection. */
+    void take(Object message, ReaderOutput<byte[]> output) {
+        IncomingMessages messages = connection.messages();
+        if (messages.isMark(message)) {
+            takeMark(message, messages);
+            return;
+        }
+        bytesIn.inc(messages.packetSizeOf(message));
+        Message.Format format = messages.formatOf(message);
+        if (format != Message.Format.PLAIN) {
+            open(message, format, messages);
+            return;
+        }
+        recordsIn.inc();
+        if (messages.isAcknowledged(message)) {
+            arrivals++;
+        }
+        if (taken.take(messages.stampOf(message))) {
+            emit(messages.payloadOf(message), output);
+        } else {
+            repeats.inc();
+        }
+    }
+
+    /** Anybody may publish there: what is no mark is left out, and acknowledged all the same. */
+    private void takeMark(Object message, IncomingMessages messages) {
+        if (messages.isAcknowledged(message)) {
+            arrivals++;
+        }
+        if (messages.sizeOf(message) <= MAX_MARK_LENGTH) {
+            String text = new String(messages.payloadOf(message), StandardCharsets.ISO_8859_1);
+            mark = MARK.matcher(text).matches() ? text : mark;
+        }
+    }
+
+    /** Its records follow one by one: other things may be done in between, checkpoints too. */
+    private void open(Object message, Message.Format format, IncomingMessages messages) {
+        Stamp.OfBatch stamp = Stamp.parseBatch(messages.stampOf(message));
+        boolean acknowledged = messages.isAcknowledged(message);
+        try {
+            int count = stamp == null ? -1 : stamp.count();
+            BatchReader records =
+                    BatchReader.open(format, messages.payloadOf(message), count, zstd);
+            batch = new OpenBatch(connection, acknowledged, records, stamp);
+            batchPosition = 0;
+        } catch (IllegalArgumentException e) {
+            if (unreadable.getCount() == 0) { // anybody may publish such things, again and again
+                LOG.error("{} has a message that is left out: {}", link, e.getMessage());
+            }
+            unreadable.inc();
+            arrivals += acknowledged ? 1 : 0; // else it would come for ever
+        }
+    }
+
+    void takeNextOfBatch(ReaderOutput<byte[]> output) {
+        recordsIn.inc();
+        Stamp.OfBatch stamp = batch.stamp;
+        byte[] record = batch.records.next();
+        boolean isNew =
+                stamp == null
+                        ? taken.take(null)
+                        : taken.take(stamp.prefix(), stamp.first() + batchPosition);
+        batchPosition++;
+        if (isNew) {
+            emit(record, output);
+        } else {
+            repeats.inc();
+        }
+        if (!batch.records.hasNext()) { // only now a checkpoint covers all of it
+            arrivals += batch.acknowledged && batch.connection == connection ? 1 : 0;
+            batch = null;
+        }
+    }
+
+    private void emit(byte[] record, ReaderOutput<byte[]> output) {
+        takenBytes += record.length + Message.OVERHEAD_BYTES;
+        output.collect(record);
+    }
+}

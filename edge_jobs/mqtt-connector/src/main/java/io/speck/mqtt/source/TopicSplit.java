@@ -1,0 +1,56 @@
+package io.speck.mqtt.source;
+
+import io.speck.mqtt.protocol.TakenNumbers;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import org.apache.flink.api.connector.source.SourceSplit;
+import org.apache.flink.core.io.SimpleVersionedSerializer;
+
+/**
+ * The one split of a source. It holds what was taken, but neither broker nor topic: these come from
+ * the arguments at each start, so a job finds its numbers again after its link has moved.
+ */
+record TopicSplit(TakenNumbers taken) implements SourceSplit {
+    private static final String ID = "link";
+
+    /** Creates the split of a source that has taken nothing. */
+    static TopicSplit empty() {
+        return new TopicSplit(new TakenNumbers());
+    }
+
+    @Override
+    public String splitId() {
+        return ID;
+    }
+
+    static final class Serializer implements SimpleVersionedSerializer<TopicSplit> {
+        private static final int VERSION = 2; // 1 kept ranges of numbers only
+
+        @Override
+        public int getVersion() {
+            return VERSION;
+        }
+
+        @Override
+        public byte[] serialize(TopicSplit split) throws IOException {
+            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+            DataOutputStream out = new DataOutputStream(bytes);
+            out.writeBoolean(true); // both versions have this byte, and nothing depends on it
+            split.taken.write(out);
+            return bytes.toByteArray();
+        }
+
+        @Override
+        public TopicSplit deserialize(int version, byte[] bytes) throws IOException {
+            if (version < 1 || version > VERSION) {
+                throw new IOException("cannot read source state of version " + version);
+            }
+            DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
+            in.readBoolean();
+            return new TopicSplit(TakenNumbers.read(in, version == 1));
+        }
+    }
+}

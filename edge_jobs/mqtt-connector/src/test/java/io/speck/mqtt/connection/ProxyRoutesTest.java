@@ -1,0 +1,35 @@
+package io.speck.mqtt.connection;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import org.junit.jupiter.api.Test;
+
+class ProxyRoutesTest {
+    private static final BrokerAddress FAR = BrokerAddress.parse("tcp://far.example:1884");
+    private static final BrokerAddress OWN = BrokerAddress.parse("ssl://own.example");
+
+    @Test
+    void brokersWithARelayAreReachedThere() {
+        ProxyRoutes via = ProxyRoutes.parse("Far.example:1884=127.0.0.1:9001, own.example:8883=gate:9002");
+        assertEquals(BrokerAddress.parse("tcp://127.0.0.1:9001"), via.routeTo(FAR));
+        assertEquals(BrokerAddress.parse("ssl://gate:9002"), via.routeTo(OWN));
+        assertEquals(
+                BrokerAddress.parse("tcp://far.example:1885"),
+                via.routeTo(BrokerAddress.parse("tcp://far.example:1885")));
+    }
+
+    @Test
+    void nothingSaidMeansTheBrokersThemselves() {
+        for (String text : new String[] {null, "", "  "}) {
+            assertEquals(FAR, ProxyRoutes.parse(text).routeTo(FAR));
+        }
+    }
+
+    @Test
+    void whatCannotBeReadIsRefused() {
+        for (String text : new String[] {"far:1", "a:1=b:2=c:3", "=b:2", "a:1=b:2,,c:1=d:1", "a:x=b:1"}) {
+            assertThrows(IllegalArgumentException.class, () -> ProxyRoutes.parse(text), text);
+        }
+    }
+}

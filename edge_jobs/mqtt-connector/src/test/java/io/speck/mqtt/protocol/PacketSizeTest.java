@@ -1,0 +1,35 @@
+package io.speck.mqtt.protocol;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import org.junit.jupiter.api.Test;
+
+class PacketSizeTest {
+    @Test
+    void countsWhatTheProtocolWrites() {
+        // 30 05 00 01 74 00 78: type, length, topic "t", no properties, payload "x"
+        assertEquals(7, PacketSize.ofPublish(1, false, 0, 1));
+        // 32 07 00 01 74 00 01 00 78: packet id 1 besides
+        assertEquals(9, PacketSize.ofPublish(1, true, 0, 1));
+        // MQTT 3.1.1 has no length of properties
+        assertEquals(8, PacketSize.ofPublish(1, true, -1, 1));
+    }
+
+    @Test
+    void lengthsGrowASevenBitsAByte() {
+        assertEquals(1, PacketSize.lengthOf(0));
+        assertEquals(1, PacketSize.lengthOf(127));
+        assertEquals(2, PacketSize.lengthOf(128));
+        assertEquals(2, PacketSize.lengthOf(16_383));
+        assertEquals(3, PacketSize.lengthOf(16_384));
+        assertEquals(4, PacketSize.lengthOf(268_435_455));
+    }
+
+    @Test
+    void digitsAreDecimal() {
+        assertEquals(1, PacketSize.digitsOf(0));
+        assertEquals(1, PacketSize.digitsOf(9));
+        assertEquals(2, PacketSize.digitsOf(10));
+        assertEquals(19, PacketSize.digitsOf(Long.MAX_VALUE));
+    }
+}

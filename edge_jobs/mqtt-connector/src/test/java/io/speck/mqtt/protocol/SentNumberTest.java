@@ -1,0 +1,42 @@
+package io.speck.mqtt.protocol;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+
+import java.nio.charset.StandardCharsets;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+class SentNumberTest {
+    private static final SentNumber SENT = new SentNumber("0a1b-A", 7, 42);
+
+    private static SentNumber parse(String text, String topic) {
+        return SentNumber.parse(text.getBytes(StandardCharsets.UTF_8), topic);
+    }
+
+    @Test
+    void saysOfWhichTopicItIs() {
+        assertEquals(
+                "{\"v\":1,\"at\":5,\"unread\":3,\"topic\":\"speck/a\","
+                        + "\"producer\":\"0a1b-A\",\"epoch\":7,\"number\":42}",
+                new String(SENT.toJson(5, 3, "speck/a"), StandardCharsets.UTF_8));
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"a", "a b", "é", "q\"", "q\\", "q\\\"", "\",\"producer\":\"x", "%d"})
+    void isUnderstoodOnItsOwnTopicOnly(String topic) {
+        byte[] said = SENT.toJson(5, 3, topic);
+        assertEquals(SENT, SentNumber.parse(said, topic));
+        assertNull(SentNumber.parse(said, "b"));
+        assertNull(SentNumber.parse(said, topic + "\""));
+    }
+
+    @Test
+    void withoutATopicItIsOfAny() {
+        String old = "{\"v\":1,\"at\":5,\"unread\":3,\"producer\":\"0a1b-A\",\"epoch\":7,\"number\":42}";
+        assertEquals(SENT, parse(old, "a"));
+        assertNull(parse("{}", "a"));
+        assertNull(parse("", "a"));
+    }
+}

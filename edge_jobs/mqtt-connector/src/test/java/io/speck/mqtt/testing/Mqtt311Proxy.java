@@ -1,0 +1,96 @@
+package io.speck.mqtt.testing;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.util.Collection;
+import java.util.concurrent.ConcurrentLinkedQueue;
+
+/** Stands before a broker and lets only MQTT 3.1.1 through, as a broker of that age would. */
+public final class Mqtt311Proxy implements AutoCloseable {
+    private static final byte[] UNSUPPORTED_PROTOCOL_VERSION = {0x20, 3, 0, (byte) 0x84, 0};
+    private static final int LEVEL_AT = 6; // after the protocol's name
+    private static final int MQTT_5 = 5;
+
+    private final Mosquitto behind;
+    private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+    private final Collection<Socket> sockets = new ConcurrentLinkedQueue<>();
+
+    public Mqtt311Proxy(Mosquitto behind) throws IOException {
+        this.behind = behind;
+        daemon(this::accept);
+    }
+
+    public String address() {
+        return "tcp://127.0.0.1:" + server.getLocalPort();
+    }
+
+    @Override
+    public void close() throws IOException {
+        server.close();
+        for (Socket socket : sockets) {
+            socket.close();
+        }
+    }
+
+    private void accept() throws IOException {
+        while (!server.isClosed()) {
+            Socket client = server.accept();
+            sockets.add(client);
+            daemon(() -> serve(client));
+        }
+    }
+
+    private void serve(Socket client) throws IOException {
+        InputStream in = client.getInputStream();
+        int type = in.read();
+        int length = in.read(); // a CONNECT of these tests is short
+        if (length > 127) {
+            length = length - 128 + 128 * in.read();
+        }
+        byte[] body = in.readNBytes(length);
+        if (body[LEVEL_AT] == MQTT_5) {
+            client.getOutputStream().write(UNSUPPORTED_PROTOCOL_VERSION);
+            client.close();
+            return;
+        }
+        Socket broker = new Socket("127.0.0.1", behind.port());
+        sockets.add(broker);
+        OutputStream out = broker.getOutputStream();
+        out.write(type);
+        out.write(length);
+        out.write(body);
+        daemon(() -> copy(broker, client));
+        copy(client, broker);
+    }
+
+    private static void copy(Socket from, Socket to) throws IOException {
+        try {
+            from.getInputStream().transferTo(to.getOutputStream());
+        } finally {
+            from.close();
+            to.close();
+        }
+    }
+
+    private interface Task {
+        void run() throws IOException;
+    }
+
+    private static void daemon(Task task) {
+        Thread thread =
+                new Thread(
+                        () -> {
+                            try {
+                                task.run();
+                            } catch (IOException e) {
+                                // an end like any other
+                            }
+                        });
+        thread.setDaemon(true);
+        thread.start();
+    }
+}

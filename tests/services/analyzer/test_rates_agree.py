@@ -1,0 +1,112 @@
+"""The service's rates (speck.metrics.rates) and the analyzer's are the same of the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from speck.analyzer import clean, rates
+from speck.analyzer.reading import Span
+from speck.metrics.rates import job_metrics
+from speck.metrics.rows import Sample
+from speck.model.measurement import JobMeasure, TaskMeasure
+from speck.model.values import JsonObject
+from tests.samples_by_hand import EVERY_S, Row, at, dataset, running
+
+TWO = 2
+COMPARED = ("in_rate", "out_rate", "busy", "back_pressured")
+
+
+def _even() -> list[Row]:
+    return running(looks=TWO, busy=0.3, back=0.1)
+
+
+def _slow_clock() -> list[Row]:
+    """The values of the second look were 2 s old: the task's own time counts."""
+    first, second = running(looks=TWO, busy=0.3)
+    return [first, {**second, **running(looks=TWO, busy=0.3)[1], "at": at(EVERY_S + 2)}]
+
+
+def _no_times() -> list[Row]:
+    """The time of the looks counts."""
+    nothing = dict.fromkeys(("busy_ms", "idle_ms", "back_pressured_ms"))
+    return [{**row, **nothing} for row in running(looks=TWO)]
+
+
+def _no_records_out() -> list[Row]:
+    return [{**row, "records_out": None} for row in running(looks=TWO)]
+
+
+def _parallel() -> list[Row]:
+    """Two subtasks of one source: their rates add up, the one that waits more is told."""
+    both = (("back", 0.1), ("back", 0.4))
+    return [
+        row
+        for number, (_, back) in enumerate(both)
+        for row in running(
+            looks=TWO, rate=50.0 + number, busy=0.2, back=back, subtask=number, subtasks=2
+        )
+    ]
+
+
+def _half_silent() -> list[Row]:
+    """A sum is not known when a part of it is not."""
+    return [{**row, "records_in": None} if row["subtask"] == 1 else row for row in _parallel()]
+
+
+def _restarted() -> list[Row]:
+    first, second = running(looks=TWO)
+    return [first, {**second, **running(looks=TWO)[0], "at": second["at"], "restarts": 1}]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [_even, _slow_clock, _no_times, _no_records_out, _parallel, _half_silent, _restarted],
+)
+def test_both_make_the_same_of_the_same_samples(
+    few: SparkSession, tmp_path: Path, rows: Callable[[], list[Row]]
+) -> None:
+    samples = rows()
+    analysed = _of_analyzer(few, tmp_path, samples)
+    told = _of_service(samples)
+    for name in COMPARED:
+        assert told[name] == pytest.approx(analysed[name]), name
+
+
+def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonObject:
+    dataset(root, rows)
+    frame = spark.read.option("basePath", str(root / "tasks")).parquet(str(root / "tasks"))
+    sliced = rates.slices(
+        clean.pairs(frame.withColumn("day", F.col("day").cast("string"))), Span(at(0), at(EVERY_S))
+    )
+    tasks = rates.tasks(sliced)
+    (job,) = (row.asDict() for row in rates.jobs(tasks, sliced).collect())
+    return job
+
+
+def _of_service(rows: Sequence[Row]) -> JsonObject:
+    """The same keys; `busy` of all subtasks, as the analyzer has it."""
+    told = job_metrics(
+        [
+            tuple(_sample(row) for row in rows if row["subtask"] == subtask)  # type: ignore[misc]
+            for subtask in sorted({row["subtask"] for row in rows})
+        ]
+    )
+    busy = [task["busy"] for task in told["tasks"]]
+    back = [task["back_pressured"] for task in told["tasks"]]
+    return {
+        **told,
+        "busy": None if None in busy else sum(busy),
+        "back_pressured": None if None in back else max(back),
+    }
+
+
+def _sample(row: Row) -> Sample:
+    known = {field.name for field in fields(TaskMeasure)}
+    task = TaskMeasure(**{"name": "x"} | {k: v for k, v in row.items() if k in known})
+    return Sample(row["at"], JobMeasure("j", (task,), restarts=row["restarts"]), task)

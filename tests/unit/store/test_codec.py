@@ -1,0 +1,111 @@
+"""What is stored is read back as it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from speck.model.incarnation import (
+    EndState,
+    Incarnation,
+    Session,
+    StaleSink,
+    StartState,
+    StateCopy,
+    UsedState,
+)
+from speck.model.job import Batching, Compression, Delivery, DesiredState, Job, Upgrade
+from speck.model.link import Link
+from speck.model.observation import TakenEpoch
+from speck.model.site import Broker, Engine, Site, Tier
+from speck.model.values import JsonObject
+from speck.store.codec import from_json, to_json
+
+LINK = Link("tcp://a:1883", "T-1")
+PLAIN = Job("A", "a", "http://a:8081", LINK, Link("tcp://b:1883", "T"), "a", "b", "x.A", "f" * 64)
+FULL = replace(
+    PLAIN,
+    args=("--x", "ü"),
+    parallelism=3,
+    state=DesiredState.STOPPED,
+    delivery=Delivery.EXACTLY_ONCE,
+    upgrade=Upgrade.STATELESS,
+    pinned=True,
+    link=Batching(100, 5, Compression.ZSTD),
+)
+
+
+def stored(data: JsonObject) -> JsonObject:
+    """As the store gives it back."""
+    found: JsonObject = json.loads(json.dumps(data))
+    return found
+
+
+@pytest.mark.parametrize("job", [PLAIN, FULL])
+def test_a_job_is_read_back(job: Job) -> None:
+    assert from_json(stored(to_json(job)), Job) == job
+
+
+def test_what_a_job_leaves_at_its_default_takes_no_room() -> None:
+    assert set(to_json(PLAIN)).isdisjoint({"args", "parallelism", "state", "pinned", "link"})
+    assert {"args", "parallelism", "state", "pinned", "link"} <= set(to_json(FULL))
+
+
+def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
+    base = Incarnation(
+        PLAIN, 1, "1" * 32, start=StartState.CONFIRMED, end=EndState.ENDED, savepoint="file:/s"
+    )
+    deployed = Incarnation(
+        FULL,
+        2,
+        "2" * 32,
+        base=base,
+        start=StartState.ACCEPTED,
+        end=EndState.STOPPING,
+        former_sinks=("x-out", "y-out"),
+        restored="file:/there/s",
+        carried=StateCopy("file:/s", "b", "file:/there/s"),
+        left=(UsedState("a", "file:/s", 1), UsedState("b", "file:/there/s", 2)),
+        stale=(StaleSink("a", LINK, "x-out"),),
+    )
+    assert from_json(stored(to_json(deployed)), Incarnation) == deployed
+
+
+def test_what_holds_its_default_is_left_out_and_read_back() -> None:
+    deployed = Incarnation(PLAIN, 1, "1" * 32, StartState.CONFIRMED)
+    old = stored(to_json(deployed))
+    assert "former_sinks" not in old
+    assert from_json(old, Incarnation) == deployed
+
+
+@pytest.mark.parametrize("job_name", ["A", None])
+def test_a_session_is_read_back(job_name: str | None) -> None:
+    session = Session("reader", LINK, "a", job_name, reserved=False, owed=(("p", 1 << 32, 7),))
+    assert from_json(stored(to_json(session)), Session) == session
+
+
+@pytest.mark.parametrize("more", [{"follows": "old"}, {"followed_by": "new"}])
+def test_a_session_that_follows_or_is_followed_is_read_back(more: dict[str, str]) -> None:
+    skip = (TakenEpoch("p", 1 << 32, 7, ((9, 9), (12, 15))), TakenEpoch("q", 1, 0))
+    session = replace(Session("reader", LINK, "a", "A", skip=skip), **more)  # type: ignore[arg-type]
+    assert from_json(stored(to_json(session)), Session) == session
+
+
+def test_a_session_that_never_changed_hands_takes_no_more_room() -> None:
+    data = stored(to_json(Session("reader", LINK, "a", "A")))
+    assert data.keys().isdisjoint({"follows", "followed_by", "skip"})
+    assert from_json(data, Session) == Session("reader", LINK, "a", "A")
+
+
+def test_a_site_is_read_back() -> None:
+    site = Site(
+        "a",
+        Tier.EDGE,
+        Engine("flink", "http://a:8081"),
+        Broker("mqtt", "tcp://a:1883", "a"),
+        10.5,
+        {"state_uri": "file:/s"},
+    )
+    assert from_json(stored(to_json(site)), Site) == site

@@ -1,0 +1,39 @@
+"""What the states of an incarnation mean to those who ask."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from speck.model.incarnation import EndState, Incarnation, StartState
+from speck.model.job import Job
+from speck.model.link import Link
+
+JOB = Job(
+    "A",
+    "a",
+    "http://a:8081",
+    Link("tcp://a:1883", "T-1"),
+    Link("tcp://a:1883", "T-2"),
+    "a",
+    "a",
+    "x.A",
+    "f" * 64,
+)
+
+
+def test_a_new_incarnation_is_requested_and_may_still_arrive() -> None:
+    new = Incarnation(JOB, 1, "1" * 32)
+    assert (new.start, new.end) == (StartState.REQUESTED, EndState.NONE)
+    assert new.may_arrive
+
+
+@pytest.mark.parametrize(("start", "end"), list(product(StartState, EndState)))
+def test_each_question_is_answered_by_one_state(start: StartState, end: EndState) -> None:
+    deployed = Incarnation(JOB, 1, "1" * 32, start, end)
+    answers = (deployed.accepted, deployed.confirmed, deployed.void)
+    assert sum(answers) == (start is not StartState.REQUESTED)
+    assert not (deployed.stopping and deployed.ended)
+    awaited = start is StartState.REQUESTED and end is not EndState.ENDED
+    assert deployed.may_arrive == awaited
