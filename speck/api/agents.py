@@ -35,7 +35,9 @@ def open_commands(name: str, query: Query) -> Response:
     with polling(min(query["wait"], _WAIT_S)) as seconds:
         found = agents.open_commands(name, known, seconds, context().stopping.is_set)
     # no place to wait: come back, the later the more agents do so
-    again = 0.0 if seconds or found else max(0.5, agents.commands.polling() / _AGENTS_PER_SECOND)
+    again = (
+        0.0 if seconds or found else max(0.5, agents.commands.count_agents() / _AGENTS_PER_SECOND)
+    )
     return jsonify({"commands": found, "again": again})
 
 

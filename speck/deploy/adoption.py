@@ -21,7 +21,7 @@ def take_in(records: Records, name: str, adopted: Iterable[str]) -> Batch:
         batch[records.heads.key(alone)] = {**head, **GONE}
         batch |= records.revisions.drop(alone, head["revision"])
         for deployed in inventory.jobs.values():
-            batch |= records.drop_deployed(alone, job_name)
+            batch |= records.drop_incarnation(alone, job_name)
             batch |= records.put_incarnation(name, deployed)
         used = max(records.attempts(s, job_name) for s in (alone, name))
         batch |= records.put_attempts(name, job_name, used)

@@ -128,7 +128,7 @@ class Deployer:
             self._artifacts.adopt(sha256, file)
         for (scope, name), deployed in prepared.running.items():
             with self.changes.resting(scope) as resting:
-                if resting and self._records.deployed(scope, name) == deployed:
+                if resting and self._records.incarnation(scope, name) == deployed:
                     self._records.write(self._records.put_incarnation(scope, _confirmed(deployed)))
 
     def jar_of(self, job_path: str) -> str:

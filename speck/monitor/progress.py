@@ -50,7 +50,7 @@ class ProgressPolls:
 
     def numbers(self, at_once: Callable[[], int]) -> dict[str, Poll[BrokerView]]:
         """What the brokers said since the last time."""
-        polls = self._polls.broker_numbers.at(
+        polls = self._polls.broker_numbers.poll(
             self._records.sites(), within_s=self._within_s, at_once=at_once
         )
         return self._new("numbers", polls)
@@ -68,16 +68,16 @@ class ProgressPolls:
         self._asked = {site: {j.engine_job_id for j in some} for site, some in asked.items()}
         checkpoints = self._new(
             "checkpoints",
-            self.checkpoints.at(asked, within_s=self._within_s, at_once=at_once),
+            self.checkpoints.poll(asked, within_s=self._within_s, at_once=at_once),
         )
         deployed = self._records.all_incarnations()
         sinks = sinks_of(deployed.values(), self._records.installation)
-        views = {site: poll.found for site, poll in numbers.items() if poll.found is not None}
+        views = {site: poll.answer for site, poll in numbers.items() if poll.answer is not None}
         found = {}
         for site, some in asked.items():
             poll = checkpoints.get(site)
             for job in some:
-                checkpointing = (poll.found or {}).get(job.engine_job_id) if poll else None
+                checkpointing = (poll.answer or {}).get(job.engine_job_id) if poll else None
                 if checkpointing is not None and job.key in deployed:
                     known = deployed[job.key].job
                     feeding = sinks.get(known.source, [])

@@ -72,11 +72,11 @@ class WatchedJobs:
         settled = self._settled.get(key)
         if settled is None or settled[0] != deployed.engine_job_id:
             return False
-        return poll is None or poll.found is None or poll.begun >= settled[1]
+        return poll is None or poll.answer is None or poll.begun >= settled[1]
 
     def _left_alone(self, scope: str) -> str | None:
         """Why nothing is mended in a scope, whatever its description says."""
-        if self._desired.removing(scope):
+        if self._desired.is_removing(scope):
             return "it was to be removed"
         if self._changes.was_cancelled(self._desired.last_change(scope)):
             return "the last change was cancelled: apply again"
@@ -89,7 +89,7 @@ class WatchedJobs:
         """
         if deployed.ended or deployed.confirmed:
             return not deployed.ended
-        return deployed.base is not None and self._desired.repaired(scope)
+        return deployed.base is not None and self._desired.is_last_change_repair(scope)
 
     def _at_work(self) -> Callable[[str, str], bool]:
         """Whether something is at work now on a job of a scope. A change that is blocked may be

@@ -31,7 +31,7 @@ from speck.spec.resolve import LineOf
 from speck.spec.schema import composition_as_stored, dump_composition
 from speck.spec.topology import Graph
 from speck.store.records import Records
-from speck.store.retention import expired
+from speck.store.retention import is_expired
 from speck.store.tables import Batch
 
 
@@ -476,7 +476,7 @@ class Compositions:
         if not request.idempotency_key or request.dry_run:
             return None
         record = self._records.answers.get(_hash(request.idempotency_key))
-        if record is None or expired(record, self._clock.now()):
+        if record is None or is_expired(record, self._clock.now()):
             return None
         if record["digest"] != _digest(dump_composition(description)):
             raise ConflictError(

@@ -1,4 +1,4 @@
-"""Open binders, one for each address, shared by everything that talks to a site."""
+"""Open binders, one for each address, shared by all callers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from speck.model.site import Site
 class Connections:
     """Binders of the registered sites, opened when first needed.
 
-    `sites` gives the registered sites at any moment; `timeout_s` bounds every single call.
+    `sites` returns the registered sites; `timeout_s` limits each call.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Connections:
         self._brokers: dict[tuple[str, str, str | None], MessageBroker] = {}
 
     def site(self, name: str) -> Site:
-        """The registered site. Raises NotFoundError."""
+        """Return the registered site. Raises NotFoundError."""
         site = self._sites().get(name)
         if site is None:
             raise NotFoundError(
@@ -38,7 +38,7 @@ class Connections:
         return site
 
     def engine(self, site: str) -> StreamEngine:
-        """The engine of a site."""
+        """Return the engine of a site, opened if necessary."""
         spe = self.site(site).spe
         key = (spe.kind, spe.address)
         with self._lock:
@@ -48,7 +48,8 @@ class Connections:
             return failpoints.wrap(self._engines[key])
 
     def broker(self, site: str) -> MessageBroker:
-        """The broker of a site. Raises PermanentError when its credentials are missing."""
+        """Return the broker of a site, opened if necessary. Raises PermanentError if its
+        credentials are missing."""
         broker = self.site(site).broker
         key = (broker.kind, broker.address, broker.credentials)
         with self._lock:

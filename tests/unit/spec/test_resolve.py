@@ -275,7 +275,7 @@ def test_arguments_that_cannot_be_passed(find_jar: FindJar) -> None:
             "{batch_records}, {linger_ms}, {compression}; "
             "write {{nope}} for the text {nope}",
         ),
-        Problem("jobs[1].args[0]", "--epoch is given by speck itself; leave it out"),
+        Problem("jobs[1].args[0]", "--epoch is set by speck itself; leave it out"),
     ]
 
 
