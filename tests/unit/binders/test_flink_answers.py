@@ -215,4 +215,7 @@ def test_counters_are_summed_over_subtasks_and_what_is_no_number_is_left_out() -
         {"id": "0.c.numRecordsOut"},
         {"id": "0.accumulateBusyTimeMs", "value": "7.5"},
     ]
-    assert answers.summed("v1", values) == {"a.numRecordsOut": 5.0, "v1.accumulateBusyTimeMs": 7.5}
+    assert answers.sum_subtasks("v1", values) == {
+        "a.numRecordsOut": 5.0,
+        "v1.accumulateBusyTimeMs": 7.5,
+    }
