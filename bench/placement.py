@@ -25,7 +25,7 @@ from speck.placement import ds2, rolbts, schedulercfg
 from speck.placement.evaluate import evaluate, predict
 from speck.placement.instance import Instance
 from speck.placement.model import Flow, Kind, Limits, Load, Place, Placement, Problem
-from speck.placement.policies import policy
+from speck.placement.policies import find_policy
 from tests.placement_problems import every_answer, random_problem
 
 PAGE = Path(__file__).parents[1] / "docs" / "placement.md"
@@ -70,7 +70,7 @@ def _rounded(values: Sequence[float]) -> list[float]:
 
 def published_rolbts(checks: Checks) -> JsonObject:
     """Figures 7 and 8, FSACE beside them, and what figures 5 and 6 count."""
-    found = rolbts.published(SERVERS, ARRIVALS, tie="last")
+    found = rolbts.assign_as_published(SERVERS, ARRIVALS, tie="last")
     fsace = rolbts.Assignment(SERVERS, FSACE)
     result: JsonObject = {
         "nodes": _rounded(found.nodes),
@@ -89,15 +89,15 @@ def published_rolbts(checks: Checks) -> JsonObject:
     checks.equal("RoLBTS deviation of links", result["sd_links"], 3.57)
     checks.equal("deviation of FSACE's sums", result["fsace"]["sd_nodes"], 12.16)
     for branches in range(1, 9):
-        tried = rolbts.published(SERVERS, (branches,)).tried
+        tried = rolbts.assign_as_published(SERVERS, (branches,)).tried
         checks.equal(f"RoLBTS assignments of {branches} branches to 3", tried, 3**branches)
-    checks.equal("RoLBTS assignments at 10 x 10", rolbts.assignments(10, 10), 10**10)
+    checks.equal("RoLBTS assignments at 10 x 10", rolbts.count_assignments(10, 10), 10**10)
     return result
 
 
 def our_balance(checks: Checks) -> JsonObject:
     """The same objective and input, solved."""
-    found = rolbts.exact(SERVERS, ARRIVALS)
+    found = rolbts.assign_exactly(SERVERS, ARRIVALS)
     checks.equal("ours is proven", found.optimal, True)
     checks.equal("ours, deviation of nodes", round(found.sd_nodes, 2), 1.03)
     checks.equal("ours, links", _rounded(found.links), [0.0, 0.0, 0.0])
@@ -116,7 +116,9 @@ def ten_by_ten(checks: Checks) -> float:
         ("unlike", unlike, (10,)),
         ("alike, ten services", alike, (10,) * 10),
     ):
-        seconds = timed(lambda servers=servers, services=services: rolbts.exact(servers, services))  # type: ignore[misc]
+        seconds = timed(
+            lambda servers=servers, services=services: rolbts.assign_exactly(servers, services)
+        )  # type: ignore[misc]
         say(f"RoLBTS exact, 10 servers {name}, services {services}: {seconds:.4f} s")
         slowest = max(slowest, seconds)
     checks.below("RoLBTS exact at 10 x 10, seconds", slowest, 0.1)
@@ -134,7 +136,7 @@ def published_ds2(checks: Checks) -> None:
         (200.0, 2, (10.0, 700.0), 201.0, (40, 140)),
     ):
         topics = tuple(f"s{n}" for n in range(sources))
-        found = ds2.needs(
+        found = ds2.compute_needs(
             [
                 ds2.Operator("Op1", topics, ("t",), *first),
                 ds2.Operator("Op2", ("t",), (), second, None),
@@ -169,21 +171,21 @@ def published_filter(checks: Checks) -> None:
 def carried_to_the_fork(checks: Checks) -> None:
     """A placement as `schedulercfg`, and back."""
     problem = traffic(17, 4)
-    found = policy("milp").place(problem)
+    found = find_policy("milp").place(problem)
     addresses = {place.name: [f"10.0.0.{n}"] for n, place in enumerate(problem.places, 1)}
     tasks = {
         load.name: [schedulercfg.Task(f"Source: {load.name} -> Sink", load.slots)]
         for load in problem.loads
         if load.kind is Kind.JOB
     }
-    subtasks = schedulercfg.of_placement(found, tasks, addresses)
+    subtasks = schedulercfg.from_placement(found, tasks, addresses)
     text = schedulercfg.dump(subtasks)
     checks.equal("schedulercfg there and back", schedulercfg.load(text), subtasks)
 
 
 def sizes(checks: Checks, chosen: Sequence[tuple[int, int]]) -> list[JsonObject]:
     """The exact policy on problems of the wanted sizes; the least of seven where it is quick."""
-    policy("milp").place(traffic(17, 4))  # loads the solver
+    find_policy("milp").place(traffic(17, 4))  # loads the solver
     rows: list[JsonObject] = []
     for jobs, sites in chosen:
         for kind, make in MAKERS.items():
@@ -220,9 +222,9 @@ def _row(
 def _solved(problem: Problem, limit: float) -> tuple[Placement, float]:
     problem = replace(problem, limits=Limits(time_limit_s=limit))
     answers: list[Placement] = []
-    times = [timed(lambda: answers.append(policy("milp").place(problem)))]
+    times = [timed(lambda: answers.append(find_policy("milp").place(problem)))]
     while times[0] < 2 and len(times) < 7:
-        times.append(timed(lambda: answers.append(policy("milp").place(problem))))
+        times.append(timed(lambda: answers.append(find_policy("milp").place(problem))))
     return answers[0], min(times)
 
 
@@ -237,7 +239,7 @@ def beside_brute_force(checks: Checks) -> list[int]:
             cost = instance.objective(sites)
             if (best is None or cost < best) and not predict(instance, sites).violations:
                 best = cost
-        found = policy("milp").place(problem)
+        found = find_policy("milp").place(problem)
         feasible += best is not None
         if best is None or found.objective is None:
             equal += not found.feasible
@@ -256,7 +258,7 @@ def quality_of_greedy() -> JsonObject:
     problems += [make(17, 4, seed) for make in MAKERS.values() for seed in range(SMALL // 5)]
     problems += [make(50, 8, seed) for make in MAKERS.values() for seed in range(SMALL // 5)]
     for problem in problems:
-        best, found = policy("milp").place(problem), policy("greedy").place(problem)
+        best, found = find_policy("milp").place(problem), find_policy("greedy").place(problem)
         if not best.optimal or best.objective is None or found.objective is None:
             continue
         if not found.feasible:
@@ -296,7 +298,9 @@ def figures(result: JsonObject) -> str:
             lines.append(f"Stopped after {row['time_limit_s']:g} s, {size}: {gap}.")
     equal, of = result["brute_force_equal"]
     greedy = result["greedy_gap"]
-    lines.append(f"Equal to brute force: {equal} of {of}. `rolbts.exact` at 10 servers and 10")
+    lines.append(
+        f"Equal to brute force: {equal} of {of}. `rolbts.assign_exactly` at 10 servers and 10"
+    )
     lines.append(f"branches: {result['rolbts_10x10_s']:.3f} s at most.")
     lines.append(f"`greedy` above the optimum: median {greedy['median']:.1%}, worst")
     lines.append(

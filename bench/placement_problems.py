@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from speck.placement.evaluate import evaluate
 from speck.placement.model import Flow, Kind, Limits, Load, Place, Problem
-from speck.placement.policies import policy
+from speck.placement.policies import find_policy
 
 SIZE = 120.0
 """Bytes of a message, as a MQTT packet."""
@@ -101,7 +101,7 @@ def _problem(
     """Uplinks bind, but never more than that a placement is left: what `bottom-up` sends fits."""
     places = _places(chance, edges, loads)
     free = Problem(tuple(loads), tuple(flows), places, Limits())
-    needed = evaluate(free, policy("bottom-up").place(free).sites).sent
+    needed = evaluate(free, find_policy("bottom-up").place(free).sites).sent
     sensed = {load.name: load.site for load in loads if load.kind is Kind.END}
     bound = []
     for place in places:
@@ -122,7 +122,7 @@ def _places(chance: random.Random, edges: list[str], loads: list[Load]) -> tuple
                 edge,
                 "edge",
                 cores=chance.choice([2.0, 4.0]),
-                pace=chance.choice([0.25, 0.5, 1.0]),
+                core_speed=chance.choice([0.25, 0.5, 1.0]),
                 slots=max(2, int(1.2 * slots / len(edges))),
                 latency_ms=chance.uniform(5, 30),
             )

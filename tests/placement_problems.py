@@ -57,7 +57,7 @@ def _place(chance: random.Random, index: int) -> Place:
         f"edge-{index}",
         "edge",
         cores=chance.choice([0.5, 1.0, 4.0]),
-        pace=chance.choice([0.25, 0.5, 1.0]),
+        core_speed=chance.choice([0.25, 0.5, 1.0]),
         slots=chance.choice([None, 1, 2, 4]),
         uplink=chance.choice([None, None, chance.uniform(1e4, 3e5)]),
         latency_ms=chance.uniform(1, 30),
@@ -117,4 +117,4 @@ def every_answer(problem: Problem) -> Iterator[dict[str, str]]:
     instance = Instance(problem)
     names = [place.name for place in problem.places]
     for chosen in product(names, repeat=len(instance.movable)):
-        yield {**instance.fixed, **dict(zip(instance.movable, chosen, strict=True))}
+        yield {**instance.fixed_sites, **dict(zip(instance.movable, chosen, strict=True))}

@@ -1,8 +1,8 @@
-"""Who may do what: one table of roles over all routes, and the checks before each request.
+"""Authorization: one table with the role that each route requires, and the checks before each
+request.
 
-Without any token the service answers on loopback only, and then everybody on this machine is
-its administrator. A web page that is open in a browser here is not: the checks of Host and
-Origin keep it out.
+As long as no token exists, the service answers on loopback only and treats every local user as an
+administrator. The checks of Host and Origin keep out web pages that are open in a local browser.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from speck.api.problems import MissingLengthError, UnauthorizedError
 from speck.errors import ForbiddenError
 from speck.service.tokens import Role
 
-READING = ("GET", "HEAD", "OPTIONS")
+READ_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 class Access(NamedTuple):
-    """Least role for a route (None: everybody). `own_site`: also a token of role `site`, for
-    the site that it is bound to."""
+    """The lowest role that may use a route; None means anybody. With `own_site`, a token of role
+    `site` may use it too, for the site that it is bound to."""
 
     role: Role | None
     own_site: bool = False
@@ -96,14 +96,14 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("DELETE", "/tokens/<name>"): _ADMIN,
     ("GET", "/backup"): _ADMIN,
 }
-"""Every route. One that is missing here is refused."""
+"""Every route. Requests to a route that is missing here are refused."""
 
 _RANK = {Role.VIEWER: 1, Role.DEPLOYER: 2, Role.ADMIN: 3}
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the token's name (None without tokens), its role and its site."""
+    """Who sent the request: the token's name (None if there are no tokens), its role and site."""
 
     name: str | None
     role: Role
@@ -111,13 +111,14 @@ class Caller:
 
 
 def guard() -> None:
-    """Before each request. Raises UnauthorizedError, ForbiddenError, MissingLengthError."""
+    """Check a request before its route runs. Raises UnauthorizedError, ForbiddenError,
+    MissingLengthError."""
     if request.url_rule is None:
-        return  # answered with 404 or 405, to everybody alike
+        return  # Flask answers 404 or 405, whoever sent it
     method = "GET" if request.method == "HEAD" else request.method
     access = ACCESS.get((method, request.url_rule.rule))
     if access is None:
-        raise ForbiddenError(f"cannot {method} {request.path}: no role is known for this route")
+        raise ForbiddenError(f"cannot {method} {request.path}: this route has no role")
     if access.role is not None:
         _refuse_foreign_pages()
         g.caller = _caller()
@@ -129,17 +130,17 @@ def guard() -> None:
 
 
 def caller() -> Caller:
-    """Who asks. Only for routes that are not public."""
-    found: Caller = g.caller
-    return found
+    """Who sent this request. Only for routes that are not public."""
+    current: Caller = g.caller
+    return current
 
 
 def refuse_foreign_site(name: str) -> None:
     """Raises ForbiddenError for a token of role `site` that is bound to another site."""
-    bound = caller()
-    if bound.role is Role.SITE and bound.site != name:
+    token = caller()
+    if token.role is Role.SITE and token.site != name:
         raise ForbiddenError(
-            f"cannot change site {name!r}: token {bound.name!r} is bound to site {bound.site!r}"
+            f"cannot change site {name!r}: token {token.name!r} is bound to site {token.site!r}"
         )
 
 
@@ -160,62 +161,63 @@ def _caller() -> Caller:
             f"cannot {request.method} {request.path} without a token:"
             " send it as `Authorization: Bearer TOKEN`"
         )
-    found = tokens.verify(secret.strip())
-    if found is None:
+    token = tokens.verify(secret.strip())
+    if token is None:
         raise UnauthorizedError(
-            f"cannot {request.method} {request.path}: this token is not known; it may be removed"
+            f"cannot {request.method} {request.path}: this token is unknown; it may be revoked"
         )
-    return Caller(found["name"], Role(found["role"]), found["site"])
+    return Caller(token["name"], Role(token["role"]), token["site"])
 
 
-def _refuse_by_role(asking: Caller, access: Access) -> None:
+def _refuse_by_role(requester: Caller, access: Access) -> None:
     assert access.role is not None
-    if asking.role is Role.SITE:
+    if requester.role is Role.SITE:
         if not access.own_site:
-            raise ForbiddenError(_too_little(asking, access.role))
+            raise ForbiddenError(_missing_role(requester, access.role))
         name = (request.view_args or {}).get("name")
         if name is not None:
             refuse_foreign_site(name)
-    elif _RANK[asking.role] < _RANK[access.role]:
-        raise ForbiddenError(_too_little(asking, access.role))
+    elif _RANK[requester.role] < _RANK[access.role]:
+        raise ForbiddenError(_missing_role(requester, access.role))
 
 
-def _too_little(asking: Caller, needed: Role) -> str:
+def _missing_role(requester: Caller, needed: Role) -> str:
     return (
-        f"cannot {request.method} {request.path} with token {asking.name!r}:"
-        f" its role is {asking.role}, this needs {needed}"
+        f"cannot {request.method} {request.path} with token {requester.name!r}:"
+        f" its role is {requester.role}, but this requires {needed}"
     )
 
 
 def _refuse_foreign_host(configured: str) -> None:
-    """A page whose name was made to mean this machine (DNS rebinding) sends its own Host."""
-    given = request.headers.get("Host")
-    if given is None:
+    """Refuse pages whose host name was rebound to this machine (DNS rebinding): a browser sends
+    that name as Host."""
+    header = request.headers.get("Host")
+    if header is None:
         return
-    host = _host(given)
+    host = _host(header)
     if host not in ("localhost", configured.lower()) and not _is_loopback(host):
         raise ForbiddenError(
-            f"cannot answer for host {given!r} without tokens: use http://127.0.0.1, or make a"
+            f"cannot answer for host {header!r} without tokens: use http://127.0.0.1, or make a"
             " token with `speck token add NAME --role admin`"
         )
 
 
 def _refuse_foreign_pages() -> None:
-    """A browser tells which page a request that changes something comes from."""
+    """Refuse changes requested by a page of another origin; browsers send it as Origin."""
     origin = request.headers.get("Origin")
-    if origin is None or request.method in READING:
+    if origin is None or request.method in READ_METHODS:
         return
     if urlsplit(origin).netloc.lower() != request.headers.get("Host", "").lower():
         raise ForbiddenError(
             f"cannot {request.method} {request.path} for a page of {origin!r}:"
-            " requests of other sites' pages are refused"
+            " requests from pages of other origins are refused"
         )
 
 
-def _host(given: str) -> str:
+def _host(header: str) -> str:
     """The name or address in a Host header, without its port."""
     try:
-        return (urlsplit(f"//{given}").hostname or "").lower()
+        return (urlsplit(f"//{header}").hostname or "").lower()
     except ValueError:
         return ""
 

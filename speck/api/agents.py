@@ -1,4 +1,5 @@
-"""What the agents of sites ask: commands, and the relay of state between two that cannot meet."""
+"""The API that sites' agents call: commands, and the relay of state between two agents that
+cannot reach each other."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from speck.api.access import refuse_foreign_site
 from speck.api.context import context, polling, relaying, service
 from speck.api.problems import problem
 from speck.api.requests import Query, optional_object, stream, text, wait, whole
-from speck.api.routes import Routes, gone
+from speck.api.routes import Routes, no_content
 from speck.sites.state_transfer import PIECE_MOST, OutOfOrderError
 
-routes = Routes("agents", "What sites' agents ask")
+routes = Routes("agents", "The API of sites' agents")
 
 _MOST_BYTES = 1 << 50
 _PAUSE_S = 0.1
@@ -23,22 +24,21 @@ _WAIT_S = 30.0
 @routes.get(
     "/sites/<name>/commands",
     query=[
-        text("known", "ids of commands that are being done, joined by commas"),
+        text("known", "comma-separated ids of the commands that the agent already runs"),
         wait(),
     ],
     answers={200: shapes.CommandsShape},
 )
 def open_commands(name: str, query: Query) -> Response:
-    """What the site's agent is to do: all open commands, as soon as they differ from the known."""
+    """All open commands for the site's agent; waits until they differ from the known ones."""
     known = [part for part in (query["known"] or "").split(",") if part]
     agents = service().agents
     with polling(min(query["wait"], _WAIT_S)) as seconds:
-        found = agents.open_commands(name, known, seconds, context().stopping.is_set)
-    # no place to wait: come back, the later the more agents do so
-    again = (
-        0.0 if seconds or found else max(0.5, agents.commands.count_agents() / _AGENTS_PER_SECOND)
-    )
-    return jsonify({"commands": found, "again": again})
+        commands = agents.open_commands(name, known, seconds, context().stopping.is_set)
+    # too many requests wait already: the agent polls again, later the more agents do so
+    pause_s = max(0.5, agents.commands.count_agents() / _AGENTS_PER_SECOND)
+    again = 0.0 if seconds or commands else pause_s
+    return jsonify({"commands": commands, "again": again})
 
 
 @routes.post(
@@ -47,7 +47,7 @@ def open_commands(name: str, query: Query) -> Response:
     answers={200: {"type": "object"}},
 )
 def answer_command(name: str, command_id: str) -> Response:
-    """How far a command is, or how it has ended; 404 when nobody wants it any more."""
+    """The agent reports progress or the outcome of a command; 404 when it is no longer needed."""
     service().agents.commands.answer(name, command_id, optional_object("answer"))
     return jsonify({})
 
@@ -55,15 +55,15 @@ def answer_command(name: str, command_id: str) -> Response:
 @routes.put(
     "/transfers/<transfer_id>",
     query=[
-        whole("offset", "where in the stream the piece begins", 0, _MOST_BYTES, 0),
-        whole("total", "bytes of the whole stream", 1, _MOST_BYTES, 1),
+        whole("offset", "position of the piece in the stream", 0, _MOST_BYTES, 0),
+        whole("total", "size of the whole stream in bytes", 1, _MOST_BYTES, 1),
     ],
     body={"type": "string", "format": "binary"},
     body_types=("application/octet-stream",),
     answers={200: shapes.PieceShape},
 )
 def put_piece(transfer_id: str, query: Query) -> Response:
-    """A piece of state from the agent of its source; 409 tells where the next one begins."""
+    """The source's agent sends a piece of state; 409 holds the offset of the expected piece."""
     agents = service().agents
     refuse_foreign_site(agents.under_way(transfer_id).source)
     relay = agents.relay(transfer_id, by_source=True)
@@ -78,19 +78,19 @@ def put_piece(transfer_id: str, query: Query) -> Response:
 
 @routes.get(
     "/transfers/<transfer_id>",
-    query=[whole("offset", "how much has arrived", 0, _MOST_BYTES, 0), wait()],
+    query=[whole("offset", "bytes received so far", 0, _MOST_BYTES, 0), wait()],
     answers={200: {"type": "string", "format": "binary"}, 204: None},
     answer_type="application/octet-stream",
 )
 def take_piece(transfer_id: str, query: Query) -> Response:
-    """The next piece for the agent of the target, behind a line `offset/total`."""
+    """The target's agent fetches the next piece; the body begins with a line `offset/total`."""
     agents = service().agents
     refuse_foreign_site(agents.under_way(transfer_id).target)
     relay = agents.relay(transfer_id, by_source=False)
     with polling(min(query["wait"], _WAIT_S)) as seconds:
-        taken = relay.take(query["offset"], seconds, context().stopping.is_set)
-    if taken is None:
-        return gone()
-    total, piece = taken
+        reply = relay.take(query["offset"], seconds, context().stopping.is_set)
+    if reply is None:
+        return no_content()
+    total, piece = reply
     head = f"{query['offset']}/{total}\n".encode()
     return Response(head + piece, content_type="application/octet-stream")

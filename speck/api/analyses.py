@@ -1,4 +1,4 @@
-"""/analyses: what jobs cost and give, and which should sit at edges"""
+"""/analyses: the cost and benefit of jobs, and which jobs belong at edges"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from speck.errors import InvalidError
 from speck.service.analyses import AnalysisRequest
 from speck.spec.schema import problems_of
 
-routes = Routes("analyses", "What was measured, worked out by the analyzer")
+routes = Routes("analyses", "Analyses of the collected metrics")
 
 _REQUEST = shapes.AnalysisRequestShape()
 
@@ -30,9 +30,9 @@ _REQUEST = shapes.AnalysisRequestShape()
     answers={200: shapes.ANALYSES},
 )
 def list_analyses(query: Query) -> Response:
-    """Analyses without what they say, newest first."""
-    found = service().analyses.all(query["composition"], query["state"])
-    return listing("analyses", found, "id", query, newest_first=True)
+    """Analyses without their results, newest first."""
+    analyses = service().analyses.all(query["composition"], query["state"])
+    return listing("analyses", analyses, "id", query, newest_first=True)
 
 
 @routes.post(
@@ -42,26 +42,26 @@ def list_analyses(query: Query) -> Response:
     answers={202: shapes.AnalysisHeadShape},
 )
 def analyse() -> Response:
-    """Begin an analysis of what was collected; nothing is changed."""
-    return answer(service().analyses.start(AnalysisRequest(**_asked())))
+    """Start an analysis of the collected metrics; it changes nothing."""
+    return answer(service().analyses.start(AnalysisRequest(**_load_request())))
 
 
-def _asked() -> dict[str, Any]:
+def _load_request() -> dict[str, Any]:
     try:
-        asked: dict[str, Any] = _REQUEST.load(optional_object("analysis"))
+        parameters: dict[str, Any] = _REQUEST.load(optional_object("analysis"))
     except ValidationError as error:
         problems = problems_of(error.messages)
         raise InvalidError(f"cannot read the request: {problems[0]}", problems) from error
-    return asked
+    return parameters
 
 
 @routes.get("/analyses/<analysis_id>", answers={200: shapes.AnalysisShape})
 def get_analysis(analysis_id: str) -> Response:
-    """An analysis, with what it says once it is done."""
+    """An analysis, with its results once it is done."""
     return jsonify(service().analyses.get(analysis_id))
 
 
 @routes.delete("/analyses/<analysis_id>", answers={200: shapes.AnalysisShape})
 def cancel_analysis(analysis_id: str) -> Response:
-    """End an analysis that runs; one that is over stays as it is."""
+    """Cancel a running analysis; one that has ended stays as it is."""
     return jsonify(service().analyses.cancel(analysis_id))

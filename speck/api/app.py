@@ -55,16 +55,16 @@ _QUIET = ("/livez", "/readyz", "/metrics")
 
 
 class _Api(Api):  # type: ignore[misc]
-    """flask-smorest, with problems as errors."""
+    """flask-smorest, with problems (RFC 9457) as error responses."""
 
     ERROR_SCHEMA = ProblemShape
 
     def _register_error_handlers(self) -> None:
-        """speck.api.problems does that."""
+        """Nothing: speck.api.problems registers the handlers."""
 
 
 def create_app(service: Service) -> Flask:
-    """The application; it neither opens nor closes `service`."""
+    """Create the application; it neither opens nor closes `service`."""
     app = Flask(__name__, static_folder=None)
     app.config.update(
         API_TITLE="speck",
@@ -75,12 +75,15 @@ def create_app(service: Service) -> Flask:
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.url_map.merge_slashes = False
     app.extensions[EXTENSION] = Context(service, Metrics(service))
-    about = "Deploys and adapts stream applications whose jobs run on the engines of many sites."
-    named = MarshmallowPlugin(schema_name_resolver=_name_of)
-    api = _Api(app, spec_kwargs={"info": {"description": about}, "marshmallow_plugin": named})
+    info = {
+        "description": "Deploys and adapts stream applications whose jobs run on the engines of"
+        " many sites."
+    }
+    marshmallow = MarshmallowPlugin(schema_name_resolver=_name_of)
+    api = _Api(app, spec_kwargs={"info": info, "marshmallow_plugin": marshmallow})
     for module in ROUTES:
         api.register_blueprint(module.routes.blueprint)
-    app.extensions[system.OPENAPI] = system.finished(api.spec.to_dict())
+    app.extensions[system.OPENAPI] = system.complete_openapi(api.spec.to_dict())
     app.before_request(_begin)
     app.before_request(access.guard)
     app.after_request(_end)
@@ -89,7 +92,7 @@ def create_app(service: Service) -> Flask:
 
 
 def _name_of(schema: Any) -> str:
-    """`Job` for what is answered (JobShape), `JobDescription` for what is sent (JobSchema)."""
+    """`Job` for a response (JobShape), `JobDescription` for a request (JobSchema)."""
     name = str(resolve_schema_cls(schema).__name__)  # type: ignore[union-attr]
     return name.removesuffix("Shape").replace("Schema", "Description")
 
@@ -106,7 +109,7 @@ def _end(response: Response) -> Response:
     seconds = time.perf_counter() - g.began
     route = request.url_rule.rule if request.url_rule else "none"
     method = request.method if request.url_rule else "any"
-    context().metrics.note(method, route, response.status_code, seconds)
+    context().metrics.observe(method, route, response.status_code, seconds)
     quiet = route in _QUIET and response.status_code < 400
     caller = g.get("caller")
     _access_log.log(
@@ -123,5 +126,5 @@ def _end(response: Response) -> Response:
 
 
 def _printable(path: str) -> str:
-    """A path for the log: no control characters, not endless."""
+    """A path for the log, without control characters and of limited length."""
     return path.encode("unicode_escape").decode()[:200]

@@ -15,7 +15,7 @@ from speck.service.answer import Answer
 
 PAGE = 1000
 
-routes = Routes("changes", "Executions of plans, each with its operations' outcomes")
+routes = Routes("changes", "Executions of plans, each with the outcomes of its operations")
 
 
 @routes.get(
@@ -30,11 +30,11 @@ routes = Routes("changes", "Executions of plans, each with its operations' outco
 )
 def list_changes(query: Query) -> Response:
     """Changes without their operations, newest first."""
-    found = _chosen(query["composition"], query["state"], query["site"])
-    return listing("changes", found, "id", query, newest_first=True)
+    changes = _filter(query["composition"], query["state"], query["site"])
+    return listing("changes", changes, "id", query, newest_first=True)
 
 
-def _chosen(composition: str | None, state: str | None, site: str | None) -> Iterator[JsonObject]:
+def _filter(composition: str | None, state: str | None, site: str | None) -> Iterator[JsonObject]:
     for head in service().changes.all(composition=composition, state=state):
         if site is None or _touches(head["id"], site):
             yield head
@@ -56,7 +56,7 @@ def get_change(change_id: str) -> Response:
     answers={200: shapes.ChangeShape, 202: shapes.ChangeShape},
 )
 def cancel_change(change_id: str) -> Response:
-    """Start no further operation: 200 when it is over, 202 while one is still under way."""
+    """Start no further operation: 200 when the change has ended, 202 while one still runs."""
     change = service().runner.cancel(change_id)
     status = 202 if change["state"] in ("running", "blocked") else 200
     return answer(Answer(status, change, f"/changes/{change_id}"))

@@ -29,19 +29,19 @@ from speck.spec.schema import CompositionSchema, composition_from_data
 
 routes = Routes("compositions", "Named sets of jobs, each with a desired state")
 
-_IF_MATCH = if_match('the revision that must be the newest, like `"3"`; 412 when it is not')
+_IF_MATCH = if_match('the expected newest revision, like `"3"`; 412 when there is a newer one')
 _HEADERS = (
     _IF_MATCH,
-    idempotency_key("sent again with the same body, it gets the first answer again"),
+    idempotency_key("a repeated request with the same key and body gets the first response"),
 )
-_DRY_RUN = flag("dry_run", "answer with the plan and change nothing")
+_DRY_RUN = flag("dry_run", "return the plan and change nothing")
 _DRAIN = flag(
     "drain",
-    "let a link run empty before its reader leaves it; false: what is queued is abandoned",
+    "drain a link before its reader leaves it; with false, queued messages are abandoned",
     default=True,
 )
-_FORCE = flag("force", "remove more than half of the deployed jobs if that is asked for")
-_ADOPT = flag("adopt", "take in jobs of these names that were posted alone")
+_FORCE = flag("force", "allow a change that removes more than half of the deployed jobs")
+_ADOPT = flag("adopt", "take over jobs of the same names that were posted alone")
 
 
 @routes.get(
@@ -55,15 +55,15 @@ _ADOPT = flag("adopt", "take in jobs of these names that were posted alone")
 )
 def list_compositions(query: Query) -> Response:
     """All compositions by name."""
-    return listing("compositions", _chosen(query["site"], query["state"]), "name", query)
+    return listing("compositions", _filter(query["site"], query["state"]), "name", query)
 
 
-def _chosen(site: str | None, state: str | None) -> Iterable[JsonObject]:
-    found = service().compositions.all()
+def _filter(site: str | None, state: str | None) -> Iterable[JsonObject]:
+    compositions = service().compositions.all()
     if site is None and state is None:
-        return found
-    named = {job["composition"] for job in service().jobs.all(site=site, state=state)}
-    return [head for head in found if head["name"] in named]
+        return compositions
+    names = {job["composition"] for job in service().jobs.all(site=site, state=state)}
+    return [head for head in compositions if head["name"] in names]
 
 
 @routes.post(
@@ -75,19 +75,19 @@ def _chosen(site: str | None, state: str | None) -> Iterable[JsonObject]:
 )
 def apply(query: Query, headers: Query) -> Response:
     """Make this the composition's desired state."""
-    read = document()
-    description = composition_from_data(read.data, read.line_of)
+    body = document()
+    description = composition_from_data(body.data, body.line_of)
     with waiting(query["wait"]) as seconds:
-        asked = _request(query, headers, seconds, read.line_of)
-        return answer(service().compositions.apply(description, asked))
+        options = _request(query, headers, seconds, body.line_of)
+        return answer(service().compositions.apply(description, options))
 
 
 @routes.get("/compositions/<name>", answers={200: shapes.CompositionShape})
 def get_composition(name: str) -> Response:
-    """What is desired, what is deployed, and how each job is; ETag is the revision."""
-    found = service().compositions.get(name)
-    response = jsonify(found)
-    response.set_etag(str(found["desired"]["revision"]))
+    """The desired and the deployed jobs, and the state of each; the ETag is the revision."""
+    composition = service().compositions.get(name)
+    response = jsonify(composition)
+    response.set_etag(str(composition["desired"]["revision"]))
     return response
 
 
@@ -97,7 +97,7 @@ def get_composition(name: str) -> Response:
         wait(),
         flag(
             "drain",
-            "let every link run empty before its reader stops; false: cancel all jobs at once",
+            "drain every link before its reader stops; with false, all jobs are cancelled at once",
             default=True,
         ),
     ],
@@ -105,7 +105,7 @@ def get_composition(name: str) -> Response:
     answers={202: shapes.AcceptedShape, 204: None},
 )
 def delete_composition(name: str, query: Query, headers: Query) -> Response:
-    """Remove every job of the composition: 202, or 204 when it is gone within `wait`."""
+    """Remove every job of the composition: 202, or 204 if that is done within `wait`."""
     with waiting(query["wait"]) as seconds:
         return answer(
             service().compositions.delete(
@@ -119,8 +119,8 @@ def delete_composition(name: str, query: Query, headers: Query) -> Response:
 
 
 @routes.get("/compositions/<name>/plan", answers={200: shapes.PlanShape})
-def plan(name: str) -> Response:
-    """What would be done to get from what is there to what is desired."""
+def get_plan(name: str) -> Response:
+    """The plan that would turn the observed state into the desired one."""
     return jsonify(service().compositions.plan(name))
 
 
@@ -129,24 +129,24 @@ def plan(name: str) -> Response:
     query=[text("format", "json (default), mermaid or dot", ("json", "mermaid", "dot"))],
     answers={200: shapes.GraphShape},
 )
-def graph(name: str, query: Query) -> Response:
+def get_graph(name: str, query: Query) -> Response:
     """The jobs and the links between them."""
-    found = service().compositions.graph(name)
+    rendering = service().compositions.graph(name)
     if query["format"] == "mermaid":
-        return Response(found.to_mermaid(), content_type="text/plain; charset=utf-8")
+        return Response(rendering.to_mermaid(), content_type="text/plain; charset=utf-8")
     if query["format"] == "dot":
-        return Response(found.to_dot(), content_type="text/vnd.graphviz; charset=utf-8")
-    return jsonify(found.to_json())
+        return Response(rendering.to_dot(), content_type="text/vnd.graphviz; charset=utf-8")
+    return jsonify(rendering.to_json())
 
 
 @routes.get("/compositions/<name>/drift", answers={200: shapes.DRIFT})
-def drift(name: str) -> Response:
-    """Where what is there differs from what is desired though nobody asked."""
+def get_drift(name: str) -> Response:
+    """Differences between the observed and the deployed state that no change made."""
     return jsonify(service().compositions.drift(name))
 
 
 @routes.get("/compositions/<name>/revisions", answers={200: shapes.REVISIONS})
-def revisions(name: str) -> Response:
+def list_revisions(name: str) -> Response:
     """All revisions, oldest first."""
     return jsonify(service().compositions.revisions(name))
 
@@ -158,19 +158,19 @@ def revisions(name: str) -> Response:
     body=shapes.RollbackShape,
     answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
 )
-def rollback(name: str, query: Query, headers: Query) -> Response:
-    """Apply an earlier revision as a new one: code and wiring, never state."""
-    read = document()
-    revision = mapping(read, "rollback", ["revision"]).get("revision")
+def roll_back(name: str, query: Query, headers: Query) -> Response:
+    """Apply an earlier revision as a new one: its code and wiring, never its state."""
+    body = document()
+    revision = mapping(body, "rollback", ["revision"]).get("revision")
     if not isinstance(revision, int) or isinstance(revision, bool) or revision < 1:
         fault = "must be a whole number, at least 1"
         raise InvalidError(
             f"cannot roll back: revision {fault}",
-            [Problem("revision", fault, read.line_of("revision"))],
+            [Problem("revision", fault, body.line_of("revision"))],
         )
     with waiting(query["wait"]) as seconds:
-        asked = _request(query, headers, seconds)
-        return answer(service().compositions.rollback(name, revision, asked))
+        options = _request(query, headers, seconds)
+        return answer(service().compositions.rollback(name, revision, options))
 
 
 def _request(

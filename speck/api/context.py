@@ -19,11 +19,11 @@ EXTENSION = "speck"
 
 @dataclass(slots=True)
 class Context:
-    """The service and what guards its threads.
+    """The service, and the limits on what may hold its threads.
 
     Every open event stream, every waiting request, every agent that waits for a command and every
-    piece of state that is relayed holds a thread. All are bounded so that some threads are
-    always left for requests that answer at once.
+    relayed piece of state holds a thread. Each kind is limited, so that some threads are always
+    left for requests that are answered at once.
     """
 
     service: Service
@@ -46,41 +46,41 @@ class Context:
 
 
 def context() -> Context:
-    """That of the application that answers now."""
+    """The context of the current application."""
     return cast(Context, current_app.extensions[EXTENSION])
 
 
 def service() -> Service:
-    """The use cases of the application that answers now."""
+    """The use cases of the current application."""
     return context().service
 
 
 @contextmanager
 def waiting(seconds: float) -> Iterator[float]:
-    """How long this request may wait: `seconds`, or 0 when too many wait already (the caller
-    then answers 202, which tells where to look)."""
-    with _held(context().waits, seconds) as allowed:
+    """Yield how long this request may wait: `seconds`, or 0 when too many wait already (the
+    caller then answers 202 with a Location)."""
+    with _hold(context().waits, seconds) as allowed:
         yield allowed
 
 
 @contextmanager
 def polling(seconds: float) -> Iterator[float]:
-    """The same for an agent that asks for commands, or for a piece of state."""
-    with _held(context().polls, seconds) as allowed:
+    """The same for an agent that waits for commands or for a piece of state."""
+    with _hold(context().polls, seconds) as allowed:
         yield allowed
 
 
 @contextmanager
 def relaying() -> Iterator[None]:
-    """While a piece of state comes in. Raises TransientError when too many do."""
-    with _held(context().relays, 1.0) as allowed:
+    """Hold a place while a piece of state is received. Raises TransientError when none is free."""
+    with _hold(context().relays, 1.0) as allowed:
         if not allowed:
-            raise TransientError("cannot take another piece of state now: too many come at once")
+            raise TransientError("cannot take another piece of state now: too many arrive at once")
         yield
 
 
 @contextmanager
-def _held(places: threading.BoundedSemaphore, seconds: float) -> Iterator[float]:
+def _hold(places: threading.BoundedSemaphore, seconds: float) -> Iterator[float]:
     if seconds <= 0 or not places.acquire(blocking=False):
         yield 0.0
         return

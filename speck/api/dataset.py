@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from flask import Response, jsonify
-from marshmallow import fields
 
+from speck.api import shapes
 from speck.api.context import service
 from speck.api.requests import Query, moment, stream, text
 from speck.api.routes import Routes
-from speck.api.shapes import Shape
 from speck.metrics.dataset.parsing import FORMATS
 from speck.metrics.dataset.schema import TABLES, TASKS
 
@@ -21,58 +20,48 @@ _MEDIA = {
 }
 
 
-class ImportedShape(Shape):
-    table = fields.String(required=True)
-    rows = fields.Integer(required=True, metadata={"description": "rows of the file"})
-    new = fields.Integer(required=True, metadata={"description": "that were not there before"})
-    since = fields.String(required=True, allow_none=True)
-    until = fields.String(required=True, allow_none=True)
-    ignored = fields.List(fields.String(), required=True)
-    warnings = fields.List(fields.String(), required=True)
-
-
 @routes.get(
     "/metrics/export",
     query=[
-        text("table", "which table: tasks without it", tuple(TABLES)),
-        text("format", "of the file: parquet without it", FORMATS),
+        text("table", "the table; tasks by default", tuple(TABLES)),
+        text("format", "format of the file; parquet by default", FORMATS),
         moment("since", "rows of this time or later (RFC 3339)"),
         moment("until", "rows before this time (RFC 3339)"),
-        text("composition", "only its rows; of jobs that were posted alone: _alone"),
+        text("composition", "only rows of this composition; _alone for jobs posted alone"),
     ],
     answers={200: {"type": "string", "format": "binary"}},
     answer_type=_MEDIA["parquet"],
 )
 def export_metrics(query: Query) -> Response:
-    """One table of the metrics as a file; the header X-Rows tells how many rows it has, X-Damaged
-    how many files of the dataset could not be read."""
+    """One table of the metrics as a file. The header X-Rows holds its number of rows, X-Damaged
+    the number of dataset files that could not be read."""
     table, form = query["table"] or TASKS.name, query["format"] or "parquet"
-    found = service().dataset.export(
+    export = service().dataset.export(
         table, form, query["since"], query["until"], query["composition"]
     )
-    response = Response(found.content, content_type=_MEDIA[form])
-    response.content_length = found.size
+    response = Response(export.content, content_type=_MEDIA[form])
+    response.content_length = export.size
     response.headers["Content-Disposition"] = f'attachment; filename="{table}.{form}"'
-    response.headers["X-Rows"] = str(found.rows)
-    response.headers["X-Damaged"] = str(len(found.damaged))
+    response.headers["X-Rows"] = str(export.rows)
+    response.headers["X-Damaged"] = str(len(export.damaged))
     return response
 
 
 @routes.post(
     "/metrics/import",
     query=[
-        text("table", "which table; without it its columns tell", tuple(TABLES)),
-        text("format", "of the file: parquet without it", FORMATS),
-        text("name", "what the file is called in messages"),
+        text("table", "the table; by default it is inferred from the columns", tuple(TABLES)),
+        text("format", "format of the file; parquet by default", FORMATS),
+        text("name", "name of the file in messages"),
     ],
     body={"type": "string", "format": "binary"},
     body_types=list(_MEDIA.values()),
-    answers={200: ImportedShape},
+    answers={200: shapes.ImportedShape},
 )
 def import_metrics(query: Query) -> Response:
-    """Take over all rows of a file, or none; those that are there already stay as they are."""
+    """Import all rows of a file, or none; rows that exist already are left unchanged."""
     chunks = stream(service().config.max_artifact)
-    done = service().dataset.import_chunks(
+    report = service().dataset.import_chunks(
         chunks, query["name"] or "the file", query["format"] or "parquet", query["table"]
     )
-    return jsonify(done)
+    return jsonify(report)

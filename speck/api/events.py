@@ -1,4 +1,4 @@
-"""/events: what happened, as pages or as a stream"""
+"""/events: the event log, in pages or as a stream"""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from speck.model.values import JsonObject
 
 PAGE = 1000
 _ABOUT = ("site", "job_name", "composition", "change", "kind")
-_LOOK_EVERY_S = 0.25
-_ALIVE_EVERY_S = 15.0
+_POLL_INTERVAL_S = 0.25
+_KEEPALIVE_INTERVAL_S = 15.0
 
 routes = Routes("events", "What happened, oldest first")
 
@@ -27,12 +27,12 @@ routes = Routes("events", "What happened, oldest first")
     "/events",
     query=[
         whole("after", "only events with a greater id", 0, 10**12, 0),
-        whole("limit", "at most so many items", 1, MAX_LIMIT, PAGE),
+        whole("limit", "maximum number of items", 1, MAX_LIMIT, PAGE),
         *(text(name, f"only events about this {name}") for name in _ABOUT),
     ],
     headers=[
-        text("Accept", "text/event-stream: server-sent events, which go on until you hang up"),
-        text("Last-Event-ID", "goes on behind this event, as `after` does"),
+        text("Accept", "text/event-stream for server-sent events, until the client disconnects"),
+        text("Last-Event-ID", "continue after this event, like `after`"),
     ],
     answers={200: shapes.EVENTS},
 )
@@ -40,10 +40,10 @@ def list_events(query: Query, headers: Query) -> Response:
     """Events by id."""
     if "text/event-stream" in (headers["Accept"] or ""):
         return _stream(query, headers["Last-Event-ID"] or "")
-    return page("events", _about(query, query["after"]), "id", query["limit"])
+    return page("events", _matching(query, query["after"]), "id", query["limit"])
 
 
-def _about(query: Query, after: int) -> Iterator[JsonObject]:
+def _matching(query: Query, after: int) -> Iterator[JsonObject]:
     wanted = {name: query[name] for name in _ABOUT if query[name] is not None}
     for event in service().records.events(after):
         if all(event.get(name) == value for name, value in wanted.items()):
@@ -51,7 +51,7 @@ def _about(query: Query, after: int) -> Iterator[JsonObject]:
 
 
 def _stream(query: Query, last: str) -> Response:
-    """Every stream holds a thread, so only a few are open at the same time."""
+    """Server-sent events. Every stream holds a thread, so only a few may be open at once."""
     shared = context()
     if not shared.streams.acquire(blocking=False):
         raise TransientError(
@@ -59,22 +59,22 @@ def _stream(query: Query, last: str) -> Response:
         )
     wanted = {name: query[name] for name in _ABOUT if query[name] is not None}
     after = int(last) if re.fullmatch(r"[0-9]{1,12}", last) else query["after"]
-    response = Response(_sent(shared, wanted, after), content_type="text/event-stream")
+    response = Response(_send(shared, wanted, after), content_type="text/event-stream")
     response.headers["Cache-Control"] = "no-store"
     response.call_on_close(shared.streams.release)
     return response
 
 
-def _sent(shared: Context, wanted: dict[str, str], after: int) -> Iterator[str]:
+def _send(shared: Context, wanted: dict[str, str], after: int) -> Iterator[str]:
     clock = shared.service.clock
-    spoke = clock.monotonic()
+    last_sent = clock.monotonic()
     yield ": speck\n\n"
-    while not shared.stopping.wait(_LOOK_EVERY_S):
+    while not shared.stopping.wait(_POLL_INTERVAL_S):
         for event in shared.service.records.events(after):
             after = event["id"]
             if all(event.get(name) == value for name, value in wanted.items()):
-                spoke = clock.monotonic()
+                last_sent = clock.monotonic()
                 yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n"
-        if clock.monotonic() - spoke > _ALIVE_EVERY_S:
-            spoke = clock.monotonic()
-            yield ": still here\n\n"  # the only way to notice that the reader is gone
+        if clock.monotonic() - last_sent > _KEEPALIVE_INTERVAL_S:
+            last_sent = clock.monotonic()
+            yield ": still here\n\n"  # only a failed write shows that the reader has disconnected

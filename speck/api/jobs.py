@@ -6,7 +6,6 @@ from flask import Response, jsonify
 
 from speck.api import shapes
 from speck.api.context import service, waiting
-from speck.api.rates import JobMetricsShape
 from speck.api.requests import Query, document, paging, refuse_other_name, text, wait
 from speck.api.routes import Routes, answer, listing
 from speck.spec.schema import JobSchema, job_from_data
@@ -32,24 +31,24 @@ routes = Routes("jobs", "Single jobs, alone or of a composition")
 )
 def list_jobs(query: Query) -> Response:
     """All jobs by name, those of compositions too."""
-    found = service().jobs.behind(query["after"] or "", query["site"], query["state"])
-    return listing("jobs", found, "job_name", query)
+    jobs = service().jobs.behind(query["after"] or "", query["site"], query["state"])
+    return listing("jobs", jobs, "job_name", query)
 
 
 @routes.post("/jobs", query=[wait(WAIT_S)], body=JobSchema, answers=_STARTING)
 def add_job(query: Query) -> Response:
-    """Start a job alone: 201 when it runs, 202 while it is under way, 200 when it is there and
-    nothing is to be done for it. The same again after a failure tries again; another jar under
-    the same path is another job: 409."""
-    read = document()
-    description = job_from_data(read.data, read.line_of)
+    """Start a job outside any composition: 201 when it runs, 202 while it is being deployed, 200
+    when the same job exists and needs nothing. Posting the same job after a failure tries again.
+    Another jar under the same path makes it another job: 409."""
+    body = document()
+    description = job_from_data(body.data, body.line_of)
     with waiting(query["wait"]) as seconds:
-        return answer(service().jobs.post(description, seconds, read.line_of))
+        return answer(service().jobs.post(description, seconds, body.line_of))
 
 
 @routes.get("/jobs/<job_name>", answers={200: shapes.JobShape})
 def get_job(job_name: str) -> Response:
-    """A job with what its engine says now."""
+    """A job, with its current state from the engine."""
     return jsonify(service().jobs.get(job_name))
 
 
@@ -61,14 +60,14 @@ def get_job(job_name: str) -> Response:
 )
 def put_job(job_name: str, query: Query) -> Response:
     """Update or move a job that was posted alone."""
-    read = document()
-    data = read.data
+    body = document()
+    data = body.data
     if isinstance(data, dict):
         data = {"job_name": job_name, **data}
-    description = job_from_data(data, read.line_of)
+    description = job_from_data(data, body.line_of)
     refuse_other_name("job_name", job_name, description.job_name)
     with waiting(query["wait"]) as seconds:
-        return answer(service().jobs.put(job_name, description, seconds, read.line_of))
+        return answer(service().jobs.put(job_name, description, seconds, body.line_of))
 
 
 @routes.delete(
@@ -77,21 +76,21 @@ def put_job(job_name: str, query: Query) -> Response:
     answers={204: None, 202: shapes.JobAcceptedShape},
 )
 def delete_job(job_name: str, query: Query) -> Response:
-    """Stop and forget a job that was posted alone."""
+    """Stop and remove a job that was posted alone."""
     with waiting(query["wait"]) as seconds:
         return answer(service().jobs.delete(job_name, seconds))
 
 
 @routes.get("/jobs/<job_name>/exceptions", answers={200: shapes.EXCEPTIONS})
-def job_exceptions(job_name: str) -> Response:
-    """The engine's own words on the job's failures, newest first."""
+def list_exceptions(job_name: str) -> Response:
+    """The job's exceptions as its engine reports them, newest first."""
     return jsonify({"exceptions": service().jobs.exceptions(job_name)})
 
 
-@routes.get("/jobs/<job_name>/metrics", answers={200: JobMetricsShape})
-def job_metrics(job_name: str) -> Response:
-    """The engine's counters of the job now, by operator-scoped name, and its rates between the
-    last two looks of the collector."""
+@routes.get("/jobs/<job_name>/metrics", answers={200: shapes.JobMetricsShape})
+def get_job_metrics(job_name: str) -> Response:
+    """The engine's current counters of the job, by operator-scoped name, and its rates between
+    the collector's last two polls."""
     return jsonify(service().jobs.metrics(job_name))
 
 
@@ -101,6 +100,6 @@ def job_metrics(job_name: str) -> Response:
     answers={201: shapes.SavepointShape, 202: shapes.SavepointShape},
 )
 def take_savepoint(job_name: str, query: Query) -> Response:
-    """Keep the state of a running job; the job goes on."""
+    """Take a savepoint of a running job, which continues to run."""
     with waiting(query["wait"]) as seconds:
         return answer(service().jobs.savepoint(job_name, seconds))

@@ -1,4 +1,4 @@
-"""GET /metrics: speck about itself, in a registry of its own for each application."""
+"""GET /metrics: Prometheus metrics about speck, in a separate registry for each application."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from speck.api.work import collected
+from speck.api.work import collect_samples
 from speck.model.values import JsonObject
 from speck.service import Service
 
@@ -21,7 +21,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
 class Metrics:
-    """Counts requests as they end, and counts everything else when it is asked."""
+    """Counts requests as they end; all other metrics are computed at each scrape."""
 
     def __init__(self, service: Service):
         self._registry = CollectorRegistry()
@@ -29,38 +29,39 @@ class Metrics:
         self._registry.register(_State(service))
         self._requests = CounterMetric(
             "speck_http_requests",
-            "Requests that were answered",
+            "Answered requests",
             ["method", "route", "status"],
             registry=self._registry,
         )
         self._seconds = Histogram(
             "speck_http_request_seconds",
-            "Time from a request to its answer in seconds, waiting included",
+            "Time from a request to its response in seconds, including waits",
             ["method", "route"],
             buckets=_SECONDS,
             registry=self._registry,
         )
 
-    def note(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+    def observe(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 
     def text(self) -> bytes:
-        """In Prometheus' text format, version 0.0.4."""
+        """All metrics in Prometheus' text format, version 0.0.4."""
         return generate_latest(self._registry)
 
 
 class _State(Collector):
-    """What the store and the sites say, when it is asked."""
+    """The state of the store and of the sites, read at each scrape."""
 
     def __init__(self, service: Service):
         self._service = service
         self._lock = threading.Lock()
-        self._over: dict[str, Counter[tuple[str, str]]] = {}  # operations of changes that ended
+        # operations of changes that have ended
+        self._ended: dict[str, Counter[tuple[str, str]]] = {}
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Nothing: or the registry would collect once merely to learn the names."""
+        """Nothing; otherwise the registry would collect once just to learn the names."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -83,28 +84,28 @@ class _State(Collector):
         changes = self._service.changes.all()
         by_state: Counter[tuple[str, ...]] = Counter((str(c["state"]),) for c in changes)
         yield _gauge("speck_changes", "Changes by state", ["state"], by_state)
-        yield from self._watched(sites)
-        yield from collected(self._service.sampler)
+        yield from self._collect_watch(sites)
+        yield from collect_samples(self._service.sampler)
         operations = self._operations(changes)
         yield _gauge("speck_operations", "Operations of all changes", ["kind", "state"], operations)
 
-    def _watched(self, sites: list[JsonObject]) -> Iterator[Metric]:
+    def _collect_watch(self, sites: list[JsonObject]) -> Iterator[Metric]:
         watch = self._service.watch
         states: Counter[tuple[str, ...]] = Counter((str(site["state"]),) for site in sites)
         yield _gauge("speck_sites", "Sites by state", ["state"], states)
-        mended = CounterMetricFamily("speck_jobs_mended", "Jobs that were started again")
-        mended.add_metric([], watch.repairs.count)
-        yield mended
+        repairs = CounterMetricFamily("speck_jobs_mended", "Jobs that the watch restarted")
+        repairs.add_metric([], watch.repairs.count)
+        yield repairs
         polls = CounterMetricFamily(
-            "speck_looks", "Looks of the watch at single sites that have ended", labels=["at"]
+            "speck_looks", "Completed polls of single sites by the watch", labels=["at"]
         )
         for subject, count in watch.polls.items():
             polls.add_metric([subject], count)
         yield polls
-        told = watch.sessions.memory
+        memory = watch.sessions.memory
         for name, about, by_site in (
-            ("speck_messages_dropped", "Messages that brokers dropped", told.dropped),
-            ("speck_messages_lost", "Numbers that readers miss for good", told.lost),
+            ("speck_messages_dropped", "Messages that brokers dropped", memory.dropped),
+            ("speck_messages_lost", "Messages that readers will never receive", memory.lost),
         ):
             family = CounterMetricFamily(name, about, labels=["site"])
             for site, count in sorted(by_site.items()):
@@ -115,13 +116,13 @@ class _State(Collector):
         total: Counter[tuple[str, ...]] = Counter()
         with self._lock:
             for change in changes:
-                counted = self._over.get(change["id"])
-                if counted is None:
+                counts = self._ended.get(change["id"])
+                if counts is None:
                     operations = self._service.changes.get(change["id"])["operations"]
-                    counted = Counter((str(o["kind"]), str(o["state"])) for o in operations)
+                    counts = Counter((str(o["kind"]), str(o["state"])) for o in operations)
                     if change["state"] not in _OPEN:
-                        self._over[change["id"]] = counted
-                total.update(counted)
+                        self._ended[change["id"]] = counts
+                total.update(counts)
         return total
 
 

@@ -1,4 +1,4 @@
-"""/placements: what policies propose"""
+"""/placements: the proposals of placement policies"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from speck.placement.autopilot import Settings
 from speck.service.compositions import Request
 from speck.spec.schema import problems_of
 
-routes = Routes("placements", "Which job should run where, by what was measured")
+routes = Routes("placements", "Which job should run where, based on measurements")
 
 _REQUEST = shapes.PlacementRequestShape()
 _SETTINGS = shapes.AutopilotSettingsShape()
@@ -30,8 +30,8 @@ _SETTINGS = shapes.AutopilotSettingsShape()
 )
 def list_placements(query: Query) -> Response:
     """Placements without their details, newest first."""
-    found = service().placements.all(query["composition"])
-    return listing("placements", found, "id", query, newest_first=True)
+    placements = service().placements.all(query["composition"])
+    return listing("placements", placements, "id", query, newest_first=True)
 
 
 @routes.post(
@@ -40,12 +40,15 @@ def list_placements(query: Query) -> Response:
     answers={201: shapes.PlacementShape},
 )
 def place() -> Response:
-    """Ask a policy where the composition's jobs should run; nothing is changed."""
-    asked = _read(_REQUEST)
-    made = service().placements.make(
-        asked["composition"], asked["policy"], asked.get("analysis"), asked.get("limits")
+    """Compute with a policy where the composition's jobs should run; this changes nothing."""
+    parameters = _load(_REQUEST)
+    placement = service().placements.make(
+        parameters["composition"],
+        parameters["policy"],
+        parameters.get("analysis"),
+        parameters.get("limits"),
     )
-    return answer(made)
+    return answer(placement)
 
 
 @routes.get("/placements/<placement_id>", answers={200: shapes.PlacementShape})
@@ -58,26 +61,26 @@ def get_placement(placement_id: str) -> Response:
     "/placements/<placement_id>/apply",
     query=[
         wait(),
-        flag("dry_run", "answer with the plan and change nothing"),
+        flag("dry_run", "return the plan and change nothing"),
     ],
-    headers=[idempotency_key("sent again, it gets the first answer again")],
+    headers=[idempotency_key("a repeated request with the same key gets the first response")],
     answers={202: shapes.AcceptedShape, 200: shapes.AcceptedShape},
 )
 def apply_placement(placement_id: str, query: Query, headers: Query) -> Response:
-    """Make it the composition's desired state; 412 when that was changed meanwhile."""
+    """Make it the composition's desired state; 412 when that has changed meanwhile."""
     with waiting(query["wait"]) as seconds:
-        asked = Request(
+        options = Request(
             wait_s=seconds,
             dry_run=query["dry_run"],
             idempotency_key=headers["Idempotency-Key"],
             by=caller().name,
         )
-        return answer(service().placements.apply(placement_id, asked))
+        return answer(service().placements.apply(placement_id, options))
 
 
 @routes.get("/compositions/<name>/autopilot", answers={200: shapes.AutopilotShape})
 def get_autopilot(name: str) -> Response:
-    """Whether placements of the composition are carried out by themselves, and why or why not."""
+    """Whether the composition's placements are applied automatically, and why or why not."""
     return jsonify(service().autopilots.get(name))
 
 
@@ -87,16 +90,16 @@ def get_autopilot(name: str) -> Response:
     answers={200: shapes.AutopilotShape},
 )
 def put_autopilot(name: str) -> Response:
-    """Switch it on or off; what is left out has its default."""
-    settings = Settings(**_read(_SETTINGS))
+    """Switch the autopilot on or off; absent settings have their defaults."""
+    settings = Settings(**_load(_SETTINGS))
     return jsonify(service().autopilots.put(name, settings, caller().name))
 
 
-def _read(shape: Schema) -> dict[str, Any]:
-    read = document()
+def _load(shape: Schema) -> dict[str, Any]:
+    body = document()
     try:
-        asked: dict[str, Any] = shape.load(read.data)
+        fields: dict[str, Any] = shape.load(body.data)
     except ValidationError as error:
-        problems = problems_of(error.messages, read.line_of)
+        problems = problems_of(error.messages, body.line_of)
         raise InvalidError(f"cannot read the request: {problems[0]}", problems) from error
-    return asked
+    return fields

@@ -1,4 +1,4 @@
-"""Errors as application/problem+json (RFC 9457): one mapping, by type."""
+"""Errors as application/problem+json (RFC 9457); one table maps each type to an HTTP status."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 
 
 class UnauthorizedError(PermanentError):
-    """No token, or one that is not known (HTTP 401)."""
+    """The token is missing or unknown (HTTP 401)."""
 
 
 class MissingLengthError(PermanentError):
-    """A body without Content-Length (HTTP 411): one that is cut would look complete."""
+    """A body without Content-Length (HTTP 411): a truncated one would look complete."""
 
 
 _STATUS: Mapping[type[BaseException], int] = {
@@ -73,17 +73,17 @@ def status_of(error: SpeckError) -> int:
 
 
 def request_id() -> str:
-    """The id of this request: the caller's own when it is harmless, else a fresh one."""
+    """The id of this request: the client's own if it is well-formed, else a new one."""
     if "request_id" not in g:
-        given = request.headers.get(REQUEST_ID, "")
-        g.request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        header = request.headers.get(REQUEST_ID, "")
+        g.request_id = header if _REQUEST_ID.fullmatch(header) else secrets.token_hex(8)
     return str(g.request_id)
 
 
 def problem_body(
     status: int, detail: str, identity: str, problems: Sequence[Problem] = (), **more: Any
 ) -> dict[str, Any]:
-    """The members of a problem; `more` are extensions, left out when None."""
+    """The members of a problem; `more` holds extension members, which are omitted when None."""
     return {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -112,7 +112,7 @@ def problem(
 
 
 def register(app: Flask) -> None:
-    """Answer everything that goes wrong in `app` with a problem."""
+    """Let `app` answer every error with a problem."""
     app.register_error_handler(SpeckError, _of_speck)
     app.register_error_handler(HTTPException, of_http)
     app.register_error_handler(Exception, _of_fault)
@@ -133,18 +133,18 @@ def _of_speck(error: SpeckError) -> Response:
 
 
 def of_http(error: HTTPException) -> Response:
-    """What Flask itself refuses: no such route, a method that a route does not take, ..."""
+    """Flask's own errors: unknown routes, methods that a route does not support, ..."""
     status = error.code or 500
     headers = {}
     if isinstance(error, MethodNotAllowed) and error.valid_methods:
         headers["Allow"] = ", ".join(sorted(error.valid_methods))
-    asked = f"{request.method} {request.path}"
+    call = f"{request.method} {request.path}"
     if status == 404:
-        detail = f"cannot find {request.path}: there is no such route; GET /docs lists them"
+        detail = f"cannot find {request.path}: no such route; GET /docs lists all routes"
     elif status == 405:
-        detail = f"cannot {asked}: this route takes {headers.get('Allow', 'other methods')}"
+        detail = f"cannot {call}: this route supports {headers.get('Allow', 'other methods')}"
     else:
-        detail = f"cannot {asked}: {error.description or error.name}"
+        detail = f"cannot {call}: {error.description or error.name}"
     return problem(status, detail, headers=headers)
 
 
@@ -152,6 +152,6 @@ def _of_fault(error: Exception) -> Response:
     _log.error("request %s: %s %s", request_id(), request.method, request.path, exc_info=error)
     return problem(
         500,
-        f"cannot {request.method} {request.path}: a fault in speck;"
-        f" its log tells more under request {request_id()}",
+        f"cannot {request.method} {request.path}: internal error in speck;"
+        f" see its log for request {request_id()}",
     )

@@ -1,4 +1,4 @@
-"""What a request holds: query parameters, headers and bodies, each checked strictly."""
+"""Reading requests: query parameters, headers and bodies, all checked strictly."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _CHUNK = 1 << 16
 _REVISION = re.compile(r'"?(\d{1,9})"?')
 
 Query = dict[str, Any]
-"""Parsed parameters; every declared one is there, None when it was not given."""
+"""Parsed parameters: every declared one is present, None when the request lacks it."""
 
 Param = tuple[str, fields.Field[Any]]
-"""A query parameter or a header: its name, how it is read, and how it is described."""
+"""A query parameter or a header: its name, and the field that reads and describes it."""
 
 
 def text(name: str, description: str, choices: Sequence[str] = ()) -> Param:
@@ -48,7 +48,7 @@ def flag(name: str, description: str, *, default: bool = False) -> Param:
 
 
 class _Whole(fields.Integer):
-    """Decimal digits and nothing else: int() takes `1_0` and ` 1` too."""
+    """Decimal digits and nothing else: int() also accepts `1_0` and ` 1`."""
 
     def _validated(self, value: Any) -> int:
         if not re.fullmatch(r"[0-9]{1,18}", value):
@@ -68,14 +68,14 @@ def whole(name: str, description: str, least: int, most: int, default: int | Non
 
 
 def _default(value: Any) -> dict[str, Any]:
-    """A default of None would be documented as one that may be sent."""
+    """Keyword arguments for a default: OpenAPI would document None as a permitted value."""
     return {} if value is None else {"load_default": value}
 
 
 def wait(default: float = 0.0) -> Param:
     """`?wait=SECONDS`."""
     fault = f"must be seconds from 0 to {MAX_WAIT_S:.0f}"
-    about = "how many seconds to wait for the outcome; then the answer is 202"
+    about = "seconds to wait for the outcome; after that the response is 202"
     return "wait", fields.Float(
         validate=Range(0, MAX_WAIT_S, error=fault),
         load_default=default,
@@ -95,24 +95,24 @@ def moment(name: str, description: str) -> Param:
 
 
 def paging(after: str, limit: int | None = None) -> tuple[Param, Param]:
-    """`?limit=` (without one: `limit`, or all) and `?after=`, the `after` of the last item."""
+    """`?limit=` (default: `limit`, or no limit) and `?after=`, the last item's field `after`."""
     return (
-        whole("limit", "at most so many items", 1, MAX_LIMIT, limit),
-        text("after", f"only items behind this one: the {after} of the last item that was read"),
+        whole("limit", "maximum number of items", 1, MAX_LIMIT, limit),
+        text("after", f"only items after this one: the {after} of the last item of a page"),
     )
 
 
 class _Revision(fields.String):
-    """A revision in quotes or without; None for `*`, any revision."""
+    """A revision, with or without quotes; None for `*`, which matches any revision."""
 
     def _deserialize(self, value: Any, attr: Any, data: Any, **more: Any) -> Any:
-        given = value.strip()
-        if given == "*":
+        revision = value.strip()
+        if revision == "*":
             return None
-        found = _REVISION.fullmatch(given)
-        if found is None:
-            raise ValidationError(f'{given[:40]!r} is no revision like "3"')
-        return int(found[1])
+        match = _REVISION.fullmatch(revision)
+        if match is None:
+            raise ValidationError(f'{revision[:40]!r} is not a revision like "3"')
+        return int(match[1])
 
 
 def if_match(description: str) -> Param:
@@ -133,13 +133,13 @@ class _Params(Schema):
 
 
 def schema_of(params: Sequence[Param]) -> type[Schema]:
-    """What flask-smorest reads and documents `params` with."""
+    """The schema with which flask-smorest reads and documents `params`."""
     return _Params.from_dict(dict(params))
 
 
 class ParamParser(FlaskParser):
-    """Reads parameters strictly: raises InvalidError (400), also for a query parameter that is
-    not declared, since a misspelt `dry_run` must not deploy."""
+    """Reads parameters strictly. Raises InvalidError (400), also for an undeclared query
+    parameter: a misspelt `dry_run` must not deploy."""
 
     DEFAULT_UNKNOWN_BY_LOCATION: dict[str, str | None] = {  # noqa: RUF012
         **FlaskParser.DEFAULT_UNKNOWN_BY_LOCATION,
@@ -147,7 +147,7 @@ class ParamParser(FlaskParser):
     }
 
     def load_querystring(self, req: Request, schema: Schema) -> Any:
-        """The query. Raises ValidationError when a declared parameter is there twice."""
+        """Load the query. Raises ValidationError when a declared parameter is repeated."""
         repeated = [name for name, values in req.args.lists() if len(values) > 1]
         if faults := {name: "given more than once" for name in repeated if name in schema.fields}:
             raise ValidationError(faults)
@@ -176,34 +176,34 @@ def _problems(location: str, name: str, faults: Any, schema: Schema) -> Iterator
 
 
 def document() -> Document:
-    """The body, parsed. Raises InvalidError: 415, 413, 400; MissingLengthError."""
-    return _parsed(_body(_length()))
+    """The parsed body. Raises InvalidError (415, 413, 400) and MissingLengthError."""
+    return _parse(_body(_length()))
 
 
 def optional_object(noun: str) -> dict[str, Any]:
-    """The body, a mapping; an absent one is empty."""
+    """The body, which must be a mapping; empty if there is none."""
     if not request.content_length:
         return {}
-    return mapping(_parsed(_body(_length())), noun)
+    return mapping(_parse(_body(_length())), noun)
 
 
-def mapping(read: Document, noun: str, known: Sequence[str] | None = None) -> dict[str, Any]:
-    """The data of a document, which must be a mapping with no other than the `known` fields."""
-    data = read.data
+def mapping(body: Document, noun: str, known: Sequence[str] | None = None) -> dict[str, Any]:
+    """The data of a document, which must be a mapping; `known` restricts its fields."""
+    data = body.data
     if not isinstance(data, dict):
         fault = "must be a mapping of field names to values"
         raise InvalidError(f"cannot read the {noun}: it {fault}", [Problem("", fault)])
     unknown = [] if known is None else [key for key in data if key not in known]
     if known is not None and unknown:
         fault = f"unknown field; known are {', '.join(known)}"
-        problems = [Problem(key, fault, read.line_of(key)) for key in unknown]
+        problems = [Problem(key, fault, body.line_of(key)) for key in unknown]
         raise InvalidError(f"cannot read the {noun}: {problems[0]}", problems)
     return data
 
 
 def stream(most: int) -> Iterator[bytes]:
-    """The body in chunks, all of it. Raises InvalidError when it is larger than `most` bytes
-    or ends before its Content-Length."""
+    """The whole body in chunks. Raises InvalidError when it is larger than `most` bytes or ends
+    before its Content-Length."""
     return _chunks(_length(most))
 
 
@@ -220,10 +220,10 @@ def _length(most: int | None = None) -> int:
     return length
 
 
-def _parsed(body: bytes) -> Document:
-    given = request.content_type
-    media = (given or "").split(";")[0].strip().lower()
-    if given and media != "application/json" and media not in YAML_TYPES:
+def _parse(body: bytes) -> Document:
+    content_type = request.content_type
+    media = (content_type or "").split(";")[0].strip().lower()
+    if content_type and media != "application/json" and media not in YAML_TYPES:
         raise InvalidError(
             f"cannot read content type {media[:80]!r}: send the header"
             " `Content-Type: application/yaml` or `Content-Type: application/json`",
@@ -239,22 +239,22 @@ def _body(length: int) -> bytes:
 
 
 def _chunks(length: int) -> Iterator[bytes]:
-    left = length
-    while left > 0:
+    remaining = length
+    while remaining > 0:
         try:
-            chunk = request.stream.read(min(left, _CHUNK))
+            chunk = request.stream.read(min(remaining, _CHUNK))
         except ClientDisconnected:
             chunk = b""
         if not chunk:
-            fault = f"ends after {length - left} of {length} bytes"
+            fault = f"ends after {length - remaining} of {length} bytes"
             problems = [Problem("", fault)]
             raise InvalidError(f"cannot take this body: it {fault}", problems, status=400)
-        left -= len(chunk)
+        remaining -= len(chunk)
         yield chunk
 
 
 def refuse_other_name(field: str, in_path: str, in_body: str) -> None:
-    """Raises InvalidError when the body names another thing than the path."""
+    """Raises InvalidError when the name in the body differs from that in the path."""
     if in_body != in_path:
         fault = f"is {in_body!r}, but the path says {in_path!r}; a name cannot be changed"
         raise InvalidError(f"cannot read {field}: it {fault}", [Problem(field, fault)])

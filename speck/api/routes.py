@@ -1,4 +1,4 @@
-"""How a route is declared: once, for Flask and for the OpenAPI document."""
+"""Declaring routes: one declaration serves Flask and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Routes:
         body_required: bool = True,
         answer_type: str = JSON,
     ) -> Callable[[View], View]:
-        """Declare the view below as `method` of `rule`.
+        """Declare the decorated view as `method` of `rule`.
 
-        The view gets the parsed `query` and `headers` as its keywords when they are declared.
-        `answers` gives the shape of each status.
+        The view receives the parsed `query` and `headers` as keyword arguments if they are
+        declared. `answers` maps each status to the shape of its body.
         """
         docs: dict[str, Any] = {
             "responses": {
@@ -80,7 +80,7 @@ class Routes:
             call = view
             if headers:
                 call = self._arguments(headers, "headers", arg_name="headers")(call)
-            # where none is declared, too: one that is sent all the same is refused
+            # also for routes without parameters, so that any parameter is refused
             how = {"arg_name": "query"} if query else {"as_kwargs": True}
             call = self._arguments(query, "query", **how)(call)
             documented = self.blueprint.doc(**docs)(call)
@@ -109,25 +109,25 @@ def _answer_doc(status: int, shape: Body | None, media: str) -> dict[str, Any]:
 
 _MEANINGS = {
     200: "done",
-    201: "made",
-    202: "under way; Location tells where to look",
-    204: "gone",
-    503: "not now",
-    507: "no room on the service's disk",
+    201: "created",
+    202: "in progress; poll the Location",
+    204: "deleted, or nothing to return",
+    503: "temporarily unavailable",
+    507: "the service's disk is full",
 }
 
 
-def answer(found: Answer) -> Response:
-    """A use case's answer as a response."""
-    response = gone() if found.status == 204 else jsonify(found.body)
-    response.status_code = found.status
-    if found.location is not None:
-        response.headers["Location"] = found.location
+def answer(result: Answer) -> Response:
+    """Render a use case's answer as a response."""
+    response = no_content() if result.status == 204 else jsonify(result.body)
+    response.status_code = result.status
+    if result.location is not None:
+        response.headers["Location"] = result.location
     return response
 
 
-def gone() -> Response:
-    """204, without a body."""
+def no_content() -> Response:
+    """204 without a body."""
     response = Response(status=204)
     del response.headers["Content-Type"]
     return response
@@ -141,7 +141,7 @@ def listing(
     *,
     newest_first: bool = False,
 ) -> Response:
-    """A page of items sorted by `key`: those behind `after`, at most `limit`."""
+    """A page of items sorted by `key`: those after `after`, at most `limit`."""
     after = query["after"]
     behind = (
         item
@@ -152,11 +152,11 @@ def listing(
 
 
 def page(noun: str, items: Iterable[JsonObject], key: str, limit: int | None) -> Response:
-    """`{noun: [...]}` of at most `limit` items; when more follow, the header Link leads on."""
-    left = iter(items)
-    shown = list(islice(left, limit))
-    response = jsonify({noun: shown})
-    if limit is not None and next(left, None) is not None:
-        follow = {**request.args.to_dict(), "limit": limit, "after": shown[-1][key]}
+    """`{noun: [...]}` with at most `limit` items; the header Link names the next page, if any."""
+    remaining = iter(items)
+    selection = list(islice(remaining, limit))
+    response = jsonify({noun: selection})
+    if limit is not None and next(remaining, None) is not None:
+        follow = {**request.args.to_dict(), "limit": limit, "after": selection[-1][key]}
         response.headers["Link"] = f'<{request.path}?{urlencode(follow)}>; rel="next"'
     return response

@@ -43,13 +43,13 @@ from speck.store.leveldb import Store
 from speck.store.records import Records
 
 LOCK_PATIENCE_S = 3.0
-"""How long to wait for a store that another process holds: one that is just stopping."""
+"""How long to wait for a store that another process holds, since it may be just stopping."""
 
 IN_FLIGHT_S = 5.0
-"""How long requests may go on after SIGTERM; those that wait for a change end with it."""
+"""How long requests may continue after SIGTERM; those that wait for a change end with it."""
 
 STOP_S = 60.0
-"""After this the worker is killed. A step that is under way may take up to 30 s."""
+"""How long the worker may take to stop before it is killed. A running operation may take 30 s."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -61,7 +61,7 @@ _T = TypeVar("_T")
 def serve(config: Config) -> None:
     """Serve until SIGTERM or SIGINT. Ends the process: status 0, or 1 with one sentence."""
     try:
-        # A look from a process of its own: this one is to be forked and must not open the store.
+        # Check in a separate process: this one will be forked and must not open the store.
         with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as aside:
             aside.submit(check_start, config).result()
     except SpeckError as error:
@@ -71,21 +71,21 @@ def serve(config: Config) -> None:
 
 
 def check_start(config: Config) -> None:
-    """Raises SpeckError saying why the service cannot start; makes the store if there is none.
+    """Raises SpeckError with the reason why the service cannot start; creates a missing store.
 
-    A store that has no room is no reason: the worker waits for that.
+    A full disk is no reason: the worker waits until there is space.
     """
     _check_address(config)
     try:
         config.home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PermanentError(
-            f"cannot make the folder {config.home}: {error.strerror};"
+            f"cannot create the folder {config.home}: {error.strerror};"
             " choose another one with SPECK_HOME"
         ) from error
     clock = SystemClock()
     try:
-        records = _patiently(lambda: Records.at(config.store, clock))
+        records = _retry_while_locked(lambda: Records.at(config.store, clock))
     except StoreFullError:
         if not Store.exists(config.store):
             raise
@@ -119,8 +119,8 @@ def _check_address(config: Config) -> None:
         ) from error
 
 
-def _patiently(action: Callable[[], _T]) -> _T:
-    """`action`, again and again while another process holds the store."""
+def _retry_while_locked(action: Callable[[], _T]) -> _T:
+    """Call `action`, and repeat it while another process holds the store."""
     until = time.monotonic() + LOCK_PATIENCE_S
     while True:
         try:
@@ -181,13 +181,13 @@ class _Server(BaseApplication):  # type: ignore[misc]
         return standby
 
     def _open(self) -> Flask:
-        service = _patiently(lambda: Service(self._config))
+        service = _retry_while_locked(lambda: Service(self._config))
         try:
             _check_tokens(self._config, service.tokens)
         except SpeckError:
             service.close()
             raise
-        service.records.store.on_failure = _begin_anew
+        service.records.store.on_failure = _restart_worker
         self._service = service
         app = create_app(service)
         service.watch.start()
@@ -203,10 +203,10 @@ class _Server(BaseApplication):  # type: ignore[misc]
 
     def _ready(self, worker: Any) -> None:
         gc.collect()
-        gc.freeze()  # what is loaded by now stays: a look through all of it stops every thread
+        gc.freeze()  # what is loaded now stays: collecting it would stop every thread
         host, port = worker.sockets[0].getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"speck serves at http://{shown}:{port}", file=sys.stderr, flush=True)
+        address = f"[{host}]" if ":" in host else host
+        print(f"speck serves at http://{address}:{port}", file=sys.stderr, flush=True)
 
     def _close(self, server: Any, worker: Any) -> None:
         if self._service is not None:
@@ -214,11 +214,11 @@ class _Server(BaseApplication):  # type: ignore[misc]
 
 
 def _prepare_worker(server: Any, worker: Any) -> None:
-    """Without its master the worker ends at once, or it would keep port and store from the next
-    server. Its own limit for requests is shorter than the master's for the worker."""
+    """Make the worker end with its master: otherwise it would keep the port and the store from
+    the next server. Its time limit for requests is shorter than the master's for the worker."""
     end_with_parent(signal.SIGKILL)
     if os.getppid() != worker.ppid:
-        os._exit(1)  # the master died before the kernel was told
+        os._exit(1)  # the master ended before prctl took effect
     worker.cfg.set("graceful_timeout", int(IN_FLIGHT_S))
 
 
@@ -228,14 +228,14 @@ def end_with_parent(number: signal.Signals) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
-def _begin_anew(error: StoreWriteError) -> None:
-    """End this worker once it has answered; the master starts the next one."""
-    _log.error("%s; what is not stored is not acted upon: beginning anew from what is", error)
+def _restart_worker(error: StoreWriteError) -> None:
+    """End this worker after its current responses; the master starts the next one."""
+    _log.error("%s; restarting the worker from the stored state", error)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end_changes(app: Flask, service: Service) -> None:
-    """On SIGTERM bring changes to their safe point at once: requests wait for them."""
+    """On SIGTERM bring changes to their safe point at once, since requests wait for them."""
     _context(app).stopping.wait()
     service.runner.close()
 
@@ -253,12 +253,12 @@ class _Master(Arbiter):  # type: ignore[misc]
     handle_hup = handle_ttin = handle_ttou = handle_usr2 = handle_winch = _ignore
 
     def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
-        """End; the worker has said why."""
+        """End; the worker has logged the reason."""
         super().halt(reason, 1 if exit_status else 0)
 
 
 class _Worker(ThreadWorker):  # type: ignore[misc]
-    """Tells the application that it stops, and answers unreadable requests with problems."""
+    """Tells the application when it stops, and answers malformed requests with problems."""
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """SIGTERM."""
@@ -270,11 +270,11 @@ class _Worker(ThreadWorker):  # type: ignore[misc]
         self.handle_exit(sig, frame)
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: Exception) -> None:
-        """What never became a request (`req` is None then), or met a fault past the routes."""
+        """Answer a malformed request (`req` is None then), or an error outside the routes."""
         identity = secrets.token_hex(8)
         status, detail = _UNREADABLE.get(type(exc).__name__, 400), f"cannot read the request: {exc}"
         if req is not None:
-            status, detail = 500, "cannot answer: a fault in speck"
+            status, detail = 500, "cannot answer: internal error in speck"
         self.log.warning("request %s from %s: %r", identity, (addr or ["?"])[0], exc)
         body = problem_body(status, detail, identity)
         text = json.dumps(body).encode() + b"\n"
@@ -286,10 +286,10 @@ class _Worker(ThreadWorker):  # type: ignore[misc]
         try:
             client.sendall(head.encode() + text)
         except OSError:
-            self.log.debug("the other side is gone")
+            self.log.debug("the client has disconnected")
 
     def _stop(self) -> None:
-        app = getattr(self, "wsgi", None)  # not there while the store is opened
+        app = getattr(self, "wsgi", None)  # absent while the store is being opened
         if isinstance(app, UnavailableApp):
             app.stop()
 

@@ -10,7 +10,7 @@ from speck.api import shapes
 from speck.api.access import caller, refuse_foreign_site
 from speck.api.context import service
 from speck.api.requests import Query, document, optional_object, paging, refuse_other_name, text
-from speck.api.routes import Routes, answer, gone, listing
+from speck.api.routes import Routes, answer, listing, no_content
 from speck.errors import InvalidError
 from speck.model.site import Site
 from speck.service.answer import Answer
@@ -21,8 +21,8 @@ from speck.spec.schema import SiteSchema, site_from_data
 CALIBRATION: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "busy": {"type": "boolean", "description": "also while jobs run there"},
-        "job_path": {"type": "string", "description": f"jar of the calibration job, else {JAR}"},
+        "busy": {"type": "boolean", "description": "calibrate even while jobs run at the site"},
+        "job_path": {"type": "string", "description": f"jar of the calibration job; default {JAR}"},
     },
 }
 
@@ -40,23 +40,23 @@ routes = Routes("sites", "Places with one engine and one broker")
 )
 def list_sites(query: Query) -> Response:
     """All sites by name."""
-    found = service().sites.all(state=query["state"])
-    wanted = query["site"]
-    chosen = [site for site in found if wanted is None or site["name"] == wanted]
-    return listing("sites", chosen, "name", query)
+    sites = service().sites.all(state=query["state"])
+    name = query["site"]
+    matches = [site for site in sites if name is None or site["name"] == name]
+    return listing("sites", matches, "name", query)
 
 
 @routes.post("/sites", body=SiteSchema, answers={201: shapes.SiteShape, 200: shapes.SiteShape})
 def add_site() -> Response:
-    """Register a site; 200 when the very same is there."""
+    """Register a site; 200 when the same site is registered already."""
     site = _site(None)
-    shown, created = service().sites.add(site, by_itself=caller().role is Role.SITE)
-    return answer(Answer(201 if created else 200, shown, f"/sites/{site.name}"))
+    view, created = service().sites.add(site, by_itself=caller().role is Role.SITE)
+    return answer(Answer(201 if created else 200, view, f"/sites/{site.name}"))
 
 
 @routes.get("/sites/<name>", answers={200: shapes.SiteShape})
 def get_site(name: str) -> Response:
-    """A site with what its engine says now."""
+    """A site, with its current state from the engine."""
     return jsonify(service().sites.get(name))
 
 
@@ -64,17 +64,17 @@ def get_site(name: str) -> Response:
     "/sites/<name>", body=SiteSchema, answers={200: shapes.SiteShape, 201: shapes.SiteShape}
 )
 def put_site(name: str) -> Response:
-    """Register or change a site; its addresses only while nothing of it is in use."""
+    """Register or change a site; its addresses can change only while no job uses them."""
     site = _site(name)
-    shown, created = service().sites.put(site, by_itself=caller().role is Role.SITE)
-    return answer(Answer(201 if created else 200, shown, f"/sites/{name}"))
+    view, created = service().sites.put(site, by_itself=caller().role is Role.SITE)
+    return answer(Answer(201 if created else 200, view, f"/sites/{name}"))
 
 
 @routes.delete("/sites/<name>", answers={204: None})
 def delete_site(name: str) -> Response:
-    """Forget a site that serves no job; 409 while it does."""
+    """Remove a site that no job uses; 409 otherwise."""
     service().sites.delete(name)
-    return gone()
+    return no_content()
 
 
 @routes.post(
@@ -83,8 +83,8 @@ def delete_site(name: str) -> Response:
     body_required=False,
     answers={200: shapes.HeartbeatShape},
 )
-def beat(name: str) -> Response:
-    """Note that the site's agent is alive; the body is the agent's own."""
+def record_heartbeat(name: str) -> Response:
+    """Record that the site's agent is alive; the body is the agent's report."""
     return jsonify(service().sites.heartbeat(name, optional_object("heartbeat")))
 
 
@@ -101,10 +101,10 @@ def check_site(name: str) -> Response:
     answers={200: shapes.CalibrationShape},
 )
 def calibrate_site(name: str) -> Response:
-    """Measure how fast the site is, by a job that is run there for some 20 s and removed."""
-    wanted = optional_object("calibration")
-    unknown = sorted(wanted.keys() - CALIBRATION["properties"].keys())
-    busy, job_path = wanted.get("busy", False), wanted.get("job_path", JAR)
+    """Measure the site's speed with a calibration job, which runs there for about 20 s."""
+    options = optional_object("calibration")
+    unknown = sorted(options.keys() - CALIBRATION["properties"].keys())
+    busy, job_path = options.get("busy", False), options.get("job_path", JAR)
     if unknown or not isinstance(busy, bool) or not isinstance(job_path, str):
         raise InvalidError(
             f"cannot calibrate {name}: give busy (true or false) and job_path (text), or nothing"
@@ -113,11 +113,11 @@ def calibrate_site(name: str) -> Response:
 
 
 def _site(name: str | None) -> Site:
-    read = document()
-    data = read.data
+    body = document()
+    data = body.data
     if name is not None and isinstance(data, dict):
         data = {"name": name, **data}
-    site = site_from_data(data, read.line_of)
+    site = site_from_data(data, body.line_of)
     if name is not None:
         refuse_other_name("name", name, site.name)
     refuse_foreign_site(site.name)

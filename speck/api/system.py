@@ -1,4 +1,4 @@
-"""Health, metrics and the API's description of itself"""
+"""Health, metrics and the description of the API"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ routes = Routes("system", "Health, metrics and this description", template_folde
 
 @routes.get("/livez", answers={200: shapes.HealthShape})
 def livez() -> Response:
-    """The process answers."""
+    """Liveness: the process answers."""
     return jsonify({"status": "ok"})
 
 
@@ -29,14 +29,14 @@ def livez() -> Response:
     answers={200: shapes.HealthShape, 503: shapes.ProblemShape, 507: shapes.ProblemShape},
 )
 def readyz() -> Response:
-    """The store answers and takes writes, too, and the service is not about to stop."""
+    """Readiness: the store accepts writes, and the service is not shutting down."""
     service().check_ready()
     return jsonify({"status": "ready"})
 
 
 @routes.get("/metrics", answers={200: {"type": "string"}}, answer_type="text/plain")
 def metrics() -> Response:
-    """For Prometheus."""
+    """Metrics for Prometheus."""
     text = context().metrics.text()
     return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -49,10 +49,10 @@ def openapi() -> Response:
 
 @routes.get("/docs", answers={200: {"type": "string"}}, answer_type="text/html")
 def docs() -> Response:
-    """This API as a page; it needs no other host and no script."""
-    described = document()
+    """This API as a page without scripts or resources from other hosts."""
+    api = document()
     response = Response(
-        render_template("docs.html", api=described, groups=_groups(described), shown=_shown)
+        render_template("docs.html", api=api, groups=_groups(api), shown=_summarize)
     )
     response.headers["Content-Security-Policy"] = (
         "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
@@ -61,12 +61,12 @@ def docs() -> Response:
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document of the application that answers now."""
+    """The OpenAPI document of the current application."""
     return cast(dict[str, Any], current_app.extensions[OPENAPI])
 
 
-def finished(spec: dict[str, Any]) -> dict[str, Any]:
-    """What flask-smorest made, with errors as problems and each operation's role."""
+def complete_openapi(spec: dict[str, Any]) -> dict[str, Any]:
+    """Complete flask-smorest's document: errors are problems, operations name their role."""
     for response in spec["components"]["responses"].values():
         response["content"] = {MEDIA_TYPE: next(iter(response["content"].values()))}
     spec["components"]["schemas"].pop("PaginationMetadataDescription", None)
@@ -83,7 +83,7 @@ def finished(spec: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def _groups(described: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[str, str, Any]]]]:
+def _groups(api: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[str, str, Any]]]]:
     """Each tag with its (method, path, operation)."""
     return [
         (
@@ -94,25 +94,25 @@ def _groups(described: dict[str, Any]) -> list[tuple[dict[str, Any], list[tuple[
                     path,
                     {**operations[method], "path_parameters": operations.get("parameters", [])},
                 )
-                for path, operations in described["paths"].items()
+                for path, operations in api["paths"].items()
                 for method in _METHODS
                 if tag["name"] in operations.get(method, {}).get("tags", ())
             ],
         )
-        for tag in described["tags"]
+        for tag in api["tags"]
     ]
 
 
-def _shown(schema: dict[str, Any]) -> str:
+def _summarize(schema: dict[str, Any]) -> str:
     """A schema in a few words: a name, or a type."""
     if "$ref" in schema:
         return str(schema["$ref"]).rsplit("/", 1)[1]
     if "enum" in schema:
         return " | ".join(map(str, schema["enum"]))
     if schema.get("type") == "array":
-        return f"[{_shown(schema.get('items', {}))}]"
+        return f"[{_summarize(schema.get('items', {}))}]"
     for several in ("anyOf", "oneOf", "allOf"):
         if several in schema:
-            return " | ".join(_shown(one) for one in schema[several])
+            return " | ".join(_summarize(one) for one in schema[several])
     kind = schema.get("type", "any")
     return " | ".join(kind) if isinstance(kind, list) else str(kind)

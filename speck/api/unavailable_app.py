@@ -1,4 +1,4 @@
-"""What answers while there is no room to open the store: problems, until there is room again."""
+"""The application that answers with problems while the disk is too full to open the store."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from speck.api.problems import MEDIA_TYPE, REQUEST_ID, RETRY_AFTER_S, problem_bo
 from speck.errors import SpeckError, StoreFullError
 
 RETRY_S = 0.5
-"""How often to see whether there is room."""
+"""Time between two attempts to open the store, in seconds."""
 
 _log = logging.getLogger("speck.api.server")
 
 
 class UnavailableApp:
-    """A WSGI application: the one that `open_app` gives, as soon as it can.
+    """A WSGI application that becomes that of `open_app` once it can be opened.
 
-    `/livez` answers in any case, since starting the process anew makes no room.
+    `/livez` always answers, since a restart of the process would not free any space.
     """
 
     def __init__(self, open_app: Callable[[], Flask]):
@@ -36,16 +36,16 @@ class UnavailableApp:
         self._changing = threading.Lock()
 
     def start(self) -> None:
-        """Open the application, or wait aside until there is room for that.
+        """Open the application; while the disk is too full, try again in the background.
 
-        Raises SpeckError when it cannot be opened for any other reason.
+        Raises SpeckError when it cannot be opened for another reason.
         """
         if not self._try() and self._error is not None:
             _log.error("%s", self._error)
-            threading.Thread(target=self._go_on, name="standby", daemon=True).start()
+            threading.Thread(target=self._retry_until_open, name="standby", daemon=True).start()
 
     def stop(self) -> None:
-        """Tell the application that the service stops; without one, do not open it any more."""
+        """Tell the application that the service stops, or stop trying to open it."""
         with self._changing:
             self._stopping.set()
             if self._app is not None:
@@ -71,15 +71,15 @@ class UnavailableApp:
                 return False
             return True
 
-    def _go_on(self) -> None:
+    def _retry_until_open(self) -> None:
         while not self._stopping.wait(RETRY_S):
             try:
                 if self._try():
-                    _log.info("there is room again: speck goes on")
+                    _log.info("the store could be opened: there is space on the disk again")
                     return
             except SpeckError as error:
                 _log.error("%s", error)
-                os._exit(1)  # nothing is open; the next worker says it again, or goes on
+                os._exit(1)  # nothing is open; the next worker tries again
 
     def _problem(
         self, environ: dict[str, Any], start_response: Callable[..., Any]

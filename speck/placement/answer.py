@@ -1,4 +1,4 @@
-"""From sites by load to an answer: figures, violations, and a reason for each job in words."""
+"""Builds a policy's answer from sites by load: figures, violations, and a reason for each job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from speck.placement.instance import Instance
 from speck.placement.model import Kind, Placement
 
 
-def answer(
+def make_placement(
     policy: str,
     instance: Instance,
     sites: Mapping[str, str],
@@ -18,25 +18,27 @@ def answer(
     optimal: bool = False,
     gap: float | None = None,
 ) -> Placement:
-    """The placement of a policy. `optimal` and `gap` are the policy's own word."""
-    found = predict(instance, sites)
-    ordered = {load.name: sites[load.name] for load in instance.problem.loads}
+    """The placement that a policy returns. `optimal` and `gap` are the policy's own claims."""
+    prediction = predict(instance, sites)
+    sites_by_load = {load.name: sites[load.name] for load in instance.problem.loads}
     return Placement(
         policy=policy,
-        sites=ordered,
-        reasons={name: reason(instance, ordered, name) for name in ordered},
-        notes=(*notes, *found.notes),
-        violations=found.violations,
-        objective=found.objective,
-        optimal=optimal and not found.violations,
-        gap=None if found.violations else gap,
+        sites=sites_by_load,
+        reasons={name: explain(instance, sites_by_load, name) for name in sites_by_load},
+        notes=(*notes, *prediction.notes),
+        violations=prediction.violations,
+        objective=prediction.objective,
+        optimal=optimal and not prediction.violations,
+        gap=None if prediction.violations else gap,
     )
 
 
-def reason(instance: Instance, sites: Mapping[str, str], name: str) -> str:
-    """Why a load is where it is, beside where it was (or beside the cloud, if nowhere)."""
+def explain(instance: Instance, sites: Mapping[str, str], name: str) -> str:
+    """Why a load is placed where it is, compared with its current site.
+
+    A load that runs nowhere yet is compared with the cloud."""
     load, site = instance.loads[name], sites[name]
-    if name in instance.fixed:
+    if name in instance.fixed_sites:
         return f"stays at {site}: {instance.why[name]}"
     if load.site == site:
         return f"stays at {site}"
@@ -44,7 +46,9 @@ def reason(instance: Instance, sites: Mapping[str, str], name: str) -> str:
         other, was = load.site, f"moves from {load.site} to {site}"
     else:
         other, was = (instance.clouds or instance.edges)[0].name, f"begins at {site}"
-    saved = _cost_at(instance, sites, name, other or site) - _cost_at(instance, sites, name, site)
+    saved = _compute_cost(instance, sites, name, other or site) - _compute_cost(
+        instance, sites, name, site
+    )
     if load.kind is Kind.TOPIC:
         was = was.replace("moves", "its broker moves").replace("begins", "its broker is")
     if site == other:
@@ -56,7 +60,7 @@ def reason(instance: Instance, sites: Mapping[str, str], name: str) -> str:
     return f"{was}: {alone}" if saved > 0 else f"{was}, though {alone}"
 
 
-def _cost_at(instance: Instance, sites: Mapping[str, str], name: str, site: str) -> float:
-    """What the load's own flows cost when it alone is at `site`."""
-    into = sum(instance.price(flow, sites[flow.start], site) for flow in instance.into[name])
-    return into + sum(instance.price(flow, site, sites[flow.end]) for flow in instance.out[name])
+def _compute_cost(instance: Instance, sites: Mapping[str, str], name: str, site: str) -> float:
+    """The cost of the load's own flows if only this load is at `site`."""
+    into = sum(instance.price_of(flow, sites[flow.start], site) for flow in instance.into[name])
+    return into + sum(instance.price_of(flow, site, sites[flow.end]) for flow in instance.out[name])

@@ -1,7 +1,8 @@
-"""When a placement is carried out though nobody asked. Pure: time and facts are given.
+"""Decides whether the autopilot applies a placement. Pure: time and facts are parameters.
 
-Reluctant on purpose. A move costs a stop, and advice is only as good as what was measured; so it
-acts on what several analyses say alike, when it is worth it, and when all is quiet.
+It is reluctant on purpose. A move stops a job for a while, and advice is only as good as the
+measurements behind it. So it acts only when several analyses agree, the gain is large enough, and
+nothing else is changing.
 """
 
 from __future__ import annotations
@@ -9,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-LEFT_FOR = 3
-"""A placement that was left is not gone back to for so many settle times."""
-SILENT = 3
-"""Nothing is done while one in so many sites does not answer."""
+NO_RETURN_SETTLE_TIMES = 3
+"""For this many settle times the autopilot does not return to a placement that it left."""
+SILENT_ONE_IN = 3
+"""The autopilot waits while at least one site in this many does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What its user chose.
+    """The user's settings, stored as they are.
 
     `every_s`: seconds between two analyses; `min_gain`: share (0 to 1) of the bytes between
-    sites that must be saved; `settle_s`: how long nothing is done after any change; `looks`: so
-    many analyses in a row must say the same.
+    sites that a move must save; `settle_s`: seconds to wait after any change; `looks`: number of
+    consecutive analyses that must give the same advice.
     """
 
     on: bool = False
@@ -34,12 +35,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What the policy says to one analysis.
+    """What the policy proposes for one analysis.
 
-    `today` and `sites`: of each job and link; `gain`: share of the bytes between sites that is
-    saved, None when nothing crosses today; `broken`: limits that are not kept today,
-    `violations`: those that would not be kept then; `doubts`: why its figures are not to be
-    trusted.
+    `today` and `sites`: the current and the proposed site of each job and link; `gain`: share of
+    the bytes between sites that would be saved, None when nothing crosses today; `broken`: limits
+    violated today; `violations`: limits that the proposal would violate; `doubts`: why its figures
+    are unreliable.
     """
 
     analysis: str
@@ -54,9 +55,11 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """How things are now: registered sites and those that are `silent`; `busy`: what change is
-    in the way, in words; `changed_at`: when (epoch seconds) the last change of the composition,
-    whoever made it, came to its end."""
+    """The state of the installation: number of registered `sites`, of which `silent` do not answer.
+
+    `busy`: a sentence naming the change that is in the way; `changed_at`: when (epoch seconds) the
+    last change of the composition ended, whoever made it.
+    """
 
     advice: Advice
     sites: int
@@ -66,8 +69,8 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """A placement that the autopilot left, and when (epoch seconds)."""
+class FormerPlacement:
+    """A placement that the autopilot moved away from, and when (epoch seconds)."""
 
     at: float
     sites: Mapping[str, str]
@@ -75,19 +78,22 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is kept from one decision to the next: the analysis that was `seen` last, what was
-    `advised` by it and how many in a row said the `same`; when it acted, and what it left."""
+    """What is stored between decisions; the field names are those of the stored JSON.
+
+    `seen`: id of the last analysis; `advised`: the sites it proposed; `same`: how many consecutive
+    analyses proposed them; `acted_at`: when the autopilot last acted; `left`: former placements.
+    """
 
     seen: str | None = None
     advised: Mapping[str, str] = field(default_factory=dict)
     same: int = 0
     acted_at: float | None = None
-    left: tuple[Left, ...] = ()
+    left: tuple[FormerPlacement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do, why, and what to remember. `act`: carry the advice out, now."""
+    """Whether to apply the advice now (`act`), the reason, and the new memory."""
 
     act: bool
     reason: str
@@ -95,80 +101,89 @@ class Decision:
 
 
 def decide(now: float, settings: Settings, memory: Memory, facts: Facts) -> Decision:
-    """Whether to carry the advice out at `now` (epoch seconds)."""
+    """Decide whether to apply the advice at `now` (epoch seconds)."""
     advice = facts.advice
-    memory = _noted(now, settings, memory, advice)
-    against = (
-        _pointless(settings, advice)
-        or _in_the_way(facts)
-        or _unsettled(now, settings, memory, facts)
-        or _hasty(settings, memory)
-        or _back_and_forth(settings, memory, advice)
+    memory = _remember(now, settings, memory, advice)
+    objection = (
+        _object_to_advice(settings, advice)
+        or _object_to_state(facts)
+        or _object_to_recent_change(now, settings, memory, facts)
+        or _object_to_haste(settings, memory)
+        or _object_to_return(settings, memory, advice)
     )
-    if against is not None:
-        return Decision(False, against, memory)
-    left = (*memory.left, Left(now, dict(advice.today)))
-    acted = replace(memory, acted_at=now, left=left, advised={}, same=0)
-    return Decision(True, _worth(settings, advice) or "", acted)
+    if objection is not None:
+        return Decision(False, objection, memory)
+    former_placements = (*memory.left, FormerPlacement(now, dict(advice.today)))
+    new_memory = replace(memory, acted_at=now, left=former_placements, advised={}, same=0)
+    return Decision(True, _explain_worth(settings, advice) or "", new_memory)
 
 
-def _noted(now: float, settings: Settings, memory: Memory, advice: Advice) -> Memory:
-    """The memory with this analysis in it, and without what is long past."""
-    kept = tuple(each for each in memory.left if now - each.at < LEFT_FOR * settings.settle_s)
-    memory = replace(memory, left=kept)
+def _remember(now: float, settings: Settings, memory: Memory, advice: Advice) -> Memory:
+    """Add this analysis to the memory and drop former placements that no longer matter."""
+    former_placements = tuple(
+        each for each in memory.left if now - each.at < NO_RETURN_SETTLE_TIMES * settings.settle_s
+    )
+    memory = replace(memory, left=former_placements)
     if memory.seen == advice.analysis:
         return memory
-    if advice.doubts:  # such an analysis says nothing
+    if advice.doubts:  # the analysis is no evidence
         return replace(memory, seen=advice.analysis, advised={}, same=0)
-    again = memory.same + 1 if memory.advised == advice.sites else 1
-    return replace(memory, seen=advice.analysis, advised=dict(advice.sites), same=again)
+    times = memory.same + 1 if memory.advised == advice.sites else 1
+    return replace(memory, seen=advice.analysis, advised=dict(advice.sites), same=times)
 
 
-def _worth(settings: Settings, advice: Advice) -> str | None:
-    """Why the advice is worth a change; None when it is not."""
+def _explain_worth(settings: Settings, advice: Advice) -> str | None:
+    """Why the advice is worth a change; None if it is not."""
     if len(advice.violations) < len(advice.broken):
-        return f"it mends what is not kept today: {'; '.join(advice.broken)}"
+        return f"it fixes limits that are violated today: {'; '.join(advice.broken)}"
     if advice.gain is not None and advice.gain >= settings.min_gain:
         return f"it saves {advice.gain:.0%} of the bytes between sites"
     return None
 
 
-def _pointless(settings: Settings, advice: Advice) -> str | None:
+def _object_to_advice(settings: Settings, advice: Advice) -> str | None:
+    # this and the next functions: the reason not to act, None without one
     if advice.doubts:
         return f"the evidence is too weak: {'; '.join(advice.doubts)}"
     if advice.sites == advice.today:
-        return "everything is where it should be"
+        return "everything is already where the policy wants it"
     if len(advice.violations) > len(advice.broken) or (
         advice.violations and len(advice.violations) == len(advice.broken)
     ):
-        return f"the advice would not keep to a limit: {'; '.join(advice.violations)}"
-    if _worth(settings, advice) is None:
+        return f"the proposed placement violates a limit: {'; '.join(advice.violations)}"
+    if _explain_worth(settings, advice) is None:
         gain = "nothing" if advice.gain is None else f"{advice.gain:.0%}"
-        return f"it would save {gain} of the bytes between sites: {settings.min_gain:.0%} is asked"
+        least = f"at least {settings.min_gain:.0%} is required"
+        return f"it would save {gain} of the bytes between sites; {least}"
     return None
 
 
-def _in_the_way(facts: Facts) -> str | None:
-    if facts.silent and facts.silent * SILENT >= facts.sites:
+def _object_to_state(facts: Facts) -> str | None:
+    if facts.silent and facts.silent * SILENT_ONE_IN >= facts.sites:
         return f"{facts.silent} of {facts.sites} sites do not answer"
     return facts.busy
 
 
-def _unsettled(now: float, settings: Settings, memory: Memory, facts: Facts) -> str | None:
+def _object_to_recent_change(
+    now: float, settings: Settings, memory: Memory, facts: Facts
+) -> str | None:
     changes = [at for at in (memory.acted_at, facts.changed_at) if at is not None]
-    left = max((settings.settle_s - (now - at) for at in changes), default=0.0)
-    return f"the last change settles for another {left:.0f} s" if left > 0 else None
+    remaining_s = max((settings.settle_s - (now - at) for at in changes), default=0.0)
+    if remaining_s <= 0:
+        return None
+    return f"the last change must settle for another {remaining_s:.0f} s"
 
 
-def _hasty(settings: Settings, memory: Memory) -> str | None:
+def _object_to_haste(settings: Settings, memory: Memory) -> str | None:
     if memory.same >= settings.looks:
         return None
-    return f"{memory.same} of {settings.looks} analyses in a row say the same"
+    return f"{memory.same} of {settings.looks} consecutive analyses agree"
 
 
-def _back_and_forth(settings: Settings, memory: Memory, advice: Advice) -> str | None:
+def _object_to_return(settings: Settings, memory: Memory, advice: Advice) -> str | None:
     if advice.gain is not None and advice.gain >= 2 * settings.min_gain:
         return None
     if any(each.sites == advice.sites for each in memory.left):
-        return f"that placement was left a short while ago: {2 * settings.min_gain:.0%} is asked"
+        least = f"a gain of {2 * settings.min_gain:.0%} is required to return"
+        return f"the composition left that placement recently; {least}"
     return None

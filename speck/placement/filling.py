@@ -1,8 +1,8 @@
-"""A placement that is being made, with what each site has left: for policies that go step by step.
+"""A partial placement with the load of each site, for policies that place one load at a time.
 
-Limits of sites (utilisation, slots, uplinks) and of jobs (keeping up) are looked at with each
-step. Latency is not: a step-by-step policy cannot know a path before all of it is placed; the
-answer's violations tell it.
+The limits of sites (utilisation, slots, uplinks) and of jobs (keeping up) are checked at each step.
+Latency is not, since a path is known only once all of it is placed; a latency that is too long
+shows up in the placement's violations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from speck.placement.model import Flow
 
 
 class Filling:
-    """`sites` by load; changes one load at a time and keeps the sums."""
+    """The `sites` by load, changed one load at a time, and the sums of each site."""
 
     def __init__(self, instance: Instance, sites: Mapping[str, str] | None = None):
         self.instance = instance
@@ -23,34 +23,34 @@ class Filling:
         self.work = dict.fromkeys(instance.places, 0.0)
         self.slots = dict.fromkeys(instance.places, 0)
         self.sent = dict.fromkeys(instance.places, 0.0)
-        self._passed = dict.fromkeys(instance.places, 0.0)
-        for name, site in {**(sites or {}), **instance.fixed}.items():
+        self._excess = dict.fromkeys(instance.places, 0.0)
+        for name, site in {**(sites or {}), **instance.fixed_sites}.items():
             self.put(name, site)
 
     def put(self, name: str, site: str) -> None:
         """Place a load, or move it."""
         self.take(name)
-        self._count(name, site, 1)
+        self._add_to_sums(name, site, 1)
         self.sites[name] = site
 
     def take(self, name: str) -> None:
-        """Take a load out, if it is in."""
+        """Remove a load, if it is placed."""
         if name in self.sites:
-            self._count(name, self.sites[name], -1)
+            self._add_to_sums(name, self.sites[name], -1)
             del self.sites[name]
 
-    def _count(self, name: str, site: str, sign: int) -> None:
-        instance, touched = self.instance, {site}
+    def _add_to_sums(self, name: str, site: str, sign: int) -> None:
+        instance, changed_sites = self.instance, {site}
         self.work[site] += sign * instance.work[name] * instance.scale
-        self.slots[site] += sign * instance.slots(name)
-        for sender, rate in self._sends(name, site):
+        self.slots[site] += sign * instance.slots_of(name)
+        for sender, rate in self._list_traffic(name, site):
             self.sent[sender] += sign * rate
-            touched.add(sender)
-        for changed in touched:
-            self._passed[changed] = self._excess_of(changed)
+            changed_sites.add(sender)
+        for changed_site in changed_sites:
+            self._excess[changed_site] = self._compute_excess(changed_site)
 
-    def _sends(self, name: str, site: str) -> Iterable[tuple[str, float]]:
-        """What crosses to and from a load at `site`, by the site that it leaves."""
+    def _list_traffic(self, name: str, site: str) -> Iterable[tuple[str, float]]:
+        """Bytes per second between a load at `site` and loads elsewhere: (sending site, rate)."""
         scale = self.instance.scale
         for flow in self.instance.into[name]:
             other = self.sites.get(flow.start)
@@ -61,53 +61,55 @@ class Filling:
             if other is not None and other != site:
                 yield site, flow.bytes_per_s * scale
 
-    def cost(self, name: str, site: str) -> float:
-        """What the load's flows to those that are placed cost if it is at `site`."""
-        return sum(self._prices(name, site))
+    def cost_of(self, name: str, site: str) -> float:
+        """The cost of the load's flows to and from placed loads if it is at `site`."""
+        return sum(self._list_prices(name, site))
 
-    def _prices(self, name: str, site: str) -> Iterable[float]:
+    def _list_prices(self, name: str, site: str) -> Iterable[float]:
         for flow in self.instance.into[name]:
             if flow.start in self.sites:
-                yield self.instance.price(flow, self.sites[flow.start], site)
+                yield self.instance.price_of(flow, self.sites[flow.start], site)
         for flow in self.instance.out[name]:
             if flow.end in self.sites:
-                yield self.instance.price(flow, site, self.sites[flow.end])
+                yield self.instance.price_of(flow, site, self.sites[flow.end])
 
-    def excess(self) -> float:
-        """By how much limits are passed, each in shares of itself; 0 when all are kept."""
-        return math.fsum(self._passed.values())
+    def total_excess(self) -> float:
+        """The sum of all excesses, each as a share of its limit; 0 if all limits are kept."""
+        return math.fsum(self._excess.values())
 
-    def passed(self) -> list[str]:
-        """Sites that pass a limit."""
-        return [site for site, excess in self._passed.items() if excess > 0]
+    def list_exceeded_sites(self) -> list[str]:
+        """Sites that exceed a limit."""
+        return [site for site, excess in self._excess.items() if excess > 0]
 
-    def _excess_of(self, site: str) -> float:
+    def _compute_excess(self, site: str) -> float:
         place, work = self.instance.places[site], self.work[site]
-        total = _passed(work - self.instance.room(place), place.capacity) if work > 1e-9 else 0.0
+        total = (
+            _share_over(work - self.instance.room_at(place), place.capacity) if work > 1e-9 else 0.0
+        )
         if place.slots is not None:
-            total += _passed(self.slots[site] - place.slots, place.slots)
+            total += _share_over(self.slots[site] - place.slots, place.slots)
         if place.uplink is not None:
-            total += _passed(self.sent[site] - place.uplink, place.uplink)
+            total += _share_over(self.sent[site] - place.uplink, place.uplink)
         return total
 
     def fits(self, name: str, site: str) -> bool:
-        """Whether the load may go to `site` without passing a limit more than now."""
+        """Whether the load can go to `site` without increasing any excess."""
         if not self.instance.keeps_up(name, self.instance.places[site]):
             return False
-        before, was = self.excess(), self.sites.get(name)
+        before, previous_site = self.total_excess(), self.sites.get(name)
         self.put(name, site)
-        after = self.excess()
-        if was is None:
+        after = self.total_excess()
+        if previous_site is None:
             self.take(name)
         else:
-            self.put(name, was)
+            self.put(name, previous_site)
         return after <= before + 1e-9
 
-    def main_input(self, name: str) -> Flow | None:
-        """Of what is placed, what sends the most to a load (the first on ties)."""
-        placed = [flow for flow in self.instance.into[name] if flow.start in self.sites]
-        return max(placed, key=lambda flow: flow.bytes_per_s, default=None)
+    def find_main_input(self, name: str) -> Flow | None:
+        """The largest flow from a placed load to this one; the first on ties."""
+        inputs = [flow for flow in self.instance.into[name] if flow.start in self.sites]
+        return max(inputs, key=lambda flow: flow.bytes_per_s, default=None)
 
 
-def _passed(over: float, limit: float) -> float:
+def _share_over(over: float, limit: float) -> float:
     return over / (limit or 1.0) if over > 1e-9 * (limit or 1.0) else 0.0

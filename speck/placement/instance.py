@@ -1,4 +1,4 @@
-"""A problem, checked and indexed: what every policy and the prediction work on."""
+"""A checked and indexed problem, on which every policy and the prediction work."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from speck.placement.model import Flow, Kind, Load, Place, Problem
 
 CLOUD = "cloud"
 TOLERANCE = 2e-6
-"""By how much, relative to a limit, a figure may pass it: twice the solver's own tolerance."""
+"""Relative amount by which a figure may exceed a limit: twice the solver's own tolerance."""
 
 
 class Instance:
     """Loads, flows and places by name.
 
-    `order`: loads, each after those that feed it. `fixed`: loads that cannot move, with their
-    site, and `why` in words. `movable`: all others, in `order`. `intake`: records a second that
-    the composition takes in. `scale`: by what work and flows are multiplied where limits are
-    checked, so that `Limits.min_rate` can be taken in; 1 when what is offered is that much.
+    `order`: loads, each after those that feed it. `fixed_sites`: the site of each load that cannot
+    move, and `why` the reason. `movable`: all other loads, in `order`. `intake`: records per second
+    that the composition takes in. `scale`: factor on work and flows where limits are checked, so
+    that the composition can sustain `Limits.min_rate`; 1 if the measured intake is that high.
 
-    Raises PermanentError for a problem that has no placement at all: no places, names given
-    twice or unknown, a circle of flows, a pin to a place that is not there.
+    Raises PermanentError for a problem without any placement: no places, duplicate or unknown
+    names, a cycle of flows, a pin to an unknown place.
     """
 
     def __init__(self, problem: Problem):
@@ -38,29 +38,29 @@ class Instance:
         for flow in problem.flows:
             self.into[flow.end].append(flow)
             self.out[flow.start].append(flow)
-        self.order = self._order()
+        self.order = self._sort_loads()
         self.clouds = [place for place in problem.places if place.tier == CLOUD]
         self.edges = [place for place in problem.places if place.tier != CLOUD]
-        self.fixed: dict[str, str] = {}
+        self.fixed_sites: dict[str, str] = {}
         self.why: dict[str, str] = {}
         for load in problem.loads:
             self._fix(load)
-        self.movable = tuple(name for name in self.order if name not in self.fixed)
-        self.work = {load.name: _work(load) for load in problem.loads}
-        self.intake = self._intake()
-        wanted = problem.limits.min_rate
-        short = wanted is not None and 0 < self.intake < wanted
-        self.scale = wanted / self.intake if short and wanted is not None else 1.0
+        self.movable = tuple(name for name in self.order if name not in self.fixed_sites)
+        self.work = {load.name: _work_of(load) for load in problem.loads}
+        self.intake = self._sum_intake()
+        min_rate = problem.limits.min_rate
+        is_short = min_rate is not None and 0 < self.intake < min_rate
+        self.scale = min_rate / self.intake if is_short and min_rate is not None else 1.0
 
-    def _order(self) -> tuple[str, ...]:
+    def _sort_loads(self) -> tuple[str, ...]:
         sorter = TopologicalSorter({name: [] for name in self.loads})
         for flow in self.problem.flows:
             sorter.add(flow.end, flow.start)
         try:
             return tuple(sorter.static_order())
         except CycleError as error:
-            circle = " -> ".join(reversed(error.args[1]))
-            raise PermanentError(f"cannot place a circle of flows: {circle}") from error
+            cycle = " -> ".join(reversed(error.args[1]))
+            raise PermanentError(f"cannot place a cycle of flows: {cycle}") from error
 
     def _fix(self, load: Load) -> None:
         if load.pinned is not None:
@@ -68,7 +68,7 @@ class Instance:
         elif load.kind is Kind.END:
             if load.site is None:
                 raise PermanentError(
-                    f"cannot place {load.name}: it is outside speck and no site is given for it"
+                    f"cannot place {load.name}: it is outside speck and has no site"
                 )
             self._fix_at(load, load.site, "it is outside speck")
         elif load.kind is Kind.JOB and load.work is None:
@@ -84,69 +84,68 @@ class Instance:
                 f"cannot place {load.name} at {site}, where it must be ({why}): "
                 f"there is no such site among {', '.join(self.places)}"
             )
-        self.fixed[load.name] = site
+        self.fixed_sites[load.name] = site
         self.why[load.name] = why
 
-    def _intake(self) -> float:
-        fed = [f for f in self.problem.flows if self.loads[f.start].kind is Kind.END]
-        if fed:
-            return sum(flow.records_per_s for flow in fed)
-        first = (load for load in self.problem.loads if not self.into[load.name])
-        return sum(load.rate or 0.0 for load in first)
+    def _sum_intake(self) -> float:
+        from_outside = [f for f in self.problem.flows if self.loads[f.start].kind is Kind.END]
+        if from_outside:
+            return sum(flow.records_per_s for flow in from_outside)
+        entrances = (load for load in self.problem.loads if not self.into[load.name])
+        return sum(load.rate or 0.0 for load in entrances)
 
-    def slots(self, name: str) -> int:
-        """Task slots that a load takes: none but jobs take any."""
+    def slots_of(self, name: str) -> int:
+        """Task slots that a load needs; only jobs need any."""
         load = self.loads[name]
         return load.slots if load.kind is Kind.JOB else 0
 
-    def speed(self, name: str, place: Place) -> float:
-        """Reference core-seconds a second that the job's subtasks can use there at most."""
-        return min(float(max(1, self.loads[name].slots)), place.cores) * place.pace
+    def speed_of(self, name: str, place: Place) -> float:
+        """Maximum reference core-seconds per second that the job's subtasks can use there."""
+        return min(float(max(1, self.loads[name].slots)), place.cores) * place.core_speed
 
     def keeps_up(self, name: str, place: Place) -> bool:
-        """Whether the job can take what it is offered (scaled) there, were it alone."""
+        """Whether the job, alone at the place, can process its (scaled) input rate."""
         work = self.work[name] * self.scale
-        return work <= self.speed(name, place) * (1 + TOLERANCE)
+        return work <= self.speed_of(name, place) * (1 + TOLERANCE)
 
-    def service_ms(self, name: str, place: Place) -> float:
-        """Mean time that a record spends in the job there: c / (min(1, cores) pace) / (1 - rho).
+    def service_ms_of(self, name: str, place: Place) -> float:
+        """Mean time of a record in the job there: c / (min(1, cores) core_speed) / (1 - rho).
 
-        The sojourn time of an M/M/1 queue (e.g. Kleinrock, Queueing Systems I, 3.2), rho being
-        the busy share of the job's own subtasks; infinite where it cannot keep up. What other
-        jobs of the site take of the processor is left out: it has cores to spare while it keeps
-        `Limits.utilisation`.
+        That is the sojourn time of an M/M/1 queue (e.g. Kleinrock, Queueing Systems I, 3.2), rho
+        being the busy share of the job's own subtasks; infinite if the job cannot keep up. The
+        load of other jobs is ignored: a site that keeps `Limits.utilisation` has idle cores.
         """
         load = self.loads[name]
         if load.kind is not Kind.JOB or not load.core_s_per_record:
             return 0.0
-        speed = self.speed(name, place)
+        speed = self.speed_of(name, place)
         if speed <= 0 or self.work[name] >= speed:
             return math.inf
-        alone = load.core_s_per_record / (min(1.0, place.cores) * place.pace)
+        alone = load.core_s_per_record / (min(1.0, place.cores) * place.core_speed)
         return 1000 * alone / (1 - self.work[name] / speed)
 
-    def room(self, place: Place) -> float:
-        """Reference core-seconds a second that may be taken of the place."""
+    def room_at(self, place: Place) -> float:
+        """Reference core-seconds per second that these jobs may use at the place."""
         return max(0.0, self.limits.utilisation * place.capacity - place.busy)
 
-    def network_ms(self, start: str, end: str) -> float:
-        """One way between two sites; nothing within one."""
+    def network_ms_between(self, start: str, end: str) -> float:
+        """One-way latency between two sites; 0 within one."""
         if start == end:
             return 0.0
         return self.places[start].latency_ms + self.places[end].latency_ms
 
-    def price(self, flow: Flow, start: str, end: str) -> float:
-        """What the flow costs between two sites: bytes a second, and its latency's worth."""
+    def price_of(self, flow: Flow, start: str, end: str) -> float:
+        """Cost of the flow between two sites: bytes per second, plus the latency cost."""
         if start == end:
             return 0.0
-        return flow.bytes_per_s + self.limits.latency_weight * self.network_ms(start, end)
+        return flow.bytes_per_s + self.limits.latency_weight * self.network_ms_between(start, end)
 
     def objective(self, sites: Mapping[str, str]) -> float:
-        """Bytes a second that cross between sites, plus the latency's worth."""
-        return math.fsum(self.price(f, sites[f.start], sites[f.end]) for f in self.problem.flows)
+        """Bytes per second between sites, plus the latency cost."""
+        return math.fsum(self.price_of(f, sites[f.start], sites[f.end]) for f in self.problem.flows)
 
 
-def _work(load: Load) -> float:
+def _work_of(load: Load) -> float:
     return (load.work or 0.0) if load.kind is Kind.JOB else 0.0
 
 
@@ -157,13 +156,13 @@ def _refuse_bad_names(problem: Problem) -> None:
         ("load", [load.name for load in problem.loads]),
         ("site", [place.name for place in problem.places]),
     ):
-        twice = sorted(name for name, times in Counter(names).items() if times > 1)
-        if twice:
-            raise PermanentError(f"cannot place: {what} given twice: {', '.join(twice)}")
-    known = {load.name for load in problem.loads}
+        duplicates = sorted(name for name, times in Counter(names).items() if times > 1)
+        if duplicates:
+            raise PermanentError(f"cannot place: duplicate {what}: {', '.join(duplicates)}")
+    names_of_loads = {load.name for load in problem.loads}
     for flow in problem.flows:
         for name in (flow.start, flow.end):
-            if name not in known:
+            if name not in names_of_loads:
                 raise PermanentError(
                     f"cannot place: the flow {flow.start} -> {flow.end} names {name}, "
                     f"which is not among the loads"

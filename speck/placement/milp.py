@@ -1,12 +1,12 @@
-"""The exact policy: as few bytes between sites as the limits allow, by HiGHS through scipy."""
+"""The exact policy: HiGHS (through scipy) minimises the bytes between sites within the limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from speck.placement.answer import answer
+from speck.placement.answer import make_placement
 from speck.placement.evaluate import predict
-from speck.placement.greedy import greedy
+from speck.placement.greedy import place_greedily
 from speck.placement.instance import Instance
 from speck.placement.model import Placement, Problem
 from speck.placement.program import Program, Solution
@@ -16,45 +16,49 @@ from speck.placement.program import Program, Solution
 class Milp:
     """Policy `milp`.
 
-    Proven optimal unless `time_limit_s` stops it; then the best that was found, with its gap
-    (which part of its objective may be too much), and not deterministic. Where no placement keeps
-    all limits the answer is the one that passes them least (sum of each excess in shares of its
-    limit), and its violations name them.
+    The result is proven optimal unless `time_limit_s` stops the search. Then it is the best
+    placement found so far with its gap (the share of its objective that may be avoidable), and not
+    deterministic. If no placement keeps all limits, the result is the one that exceeds them least
+    (sum of excesses, each as a share of its limit), and its violations name them.
     """
 
     name: str = "milp"
 
     def place(self, problem: Problem) -> Placement:
         instance = Instance(problem)
-        limit = problem.limits.time_limit_s
-        found = Program(instance).solve(limit)
-        if found.impossible:
-            return self._least_bad(instance, limit)
-        return self._best(instance, found)
+        time_limit_s = problem.limits.time_limit_s
+        solution = Program(instance).solve(time_limit_s)
+        if solution.impossible:
+            return self._place_with_least_excess(instance, time_limit_s)
+        return self._place_within_limits(instance, solution)
 
-    def _best(self, instance: Instance, found: Solution) -> Placement:
+    def _place_within_limits(self, instance: Instance, solution: Solution) -> Placement:
         notes: list[str] = []
-        sites = found.sites
-        if not found.proven:
+        sites = solution.sites
+        if not solution.proven:
             notes.append(
                 f"stopped after {instance.limits.time_limit_s:g} s, before the optimum was proven"
             )
-            quick = greedy(instance)
-            better = sites is None or instance.objective(quick) < instance.objective(sites)
-            if better and not (sites is not None and predict(instance, quick).violations):
-                sites = quick
-                notes.append("greedy's placement is better than what was found until then")
-        assert sites is not None  # greedy always answers
-        if found.proven:
-            return answer(self.name, instance, sites, notes=notes, optimal=True, gap=0.0)
+            alternative = place_greedily(instance)
+            is_better = sites is None or instance.objective(alternative) < instance.objective(sites)
+            if is_better and not (sites is not None and predict(instance, alternative).violations):
+                sites = alternative
+                notes.append("the placement of `greedy` is better than the solver's best so far")
+        assert sites is not None  # greedy always finds one
+        if solution.proven:
+            return make_placement(self.name, instance, sites, notes=notes, optimal=True, gap=0.0)
         cost = instance.objective(sites)
-        gap = None if found.bound is None else max(0.0, 1 - found.bound / cost) if cost else 0.0
-        return answer(self.name, instance, sites, notes=notes, gap=gap)
+        gap = (
+            None if solution.bound is None else max(0.0, 1 - solution.bound / cost) if cost else 0.0
+        )
+        return make_placement(self.name, instance, sites, notes=notes, gap=gap)
 
-    def _least_bad(self, instance: Instance, limit: float) -> Placement:
-        found = Program(instance, elastic=True).solve(limit, gap=1e-4)
-        sites = found.sites or greedy(instance)
-        notes = ["no placement keeps all limits; this one passes them least"]
-        if not found.proven:
-            notes = [f"no placement keeps all limits; the least bad one found in {limit:g} s"]
-        return answer(self.name, instance, sites, notes=notes)
+    def _place_with_least_excess(self, instance: Instance, time_limit_s: float) -> Placement:
+        solution = Program(instance, elastic=True).solve(time_limit_s, gap=1e-4)
+        sites = solution.sites or place_greedily(instance)
+        notes = ["no placement keeps all limits; this one exceeds them least"]
+        if not solution.proven:
+            notes = [
+                f"no placement keeps all limits; the best one found in {time_limit_s:g} s is given"
+            ]
+        return make_placement(self.name, instance, sites, notes=notes)

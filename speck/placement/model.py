@@ -1,12 +1,12 @@
-"""What every placement policy is given, and what it answers.
+"""Input and output of every placement policy.
 
-Work is counted in *reference core-seconds*: CPU seconds of one core of pace 1 (the cloud's, by
-calibration). A site of `cores` cores of pace `pace` does `cores * pace` of them a second.
+Work is counted in *reference core-seconds*: CPU seconds of one core of speed 1 (by calibration,
+the first cloud site's). A site does `cores * core_speed` of them per second.
 
-Places that are no jobs take part as loads that cost nothing and cannot move: a topic that is fed
-or read from outside is pinned to the site of its broker. A topic with several readers is a load
-of its own (`Kind.TOPIC`, free to move, no slots): its messages go once to the broker and from
-there to each reader, so what crosses between sites is the sum over the flows, as on the wire.
+Ends outside speck are loads that cost nothing and cannot move: a topic that is fed or read from
+outside is pinned to the site of its broker. A topic with several readers is a load of its own
+(`Kind.TOPIC`: movable, no slots). Its messages go to the broker once and from there to each reader,
+so the bytes between sites are the sum over the flows, as on the wire.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Protocol
 
 class Kind(StrEnum):
     JOB = "job"
-    TOPIC = "topic"  # a broker's topic with several readers: runs nowhere, but lies somewhere
+    TOPIC = "topic"  # a topic with several readers: needs no engine, but a broker
     END = "end"  # outside speck: feeds or reads a topic; pinned
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One thing to be placed.
+    """A job, topic or outside end to be placed.
 
-    `core_s_per_record`: reference core-seconds for each record in, `rate`: records in a second
-    that it is offered. Both None for a job that was never measured well enough: it is kept where
-    it is. `slots`: task slots that it takes. `site`: where it is now. `pinned`: where it must be.
-    `state_bytes`: what a move carries. `stateful`: None when not known.
+    `core_s_per_record`: reference core-seconds per input record; `rate`: input records per second
+    that its producers send. Both are None for a job without sufficient measurements, which then
+    stays where it is. `slots`: task slots that it needs. `site`: where it is now. `pinned`: where
+    it must be. `state_bytes`: size of the state that a move transfers. `stateful`: None if unknown.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Load:
 
     @property
     def work(self) -> float | None:
-        """Reference core-seconds a second; None when not known."""
+        """Reference core-seconds per second; None if unknown."""
         if self.core_s_per_record is None or self.rate is None:
             return None
         return self.core_s_per_record * self.rate
@@ -53,7 +53,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What goes from one load to another: messages and bytes (MQTT packets) a second."""
+    """What one load sends another: messages and bytes (MQTT packets) per second."""
 
     start: str
     end: str
@@ -65,17 +65,17 @@ class Flow:
 class Place:
     """A site as placement sees it.
 
-    `slots`: free for this composition, those its own jobs hold included; None: not known, no
-    limit. `uplink`: bytes a second of these loads that may leave the site; None: no limit.
-    `latency_ms`: one way, from here to the core of the network; between two sites it is the sum
-    of both.
-    `busy`: reference core-seconds a second that are taken by jobs that are not to be placed.
+    `core_speed`: speed of a core relative to the reference. `slots`: slots available to this
+    composition, including those that its own jobs use; None: unknown, no limit. `uplink`: maximum
+    bytes per second that these loads may send from the site; None: no limit. `latency_ms`: one way
+    from the site to the core of the network; between two sites the latency is the sum of both.
+    `busy`: reference core-seconds per second used by jobs that are not to be placed.
     """
 
     name: str
     tier: str
     cores: float = 1.0
-    pace: float = 1.0
+    core_speed: float = 1.0
     slots: int | None = None
     uplink: float | None = None
     latency_ms: float = 0.0
@@ -83,19 +83,19 @@ class Place:
 
     @property
     def capacity(self) -> float:
-        """Reference core-seconds a second."""
-        return self.cores * self.pace
+        """Reference core-seconds per second."""
+        return self.cores * self.core_speed
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a placement must keep.
+    """The limits of a placement.
 
-    `utilisation`: at most this share of each site's capacity. `max_latency_ms`: of the longest
-    path through the composition (network, plus service time of each job at its site).
-    `min_rate`: records a second that the composition must be able to take in. `latency_weight`:
-    bytes a second that one ms of latency on a flow is worth in the objective (lambda).
-    `time_limit_s`: for policies that search.
+    `utilisation`: maximum share of each site's capacity. `max_latency_ms`: maximum latency of the
+    longest path through the composition (network, plus service time of each job at its site).
+    `min_rate`: records per second that the composition must be able to take in. `latency_weight`:
+    bytes per second that one ms of latency on a flow counts in the objective (lambda).
+    `time_limit_s`: time limit of policies that search.
     """
 
     utilisation: float = 0.7
@@ -107,7 +107,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One question: place these loads on these sites."""
+    """A placement problem: which of these sites for each of these loads?"""
 
     loads: tuple[Load, ...]
     flows: tuple[Flow, ...]
@@ -117,12 +117,12 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The answer: `sites` by load, and in words why (`reasons` by load; `notes` on the whole).
+    """A policy's result: `sites` by load, with `reasons` by load and `notes` on the whole.
 
-    `violations`: limits that it does not keep, in words that name the limit, the site and the
-    figures; a policy that finds no placement that keeps them answers with its best and says so.
-    `optimal`: proven; `gap`: how far (0 to 1) it may be from the best when it was stopped early;
-    `objective`: bytes a second that cross between sites (plus the latency's worth).
+    `violations`: sentences that name each violated limit, the site and the figures; a policy that
+    finds no placement within the limits returns its best one and says so. `optimal`: proven to be;
+    `gap`: maximum distance (0 to 1) from the optimum if the search was stopped early; `objective`:
+    bytes per second between sites (plus the latency cost).
     """
 
     policy: str
@@ -140,10 +140,10 @@ class Placement:
 
 
 class Policy(Protocol):
-    """A way to answer. Deterministic: the same problem gives the same placement."""
+    """A placement policy. Deterministic: the same problem gives the same placement."""
 
     @property
     def name(self) -> str: ...
 
     def place(self, problem: Problem) -> Placement:
-        """Raises PermanentError when there is no placement at all (no sites, a pin to nowhere)."""
+        """Raises PermanentError if no placement exists (no sites, a pin to an unknown one)."""

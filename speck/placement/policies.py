@@ -28,9 +28,9 @@ POLICIES: Mapping[str, Policy] = {
 }
 
 
-def policy(name: str) -> Policy:
-    """The policy of that name; raises NotFoundError, which names all."""
+def find_policy(name: str) -> Policy:
+    """Return the policy called `name`. Raises NotFoundError, which lists all names."""
     if name not in POLICIES:
-        known = ", ".join(POLICIES)
-        raise NotFoundError(f"cannot place by policy {name}: there is none, only {known}")
+        names = ", ".join(POLICIES)
+        raise NotFoundError(f"cannot place by policy {name}: there is none, only {names}")
     return POLICIES[name]

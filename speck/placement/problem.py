@@ -1,9 +1,9 @@
-"""An analysis, a composition and its sites -> the question that policies answer. Pure.
+"""Builds the placement problem from an analysis, a composition and its sites. Pure.
 
-Rates go through the composition by topic: a job is offered what its producers send, by their own
-offered rate and selectivity, and not what it takes; so one that is behind shows its real load.
-What was not measured is not guessed: such a job stays where it is, and what flows between two of
-them is left out of the sums, before and after alike, and told.
+Rates are propagated through the composition by topic: a job's input rate is what its producers send
+(their own input rate times their selectivity), not what it consumes; so a job that lags shows its
+real load. Unmeasured figures are not guessed: such a job stays where it is, and an unmeasured flow
+is left out of the sums, before and after alike, and reported.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from speck.placement.wiring import At, WiredJob, Wiring
 
 _MEGABIT = 1e6 / 8
 LATENCY = "latency_ms"
-"""The label of a site that says its one-way latency to the core of the network."""
+"""The label of a site with its one-way latency to the core of the network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How a site is now.
+    """The current state of a site.
 
-    `free`: its free slots; `held`: those that the composition's own jobs hold; `cores` and
-    `pace`: calibrated. None: not known.
+    `free`: its free slots; `held`: slots that the composition's own jobs use; `cores` and
+    `core_speed`: from the calibration. None: unknown.
     """
 
     answers: bool = True
     free: int | None = None
     held: int = 0
     cores: float | None = None
-    pace: float | None = None
+    core_speed: float | None = None
 
 
 _SILENT = Condition(answers=False)
@@ -42,11 +42,11 @@ _SILENT = Condition(answers=False)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The problem for policies, where a link of one reader is no load but a flow, and the same
-    with every link a load of its own (`whole`): the one to evaluate with, before and after.
+    """A placement problem in two forms: `problem` for policies, `whole` for evaluation.
 
-    `rates`: records a second by link, where they are known; `doubts`: by job, why its figures
-    are not to be trusted; `unmeasured`: what flows from where to where and is in no sum.
+    In `problem` a link with a single reader is a flow; in `whole` every link is a load of its own.
+    `rates`: known records per second by link; `doubts`: by job, why its figures are unreliable;
+    `unmeasured`: flows (`start -> end`) that no sum includes.
     """
 
     problem: Problem
@@ -58,21 +58,21 @@ class Question:
     unmeasured: tuple[str, ...] = ()
 
     def today(self) -> dict[str, str]:
-        """Where each load of `whole` is now."""
+        """The current site of each load of `whole`."""
         return {load.name: load.site for load in self.whole.loads if load.site is not None}
 
 
-def outside_name(link: At) -> str:
-    """The name of the load that stands for what feeds a link from outside."""
+def feeder_name_of(link: At) -> str:
+    """The name of the load that represents the outside producers of a link."""
     return f"outside:{link.site}/{link.topic}"
 
 
-def load_name(link: At) -> str:
-    """The name of a link's load: no job's name holds a colon."""
+def load_name_of(link: At) -> str:
+    """The name of a link's load; no job's name contains a colon."""
     return f"topic:{link.site}/{link.topic}"
 
 
-def question(
+def pose_question(
     wiring: Wiring,
     composition: str,
     analysis: JsonObject,
@@ -81,134 +81,136 @@ def question(
     limits: Limits,
     others: Mapping[str, str] | None = None,
 ) -> Question:
-    """What is to be placed, by what `analysis` (see docs/metrics.md) has measured.
+    """Build the question from the measurements in `analysis` (see docs/metrics.md).
 
-    `others`: the site of every job that runs and is not of the composition.
+    `others`: the site of each running job outside the composition.
     """
     silent = {name for name in sites if not conditions.get(name, _SILENT).answers}
-    wiring = wiring.held(_used_outside(analysis), silent)
-    measured = _Measured(wiring, composition, analysis)
-    flows, unknown = measured.flows()
-    stay = {end for flow in unknown for end in flow[:2]}
-    loads = [*map(measured.load, wiring.jobs), *map(measured.link_load, wiring.links)]
-    loads += measured.feeders()
-    loads = [_kept(load) if load.name in stay else load for load in loads]
-    places, told = _places(composition, analysis, sites, conditions, others or {})
+    wiring = wiring.fix(_find_links_used_outside(analysis), silent)
+    measurements = _Measurements(wiring, composition, analysis)
+    flows, unmeasured = measurements.flows()
+    fixed_names = {end for flow in unmeasured for end in flow[:2]}
+    loads = [*map(measurements.load, wiring.jobs), *map(measurements.link_load, wiring.links)]
+    loads += measurements.feeders()
+    loads = [_keep_in_place(load) if load.name in fixed_names else load for load in loads]
+    places, site_notes = _make_places(composition, analysis, sites, conditions, others or {})
     whole = Problem(tuple(loads), tuple(flows), places, limits)
-    single = [
-        link for link in wiring.links if _single(wiring, link) and load_name(link) not in stay
+    single_reader_links = [
+        link
+        for link in wiring.links
+        if _has_single_reader(wiring, link) and load_name_of(link) not in fixed_names
     ]
     return Question(
-        problem=_contracted(whole, {load_name(link) for link in single}),
+        problem=_contract_links(whole, {load_name_of(link) for link in single_reader_links}),
         whole=whole,
         wiring=wiring,
-        rates=measured.rates,
-        notes=(*told, *(_left_out(start, end) for start, end in unknown)),
-        doubts=measured.doubts(),
-        unmeasured=tuple(f"{start} -> {end}" for start, end in unknown),
+        rates=measurements.rates,
+        notes=(*site_notes, *(_describe_unmeasured(start, end) for start, end in unmeasured)),
+        doubts=measurements.doubts(),
+        unmeasured=tuple(f"{start} -> {end}" for start, end in unmeasured),
     )
 
 
-def _left_out(start: str, end: str) -> str:
-    return f"{start} -> {end} was not measured: its bytes are in no sum, and both stay"
+def _describe_unmeasured(start: str, end: str) -> str:
+    return f"{start} -> {end} was not measured: it is left out of all sums, and both ends stay"
 
 
-def _kept(load: Load) -> Load:
-    """The load without evidence; a topic is pinned where it is."""
+def _keep_in_place(load: Load) -> Load:
+    """A job without its figures, so that it stays; a topic pinned to its site."""
     if load.kind is Kind.JOB:
         return replace(load, core_s_per_record=None, rate=None)
     return replace(load, pinned=load.site)
 
 
-def _single(wiring: Wiring, link: At) -> bool:
-    return wiring.open(link) and len(wiring.readers[link]) == 1
+def _has_single_reader(wiring: Wiring, link: At) -> bool:
+    return wiring.is_movable(link) and len(wiring.readers[link]) == 1
 
 
-def _contracted(whole: Problem, single: set[str]) -> Problem:
-    """The problem with the links of one reader as flows from each writer to that reader."""
-    reader = {flow.start: flow.end for flow in whole.flows if flow.start in single}
+def _contract_links(whole: Problem, names: set[str]) -> Problem:
+    """Replace the named links by flows from each writer to their single reader."""
+    reader = {flow.start: flow.end for flow in whole.flows if flow.start in names}
     flows = tuple(
         replace(flow, end=reader.get(flow.end, flow.end))
         for flow in whole.flows
-        if flow.start not in single
+        if flow.start not in names
     )
-    loads = tuple(load for load in whole.loads if load.name not in single)
+    loads = tuple(load for load in whole.loads if load.name not in names)
     return replace(whole, loads=loads, flows=flows)
 
 
-class _Measured:
-    """What the analysis says of the composition's jobs, and what follows for its links."""
+class _Measurements:
+    """The analysis of the composition's jobs, and the link rates that follow from it."""
 
     def __init__(self, wiring: Wiring, composition: str, analysis: JsonObject):
         self._wiring = wiring
         self._jobs: dict[str, JsonObject] = {
             job["job_name"]: job for job in analysis["jobs"] if job["composition"] == composition
         }
-        self._outside = _fed_from_outside(composition, analysis)
-        self._queues = _queues(analysis)
+        self._outside_rates = _sum_outside_rates(composition, analysis)
+        self._queues = _list_growing_queues(analysis)
         self.rates: dict[At, float] = {}
-        self._fed: dict[At, float] = {}
-        self._given: dict[str, float | None] = {}
+        self._fed_rates: dict[At, float] = {}
+        self._outputs: dict[str, float | None] = {}
         for job in wiring.order:
-            rate = self._rate(job.source)
-            self._given[job.name] = self._output(job, rate)
+            rate = self._compute_rate(job.source)
+            self._outputs[job.name] = self._compute_output(job, rate)
         for link in wiring.links:
-            self._rate(link)
+            self._compute_rate(link)
 
     def doubts(self) -> dict[str, str]:
-        """Why a job's figures are not to be trusted, by job."""
-        found = {}
+        """Why a job's figures are unreliable, by job."""
+        doubts = {}
         for job in self._wiring.jobs:
-            told = self._jobs.get(job.name)
+            report = self._jobs.get(job.name)
             if job.stopped:
                 continue
-            if told is None:
-                found[job.name] = "it is not in the analysis"
-            elif told["evidence"] != "sufficient":
-                found[job.name] = "; ".join(told["why"]) or "the evidence is insufficient"
-            elif (told["contended"] or 0.0) > _CONTENDED:
-                share = told["contended"]
-                found[job.name] = f"{share:.0%} of its samples are from a busy machine"
-        return found
+            if report is None:
+                doubts[job.name] = "it is not in the analysis"
+            elif report["evidence"] != "sufficient":
+                doubts[job.name] = "; ".join(report["why"]) or "the evidence is insufficient"
+            elif (report["contended"] or 0.0) > _CONTENDED:
+                share = report["contended"]
+                doubts[job.name] = f"{share:.0%} of its samples are from a busy machine"
+        return doubts
 
     def load(self, job: WiredJob) -> Load:
-        """The job as a load; without figures when it is stopped or was not measured well."""
-        cost = self._of(job, "reference_core_s_per_record")
+        """The job as a load; without figures if it is stopped or its evidence is insufficient."""
+        cost = self._figure_of(job, "reference_core_s_per_record")
         rate = self.rates.get(job.source)
-        told = self._jobs.get(job.name, {})
-        sure = not job.stopped and told.get("evidence") == "sufficient"
-        known = sure and cost is not None and rate is not None
-        state = told.get("state_bytes")
+        report = self._jobs.get(job.name, {})
+        is_sufficient = not job.stopped and report.get("evidence") == "sufficient"
+        is_known = is_sufficient and cost is not None and rate is not None
+        state = report.get("state_bytes")
         return Load(
             name=job.name,
-            core_s_per_record=cost if known else None,
-            rate=rate if known else None,
+            core_s_per_record=cost if is_known else None,
+            rate=rate if is_known else None,
             slots=job.slots,
             site=job.site,
             pinned=job.site if job.pinned else None,
-            stateful=told.get("stateful"),
+            stateful=report.get("stateful"),
             state_bytes=None if state is None else int(state),
         )
 
     def link_load(self, link: At) -> Load:
-        """The link as a load; one that something outside uses cannot move."""
-        free = self._wiring.open(link)
+        """The link as a load, pinned if something outside the composition uses it."""
+        is_movable = self._wiring.is_movable(link)
         return Load(
-            name=load_name(link),
+            name=load_name_of(link),
             kind=Kind.TOPIC,
             core_s_per_record=0.0,
             rate=self.rates.get(link, 0.0),
             slots=0,
             site=link.site,
-            pinned=None if free else link.site,
+            pinned=None if is_movable else link.site,
             stateful=False,
         )
 
     def feeders(self) -> list[Load]:
-        """What feeds links from outside, as loads."""
+        """The outside producers of links, as loads."""
         return [
             Load(
-                name=outside_name(link),
+                name=feeder_name_of(link),
                 kind=Kind.END,
                 core_s_per_record=0.0,
                 rate=rate,
@@ -217,98 +219,106 @@ class _Measured:
                 pinned=link.site,
                 stateful=False,
             )
-            for link, rate in sorted(self._fed.items())
+            for link, rate in sorted(self._fed_rates.items())
         ]
 
     def flows(self) -> tuple[list[Flow], list[tuple[str, str]]]:
-        """Flows between jobs and links, and the (start, end) of those that are not known."""
-        found = [
-            Flow(outside_name(link), load_name(link), rate, 0.0)
-            for link, rate in sorted(self._fed.items())
+        """Flows between jobs and links, and (start, end) of the unmeasured ones."""
+        flows = [
+            Flow(feeder_name_of(link), load_name_of(link), rate, 0.0)
+            for link, rate in sorted(self._fed_rates.items())
         ]
-        unknown: list[tuple[str, str]] = []
-        for start, end, rate, size in self._ends():
+        unmeasured: list[tuple[str, str]] = []
+        for start, end, rate, size in self._list_ends():
             if rate is None or (size is None and rate > 0):
-                unknown.append((start, end))
+                unmeasured.append((start, end))
             else:
-                found.append(Flow(start, end, rate, rate * (size or 0.0)))
-        return found, unknown
+                flows.append(Flow(start, end, rate, rate * (size or 0.0)))
+        return flows, unmeasured
 
-    def _ends(self) -> Iterable[tuple[str, str, float | None, float | None]]:
-        """(start, end, records a second, bytes a record) of each job's two ends."""
+    def _list_ends(self) -> Iterable[tuple[str, str, float | None, float | None]]:
+        """(start, end, records per second, bytes per record) for each job's two ends."""
         for job in self._wiring.jobs:
             if job.stopped:
                 continue
             source, sink = job.source, job.sink
             writers = self._wiring.writers.get(source, ())
-            size = _first(self._of(job, "bytes_in_per_record"), self._size(writers, "out"))
-            yield load_name(source), job.name, self.rates.get(source), size
+            size = _pick_known(
+                self._figure_of(job, "bytes_in_per_record"), self._mean_bytes_of(writers, "out")
+            )
+            yield load_name_of(source), job.name, self.rates.get(source), size
             readers = self._wiring.readers.get(sink, ())
-            size = _first(self._of(job, "bytes_out_per_record"), self._size(readers, "in"))
-            yield job.name, load_name(sink), self._given[job.name], size
+            size = _pick_known(
+                self._figure_of(job, "bytes_out_per_record"), self._mean_bytes_of(readers, "in")
+            )
+            yield job.name, load_name_of(sink), self._outputs[job.name], size
 
-    def _size(self, jobs: Iterable[WiredJob], side: str) -> float | None:
-        """The mean of what was measured at the other ends of a link."""
-        told = [self._of(job, f"bytes_{side}_per_record") for job in jobs]
-        known = [size for size in told if size is not None]
-        return sum(known) / len(known) if known else None
+    def _mean_bytes_of(self, jobs: Iterable[WiredJob], side: str) -> float | None:
+        """The mean bytes per record that these jobs measured at their end of a link."""
+        sizes = [self._figure_of(job, f"bytes_{side}_per_record") for job in jobs]
+        known_sizes = [size for size in sizes if size is not None]
+        return sum(known_sizes) / len(known_sizes) if known_sizes else None
 
-    def _rate(self, link: At) -> float | None:
-        """Records a second that the link carries, once all its writers have been seen to."""
+    def _compute_rate(self, link: At) -> float | None:
+        """Compute a link's records per second, from those of its writers where they are known."""
         writers = [w for w in self._wiring.writers.get(link, ()) if not w.stopped]
-        sent = [rate for w in writers if (rate := self._given.get(w.name)) is not None]
-        taken = [
+        sent_rates = [rate for w in writers if (rate := self._outputs.get(w.name)) is not None]
+        taken_rates = [
             rate + self._queues.get((link, reader.name), 0.0)
             for reader in self._wiring.readers.get(link, ())
-            if (rate := self._of(reader, "in_rate")) is not None
+            if (rate := self._figure_of(reader, "in_rate")) is not None
         ]
-        if len(sent) < len(writers):  # what was taken is the best that is known
-            if not taken:
+        if len(sent_rates) < len(writers):  # the readers' rates are the best estimate
+            if not taken_rates:
                 return None
-            self.rates[link] = max(sum(sent), *taken)
+            self.rates[link] = max(sum(sent_rates), *taken_rates)
             return self.rates[link]
-        outside = self._from_outside(link, writers, taken)
+        outside = self._estimate_outside_rate(link, writers, taken_rates)
         if outside is None and not writers:
             return None
         if outside:
-            self._fed[link] = outside
-        self.rates[link] = sum(sent) + (outside or 0.0)
+            self._fed_rates[link] = outside
+        self.rates[link] = sum(sent_rates) + (outside or 0.0)
         return self.rates[link]
 
-    def _from_outside(self, link: At, writers: list[WiredJob], taken: list[float]) -> float | None:
-        """Records a second that something outside the composition sends; None: not known."""
-        told = self._outside.get(link)
+    def _estimate_outside_rate(
+        self, link: At, writers: list[WiredJob], taken_rates: list[float]
+    ) -> float | None:
+        """Records per second that producers outside the composition send; None: unknown."""
+        reported = self._outside_rates.get(link)
         if not writers:
-            return max((rate for rate in (told, *taken) if rate is not None), default=None)
-        if told is not None or link not in self._wiring.fixed:
-            return told
-        ours = sum(self._of(writer, "out_rate") or 0.0 for writer in writers)
-        more = max(taken, default=0.0) - ours
-        return more if more > _NOISE * ours else None
+            return max(
+                (rate for rate in (reported, *taken_rates) if rate is not None), default=None
+            )
+        if reported is not None or link not in self._wiring.fixed_links:
+            return reported
+        own_rate = sum(self._figure_of(writer, "out_rate") or 0.0 for writer in writers)
+        excess = max(taken_rates, default=0.0) - own_rate
+        return excess if excess > _NOISE * own_rate else None
 
-    def _output(self, job: WiredJob, rate: float | None) -> float | None:
-        selectivity = self._of(job, "selectivity")
+    def _compute_output(self, job: WiredJob, rate: float | None) -> float | None:
+        selectivity = self._figure_of(job, "selectivity")
         if job.stopped:
             return 0.0
         if rate is None or selectivity is None:
-            return self._of(job, "out_rate")
+            return self._figure_of(job, "out_rate")
         return rate * selectivity
 
-    def _of(self, job: WiredJob, name: str) -> float | None:
-        told = self._jobs.get(job.name)
-        return None if told is None or told.get(name) is None else float(told[name])
+    def _figure_of(self, job: WiredJob, name: str) -> float | None:
+        report = self._jobs.get(job.name)
+        return None if report is None or report.get(name) is None else float(report[name])
 
 
 _CONTENDED = 0.5
-"""A job of whose samples more than this share is from a busy machine is not trusted."""
+"""A job with a larger share of samples from a busy machine is not trusted."""
 _QUEUE_FIT = 0.5
-"""A queue grows when a line through its length over the window fits so well (r squared)."""
+"""A queue grows if a line fits its length over the window at least this well (r squared)."""
 _NOISE = 0.05
-"""Readers of a link take so much more than its writers send before somebody else feeds it."""
+"""A link has an outside producer if its readers take this share more than its writers send."""
 
 
-def _used_outside(analysis: JsonObject) -> set[At]:
-    """Links that somebody outside speck feeds or reads, whether that was declared or not."""
+def _find_links_used_outside(analysis: JsonObject) -> set[At]:
+    """Links that a client outside speck feeds or reads, declared or not."""
     return {
         At(link["broker_site"], link["topic"])
         for link in analysis["links"]
@@ -316,66 +326,70 @@ def _used_outside(analysis: JsonObject) -> set[At]:
     }
 
 
-def _fed_from_outside(composition: str, analysis: JsonObject) -> dict[At, float]:
-    """Records a second from producers outside speck, by link, where they tell them."""
-    found: dict[At, float] = {}
+def _sum_outside_rates(composition: str, analysis: JsonObject) -> dict[At, float]:
+    """Records per second from producers outside speck, by link, where all of them report a rate."""
+    rates: dict[At, float] = {}
     for link in analysis["links"]:
         outside = [p for p in link["producers"] if p["job_name"] is None]
         if outside and all(p["records_per_s"] is not None for p in outside):
             at = At(link["broker_site"], link["topic"])
             rate = sum(float(p["records_per_s"]) for p in outside)
-            found[at] = max(rate, found.get(at, 0.0))
-    return found
+            rates[at] = max(rate, rates.get(at, 0.0))
+    return rates
 
 
-def _queues(analysis: JsonObject) -> dict[tuple[At, str], float]:
-    """By link and reading job, by how many records a second its queue grows: what comes is what it
-    takes and this."""
-    found: dict[tuple[At, str], float] = {}
+def _list_growing_queues(analysis: JsonObject) -> dict[tuple[At, str], float]:
+    """Growth of growing queues in records per second, by link and reading job.
+
+    The input rate of such a job is its consumption plus this growth.
+    """
+    growths: dict[tuple[At, str], float] = {}
     for link in analysis["links"]:
         at = At(link["broker_site"], link["topic"])
         for reader in link["readers"]:
             growth, fit = reader.get("lag_per_s") or 0.0, reader.get("lag_fit") or 0.0
             if reader["job_name"] is not None and growth > 0 and fit >= _QUEUE_FIT:
-                found[at, reader["job_name"]] = float(growth)
-    return found
+                growths[at, reader["job_name"]] = float(growth)
+    return growths
 
 
-def _places(
+def _make_places(
     composition: str,
     analysis: JsonObject,
     sites: Mapping[str, Site],
     conditions: Mapping[str, Condition],
     others: Mapping[str, str],
 ) -> tuple[tuple[Place, ...], list[str]]:
-    """The sites, and what is to be told about them."""
-    told: dict[str, JsonObject] = {site["name"]: site for site in analysis["sites"]}
-    busy, sent, unmeasured = _others(composition, analysis, others)
+    """Build the places, and notes about missing information."""
+    reports: dict[str, JsonObject] = {site["name"]: site for site in analysis["sites"]}
+    busy, sent_bytes, unmeasured = _sum_other_jobs(composition, analysis, others)
     places, notes = [], []
     for name, site in sorted(sites.items()):
-        now = conditions.get(name, _SILENT)
-        cores = _first(now.cores, told.get(name, {}).get("cores"))
-        pace = _first(now.pace, told.get(name, {}).get("pace"))
-        if not now.answers:
-            notes.append(f"site {name} does not answer: nothing is moved there or away")
+        condition = conditions.get(name, _SILENT)
+        cores = _pick_known(condition.cores, reports.get(name, {}).get("cores"))
+        core_speed = _pick_known(condition.core_speed, reports.get(name, {}).get("pace"))
+        if not condition.answers:
+            notes.append(f"site {name} does not answer: no job is moved to or from it")
         if cores is None:
-            notes.append(f"how many cores site {name} has is not known: 1 is assumed")
-        if pace is None:
-            notes.append(f"site {name} is not calibrated: its cores are taken for the reference's")
+            notes.append(f"the number of cores of site {name} is unknown: 1 is assumed")
+        if core_speed is None:
+            notes.append(
+                f"site {name} is not calibrated: its cores are assumed as fast as the reference's"
+            )
         if unmeasured.get(name):
             names = ", ".join(unmeasured[name])
-            notes.append(f"what other jobs take of site {name} was not measured: {names}")
-        free = None if now.free is None else now.free + now.held
+            notes.append(f"the load of other jobs on site {name} was not measured: {names}")
+        slots = None if condition.free is None else condition.free + condition.held
         places.append(
             Place(
                 name=name,
                 tier=str(site.tier),
                 cores=1.0 if cores is None else cores,
-                pace=1.0 if pace is None else pace,
-                slots=free if now.answers else now.held,
+                core_speed=1.0 if core_speed is None else core_speed,
+                slots=slots if condition.answers else condition.held,
                 uplink=None
                 if site.uplink_mbps is None
-                else max(0.0, site.uplink_mbps * _MEGABIT - sent.get(name, 0.0)),
+                else max(0.0, site.uplink_mbps * _MEGABIT - sent_bytes.get(name, 0.0)),
                 latency_ms=float(site.labels.get(LATENCY, 0.0)),
                 busy=busy.get(name, 0.0),
             )
@@ -383,38 +397,43 @@ def _places(
     return tuple(places), notes
 
 
-def _others(
+def _sum_other_jobs(
     composition: str, analysis: JsonObject, others: Mapping[str, str]
 ) -> tuple[dict[str, float], dict[str, float], dict[str, list[str]]]:
-    """Of jobs outside the composition, by site: reference core-seconds a second that they use,
-    bytes a second that leave it for them, and the names of those that were not measured."""
+    """Sum up the jobs outside the composition, by site.
+
+    Returns the reference core-seconds per second that they use, the bytes per second that leave the
+    site for them, and the names of unmeasured jobs.
+    """
     busy: dict[str, float] = {}
-    sent: dict[str, float] = {}
+    sent_bytes: dict[str, float] = {}
     unmeasured: dict[str, list[str]] = {}
-    told = {job["job_name"]: job for job in analysis["jobs"] if job["composition"] != composition}
-    running = {name: job["site"] for name, job in told.items() if not job.get("ended")}
-    for name, site in sorted({**running, **others}.items()):
-        job = told.get(name, {})
+    reports = {
+        job["job_name"]: job for job in analysis["jobs"] if job["composition"] != composition
+    }
+    sites_of_jobs = {name: job["site"] for name, job in reports.items() if not job.get("ended")}
+    for name, site in sorted({**sites_of_jobs, **others}.items()):
+        job = reports.get(name, {})
         rate, cost = job.get("in_rate"), job.get("reference_core_s_per_record")
         if rate is None or cost is None:
             unmeasured.setdefault(site, []).append(name)
         else:
             busy[site] = busy.get(site, 0.0) + rate * cost
         for start, end, carried, size in (
-            (_end(job, "source"), site, rate, job.get("bytes_in_per_record")),
-            (site, _end(job, "sink"), job.get("out_rate"), job.get("bytes_out_per_record")),
+            (_site_of_end(job, "source"), site, rate, job.get("bytes_in_per_record")),
+            (site, _site_of_end(job, "sink"), job.get("out_rate"), job.get("bytes_out_per_record")),
         ):
             if start is not None and end not in (None, start):
-                sent[start] = sent.get(start, 0.0) + (carried or 0.0) * (size or 0.0)
-    return busy, sent, unmeasured
+                sent_bytes[start] = sent_bytes.get(start, 0.0) + (carried or 0.0) * (size or 0.0)
+    return busy, sent_bytes, unmeasured
 
 
-def _end(job: JsonObject, side: str) -> str | None:
-    """The site of the broker of one of a job's links."""
+def _site_of_end(job: JsonObject, side: str) -> str | None:
+    """The site of the broker of a job's source or sink link."""
     site: str | None = (job.get(side) or {}).get("site")
     return site
 
 
-def _first(*values: Any) -> float | None:
-    """The first that is known."""
+def _pick_known(*values: Any) -> float | None:
+    """The first value that is not None."""
     return next((float(value) for value in values if value is not None), None)

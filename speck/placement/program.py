@@ -1,9 +1,9 @@
 """The placement problem as a mixed integer linear program (docs/placement.md, "The model").
 
 Binary `x[j,s]`: load j is at site s. Continuous `c[e,u]`: the share of flow e = a -> b that leaves
-site u, `c[e,u] >= x[a,u] - x[b,u]`. That is the usual model with `y[e,u,v]` for each pair of sites
-projected on what crosses out of a site: as tight, with one variable for each flow and site instead
-of one for each pair of sites. What comes in at v is `c[e,v] + x[b,v] - x[a,v]`, and since latency
+site u, `c[e,u] >= x[a,u] - x[b,u]`. This is the usual model with `y[e,u,v]` for each pair of sites,
+projected on the flow that leaves a site: as tight, with one variable per flow and site instead of
+one per pair of sites. The share that enters v is `c[e,v] + x[b,v] - x[a,v]`. Since the latency
 between two sites is the sum of their distances from the core, nothing needs the pair.
 """
 
@@ -22,12 +22,12 @@ from speck.placement.instance import Instance
 from speck.placement.model import Flow, Kind, Place
 
 TIE = 1e-6
-"""What all moves together may weigh beside all bytes that flow: too little to cost any."""
+"""Weight of all moves together relative to all bytes that flow: too small to cost any bytes."""
 SLACK = 1e3
-"""What passing a limit by all of itself weighs beside all bytes that flow."""
+"""Weight of exceeding a limit by 100 %, relative to all bytes that flow."""
 _SCALE = 1e3
-"""HiGHS ends a search at an absolute gap of 1e-6, and takes reduced costs below 1e-7 for nothing:
-by so much costs are enlarged, else moves would weigh less than that."""
+"""Factor on all costs. HiGHS stops at an absolute gap of 1e-6 and treats reduced costs below 1e-7
+as zero; without the factor moves would weigh less than that."""
 
 
 @dataclass(slots=True)
@@ -48,9 +48,9 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What the solver says: `sites` by load (None when it found nothing), and how sure it is.
+    """The solver's result: `sites` by load (None if it found none), and what it proved.
 
-    `bound`: no placement costs less than this (bytes a second, as the objective).
+    `bound`: a lower bound on the cost of any placement (bytes per second, as the objective).
     """
 
     sites: dict[str, str] | None
@@ -60,9 +60,9 @@ class Solution:
 
 
 class Program:
-    """Columns and rows for an instance. `elastic`: limits may be passed, at a price.
+    """Columns and rows for an instance. `elastic`: limits may be exceeded, at a price.
 
-    Topics with one reader are contracted into it where that costs nothing (`_single_readers`).
+    A topic with one reader is contracted into it if that costs nothing (`_find_single_readers`).
     """
 
     def __init__(self, instance: Instance, *, elastic: bool = False, latency: bool = True):
@@ -76,11 +76,11 @@ class Program:
         self.equal: list[tuple[dict[int, float], float]] = []
         self.constant = 0.0
         self.stuck: str | None = None
-        self.alias = _contracted(instance)
+        self.alias = _find_contracted_topics(instance)
         self.at: dict[str, dict[str, Expression]] = {}
         for name in instance.order:
             if name not in self.alias:
-                self.at[name] = self._whereabouts(name)
+                self.at[name] = self._add_positions(name)
         for name, target in self.alias.items():
             self.at[name] = self.at[target]
         self._flows = [
@@ -89,103 +89,105 @@ class Program:
             if self.alias.get(flow.start, flow.start) != self.alias.get(flow.end, flow.end)
         ]
         self._leaves = [
-            {site: self._leaving(flow, site) for site in self.at[flow.start]}
+            {site: self._express_leaving(flow, site) for site in self.at[flow.start]}
             for flow in self._flows
         ]
         self._share = {id(f): x for f, x in zip(self._flows, self._leaves, strict=True)}
-        self._objective()
-        self._site_limits()
+        self._set_objective()
+        self._limit_sites()
         if latency and instance.limits.max_latency_ms is not None:
-            self._latency(instance.limits.max_latency_ms)
+            self._limit_latency(instance.limits.max_latency_ms)
 
-    def column(self, cost: float = 0.0, upper: float = np.inf, integral: bool = False) -> int:
-        """A new column; its number."""
+    def add_column(self, cost: float = 0.0, upper: float = np.inf, integral: bool = False) -> int:
+        """Add a column; return its number."""
         self.cost.append(cost)
         self.upper.append(upper)
         self.integral.append(int(integral))
         return len(self.cost) - 1
 
-    def limit(self, expression: Expression, most: float) -> None:
-        """A row: the expression is at most this."""
+    def add_limit(self, expression: Expression, most: float) -> None:
+        """Add a row: the expression is at most `most`."""
         if expression.terms:
             self.rows.append((expression.terms, most - expression.constant))
         elif expression.constant > most + 1e-9:
-            self.stuck = "what cannot move passes a limit"
+            self.stuck = "loads that cannot move exceed a limit"
 
-    def soft(self, expression: Expression, most: float) -> None:
-        """A limit in shares of itself; in an elastic program it may be passed."""
+    def add_soft_limit(self, expression: Expression, most: float) -> None:
+        """Add a limit that is scaled to shares of itself; an elastic program may exceed it."""
         if self.elastic:
-            slack = self.column(SLACK)
+            slack = self.add_column(SLACK)
             expression.terms[slack] = -1.0
-        self.limit(expression, most)
+        self.add_limit(expression, most)
 
-    def _whereabouts(self, name: str) -> dict[str, Expression]:
+    def _add_positions(self, name: str) -> dict[str, Expression]:
         instance, load = self.instance, self.instance.loads[name]
-        if name in instance.fixed:
-            place = instance.places[instance.fixed[name]]
+        if name in instance.fixed_sites:
+            place = instance.places[instance.fixed_sites[name]]
             if not self.elastic and not instance.keeps_up(name, place):
                 self.stuck = f"{name} cannot keep up where it must be"
             return {place.name: Expression(constant=1.0)}
-        found, chosen = {}, Expression()
-        weight = TIE * _weight_of_move(instance, name) / (3 * max(1, len(instance.movable)))
+        positions, total = {}, Expression()
+        weight = TIE * _weigh_move(instance, name) / (3 * max(1, len(instance.movable)))
         for place in instance.places.values():
             keeps = instance.keeps_up(name, place)
-            fits = instance.work[name] * instance.scale <= instance.room(place)
+            fits = instance.work[name] * instance.scale <= instance.room_at(place)
             if not self.elastic and not (keeps and fits) and instance.work[name] > 0:
                 continue
-            column = self.column(weight if load.site != place.name else 0.0, 1.0, True)
+            column = self.add_column(weight if load.site != place.name else 0.0, 1.0, True)
             if not keeps:
-                self.cost[column] += SLACK * self._shortfall(name, place)
-            found[place.name] = Expression({column: 1.0})
-            chosen.terms[column] = 1.0
-        if not found:
+                self.cost[column] += SLACK * self._compute_shortfall(name, place)
+            positions[place.name] = Expression({column: 1.0})
+            total.terms[column] = 1.0
+        if not positions:
             self.stuck = f"no site can take {name}"
-        self.equal.append((chosen.terms, 1.0))
-        return found
+        self.equal.append((total.terms, 1.0))
+        return positions
 
-    def _shortfall(self, name: str, place: Place) -> float:
-        speed = self.instance.speed(name, place)
+    def _compute_shortfall(self, name: str, place: Place) -> float:
+        speed = self.instance.speed_of(name, place)
         if speed <= 0:
             return 1e3
         return min(1e3, self.instance.work[name] * self.instance.scale / speed - 1)
 
-    def _leaving(self, flow: Flow, site: str) -> Expression:
-        """The share of a flow that leaves a site where its start may be."""
+    def _express_leaving(self, flow: Flow, site: str) -> Expression:
+        """The share of a flow that leaves a site where its start can be."""
         start, end = self.at[flow.start], self.at[flow.end]
-        gone = Expression().add(start[site])
+        leaving = Expression().add(start[site])
         if site not in end:
-            return gone
-        gone.add(end[site], -1.0)
-        if flow.start in self.instance.fixed:
-            return gone  # 1 - x[b,u], never below 0
-        if self.alias.get(flow.end, flow.end) in self.instance.fixed:
-            return Expression()  # the end is at this site for certain
-        column = self.column(upper=1.0)
-        self.limit(gone.add(Expression({column: 1.0}), -1.0), 0.0)
+            return leaving
+        leaving.add(end[site], -1.0)
+        if flow.start in self.instance.fixed_sites:
+            return leaving  # 1 - x[b,u], never below 0
+        if self.alias.get(flow.end, flow.end) in self.instance.fixed_sites:
+            return Expression()  # the end is certainly at this site
+        column = self.add_column(upper=1.0)
+        self.add_limit(leaving.add(Expression({column: 1.0}), -1.0), 0.0)
         return Expression({column: 1.0})
 
-    def _entering(self, flow: Flow, leaves: dict[str, Expression], site: str) -> Expression:
-        found = Expression().add(self.at[flow.end][site])
+    def _express_entering(self, flow: Flow, leaves: dict[str, Expression], site: str) -> Expression:
+        entering = Expression().add(self.at[flow.end][site])
         if site in self.at[flow.start]:
-            found.add(leaves[site]).add(self.at[flow.start][site], -1.0)
-        return found
+            entering.add(leaves[site]).add(self.at[flow.start][site], -1.0)
+        return entering
 
-    def _objective(self) -> None:
+    def _set_objective(self) -> None:
         weight = self.instance.limits.latency_weight
-        whole = Expression()
+        objective = Expression()
         for flow, leaves in zip(self._flows, self._leaves, strict=True):
             for site, share in leaves.items():
-                far = weight * self.instance.places[site].latency_ms
-                whole.add(share, (flow.bytes_per_s + far) / self.total)
+                latency_cost = weight * self.instance.places[site].latency_ms
+                objective.add(share, (flow.bytes_per_s + latency_cost) / self.total)
             if weight:
                 for site in self.at[flow.end]:
-                    far = weight * self.instance.places[site].latency_ms
-                    whole.add(self._entering(flow, leaves, site), far / self.total)
-        for column, cost in whole.terms.items():
+                    latency_cost = weight * self.instance.places[site].latency_ms
+                    objective.add(
+                        self._express_entering(flow, leaves, site), latency_cost / self.total
+                    )
+        for column, cost in objective.terms.items():
             self.cost[column] += cost
-        self.constant = whole.constant
+        self.constant = objective.constant
 
-    def _site_limits(self) -> None:
+    def _limit_sites(self) -> None:
         instance = self.instance
         leaving: dict[str, Expression] = {name: Expression() for name in instance.places}
         work: dict[str, Expression] = {name: Expression() for name in instance.places}
@@ -194,106 +196,116 @@ class Program:
             for site, share in leaves.items():
                 leaving[site].add(share, flow.bytes_per_s * instance.scale)
         for name in instance.loads:
-            for site, there in self.at[name].items():
-                work[site].add(there, instance.work[name] * instance.scale)
-                slots[site].add(there, instance.slots(name))
+            for site, position in self.at[name].items():
+                work[site].add(position, instance.work[name] * instance.scale)
+                slots[site].add(position, instance.slots_of(name))
         for place in instance.places.values():
             if place.capacity > 0:
-                most = instance.room(place) / place.capacity
-                self.soft(Expression().add(work[place.name], 1 / place.capacity), most)
+                most = instance.room_at(place) / place.capacity
+                self.add_soft_limit(Expression().add(work[place.name], 1 / place.capacity), most)
             elif work[place.name].terms or work[place.name].constant:
-                self.soft(Expression().add(work[place.name], 1e3), 0.0)
+                self.add_soft_limit(Expression().add(work[place.name], 1e3), 0.0)
             if place.slots is not None:
                 unit = max(1, place.slots)
-                self.soft(Expression().add(slots[place.name], 1 / unit), place.slots / unit)
+                self.add_soft_limit(
+                    Expression().add(slots[place.name], 1 / unit), place.slots / unit
+                )
             if place.uplink is not None:
                 rate = place.uplink or self.total
-                self.soft(Expression().add(leaving[place.name], 1 / rate), place.uplink / rate)
+                self.add_soft_limit(
+                    Expression().add(leaving[place.name], 1 / rate), place.uplink / rate
+                )
 
-    def _latency(self, allowed: float) -> None:
-        """Arrival times in shares of what is allowed: each after those that feed the load."""
+    def _limit_latency(self, max_latency_ms: float) -> None:
+        """Limit arrival times, as shares of the maximum: each load is after those that feed it."""
         instance = self.instance
-        arrival = {name: self.column(upper=np.inf) for name in instance.order}
+        arrival = {name: self.add_column(upper=np.inf) for name in instance.order}
         for name in instance.order:
             serving = Expression()
-            for site, there in self.at[name].items():
-                delay = instance.service_ms(name, instance.places[site])
-                if not np.isfinite(delay):  # told and paid for as a job that cannot keep up
-                    delay = 0.0 if self.elastic else 2 * allowed
-                serving.add(there, delay / allowed)
-            self.limit(Expression().add(serving).add(Expression({arrival[name]: -1.0})), 0.0)
+            for site, position in self.at[name].items():
+                delay = instance.service_ms_of(name, instance.places[site])
+                if not np.isfinite(delay):  # its price is that of a job that cannot keep up
+                    delay = 0.0 if self.elastic else 2 * max_latency_ms
+                serving.add(position, delay / max_latency_ms)
+            self.add_limit(Expression().add(serving).add(Expression({arrival[name]: -1.0})), 0.0)
             if not instance.out[name]:
-                self.soft(Expression({arrival[name]: 1.0}), 1.0)
+                self.add_soft_limit(Expression({arrival[name]: 1.0}), 1.0)
             for flow in instance.into[name]:
-                after = Expression().add(serving)
-                after.add(Expression({arrival[flow.start]: 1.0, arrival[name]: -1.0}))
-                self.limit(after.add(self._network(flow), 1 / allowed), 0.0)
+                arrival_after_input = Expression().add(serving)
+                arrival_after_input.add(Expression({arrival[flow.start]: 1.0, arrival[name]: -1.0}))
+                self.add_limit(
+                    arrival_after_input.add(self._express_network_ms(flow), 1 / max_latency_ms), 0.0
+                )
 
-    def _network(self, flow: Flow) -> Expression:
-        """Milliseconds between the flow's ends; none for one that was contracted."""
-        found, leaves = Expression(), self._share.get(id(flow))
+    def _express_network_ms(self, flow: Flow) -> Expression:
+        """The latency (ms) between the flow's ends; 0 for a contracted flow."""
+        delay, leaves = Expression(), self._share.get(id(flow))
         if leaves is not None:
             for site, share in leaves.items():
-                found.add(share, self.instance.places[site].latency_ms)
+                delay.add(share, self.instance.places[site].latency_ms)
             for site in self.at[flow.end]:
-                entering = self._entering(flow, leaves, site)
-                found.add(entering, self.instance.places[site].latency_ms)
-        return found
+                entering = self._express_entering(flow, leaves, site)
+                delay.add(entering, self.instance.places[site].latency_ms)
+        return delay
 
     def solve(self, time_limit_s: float, gap: float = 1e-9) -> Solution:
-        """Ask HiGHS. Raises PermanentError when it fails for another reason than limits."""
+        """Run HiGHS. Raises PermanentError if it fails for any reason but infeasibility."""
         if self.stuck is not None:
             return Solution(None, False, True, None)
         if not self.cost:
-            return self._read(None, True, 0.0)
+            return self._read_solution(None, True, 0.0)
         rows = [(terms, -np.inf, most) for terms, most in self.rows]
         rows += [(terms, figure, figure) for terms, figure in self.equal]
         result: OptimizeResult = milp(
             _SCALE * np.array(self.cost),
             integrality=np.array(self.integral),
             bounds=Bounds(np.zeros(len(self.cost)), np.array(self.upper)),
-            constraints=_constraint(rows, len(self.cost)) if rows else None,
+            constraints=_to_constraint(rows, len(self.cost)) if rows else None,
             options={"time_limit": time_limit_s, "mip_rel_gap": gap},
         )
         if result.status not in (0, 1, 2):
-            raise PermanentError(f"cannot solve the placement: HiGHS says {result.message}")
+            raise PermanentError(f"cannot solve the placement: HiGHS reports {result.message}")
         if result.status == 2:
             return Solution(None, False, True, None)
         bound = getattr(result, "mip_dual_bound", None)
-        return self._read(result.x, result.status == 0, bound)
+        return self._read_solution(result.x, result.status == 0, bound)
 
-    def _read(
+    def _read_solution(
         self, values: npt.NDArray[np.float64] | None, proven: bool, bound: float | None
     ) -> Solution:
-        least = None
+        lower_bound = None
         if bound is not None and np.isfinite(bound):
-            least = max(0.0, (bound / _SCALE + self.constant) * self.total)
+            lower_bound = max(0.0, (bound / _SCALE + self.constant) * self.total)
         if values is None and self.cost:
-            return Solution(None, False, False, least)
+            return Solution(None, False, False, lower_bound)
 
-        def held(there: Expression) -> float:
+        def value_of(position: Expression) -> float:
             if values is None:
-                return there.constant
-            return there.constant + sum(float(values[column]) for column in there.terms)
+                return position.constant
+            return position.constant + sum(float(values[column]) for column in position.terms)
 
         sites = {
-            name: max(self.at[name], key=lambda site: held(self.at[name][site]))
+            name: max(self.at[name], key=lambda site: value_of(self.at[name][site]))
             for name in self.instance.loads
         }
-        return Solution(self._topics_left(sites), proven, False, least)
+        return Solution(self._return_topics(sites), proven, False, lower_bound)
 
-    def _topics_left(self, sites: dict[str, str]) -> dict[str, str]:
-        """Contracted topics back where they are now, where that costs and sends as much."""
+    def _return_topics(self, sites: dict[str, str]) -> dict[str, str]:
+        """Return contracted topics to their current sites where cost and traffic stay the same."""
         for name in self.alias:
-            now, into = self.instance.loads[name].site, self.instance.into[name]
-            sent = sum(flow.bytes_per_s for flow in into)
-            alike = abs(self.instance.out[name][0].bytes_per_s - sent) <= 1e-9 * sent
-            if now is not None and alike and all(sites[flow.start] == now for flow in into):
-                sites[name] = now
+            site_today, inputs = self.instance.loads[name].site, self.instance.into[name]
+            sent_bytes = sum(flow.bytes_per_s for flow in inputs)
+            is_equal = abs(self.instance.out[name][0].bytes_per_s - sent_bytes) <= 1e-9 * sent_bytes
+            if (
+                site_today is not None
+                and is_equal
+                and all(sites[flow.start] == site_today for flow in inputs)
+            ):
+                sites[name] = site_today
         return sites
 
 
-def _constraint(rows: Iterable[tuple[dict[int, float], float, float]], width: int) -> object:
+def _to_constraint(rows: Iterable[tuple[dict[int, float], float, float]], width: int) -> object:
     values: list[float] = []
     columns: list[int] = []
     starts = [0]
@@ -309,8 +321,8 @@ def _constraint(rows: Iterable[tuple[dict[int, float], float, float]], width: in
     return LinearConstraint(matrix, np.array(low), np.array(high))
 
 
-def _weight_of_move(instance: Instance, name: str) -> float:
-    """1 without state, 2 when that is not known, 3 with state; nothing for what runs nowhere."""
+def _weigh_move(instance: Instance, name: str) -> float:
+    """The weight of a move: 1 without state, 2 if unknown, 3 with state; 0 for a new load."""
     load = instance.loads[name]
     if load.site not in instance.places:
         return 0.0
@@ -319,21 +331,24 @@ def _weight_of_move(instance: Instance, name: str) -> float:
     return 2.0 if load.stateful is None else 3.0
 
 
-def _contracted(instance: Instance) -> dict[str, str]:
-    """Topics that may as well lie where their one reader is, with that reader."""
-    return dict(_single_readers(instance))
+def _find_contracted_topics(instance: Instance) -> dict[str, str]:
+    """Topics that can be placed with their single reader at no cost, with that reader."""
+    return dict(_find_single_readers(instance))
 
 
-def _single_readers(instance: Instance) -> Iterator[tuple[str, str]]:
-    """Not where the reader takes less than is sent (it lags, or was measured at another time), nor
-    where several writers' latency has a price: a topic that lies with the writers may be cheaper.
+def _find_single_readers(instance: Instance) -> Iterator[tuple[str, str]]:
+    """Yield such topics with their reader.
+
+    Excluded are topics whose reader takes less than is sent (it lags, or was measured at another
+    time), and those where the latency of several writers has a price: there the topic may be
+    cheaper at the writers' site.
     """
     for name in instance.movable:
         out, into = instance.out[name], instance.into[name]
         if instance.loads[name].kind is not Kind.TOPIC or len(out) != 1 or not into:
             continue
         if instance.loads[out[0].end].kind is Kind.TOPIC:
-            continue  # no broker forwards to another: nothing to follow
+            continue  # brokers do not forward to each other, so there is no reader to follow
         sent = sum(flow.bytes_per_s for flow in into)
         priced = instance.limits.latency_weight > 0 and len(into) > 1
         if out[0].bytes_per_s >= sent * (1 - 1e-9) and not priced:

@@ -1,8 +1,7 @@
-"""A placement -> the composition's new description, and its YAML. Pure.
+"""Renders a placement as the composition's new description and its YAML. Pure.
 
-The graph of jobs stays what it is: every job reads and writes the link that it did, only at
-other sites. Where two links would become one, because they have the same topic, one of them
-stays away from there.
+The graph of jobs does not change: each job keeps its links, only the sites differ. If two links
+with the same topic would meet at one broker, one of them is placed elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from speck.model.composition import CompositionDescription
 from speck.model.job import JobDescription
 from speck.model.site import Site
 from speck.model.values import JsonObject
-from speck.placement.problem import Question, load_name
+from speck.placement.problem import Question, load_name_of
 from speck.placement.wiring import At, WiredJob, Wiring
 from speck.spec.options import DEFAULTS
 from speck.spec.schema import dump_composition
@@ -27,9 +26,9 @@ HEADING = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything is to be: the site of each job, and of each link as it was before.
+    """The new site of each job and of each link (a link is named by its former place).
 
-    `kept_away`: links that could not go where they were wanted, and so may cost more.
+    `kept_away`: links that could not go to their preferred site, and so may cost more.
     """
 
     jobs: Mapping[str, str]
@@ -38,73 +37,83 @@ class Layout:
     kept_away: tuple[At, ...] = ()
 
     def loads(self) -> dict[str, str]:
-        """The same, by the names of loads."""
-        return {**self.jobs, **{load_name(link): site for link, site in self.links.items()}}
+        """The site of each load, by its name."""
+        return {**self.jobs, **{load_name_of(link): site for link, site in self.links.items()}}
 
 
-def lay_out(question: Question, placed: Mapping[str, str], taken: Collection[At] = ()) -> Layout:
-    """Sites of jobs as `placed` says, and of links so that no more crosses between sites than
-    the policy has counted. `taken`: links outside the composition, with which none may meet.
+def lay_out(
+    question: Question, sites_by_load: Mapping[str, str], foreign_links: Collection[At] = ()
+) -> Layout:
+    """Choose the sites of jobs and links.
+
+    Jobs go where `sites_by_load` puts them, links where no more bytes cross between sites than the
+    policy has counted. `foreign_links`: links outside the composition, with which none may meet.
     """
     wiring = question.wiring
-    jobs = {job.name: placed.get(job.name, job.site) for job in wiring.jobs}
-    links = {link: link.site for link in wiring.links if not wiring.open(link)}
-    used = {*wiring.links, *taken}
-    sent = _sent(question)
+    jobs = {job.name: sites_by_load.get(job.name, job.site) for job in wiring.jobs}
+    links = {link: link.site for link in wiring.links if not wiring.is_movable(link)}
+    used_links = {*wiring.links, *foreign_links}
+    rates = _sum_rates(question)
     notes, kept_away = [], []
     for link in wiring.links:
         if link in links:
             continue
-        costs = _costs(wiring, link, jobs, sent.get(load_name(link), {}))
-        wanted = _wanted(wiring, link, jobs, placed, costs)
-        free = [site for site in costs if site == link.site or At(site, link.topic) not in used]
-        chosen = wanted if wanted in free else min(free, key=lambda site: (costs[site], site))
-        if chosen != wanted:
+        costs = _list_costs(wiring, link, jobs, rates.get(load_name_of(link), {}))
+        preferred = _choose_site(wiring, link, jobs, sites_by_load, costs)
+        free_sites = [
+            site for site in costs if site == link.site or At(site, link.topic) not in used_links
+        ]
+        chosen = (
+            preferred
+            if preferred in free_sites
+            else min(free_sites, key=lambda site: (costs[site], site))
+        )
+        if chosen != preferred:
             kept_away.append(link)
             notes.append(
-                f"the topic {link} is not moved to {wanted}: another link of that topic is there"
+                f"the topic {link} is not moved to {preferred}: there is another link of that topic"
             )
         links[link] = chosen
-        used.add(At(chosen, link.topic))
+        used_links.add(At(chosen, link.topic))
     return Layout(jobs, links, tuple(notes), tuple(kept_away))
 
 
-def _sent(question: Question) -> dict[str, dict[str, float]]:
-    """Records a second between each link and each job that it joins."""
-    found: dict[str, dict[str, float]] = {}
+def _sum_rates(question: Question) -> dict[str, dict[str, float]]:
+    """Records per second between each link and each job that it joins."""
+    rates: dict[str, dict[str, float]] = {}
     for flow in question.whole.flows:
-        found.setdefault(flow.start, {})[flow.end] = flow.records_per_s
-        found.setdefault(flow.end, {})[flow.start] = flow.records_per_s
-    return found
+        rates.setdefault(flow.start, {})[flow.end] = flow.records_per_s
+        rates.setdefault(flow.end, {})[flow.start] = flow.records_per_s
+    return rates
 
 
-def _costs(
-    wiring: Wiring, link: At, jobs: Mapping[str, str], sent: Mapping[str, float]
+def _list_costs(
+    wiring: Wiring, link: At, jobs: Mapping[str, str], rates: Mapping[str, float]
 ) -> dict[str, float]:
-    """Records a second that cross between sites if the link lies at a site, by site."""
+    """By candidate site: records per second that cross between sites if the link is there."""
     ends = sorted({job.name for job in (*wiring.writers[link], *wiring.readers[link])})
     candidates = dict.fromkeys([link.site, *(jobs[end] for end in ends)])
     return {
-        site: sum(sent.get(end, 1.0) for end in ends if jobs[end] != site) for site in candidates
+        site: sum(rates.get(end, 1.0) for end in ends if jobs[end] != site) for site in candidates
     }
 
 
-def _wanted(
+def _choose_site(
     wiring: Wiring,
     link: At,
     jobs: Mapping[str, str],
-    placed: Mapping[str, str],
+    sites_by_load: Mapping[str, str],
     costs: dict[str, float],
 ) -> str:
-    """The policy's word; without one where it is now if no place is better, else at a reader."""
-    told = placed.get(load_name(link))
-    if told is not None:
-        costs.setdefault(told, 0.0)
-        return told
-    best = min(costs.values())
-    places = [link.site, *(jobs[reader.name] for reader in wiring.readers[link])]
-    good = [site for site in places if costs[site] <= best * (1 + 1e-9)]
-    return good[0] if good else min(costs, key=lambda site: (costs[site], site))
+    """Choose the policy's site; without one the current site if none is better, else a reader's."""
+    policy_site = sites_by_load.get(load_name_of(link))
+    if policy_site is not None:
+        costs.setdefault(policy_site, 0.0)
+        return policy_site
+    lowest_cost = min(costs.values())
+    candidates = [link.site, *(jobs[reader.name] for reader in wiring.readers[link])]
+    best_sites = [site for site in candidates if costs[site] <= lowest_cost * (1 + 1e-9)]
+    return best_sites[0] if best_sites else min(costs, key=lambda site: (costs[site], site))
 
 
 def render(
@@ -113,63 +122,69 @@ def render(
     layout: Layout,
     sites: Mapping[str, Site],
 ) -> CompositionDescription:
-    """The description with its jobs and links where the layout has them, each place named as
-    its user named it: by site or by address."""
+    """Return the description with its jobs and links at the sites of the layout.
+
+    Sites are named as in the description: by name or by address.
+    """
     jobs = tuple(
-        _rendered(described, job, layout, sites)
-        for described, job in zip(description.jobs, wiring.jobs, strict=True)
+        _render_job(job_description, job, layout, sites)
+        for job_description, job in zip(description.jobs, wiring.jobs, strict=True)
     )
     return replace(description, jobs=jobs)
 
 
-def _rendered(
-    described: JobDescription, job: WiredJob, layout: Layout, sites: Mapping[str, Site]
+def _render_job(
+    description: JobDescription, job: WiredJob, layout: Layout, sites: Mapping[str, Site]
 ) -> JobDescription:
     site = layout.jobs[job.name]
-    moved = described
-    if site != job.site and described.spe_address is not None:
-        moved = replace(moved, spe_address=sites[site].spe.address)
+    rendered = description
+    if site != job.site and description.spe_address is not None:
+        rendered = replace(rendered, spe_address=sites[site].spe.address)
     elif site != job.site:
-        moved = replace(moved, site=site)
-    broker, name = _side(described, "source", layout.links[job.source], job.source, site, sites)
-    moved = replace(moved, source_broker=broker, source_site=name)
-    broker, name = _side(described, "sink", layout.links[job.sink], job.sink, site, sites)
-    moved = replace(moved, sink_broker=broker, sink_site=name)
-    return moved
+        rendered = replace(rendered, site=site)
+    broker, name = _name_broker(
+        description, "source", layout.links[job.source], job.source, site, sites
+    )
+    rendered = replace(rendered, source_broker=broker, source_site=name)
+    broker, name = _name_broker(description, "sink", layout.links[job.sink], job.sink, site, sites)
+    rendered = replace(rendered, sink_broker=broker, sink_site=name)
+    return rendered
 
 
-def _side(
-    described: JobDescription,
+def _name_broker(
+    description: JobDescription,
     side: str,
-    now: str,
-    before: At,
+    site_of_link: str,
+    previous_link: At,
     site: str,
     sites: Mapping[str, Site],
 ) -> tuple[str | None, str | None]:
-    """How a job names the broker of one of its links: (address, site)."""
-    broker = getattr(described, f"{side}_broker")
-    name = getattr(described, f"{side}_site")
+    """The broker of one of a job's links as the job names it: (address, site)."""
+    broker = getattr(description, f"{side}_broker")
+    name = getattr(description, f"{side}_site")
     if broker is None and name is None:
-        if now == site:
+        if site_of_link == site:
             return None, None
-        by_address = described.spe_address is not None
-        return (sites[now].broker.address, None) if by_address else (None, now)
-    if now == before.site:
+        by_address = description.spe_address is not None
+        return (sites[site_of_link].broker.address, None) if by_address else (None, site_of_link)
+    if site_of_link == previous_link.site:
         return broker, name
-    return (sites[now].broker.address, None) if broker is not None else (None, now)
+    return (
+        (sites[site_of_link].broker.address, None) if broker is not None else (None, site_of_link)
+    )
 
 
-def composition_yaml(description: CompositionDescription) -> str:
-    """The description as YAML that loads to the same, jobs in their order."""
-    dumped = dump_composition(description)
-    dumped["jobs"] = [_brief(job) for job in dumped["jobs"]]
-    ordered = {key: dumped[key] for key in _ORDER if key in dumped}
-    return f"{HEADING}\n{to_yaml({**ordered, **dumped})}"
+def render_yaml(description: CompositionDescription) -> str:
+    """Render the description as YAML that loads to an equal description; jobs keep their order."""
+    data = dump_composition(description)
+    data["jobs"] = [_drop_defaults(job) for job in data["jobs"]]
+    first_keys = {key: data[key] for key in _ORDER if key in data}
+    return f"{HEADING}\n{to_yaml({**first_keys, **data})}"
 
 
 _ORDER = ("name", "drift", "requirements", "jobs", "inputs", "outputs")
 
 
-def _brief(job: JsonObject) -> JsonObject:
-    """The job without what is so anyway."""
+def _drop_defaults(job: JsonObject) -> JsonObject:
+    """The job without fields that have their default value."""
     return {k: v for k, v in job.items() if k not in DEFAULTS or DEFAULTS[k] != v}

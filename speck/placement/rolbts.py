@@ -1,21 +1,21 @@
-"""RoLBTS, resource-oriented load balancing: the algorithm as published, and its objective solved.
+"""RoLBTS, resource-oriented load balancing: the published algorithm, and an exact one.
 
-Services arrive one after the other; each has branches, each branch takes a slot of a server. All
-branches of a service talk to each other, so each pair that is apart loads the link between its two
-servers. `p_i = slots used / (cores x overclock)` is a server's occupancy, and what is minimised is
-the variance of the `p_i`.
+Services arrive one after another. Each has branches, and each branch occupies a slot of a server.
+All branches of a service communicate, so each separated pair loads the link between its two
+servers. `p_i = slots used / (cores x overclock)` is a server's occupancy; the objective is the
+variance of the `p_i`.
 
-`published` enumerates all N^M assignments of a service's M branches to N servers, drops those that
-do not fit, and takes the first with the least variance (`tie="first"`), as the algorithm is
-written. Reconstructed: with `tie="last"` the paper's shares of servers (figure 7) come out in their
-order and those of links (figure 8) reversed, with `tie="first"` the other way round; "variance"
-there is the sample standard deviation in percent. Left out: the links' half of the paper's
-objective and its limits of memory and bandwidth, see docs/placement.md. Figures 5 and 6 can be
-repeated by what they count, the assignments tried (`assignments`); figure 4 cannot be recovered:
-the equations that it rests on are missing in the text at hand.
+`assign_as_published` enumerates all N^M assignments of a service's M branches to N servers, drops
+those that do not fit, and takes the first with the least variance (`tie="first"`), as the algorithm
+is written. This is a reconstruction: with `tie="last"` the paper's shares of servers (figure 7)
+come out in their order and those of links (figure 8) reversed, with `tie="first"` vice versa. What
+the paper calls variance is the sample standard deviation in percent. Left out are the links' half
+of the paper's objective and its limits of memory and bandwidth, see docs/placement.md. Figures 5
+and 6 can be reproduced by what they count, the assignments tried (`count_assignments`). Figure 4
+cannot: the available text lacks the equations behind it.
 
-`exact` solves the same objective over all services at once, and among all balanced placements
-takes one with the fewest pairs apart, so that links stay idle.
+`assign_exactly` solves the same objective over all services at once, and among all balanced
+placements takes one with the fewest separated pairs, so that links stay idle.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from speck.errors import PermanentError
 
 Tie = Literal["first", "last"]
 MOST_ASSIGNMENTS = 3_000_000
-"""What `published` enumerates for one service at most: some seconds."""
+"""Maximum that `assign_as_published` enumerates for one service: takes some seconds."""
 MOST_SHAPES = 1000
-"""Equally even ways to give out branches that are looked at."""
+"""Maximum number of equally even distributions of branches to try."""
 MOST_STATES = 200_000
-"""States of the split of services that are looked at for one of them."""
+"""Maximum number of states to search for one distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`cores` times `overclock` slots, of which `used` are taken already."""
+    """A server with `cores` times `overclock` slots, of which `used` are occupied already."""
 
     name: str
     cores: int
@@ -56,10 +56,10 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`counts[service][server]`: how many branches of a service a server has.
+    """`counts[service][server]`: number of branches of a service on a server.
 
-    `tried`: assignments that were looked at. `optimal`: nothing is more even, and of what is as
-    even nothing has fewer pairs apart.
+    `tried`: number of assignments tried. `optimal`: no assignment is more even, and no equally even
+    one separates fewer pairs.
     """
 
     servers: tuple[Server, ...]
@@ -69,7 +69,7 @@ class Assignment:
 
     @property
     def used(self) -> tuple[int, ...]:
-        """Slots taken, by server."""
+        """Used slots by server."""
         return tuple(
             server.used + sum(row[index] for row in self.counts)
             for index, server in enumerate(self.servers)
@@ -84,7 +84,7 @@ class Assignment:
 
     @property
     def pairs(self) -> dict[tuple[int, int], int]:
-        """By pair of servers: pairs of branches of one service that are apart on the two."""
+        """By pair of servers: pairs of branches of one service that these two separate."""
         return {
             (a, b): sum(row[a] * row[b] for row in self.counts)
             for a, b in combinations(range(len(self.servers)), 2)
@@ -94,70 +94,70 @@ class Assignment:
     def links(self) -> tuple[float, ...]:
         """Occupancy of each link in percent of the smaller server's slots.
 
-        In the paper's order where there are three servers: each link where the server stands that
-        it does not touch. Else by pair.
+        With three servers in the paper's order: each link has the position of the server that it
+        does not touch. Otherwise by pair.
         """
-        found = [
+        shares = [
             100 * pairs / min(self.servers[a].slots, self.servers[b].slots)
             for (a, b), pairs in self.pairs.items()
         ]
-        return tuple(reversed(found)) if len(self.servers) == 3 else tuple(found)
+        return tuple(reversed(shares)) if len(self.servers) == 3 else tuple(shares)
 
     @property
     def sd_nodes(self) -> float:
         """Sample standard deviation of `nodes`: what the paper calls their variance."""
-        return _deviation(self.nodes)
+        return _compute_deviation(self.nodes)
 
     @property
     def sd_links(self) -> float:
         """Sample standard deviation of `links`."""
-        return _deviation(self.links)
+        return _compute_deviation(self.links)
 
 
-def _deviation(values: Sequence[float]) -> float:
+def _compute_deviation(values: Sequence[float]) -> float:
     if len(values) < 2:
         return 0.0
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def assignments(servers: int, branches: int) -> int:
-    """How many assignments the published algorithm enumerates for one service: N^M."""
+def count_assignments(servers: int, branches: int) -> int:
+    """Count the assignments that the published algorithm enumerates for one service: N^M."""
     return int(servers**branches)
 
 
-def published(
+def assign_as_published(
     servers: Sequence[Server], services: Sequence[int], *, tie: Tie = "first"
 ) -> Assignment:
-    """Place services of so many branches each, in the order of their arrival, as published.
+    """Assign services (given by their numbers of branches) in the order of arrival, as published.
 
-    Raises PermanentError when a service fits nowhere, or has more assignments than can be
-    enumerated (`exact` does not enumerate).
+    Raises PermanentError if a service fits nowhere, or has too many assignments to enumerate
+    (`assign_exactly` does not enumerate).
     """
-    servers = _with_slots(servers)
+    servers = _check_slots(servers)
     rows: list[tuple[int, ...]] = []
     used = [server.used for server in servers]
     tried = 0
     for branches in services:
-        count = assignments(len(servers), branches)
+        count = count_assignments(len(servers), branches)
         if count > MOST_ASSIGNMENTS:
             raise PermanentError(
                 f"cannot enumerate {len(servers)}^{branches} = {count} assignments of a service "
                 f"of {branches} branches: use rolbts-exact, which does not"
             )
         tried += count
-        row = _best_row(servers, used, branches, tie)
+        row = _find_best_row(servers, used, branches, tie)
         if row is None:
             raise PermanentError(
-                f"cannot place a service of {branches} branches: {_room(servers, used)} slots "
-                f"are free on {len(servers)} servers"
+                f"cannot place a service of {branches} branches: "
+                f"{_count_free_slots(servers, used)} slots are free on {len(servers)} servers"
             )
         rows.append(row)
         used = [before + more for before, more in zip(used, row, strict=True)]
     return Assignment(servers, tuple(rows), tried)
 
 
-def _with_slots(servers: Sequence[Server]) -> tuple[Server, ...]:
+def _check_slots(servers: Sequence[Server]) -> tuple[Server, ...]:
     for server in servers:
         if server.slots <= 0:
             raise PermanentError(
@@ -166,20 +166,25 @@ def _with_slots(servers: Sequence[Server]) -> tuple[Server, ...]:
     return tuple(servers)
 
 
-def _room(servers: Sequence[Server], used: Sequence[int]) -> int:
-    return sum(server.slots - taken for server, taken in zip(servers, used, strict=True))
+def _count_free_slots(servers: Sequence[Server], used: Sequence[int]) -> int:
+    return sum(server.slots - used_slots for server, used_slots in zip(servers, used, strict=True))
 
 
-def _best_row(
+def _find_best_row(
     servers: tuple[Server, ...], used: list[int], branches: int, tie: Tie
 ) -> tuple[int, ...] | None:
     @cache
-    def variance(row: tuple[int, ...]) -> Fraction | None:
+    def compute_variance(row: tuple[int, ...]) -> Fraction | None:
         after = [before + more for before, more in zip(used, row, strict=True)]
-        if any(taken > server.slots for taken, server in zip(after, servers, strict=True)):
+        if any(
+            used_slots > server.slots for used_slots, server in zip(after, servers, strict=True)
+        ):
             return None
         return _variance(
-            [Fraction(taken, server.slots) for taken, server in zip(after, servers, strict=True)]
+            [
+                Fraction(used_slots, server.slots)
+                for used_slots, server in zip(after, servers, strict=True)
+            ]
         )
 
     best: Fraction | None = None
@@ -187,48 +192,48 @@ def _best_row(
     for assignment in product(range(len(servers)), repeat=branches):
         tally = Counter(assignment)
         row = tuple(tally[index] for index in range(len(servers)))
-        found = variance(row)
-        if found is None:
+        row_variance = compute_variance(row)
+        if row_variance is None:
             continue
-        if best is None or found < best or (found == best and tie == "last"):
-            best, chosen = found, row
+        if best is None or row_variance < best or (row_variance == best and tie == "last"):
+            best, chosen = row_variance, row
     return chosen
 
 
 def _variance(shares: Sequence[Fraction]) -> Fraction:
-    """Times N: the same order."""
+    """N times the variance, which orders assignments alike."""
     total = sum(shares, Fraction(0))
     return sum((share * share for share in shares), Fraction(0)) - total * total / len(shares)
 
 
-def exact(servers: Sequence[Server], services: Sequence[int]) -> Assignment:
-    """The least variance over all services at once, then the fewest pairs apart.
+def assign_exactly(servers: Sequence[Server], services: Sequence[int]) -> Assignment:
+    """Assign all services at once with the least variance, then with the fewest separated pairs.
 
-    How many branches each server gets is found by dynamic programming over servers (state:
-    branches given out, sum of shares; value: sum of their squares), which of them by splitting
-    the largest service first, servers with equally many slots left being taken for one.
-    Raises PermanentError when the services do not fit.
+    Dynamic programming over servers (state: branches placed, sum of shares; value: sum of squared
+    shares) finds how many branches each server gets. A search that splits the largest service
+    first finds which ones; it treats servers with equally many free slots as equal.
+    Raises PermanentError if the services do not fit.
     """
-    servers = _with_slots(servers)
+    servers = _check_slots(servers)
     total = sum(services)
-    if total > _room(servers, [server.used for server in servers]):
+    if total > _count_free_slots(servers, [server.used for server in servers]):
         raise PermanentError(
             f"cannot place services of {total} branches: "
-            f"{_room(servers, [server.used for server in servers])} slots are free on "
+            f"{_count_free_slots(servers, [server.used for server in servers])} slots are free on "
             f"{len(servers)} servers"
         )
     packing = _Packing(services)
     best: tuple[int, tuple[tuple[int, ...], ...]] | None = None
-    seen: set[tuple[int, ...]] = set()
-    whole = True
-    for row in _even(servers, total):
+    shapes: set[tuple[int, ...]] = set()
+    is_complete = True
+    for row in _list_even_rows(servers, total):
         shape = tuple(sorted(row))
-        if shape in seen:
-            continue  # which server has how much makes no difference to what is apart
-        if len(seen) >= MOST_SHAPES:
-            whole = False
+        if shape in shapes:
+            continue  # which server has which share does not matter for separated pairs
+        if len(shapes) >= MOST_SHAPES:
+            is_complete = False
             break
-        seen.add(shape)
+        shapes.add(shape)
         apart, counts = packing.solve(row)
         if best is None or apart < best[0]:
             best = (apart, counts)
@@ -236,77 +241,81 @@ def exact(servers: Sequence[Server], services: Sequence[int]) -> Assignment:
             break
     if best is None:
         raise PermanentError("cannot place services on no servers")
-    return Assignment(servers, best[1], packing.tried, whole and packing.whole)
+    return Assignment(servers, best[1], packing.tried, is_complete and packing.is_complete)
 
 
-def _even(servers: tuple[Server, ...], total: int) -> Iterator[tuple[int, ...]]:
-    """All ways to give `total` branches to servers with the least variance of their shares."""
+def _list_even_rows(servers: tuple[Server, ...], total: int) -> Iterator[tuple[int, ...]]:
+    """All distributions of `total` branches with the least variance of the servers' shares."""
     unit = math.lcm(*(server.slots for server in servers))
     size = len(servers)
-    most = _some_spread(servers, total, unit)
+    spread_bound = _bound_spread(servers, total, unit)
     layers: list[dict[tuple[int, int], int]] = [{(0, 0): 0}]
     for number, server in enumerate(servers, 1):
         layer: dict[tuple[int, int], int] = {}
-        for (given, shares), squares in layers[-1].items():
-            for more in range(min(server.slots - server.used, total - given) + 1):
-                share = (server.used + more) * unit // server.slots
-                key, value = (given + more, shares + share), squares + share * share
-                # the spread of the first servers is a lower bound of that of all
-                if size * (number * value - key[1] ** 2) > number * most:
+        for (placed, shares), squares in layers[-1].items():
+            for added in range(min(server.slots - server.used, total - placed) + 1):
+                share = (server.used + added) * unit // server.slots
+                key, value = (placed + added, shares + share), squares + share * share
+                # the spread of the first servers is a lower bound on that of all servers
+                if size * (number * value - key[1] ** 2) > number * spread_bound:
                     continue
                 if value < layer.get(key, value + 1):
                     layer[key] = value
         layers.append(layer)
-    ends = {key: size * value - key[1] ** 2 for key, value in layers[-1].items() if key[0] == total}
-    least = min(ends.values(), default=None)
-    for key, value in ends.items():
+    spreads = {
+        key: size * value - key[1] ** 2 for key, value in layers[-1].items() if key[0] == total
+    }
+    least = min(spreads.values(), default=None)
+    for key, value in spreads.items():
         if value == least:
-            yield from _backwards(servers, layers, unit, key)
+            yield from _trace_back(servers, layers, unit, key)
 
 
-def _some_spread(servers: tuple[Server, ...], total: int, unit: int) -> int:
-    """N sum p^2 - (sum p)^2, in units, when each branch goes where most is left: not yet best."""
+def _bound_spread(servers: tuple[Server, ...], total: int, unit: int) -> int:
+    """Upper bound on N sum p^2 - (sum p)^2, in units: each branch goes to the emptiest server."""
     used = [server.used for server in servers]
     for _ in range(total):
         free = [i for i, server in enumerate(servers) if used[i] < server.slots]
         used[min(free, key=lambda i: Fraction(used[i] + 1, servers[i].slots))] += 1
-    shares = [taken * unit // server.slots for taken, server in zip(used, servers, strict=True)]
+    shares = [
+        used_slots * unit // server.slots for used_slots, server in zip(used, servers, strict=True)
+    ]
     return len(shares) * sum(share * share for share in shares) - sum(shares) ** 2
 
 
-def _backwards(
+def _trace_back(
     servers: tuple[Server, ...],
     layers: list[dict[tuple[int, int], int]],
     unit: int,
     key: tuple[int, int],
 ) -> Iterator[tuple[int, ...]]:
-    """The ways that lead to a state at its least value, by going back from it."""
+    """All distributions that lead to a state at its least value, traced back from it."""
     depth = len(layers) - 1
     if depth == 0:
         yield ()
         return
     server, value = servers[depth - 1], layers[depth][key]
-    for more in range(min(server.slots - server.used, key[0]) + 1):
-        share = (server.used + more) * unit // server.slots
-        before = (key[0] - more, key[1] - share)
-        if layers[depth - 1].get(before) == value - share * share:
-            for rest in _backwards(servers[:-1], layers[:-1], unit, before):
-                yield (*rest, more)
+    for added in range(min(server.slots - server.used, key[0]) + 1):
+        share = (server.used + added) * unit // server.slots
+        previous_key = (key[0] - added, key[1] - share)
+        if layers[depth - 1].get(previous_key) == value - share * share:
+            for rest in _trace_back(servers[:-1], layers[:-1], unit, previous_key):
+                yield (*rest, added)
 
 
 class _Packing:
-    """Splits services over what each server is to have, with the fewest pairs apart."""
+    """Splits services over a given distribution with the fewest separated pairs."""
 
     def __init__(self, services: Sequence[int]):
         self.services = services
         self.largest_first = sorted(range(len(services)), key=lambda index: -services[index])
         self.tried = 0
-        self.whole = True
+        self.is_complete = True
 
     def solve(self, row: tuple[int, ...]) -> tuple[int, tuple[tuple[int, ...], ...]]:
-        """Pairs apart, and `counts[service][server]`; `row` sums up to all branches."""
+        """Separated pairs, and `counts[service][server]`; `row` sums up to all branches."""
         self._states = 0
-        self._known: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._lowest_costs: dict[tuple[int, tuple[int, ...]], int] = {}
         order = sorted(range(len(row)), key=lambda index: -row[index])
         free = tuple(row[index] for index in order)
         self._best: tuple[int, list[list[int]]] | None = None
@@ -319,70 +328,70 @@ class _Packing:
         return self._best[0], tuple(tuple(line) for line in counts)
 
     def _search(self, depth: int, free: list[int], apart: int, lines: list[list[int]]) -> None:
-        """Depth first, what keeps most together first; nothing that cannot be better."""
-        if self._best is not None and apart + self._least(depth, free) >= self._best[0]:
+        """Search depth first, best splits first, and prune what cannot be better."""
+        if self._best is not None and apart + self._bound_cost(depth, free) >= self._best[0]:
             return
         if depth == len(self.services):
             self._best = (apart, [list(line) for line in lines])
             return
         state = (depth, tuple(sorted(free)))
-        if self._known.get(state, apart + 1) <= apart:
+        if self._lowest_costs.get(state, apart + 1) <= apart:
             return
-        self._known[state] = apart
+        self._lowest_costs[state] = apart
         self._states += 1
         self.tried += 1
         if self._states > MOST_STATES and self._best is not None:
-            self.whole = False
+            self.is_complete = False
             return
         size = self.services[self.largest_first[depth]]
-        for parts in _splits(size, free):
-            cost = _apart(size, parts)
-            left = [have - part for have, part in zip(free, parts, strict=True)]
-            self._search(depth + 1, left, apart + cost, [*lines, parts])
+        for parts in _list_splits(size, free):
+            cost = _count_pairs_apart(size, parts)
+            free_after = [slots - part for slots, part in zip(free, parts, strict=True)]
+            self._search(depth + 1, free_after, apart + cost, [*lines, parts])
             if self._best is not None and self._best[0] <= apart + cost:
-                # later splits of this service cost as much by themselves
+                # later splits of this service alone cost at least as much
                 return
 
-    def _least(self, depth: int, free: list[int]) -> int:
-        """What each remaining service costs at least, were it alone."""
+    def _bound_cost(self, depth: int, free: list[int]) -> int:
+        """Lower bound on the cost of the remaining services: each as if it were alone."""
         sizes = sorted(free, reverse=True)
         total = 0
         for index in self.largest_first[depth:]:
             size = self.services[index]
             if size > sizes[0]:
-                left, parts = size, []
-                for have in sizes:
-                    parts.append(min(left, have))
-                    left -= parts[-1]
-                total += _apart(size, parts)
+                rest, parts = size, []
+                for slots in sizes:
+                    parts.append(min(rest, slots))
+                    rest -= parts[-1]
+                total += _count_pairs_apart(size, parts)
         return total
 
 
-def _apart(size: int, parts: Sequence[int]) -> int:
+def _count_pairs_apart(size: int, parts: Sequence[int]) -> int:
     return (size * size - sum(part * part for part in parts)) // 2
 
 
-def _splits(size: int, free: Sequence[int]) -> Iterator[list[int]]:
-    """Ways to split a service over what is free, the least apart first, no two alike."""
+def _list_splits(size: int, free: Sequence[int]) -> Iterator[list[int]]:
+    """Distinct ways to split a service over the free slots, fewest separated pairs first."""
     order = sorted(range(len(free)), key=lambda index: -free[index])
-    found = _compositions(size, [free[index] for index in order], 0, size)
-    for parts in sorted(found, key=lambda parts: (_apart(size, parts), parts)):
+    splits = _list_parts(size, [free[index] for index in order], 0, size)
+    for parts in sorted(splits, key=lambda parts: (_count_pairs_apart(size, parts), parts)):
         split = [0] * len(free)
         for index, part in zip(order, parts, strict=True):
             split[index] = part
         yield split
 
 
-def _compositions(
+def _list_parts(
     size: int, free: Sequence[int], index: int, before: int
 ) -> Iterator[tuple[int, ...]]:
-    """Parts for `free[index:]`, which falls; for servers with as much left they fall too."""
+    """Parts for `free[index:]`, which descends; parts of equal servers descend too."""
     if index == len(free):
         if size == 0:
             yield ()
         return
     alike = index > 0 and free[index] == free[index - 1]
-    most = min(size, free[index], before if alike else size)
-    for part in range(most, max(0, size - sum(free[index + 1 :])) - 1, -1):
-        for others in _compositions(size - part, free, index + 1, part):
+    largest = min(size, free[index], before if alike else size)
+    for part in range(largest, max(0, size - sum(free[index + 1 :])) - 1, -1):
+        for others in _list_parts(size - part, free, index + 1, part):
             yield (part, *others)

@@ -1,9 +1,9 @@
-"""`schedulercfg`: the file by which flink-placement, a fork of Flink, is told where tasks run.
+"""`schedulercfg`: the file that tells flink-placement, a fork of Flink, where tasks run.
 
-The fork splits the text at line breaks and each line at the two characters "; ". It takes the
-first part as the name of a subtask, `Task name (i/n)` with i from 1 to n, as Flink itself names it,
-and the second as the IP address of a TaskManager. There are no comments, no empty lines and no
-ports; a subtask that is not named gets any slot. What the fork would misread is refused here.
+The fork splits the text at line breaks and each line at the two characters "; ". The first part is
+the name of a subtask, `Task name (i/n)` with i from 1 to n, as in Flink itself; the second is the
+IP address of a TaskManager. There are no comments, no empty lines and no ports; a subtask without a
+line gets any slot. This module rejects text that the fork would misread.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Task:
 
 
 def tasks_of(job: JsonObject) -> tuple[Task, ...]:
-    """The tasks of a Flink job. `job`: what its engine answers to `GET /jobs/<id>`."""
+    """The tasks of a Flink job. `job`: the engine's response to `GET /jobs/<id>`."""
     return tuple(Task(vertex["name"], vertex["parallelism"]) for vertex in job["vertices"])
 
 
 def dump(subtasks: Iterable[Subtask]) -> str:
-    """The file's text, in the order given, without a line break at its end.
+    """Write subtasks as the file's text, in their order, without a line break at the end.
 
-    Raises PermanentError for what the fork would misread.
+    Raises PermanentError if the fork would misread the text.
     """
     text = "\n".join(map(str, subtasks))
     load(text)
@@ -58,18 +58,18 @@ def dump(subtasks: Iterable[Subtask]) -> str:
 
 
 def load(text: str) -> tuple[Subtask, ...]:
-    """Subtasks in the order of their lines. One line break at the end is ignored, as by the fork.
+    """Parse subtasks, in the order of their lines. As in the fork, a final line break is ignored.
 
-    Raises PermanentError naming the line and what to do: one that the fork would misread, a
-    subtask that is placed twice, or a task of two parallelisms.
+    Raises PermanentError, which names the line and the remedy, for a line that the fork would
+    misread, a subtask that is placed twice, or a task with two parallelisms.
     """
     parsed: dict[tuple[str, int], tuple[int, Subtask]] = {}
-    widths: dict[str, tuple[int, int]] = {}
+    parallelisms: dict[str, tuple[int, int]] = {}
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
         subtask = _parse(number, line)
-        first, width = widths.setdefault(subtask.task, (number, subtask.of))
-        if width != subtask.of:
-            raise _fault(number, f"{subtask.task!r} has {width} subtasks in line {first}")
+        first, parallelism = parallelisms.setdefault(subtask.task, (number, subtask.of))
+        if parallelism != subtask.of:
+            raise _fault(number, f"{subtask.task!r} has {parallelism} subtasks in line {first}")
         key = (subtask.task, subtask.number)
         if key in parsed:
             raise _fault(number, f"line {parsed[key][0]} places the same subtask; delete one")
@@ -77,28 +77,28 @@ def load(text: str) -> tuple[Subtask, ...]:
     return tuple(subtask for _, subtask in parsed.values())
 
 
-def of_placement(
+def from_placement(
     placement: Placement,
     tasks: Mapping[str, Sequence[Task]],
     addresses: Mapping[str, Sequence[str]],
 ) -> tuple[Subtask, ...]:
-    """The subtasks of the placed jobs, dealt out in turn to the TaskManagers of each job's site.
+    """Distribute the subtasks of the placed jobs round-robin over the TaskManagers of their sites.
 
-    `tasks`: of each job, see `tasks_of`; `addresses`: IP addresses of TaskManagers, by site.
-    Raises PermanentError for a site without any.
+    `tasks`: the tasks of each job (see `tasks_of`); `addresses`: IP addresses of TaskManagers by
+    site. Raises PermanentError for a site without TaskManagers.
     """
     subtasks: list[Subtask] = []
-    dealt: dict[str, int] = {}
-    for job_name, of_job in tasks.items():
+    counts: dict[str, int] = {}
+    for job_name, job_tasks in tasks.items():
         site = placement.sites[job_name]
         if not addresses.get(site):
             raise PermanentError(
-                f"cannot write {job_name} to a schedulercfg: no TaskManager of {site} is given"
+                f"cannot write {job_name} to a schedulercfg: site {site} has no TaskManager address"
             )
-        for task in of_job:
+        for task in job_tasks:
             for number in range(1, task.parallelism + 1):
-                index = dealt.get(site, 0)
-                dealt[site] = index + 1
+                index = counts.get(site, 0)
+                counts[site] = index + 1
                 address = addresses[site][index % len(addresses[site])]
                 subtasks.append(Subtask(task.name, number, task.parallelism, address))
     return tuple(subtasks)

@@ -1,7 +1,7 @@
 """A composition as placement sees it: jobs at sites, joined by links at sites. Pure.
 
-A broker belongs to one site, so a link is a (site, topic). What may move and what may not is
-decided here: a link that something outside the composition feeds or reads stays where it is.
+A broker belongs to one site, so a link is a (site, topic). This module decides what can move: a
+link that something outside the composition feeds or reads stays where it is.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ class WiredJob:
 
 @dataclass(frozen=True)
 class Wiring:
-    """Jobs, and the links that something outside the composition uses (`fixed`)."""
+    """Jobs, and the links that cannot move since something outside the composition uses them."""
 
     jobs: tuple[WiredJob, ...]
-    fixed: frozenset[At]
+    fixed_links: frozenset[At]
 
     @cached_property
     def writers(self) -> dict[At, tuple[WiredJob, ...]]:
-        """Jobs by the link that they write, in the order of the YAML."""
-        return _by(self.jobs, lambda job: job.sink)
+        """Jobs by their sink link, in the order of the YAML."""
+        return _group_by(self.jobs, lambda job: job.sink)
 
     @cached_property
     def readers(self) -> dict[At, tuple[WiredJob, ...]]:
-        """Jobs by the link that they read."""
-        return _by(self.jobs, lambda job: job.source)
+        """Jobs by their source link, in the order of the YAML."""
+        return _group_by(self.jobs, lambda job: job.source)
 
     @cached_property
     def links(self) -> tuple[At, ...]:
@@ -65,39 +65,43 @@ class Wiring:
 
     @cached_property
     def order(self) -> tuple[WiredJob, ...]:
-        """Jobs, each behind all that feed it. A composition has no cycles once accepted."""
-        done: dict[str, WiredJob] = {}
-        waiting = list(self.jobs)
-        while waiting:
-            ready = [
+        """Jobs in topological order. An accepted composition has no cycles."""
+        sorted_jobs: dict[str, WiredJob] = {}
+        remaining = list(self.jobs)
+        while remaining:
+            ready_jobs = [
                 job
-                for job in waiting
-                if all(writer.name in done for writer in self.writers.get(job.source, ()))
+                for job in remaining
+                if all(writer.name in sorted_jobs for writer in self.writers.get(job.source, ()))
             ]
-            if not ready:
-                names = ", ".join(job.name for job in waiting)
+            if not ready_jobs:
+                names = ", ".join(job.name for job in remaining)
                 raise InvalidError(f"cannot place jobs in a cycle: {names}")
-            done |= {job.name: job for job in ready}
-            waiting = [job for job in waiting if job.name not in done]
-        return tuple(done.values())
+            sorted_jobs |= {job.name: job for job in ready_jobs}
+            remaining = [job for job in remaining if job.name not in sorted_jobs]
+        return tuple(sorted_jobs.values())
 
-    def open(self, link: At) -> bool:
-        """Whether the link may lie elsewhere: only jobs of the composition use it, and all run.
+    def is_movable(self, link: At) -> bool:
+        """Whether the link can move: only jobs of the composition use it, and all of them run.
 
-        What a job that stands still is owed waits in its session.
+        The unread messages of a stopped job are stored in its session at the link's broker.
         """
         writers, readers = self.writers.get(link, ()), self.readers.get(link, ())
-        still = any(job.stopped for job in (*writers, *readers))
-        return link not in self.fixed and bool(writers and readers) and not still
+        has_stopped_job = any(job.stopped for job in (*writers, *readers))
+        return link not in self.fixed_links and bool(writers and readers) and not has_stopped_job
 
-    def held(self, links: Collection[At], sites: Collection[str]) -> Wiring:
-        """The same with these links where they are, and with all that is at these sites there:
-        what runs at a site that does not answer can be neither stopped nor rewired."""
+    def fix(self, links: Collection[At], sites: Collection[str]) -> Wiring:
+        """Return this wiring with these links, and everything at these sites, fixed where it is.
+
+        Jobs at a site that does not answer can be neither stopped nor rewired.
+        """
         jobs = tuple(replace(job, pinned=True) if job.site in sites else job for job in self.jobs)
-        fixed = {*self.fixed, *links}
-        fixed.update(link for job in jobs if job.site in sites for link in (job.source, job.sink))
-        fixed.update(link for link in self.links if link.site in sites)
-        return Wiring(jobs, frozenset(fixed))
+        fixed_links = {*self.fixed_links, *links}
+        fixed_links.update(
+            link for job in jobs if job.site in sites for link in (job.source, job.sink)
+        )
+        fixed_links.update(link for link in self.links if link.site in sites)
+        return Wiring(jobs, frozenset(fixed_links))
 
 
 def wire(
@@ -105,18 +109,18 @@ def wire(
     sites: Mapping[str, Site],
     foreign: Collection[At] = (),
 ) -> Wiring:
-    """The wiring of a description that was accepted against `sites`.
+    """Wire a description that was accepted against `sites`.
 
-    `foreign` are links that jobs outside the composition read or write. Raises InvalidError
-    naming what belongs to no registered site.
+    `foreign`: links that jobs outside the composition read or write. Raises InvalidError, which
+    names the address or site that is not registered.
     """
-    known = _Known(sites)
-    jobs = tuple(known.job(job, index) for index, job in enumerate(description.jobs))
-    ports = {known.port(port) for port in (*description.inputs, *description.outputs)}
+    site_index = _SiteIndex(sites)
+    jobs = tuple(site_index.wire_job(job, index) for index, job in enumerate(description.jobs))
+    ports = {site_index.find_link(port) for port in (*description.inputs, *description.outputs)}
     return Wiring(jobs, frozenset(ports | set(foreign)))
 
 
-class _Known:
+class _SiteIndex:
     """The registered sites by name and by address."""
 
     def __init__(self, sites: Mapping[str, Site]):
@@ -124,50 +128,54 @@ class _Known:
         self._engines = {site.spe.address: name for name, site in sites.items()}
         self._brokers = {site.broker.address: name for name, site in sites.items()}
 
-    def job(self, job: JobDescription, index: int) -> WiredJob:
-        site = self._named(job.site) if job.site else self._engine(job)
+    def wire_job(self, job: JobDescription, index: int) -> WiredJob:
+        site = self._check_site(job.site) if job.site else self._find_engine_site(job)
         return WiredJob(
             name=job.job_name,
             index=index,
             site=site,
-            source=At(self._side(job.source_site, job.source_broker, site), job.source_topic),
-            sink=At(self._side(job.sink_site, job.sink_broker, site), job.sink_topic),
+            source=At(
+                self._site_of_end(job.source_site, job.source_broker, site), job.source_topic
+            ),
+            sink=At(self._site_of_end(job.sink_site, job.sink_broker, site), job.sink_topic),
             slots=0 if job.state is DesiredState.STOPPED else job.parallelism,
             pinned=job.pinned,
             stopped=job.state is DesiredState.STOPPED,
         )
 
-    def port(self, port: Port) -> At:
-        site = self._named(port.site) if port.site else self._broker(port.broker or "")
+    def find_link(self, port: Port) -> At:
+        site = (
+            self._check_site(port.site) if port.site else self._find_broker_site(port.broker or "")
+        )
         return At(site, port.topic)
 
-    def _side(self, site: str | None, broker: str | None, default: str) -> str:
+    def _site_of_end(self, site: str | None, broker: str | None, default: str) -> str:
         if site is not None:
-            return self._named(site)
-        return self._broker(broker) if broker is not None else default
+            return self._check_site(site)
+        return self._find_broker_site(broker) if broker is not None else default
 
-    def _named(self, name: str) -> str:
+    def _check_site(self, name: str) -> str:
         if name not in self._sites:
             raise InvalidError(f"cannot place jobs: no registered site is named {name}")
         return name
 
-    def _engine(self, job: JobDescription) -> str:
+    def _find_engine_site(self, job: JobDescription) -> str:
         address = job.engine_address or ""
         if address not in self._engines:
             raise InvalidError(f"cannot place jobs: no registered site has the engine {address}")
         return self._engines[address]
 
-    def _broker(self, broker: str) -> str:
+    def _find_broker_site(self, broker: str) -> str:
         address = normalise_address(broker)
         if address not in self._brokers:
             raise InvalidError(f"cannot place jobs: no registered site has the broker {address}")
         return self._brokers[address]
 
 
-def _by(
+def _group_by(
     jobs: tuple[WiredJob, ...], link: Callable[[WiredJob], At]
 ) -> dict[At, tuple[WiredJob, ...]]:
-    found: dict[At, tuple[WiredJob, ...]] = {}
+    groups: dict[At, tuple[WiredJob, ...]] = {}
     for job in jobs:
-        found[link(job)] = (*found.get(link(job), ()), job)
-    return found
+        groups[link(job)] = (*groups.get(link(job), ()), job)
+    return groups

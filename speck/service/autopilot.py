@@ -18,7 +18,15 @@ from speck.errors import NotFoundError, SpeckError
 from speck.model.values import JsonObject
 from speck.monitor.requirements import LATENCY, RATE
 from speck.periodic import PeriodicTask
-from speck.placement.autopilot import Advice, Decision, Facts, Left, Memory, Settings, decide
+from speck.placement.autopilot import (
+    Advice,
+    Decision,
+    Facts,
+    FormerPlacement,
+    Memory,
+    Settings,
+    decide,
+)
 from speck.service.compositions import Compositions, Request
 from speck.service.placements import Placements, load_policy
 from speck.sites.site_polls import SitePolls
@@ -379,7 +387,7 @@ def wan_of(analysis: JsonObject, composition: str) -> float | None:
 
 def memory_from_json(data: JsonObject) -> Memory:
     """The memory as `dataclasses.asdict` wrote it."""
-    left = tuple(Left(each["at"], each["sites"]) for each in data["left"])
+    left = tuple(FormerPlacement(each["at"], each["sites"]) for each in data["left"])
     return Memory(**{**data, "left": left})
 
 

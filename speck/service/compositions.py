@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,13 +23,13 @@ from speck.model.composition import (
 from speck.model.values import JsonObject
 from speck.monitor.requirements_watch import Requirements
 from speck.service.answer import Answer
+from speck.service.idempotency import FirstAnswers
 from speck.service.job_list import JobList
 from speck.spec.addresses import with_addresses
 from speck.spec.resolve import LineOf
 from speck.spec.schema import composition_as_stored, dump_composition
 from speck.spec.topology import Graph
 from speck.store.records import Records
-from speck.store.retention import is_expired
 from speck.store.tables import Batch
 
 
@@ -74,6 +72,7 @@ class Compositions:
         self._runner = runner
         self._clock = clock
         self._locks = NamedLocks()
+        self._first_answers = FirstAnswers(records, clock)
         self._admission = admission
         self._owning = threading.RLock()  # while a job's name is checked to be free, and taken
         self._requirements = requirements
@@ -194,7 +193,10 @@ class Compositions:
         Raises InvalidError, ConflictError, .
         """
         with self._locks[description.name]:
-            first = self._first_answer(description, request)
+            first = None
+            if request.idempotency_key and not request.dry_run:
+                body = dump_composition(description)
+                first = self._first_answers.find(request.idempotency_key, body)
             if first is None:
                 answer, running = self._apply(description, request, jars, cause)
         if first is not None:
@@ -410,7 +412,7 @@ class Compositions:
         }
         answer = _render_accepted(change, name, revision, prepared)
         if request.idempotency_key:
-            accepted |= self._idempotent(request.idempotency_key, description, answer)
+            accepted |= self._first_answers.put(request.idempotency_key, dumped, answer)
         return answer, self._runner.start(change, accepted, prepared.sites)
 
     def _is_there(
@@ -439,16 +441,9 @@ class Compositions:
             "change": head["last_change"],
         }
         if request.idempotency_key:
-            self._records.write(self._idempotent(request.idempotency_key, description, answer))
+            body = dump_composition(description)
+            self._records.write(self._first_answers.put(request.idempotency_key, body, answer))
         return {**answer, "state": str(ChangeState.DONE)}
-
-    def _idempotent(
-        self, key: str, description: CompositionDescription, answer: JsonObject
-    ) -> Batch:
-        """The first answer to an Idempotency-Key, to be stored."""
-        digest = _digest(dump_composition(description))
-        record = {"digest": digest, "at": rfc3339(self._clock.now()), "answer": answer}
-        return self._records.answers.put(record, _hash(key))
 
     def _is_same_revision(
         self, name: str, revision: int, dumped: JsonObject, jars: Mapping[str, str]
@@ -469,21 +464,6 @@ class Compositions:
         if change is None:
             return Answer(202, first, location)
         return Answer(200, {**first, "state": change["state"]}, location)
-
-    def _first_answer(
-        self, description: CompositionDescription, request: Request
-    ) -> JsonObject | None:
-        if not request.idempotency_key or request.dry_run:
-            return None
-        record = self._records.answers.get(_hash(request.idempotency_key))
-        if record is None or is_expired(record, self._clock.now()):
-            return None
-        if record["digest"] != _digest(dump_composition(description)):
-            raise ConflictError(
-                f"cannot use Idempotency-Key {request.idempotency_key!r}: it came with another body"
-            )
-        answer: JsonObject = record["answer"]
-        return answer
 
     def _head(self, name: str) -> JsonObject:
         """Of one that users know by its name. Raises NotFoundError."""
@@ -528,11 +508,3 @@ def _render_accepted(
         "plan": plan_to_json(prepared.plan),
         "warnings": list(prepared.warnings),
     }
-
-
-def _hash(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-def _digest(content: JsonObject) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

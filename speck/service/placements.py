@@ -18,8 +18,8 @@ from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.placement.evaluate import Prediction, evaluate
 from speck.placement.model import Limits, Placement, Policy
-from speck.placement.problem import Condition, Question, question
-from speck.placement.rendering import Layout, composition_yaml, lay_out, render
+from speck.placement.problem import Condition, Question, pose_question
+from speck.placement.rendering import Layout, lay_out, render, render_yaml
 from speck.placement.wiring import At, Wiring, wire
 from speck.service.answer import Answer
 from speck.service.compositions import Compositions, Request
@@ -120,7 +120,7 @@ class Placements:
             "analysis": analysis["id"],
             **compare(posed, answer, layout, _note_age(analysis, now)),
             "description": dump_composition(rendered),
-            "yaml": composition_yaml(rendered),
+            "yaml": render_yaml(rendered),
         }
         self._records.write(
             {self._records.placements.key(placement["id"]): placement, **self._drop_oldest()}
@@ -140,7 +140,7 @@ class Placements:
         requirements: dict[str, Any] = {**description.requirements, **(limits or {})}
         conditions = self._conditions(description.name, sites)
         bounds = replace(Limits(), **requirements)
-        return question(
+        return pose_question(
             wiring,
             description.name,
             analysis,
@@ -246,7 +246,7 @@ class Placements:
                 free=view.slots.free if view and view.slots else None,
                 held=held.get(name, 0),
                 cores=calibration.get("cores"),
-                pace=calibration.get("pace"),
+                core_speed=calibration.get("pace"),
             )
         return conditions
 
@@ -258,9 +258,9 @@ class Placements:
 
 def load_policy(name: str) -> Policy:
     """The policy of that name, imported on first use: solvers are large."""
-    from speck.placement.policies import policy
+    from speck.placement.policies import find_policy
 
-    return policy(name)
+    return find_policy(name)
 
 
 def _note_age(analysis: JsonObject, now: datetime) -> tuple[str, ...]:

@@ -74,9 +74,34 @@ class Service:
         self.sites = Sites(
             self.records, self.connections, self.status, self.polls, self.changes, self.agents
         )
+        self.tokens = Tokens(self.records, self.clock)
+        self._measure()
+        recovery = self._deploy(bounds or Bounds(), patience or Patience())
+        self._place()
+        self._take_up(recovery)
+
+    def _measure(self) -> None:
+        """What samples jobs, and what needs the samples."""
+        self.sampler = Sampler(
+            self.records,
+            self.connections,
+            self.clock,
+            Writer(self.config.metrics, clock=self.clock),
+            self.config.collect_s,
+            self.config.metrics_days,
+            self.agents.last_report,
+            self.changes.beginning,
+            self.changes.await_calm,
+        )
+        self.dataset = Dataset(self.config, self.clock, self.sampler.flush)
+        self.requirements = Requirements(self.records, self.clock, self.sampler.job)
+        self.analyses = Analyses(self.config, self.records, self.clock, self.sampler.flush)
+
+    def _deploy(self, bounds: Bounds, patience: Patience) -> ChangeRecovery:
+        """What accepts, plans, carries out and repairs; returns what takes changes up again."""
         admission = Admission(self.records, self.connections, self.keeper, self.changes)
         deployer = Deployer(
-            config,
+            self.config,
             self.records,
             self.connections,
             self.artifacts,
@@ -89,26 +114,13 @@ class Service:
             self.records,
             self.clock,
             self.artifacts.file,
-            bounds or Bounds(),
-            patience or Patience(),
+            bounds,
+            patience,
             self.keeper,
         )
         ledger = ChangeLedger(self.records, self.clock)
         recovery = ChangeRecovery(self.changes, ledger, deployer, self.clock)
         self.runner = ChangeRunner(self.changes, ledger, recovery, self.executions, self.clock)
-        self.sampler = Sampler(
-            self.records,
-            self.connections,
-            self.clock,
-            Writer(config.metrics, clock=self.clock),
-            config.collect_s,
-            config.metrics_days,
-            self.agents.last_report,
-            self.changes.beginning,
-            self.changes.await_calm,
-        )
-        self.dataset = Dataset(config, self.clock, self.sampler.flush)
-        self.requirements = Requirements(self.records, self.clock, self.sampler.job)
         jobs = JobList(self.records, self.status, self.clock)
         self.compositions = Compositions(
             self.records,
@@ -128,10 +140,23 @@ class Service:
             self.clock,
             self.sampler.job,
         )
+        self.watch = Watch(
+            self.records,
+            self.connections,
+            self.changes,
+            self.polls,
+            self.board,
+            self.clock,
+            self.compositions,
+            self.config.watch_s,
+        )
+        return recovery
+
+    def _place(self) -> None:
+        """What finds out which site each job should run at."""
         self.calibrations = Calibrations(
             self.records, self.connections, self.jobs, self.polls, self.clock
         )
-        self.analyses = Analyses(config, self.records, self.clock, self.sampler.flush)
         self.placements = Placements(
             self.records, self.compositions, self.polls, self.clock, self.analyses
         )
@@ -144,17 +169,9 @@ class Service:
             self.requirements.broken,
             self.changes.all_under_way,
         )
-        self.watch = Watch(
-            self.records,
-            self.connections,
-            self.changes,
-            self.polls,
-            self.board,
-            self.clock,
-            self.compositions,
-            config.watch_s,
-        )
-        self.tokens = Tokens(self.records, self.clock)
+
+    def _take_up(self, recovery: ChangeRecovery) -> None:
+        """Go on with the changes that a stop of the service cut short."""
         try:
             cut_short = recovery.take_up()
         except BaseException:  # no thread of a change runs yet: there is nobody to wait for

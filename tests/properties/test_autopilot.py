@@ -7,7 +7,14 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.placement.autopilot import LEFT_FOR, Advice, Facts, Memory, Settings, decide
+from speck.placement.autopilot import (
+    NO_RETURN_SETTLE_TIMES,
+    Advice,
+    Facts,
+    Memory,
+    Settings,
+    decide,
+)
 
 SETTINGS = Settings(on=True, every_s=100.0, min_gain=0.2, settle_s=250.0, looks=2)
 PLACES = [{"a": x, "b": y} for x in ("cloud", "edge") for y in ("cloud", "edge")]
@@ -99,7 +106,7 @@ def test_it_keeps_its_word(steps: list[Step]) -> None:
         assert saves or len(step.violations) < len(step.broken)
         assert len(step.violations) < len(step.broken) or not step.violations
         back = [at for at, place in left if place == step.to]
-        if back and flight.now - back[-1] < LEFT_FOR * SETTINGS.settle_s:
+        if back and flight.now - back[-1] < NO_RETURN_SETTLE_TIMES * SETTINGS.settle_s:
             assert step.gain is not None and step.gain >= 2 * SETTINGS.min_gain
         left.append((flight.now, before))
         acted = flight.now

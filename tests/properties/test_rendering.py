@@ -11,8 +11,8 @@ from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.placement.evaluate import evaluate
 from speck.placement.model import Limits
-from speck.placement.problem import Condition, Question, load_name, question
-from speck.placement.rendering import composition_yaml, lay_out, render
+from speck.placement.problem import Condition, Question, load_name_of, pose_question
+from speck.placement.rendering import lay_out, render, render_yaml
 from speck.placement.wiring import At, Wiring, wire
 from speck.spec.schema import composition_from_data, load_composition, site_from_data
 from tests.analyses import analysis, measured, unmeasured
@@ -87,7 +87,7 @@ def cases(draw: Any) -> tuple[CompositionDescription, Question, frozenset[At], d
     ]
     told = analysis(draw(st.permutations(jobs)))
     conditions = {name: Condition(free=9) for name in NAMES}
-    asked = question(wiring, "c", told, SITES, conditions, Limits())
+    asked = pose_question(wiring, "c", told, SITES, conditions, Limits())
     placed = {
         load.name: load.pinned or draw(SITE)
         for load in asked.problem.loads
@@ -126,7 +126,7 @@ def test_the_graph_and_what_is_outside_stay(
     for link in before.links:
         now = At(layout.links[link], link.topic)
         assert ends(after, now) == ends(before, link)
-        if link in before.fixed or link not in before.writers or link not in before.readers:
+        if link in before.fixed_links or link not in before.writers or link not in before.readers:
             assert now == link
         elif now != link:
             assert now not in foreign
@@ -139,7 +139,7 @@ def test_yaml_loads_to_what_was_rendered(
 ) -> None:
     description, asked, foreign, placed = case
     rendered = render(description, asked.wiring, lay_out(asked, placed, foreign), SITES)
-    assert load_composition(composition_yaml(rendered).encode(), None) == rendered
+    assert load_composition(render_yaml(rendered).encode(), None) == rendered
     assert [job.job_name for job in rendered.jobs] == [job.job_name for job in description.jobs]
 
 
@@ -161,11 +161,11 @@ def test_applied_once_there_is_nothing_left_to_do(
     )
     wiring = wire(once, SITES, foreign)
     links = {
-        load_name(At(site, link.topic)): site
+        load_name_of(At(site, link.topic)): site
         for link, site in layout.links.items()
-        if load_name(link) in placed
+        if load_name_of(link) in placed
     }
-    anew = question(wiring, "c", told, SITES, {}, Limits())
+    anew = pose_question(wiring, "c", told, SITES, {}, Limits())
     again = lay_out(anew, {**layout.jobs, **links}, foreign)
     assert render(once, wiring, again, SITES) == once
 

@@ -85,8 +85,8 @@ def test_a_full_disk_is_told_and_the_service_goes_on_by_itself(disk: Disk) -> No
         assert put_site(server).status_code in (200, 201)
         log = server.log.read_text()
         assert server.end() == 0
-    assert "beginning anew from what is" in log
-    assert "there is room again: speck goes on" in log
+    assert "restarting the worker from the stored state" in log
+    assert "the store could be opened: there is space on the disk again" in log
     assert "Traceback" not in log
 
 

@@ -152,7 +152,7 @@ def test_a_removed_token_is_refused(bench: Bench, tokens: dict[Role, str]) -> No
     bench.service.tokens.remove("viewer")
     answer = _ask(bench.client, "GET", "/sites", tokens[Role.VIEWER])
     assert answer.status_code == 401
-    assert "this token is not known" in answer.json["detail"]
+    assert "this token is unknown" in answer.json["detail"]
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,9 @@ import pytest
 from flask import Flask
 from marshmallow import Schema
 
-from speck.api import rates, shapes
+from speck.api import shapes
 from speck.api.access import ACCESS
 from speck.api.app import ROUTES
-from speck.api.dataset import ImportedShape
 from speck.api.routes import Routes
 from speck.binding import Transfer
 from speck.errors import EngineRefusedError, StoreFullError
@@ -254,9 +253,9 @@ CASES = [
     Case("DELETE", "/jobs/nothing", 404),
     Case("GET", "/jobs/A/exceptions", 200, shapes.EXCEPTIONS),
     Case("GET", "/jobs/nothing/exceptions", 404),
-    Case("GET", "/jobs/A/metrics", 200, rates.JobMetricsShape),
-    Case("GET", "/rates", 200, rates.RatesListShape),
-    Case("GET", "/rates?composition=demo&limit=1", 200, rates.RatesListShape),
+    Case("GET", "/jobs/A/metrics", 200, shapes.JobMetricsShape),
+    Case("GET", "/rates", 200, shapes.RatesListShape),
+    Case("GET", "/rates?composition=demo&limit=1", 200, shapes.RatesListShape),
     Case("GET", "/jobs/A/metrics", 503, before=_away, says="(site edge-a)"),
     Case("POST", "/jobs/A/savepoints", 201, shapes.SavepointShape),
     Case("POST", "/jobs/A/savepoints?wait=0", 202, shapes.SavepointShape, before=_hold_savepoints),
@@ -385,7 +384,7 @@ CASES = [
         "POST",
         "/metrics/import?format=csv&table=sites",
         200,
-        ImportedShape,
+        shapes.ImportedShape,
         data="at,site,tier\n2026-03-01T12:00:00Z,edge-a,edge\n",
     ),
     Case(
@@ -427,7 +426,7 @@ CASES = [
     # -- no route at all
     Case("GET", "/nothing", 404, says="cannot find /nothing"),
     Case("GET", "/sites/", 404),
-    Case("PATCH", "/sites", 405, says="cannot PATCH /sites: this route takes GET, HEAD, POST"),
+    Case("PATCH", "/sites", 405, says="cannot PATCH /sites: this route supports GET, HEAD, POST"),
     Case("OPTIONS", "/jobs", 405),
 ]  # fmt: skip
 

@@ -149,7 +149,9 @@ def test_states_that_are_gone_or_in_memory_do_not_count() -> None:
     assert number(checkpoints(state(7, discarded=True), state(8, savepoint=True))) == 8
     memory = "<checkpoint-not-externally-addressable>"
     for gone in (state(7, discarded=True), state(7, external_path=memory)):
-        with pytest.raises(EngineRefusedError, match="every checkpoint that it completed is gone"):
+        with pytest.raises(
+            EngineRefusedError, match="every checkpoint that it completed was discarded"
+        ):
             checkpoints(gone)
     older = (state(7, status="FAILED"), state(6), state(5, discarded=True))
     assert number(checkpoints(history=older)) == 6

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from speck.placement.autopilot import Advice, Facts, Left, Memory, Settings, decide
+from speck.placement.autopilot import Advice, Facts, FormerPlacement, Memory, Settings, decide
 
 TODAY = {"clean": "cloud"}
 THERE = {"clean": "edge-a"}
@@ -21,17 +21,17 @@ def test_it_acts_on_what_two_analyses_say() -> None:
     assert made.act
     assert made.reason == "it saves 50% of the bytes between sites"
     assert made.memory.acted_at == 1000.0
-    assert made.memory.left == (Left(1000.0, TODAY),)
+    assert made.memory.left == (FormerPlacement(1000.0, TODAY),)
 
 
 @pytest.mark.parametrize(
     ("why", "memory", "facts"),
     [
-        ("1 of 2 analyses in a row say the same", Memory(), QUIET),
-        ("1 of 2 analyses", replace(ONCE, advised={"clean": "edge-b"}), QUIET),
-        ("1 of 2 analyses", replace(ONCE, seen="a2"), QUIET),
+        ("1 of 2 consecutive analyses agree", Memory(), QUIET),
+        ("1 of 2 consecutive analyses", replace(ONCE, advised={"clean": "edge-b"}), QUIET),
+        ("1 of 2 consecutive analyses", replace(ONCE, seen="a2"), QUIET),
         (
-            "everything is where it should be",
+            "everything is already where the policy wants it",
             ONCE,
             replace(QUIET, advice=replace(ADVICE, sites=TODAY)),
         ),
@@ -43,18 +43,18 @@ def test_it_acts_on_what_two_analyses_say() -> None:
             replace(QUIET, advice=replace(ADVICE, doubts=("clean: busy for 0.2 s only",))),
         ),
         (
-            "the advice would not keep to a limit: uplink",
+            "the proposed placement violates a limit: uplink",
             ONCE,
             replace(QUIET, advice=replace(ADVICE, violations=("uplink",))),
         ),
         ("1 of 3 sites do not answer", ONCE, replace(QUIET, silent=1)),
         ("change c1 is under way", ONCE, replace(QUIET, busy="change c1 is under way")),
-        ("settles for another 1 s", ONCE, replace(QUIET, changed_at=401.0)),
-        ("settles for another 599 s", replace(ONCE, acted_at=999.0), QUIET),
-        ("settles for another 700 s", replace(ONCE, acted_at=1100.0), QUIET),  # the clock fell
+        ("must settle for another 1 s", ONCE, replace(QUIET, changed_at=401.0)),
+        ("must settle for another 599 s", replace(ONCE, acted_at=999.0), QUIET),
+        ("must settle for another 700 s", replace(ONCE, acted_at=1100.0), QUIET),  # the clock fell
         (
-            "that placement was left a short while ago: 40% is asked",
-            replace(ONCE, left=(Left(300.0, THERE),)),
+            "left that placement recently; a gain of 40% is required to return",
+            replace(ONCE, left=(FormerPlacement(300.0, THERE),)),
             replace(QUIET, advice=replace(ADVICE, gain=0.39)),
         ),
     ],
@@ -69,11 +69,11 @@ def test_a_requirement_that_is_mended_is_worth_a_change_that_saves_nothing() -> 
     advice = replace(ADVICE, gain=-0.5, broken=("latency", "uplink"), violations=("uplink",))
     made = decide(1000.0, SETTINGS, ONCE, replace(QUIET, advice=advice))
     assert made.act
-    assert "it mends what is not kept today: latency; uplink" in made.reason
+    assert "it fixes limits that are violated today: latency; uplink" in made.reason
 
 
 def test_it_goes_back_for_twice_the_gain_or_after_three_settle_times() -> None:
-    left = replace(ONCE, left=(Left(300.0, THERE),))
+    left = replace(ONCE, left=(FormerPlacement(300.0, THERE),))
     twice = replace(QUIET, advice=replace(ADVICE, gain=0.4))
     assert decide(1000.0, SETTINGS, left, twice).act
     once = replace(QUIET, advice=replace(ADVICE, gain=0.3))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from speck.errors import PermanentError
-from speck.placement.ds2 import Need, Operator, needs
+from speck.placement.ds2 import Need, Operator, compute_needs
 
 
 def chain(first: tuple[float, float], second: float) -> list[Operator]:
@@ -34,17 +34,17 @@ def test_the_published_vectors(
     operators = chain(first, second)
     topics = tuple(f"s{n}" for n in range(sources))
     operators[0] = replace(operators[0], reads=topics)
-    found = needs(operators, dict.fromkeys(topics, rate))
+    found = compute_needs(operators, dict.fromkeys(topics, rate))
     assert (found["Op1"].parallelism, found["Op2"].parallelism) == wanted
 
 
 def test_rates_are_those_of_all_instances_together() -> None:
     operator = Operator("A", ("s",), (), 100.0, None, parallelism=2)
-    assert needs([operator], {"s": 125.0}) == {"A": Need(125.0, None, 3)}
+    assert compute_needs([operator], {"s": 125.0}) == {"A": Need(125.0, None, 3)}
 
 
 def test_each_reader_takes_all_of_a_topic_and_writers_add_up() -> None:
-    found = needs(
+    found = compute_needs(
         [
             Operator("last", ("t",), (), 10.0, 0.0),
             Operator("A", ("s",), ("t",), 100.0, 50.0),
@@ -60,7 +60,7 @@ def test_each_reader_takes_all_of_a_topic_and_writers_add_up() -> None:
 def test_without_evidence_nothing_behind_it_is_known() -> None:
     operators = chain((50, 400), 100)
     operators[0] = replace(operators[0], true_processing_rate=None)
-    assert needs(operators, {"s": 100.0}) == {
+    assert compute_needs(operators, {"s": 100.0}) == {
         "Op1": Need(100.0, None, None),
         "Op2": Need(None, None, None),
     }
@@ -68,14 +68,16 @@ def test_without_evidence_nothing_behind_it_is_known() -> None:
 
 def test_a_whole_number_of_instances_is_not_rounded_up() -> None:
     operator = Operator("A", ("s",), (), 0.1, None)
-    assert needs([operator], {"s": 0.1 * 3})["A"].parallelism == 3
+    assert compute_needs([operator], {"s": 0.1 * 3})["A"].parallelism == 3
 
 
 def test_refused() -> None:
     circle = [Operator("A", ("t",), ("u",), 1.0, 1.0), Operator("B", ("u",), ("t",), 1.0, 1.0)]
-    with pytest.raises(PermanentError, match="cannot scale a circle of operators: "):
-        needs(circle, {})
-    with pytest.raises(PermanentError, match="a name is given twice"):
-        needs([circle[0], circle[0]], {})
-    with pytest.raises(PermanentError, match="cannot scale A: a true processing rate of 0"):
-        needs([replace(circle[0], true_processing_rate=0.0)], {})
+    with pytest.raises(PermanentError, match="cannot scale a cycle of operators: "):
+        compute_needs(circle, {})
+    with pytest.raises(PermanentError, match="a name is used twice"):
+        compute_needs([circle[0], circle[0]], {})
+    with pytest.raises(
+        PermanentError, match="cannot scale A: its true processing rate must be above 0"
+    ):
+        compute_needs([replace(circle[0], true_processing_rate=0.0)], {})

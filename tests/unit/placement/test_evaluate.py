@@ -30,8 +30,8 @@ PROBLEM = Problem(
         Flow("count", "view", 10, 500),
     ),
     places=(
-        Place("edge", "edge", cores=2, pace=0.5, slots=3, uplink=30_000, latency_ms=8),
-        Place("cloud", "cloud", cores=4, pace=1, slots=8, latency_ms=2, busy=0.2),
+        Place("edge", "edge", cores=2, core_speed=0.5, slots=3, uplink=30_000, latency_ms=8),
+        Place("cloud", "cloud", cores=4, core_speed=1, slots=8, latency_ms=2, busy=0.2),
     ),
 )
 SITES = {
@@ -85,7 +85,7 @@ class Simulated:
             cost = self.chance.expovariate(1 / (load.core_s_per_record or 1.0))
             subtask = self.count % load.slots
             begins = max(at, self.free[name][subtask])
-            at = self.free[name][subtask] = begins + cost / place.pace
+            at = self.free[name][subtask] = begins + cost / place.core_speed
             self.busy[place.name] += cost
         self.stayed[name].append(at - born)
         taken = self.taken[name]
@@ -173,9 +173,7 @@ def test_a_job_that_was_not_measured_leaves_a_gap_and_no_zero() -> None:
     loads = tuple(replace(x, core_s_per_record=None, rate=None) for x in PROBLEM.loads)
     told = evaluate(replace(PROBLEM, loads=loads), SITES)
     assert told.latency_ms is None
-    assert told.notes == (
-        "not measured well enough, so left out of the figures: clean, count, store",
-    )
+    assert told.notes == ("left out of the figures for lack of measurements: clean, count, store",)
     nothing = evaluate(
         Problem(loads[:1], (), PROBLEM.places, Limits(min_rate=5)), {"sensor": "edge"}
     )
@@ -185,7 +183,7 @@ def test_a_job_that_was_not_measured_leaves_a_gap_and_no_zero() -> None:
         utilisation={"edge": 0.0, "cloud": pytest.approx(0.05)},
         sent={"edge": 0, "cloud": 0},
         slots={"edge": 0, "cloud": 0},
-        notes=("min_rate was not checked: what the composition takes in is not known",),
+        notes=("min_rate was not checked: the input rate of the composition is unknown",),
     )
 
 

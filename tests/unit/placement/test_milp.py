@@ -125,7 +125,7 @@ def test_it_names_the_limit_that_cannot_be_kept(problem: Problem, named: str) ->
     assert not found.optimal
     assert len(found.violations) == 1
     assert found.violations[0].startswith(named), found.violations
-    assert found.notes[0] == "no placement keeps all limits; this one passes them least"
+    assert found.notes[0] == "no placement keeps all limits; this one exceeds them least"
 
 
 def excess(problem: Problem, sites: Mapping[str, str]) -> float:
@@ -142,7 +142,7 @@ def excess(problem: Problem, sites: Mapping[str, str]) -> float:
         if place.uplink is not None:
             total += max(0.0, scale * told.sent[place.name] / place.uplink - 1)
         for job in jobs:
-            speed = min(job.slots, place.cores) * place.pace
+            speed = min(job.slots, place.cores) * place.core_speed
             total += max(0.0, scale * (job.work or 0.0) / speed - 1)
     return total
 
@@ -169,7 +169,7 @@ def test_without_evidence_a_job_stays_and_its_limits_are_left_out() -> None:
     found = Milp().place(replace(CHAIN, loads=loads))
     assert found.sites["filter"] == "cloud"
     assert found.reasons["filter"] == "stays at cloud: it was not measured well enough"
-    assert found.notes == ("not measured well enough, so left out of the figures: filter",)
+    assert found.notes == ("left out of the figures for lack of measurements: filter",)
 
 
 def test_among_equals_stateful_jobs_stay() -> None:

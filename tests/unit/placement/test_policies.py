@@ -12,7 +12,7 @@ from speck.errors import NotFoundError, PermanentError
 from speck.placement.evaluate import evaluate
 from speck.placement.instance import Instance
 from speck.placement.model import Flow, Kind, Limits, Load, Place, Placement, Problem
-from speck.placement.policies import POLICIES, policy
+from speck.placement.policies import POLICIES, find_policy
 from tests.placement_problems import random_problem
 
 SEEDS = range(25)
@@ -20,7 +20,7 @@ SEEDS = range(25)
 
 @cache
 def answered(name: str, seed: int) -> Placement:
-    return policy(name).place(random_problem(seed))
+    return find_policy(name).place(random_problem(seed))
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -70,7 +70,7 @@ def assert_kept(problem: Problem, sites: object) -> None:
         work = scale * sum(x.work or 0.0 for x in here)
         assert place.slots is None or sum(x.slots for x in here) <= place.slots
         if work:
-            allowed = problem.limits.utilisation * place.cores * place.pace
+            allowed = problem.limits.utilisation * place.cores * place.core_speed
             assert work + place.busy <= allowed * (1 + 1e-5)
         sent = sum(
             flow.bytes_per_s
@@ -83,7 +83,7 @@ def assert_kept(problem: Problem, sites: object) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_same_problem_gives_the_same_placement(name: str) -> None:
     for seed in range(10):
-        assert policy(name).place(random_problem(seed)) == answered(name, seed)
+        assert find_policy(name).place(random_problem(seed)) == answered(name, seed)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -100,7 +100,7 @@ def test_greedy_never_costs_more_than_all_in_the_cloud() -> None:
     compared = 0
     for seed in range(200):
         problem = random_problem(seed)
-        cloud, found = policy("all-cloud").place(problem), policy("greedy").place(problem)
+        cloud, found = find_policy("all-cloud").place(problem), find_policy("greedy").place(problem)
         assert cloud.objective is not None and found.objective is not None
         if cloud.feasible and found.feasible:
             compared += 1
@@ -149,21 +149,21 @@ TREE = Problem(
     ],
 )
 def test_each_follows_its_idea(name: str, sites: str) -> None:
-    found = policy(name).place(TREE)
+    found = find_policy(name).place(TREE)
     jobs = ("clean-1", "clean-2", "stats-1", "stats-2", "merge")
     assert " ".join(found.sites[job] for job in jobs) == sites
 
 
 def test_top_down_keeps_what_is_nearest_to_the_sink_in_a_small_cloud() -> None:
     small = replace(TREE, places=(replace(TREE.places[0], slots=3), *TREE.places[1:]))
-    found = policy("top-down").place(small)
+    found = find_policy("top-down").place(small)
     assert found.feasible
     assert found.sites["merge"] == "cloud"
     assert (found.sites["clean-1"], found.sites["clean-2"]) == ("edge-1", "edge-2")
 
 
 def test_all_edge_says_that_there_are_too_few_slots() -> None:
-    found = policy("all-edge").place(TREE)
+    found = find_policy("all-edge").place(TREE)
     assert found.violations == (
         "slots: edge-1 would need 3 slots, it has 2",
         "slots: edge-2 would need 2 slots, it has 1",
@@ -171,7 +171,7 @@ def test_all_edge_says_that_there_are_too_few_slots() -> None:
 
 
 def test_caps_keeps_each_site_within_the_thresholds_that_it_tells() -> None:
-    found = policy("caps").place(TREE)
+    found = find_policy("caps").place(TREE)
     assert found.feasible
     assert found.notes[0].startswith("thresholds: processor ")
     told = float(found.notes[0].split("processor ")[1].split("%")[0]) / 100
@@ -187,15 +187,15 @@ def test_rolbts_fills_sites_evenly_and_the_exact_one_sends_less() -> None:
     flows = tuple(Flow(a, b, 100, 1_000) for a, b in itertools.pairwise(names))
     problem = Problem((*ends, *jobs), flows, places)
     for name in ("rolbts", "rolbts-exact"):
-        found = policy(name).place(problem)
+        found = find_policy(name).place(problem)
         assert evaluate(problem, found.sites).slots == {"a": 2, "b": 2, "c": 2}
-    assert policy("rolbts").place(problem).objective == 5_000
-    assert policy("rolbts-exact").place(problem).objective == 2_000
+    assert find_policy("rolbts").place(problem).objective == 5_000
+    assert find_policy("rolbts-exact").place(problem).objective == 2_000
 
 
 def test_a_policy_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(NotFoundError, match=r"cannot place by policy best: .* only milp, greedy"):
-        policy("best")
+        find_policy("best")
 
 
 @pytest.mark.parametrize(
@@ -208,17 +208,17 @@ def test_a_policy_that_is_not_there_is_told_with_those_that_are() -> None:
         ),
         (
             replace(TREE, loads=(*TREE.loads, Load("x", Kind.END))),
-            "cannot place x: it is outside speck and no site is given for it",
+            "cannot place x: it is outside speck and has no site",
         ),
         (
             replace(TREE, flows=(*TREE.flows, Flow("merge", "clean-1", 1, 1))),
-            "cannot place a circle of flows: .*merge",
+            "cannot place a cycle of flows: .*merge",
         ),
         (
             replace(TREE, flows=(Flow("merge", "nobody", 1, 1),)),
             "the flow merge -> nobody names nobody, which is not among the loads",
         ),
-        (replace(TREE, loads=(*TREE.loads, Load("merge"))), "load given twice: merge"),
+        (replace(TREE, loads=(*TREE.loads, Load("merge"))), "duplicate load: merge"),
     ],
 )
 def test_what_has_no_placement_at_all_is_refused(problem: Problem, message: str) -> None:
@@ -229,6 +229,6 @@ def test_what_has_no_placement_at_all_is_refused(problem: Problem, message: str)
 
 def test_a_job_that_was_never_measured_and_runs_nowhere_begins_in_the_cloud() -> None:
     loads = (*TREE.loads, Load("new"))
-    found = policy("milp").place(replace(TREE, loads=loads))
+    found = find_policy("milp").place(replace(TREE, loads=loads))
     assert found.sites["new"] == "cloud"
     assert Instance(replace(TREE, loads=loads)).why["new"].startswith("it was not measured")

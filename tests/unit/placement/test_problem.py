@@ -8,7 +8,7 @@ import pytest
 
 from speck.model.values import JsonObject
 from speck.placement.model import Flow, Kind, Limits
-from speck.placement.problem import Condition, Question, question
+from speck.placement.problem import Condition, Question, pose_question
 from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data, site_from_data
 from tests.analyses import analysis, measured, site_told, unmeasured
@@ -25,7 +25,7 @@ def posed(
 ) -> Question:
     description = composition_from_data({"name": "c", "jobs": list(jobs), **more})
     wiring = wire(description, SITES, more.pop("foreign", ()))
-    return question(wiring, "c", told, SITES, conditions, Limits())
+    return pose_question(wiring, "c", told, SITES, conditions, Limits())
 
 
 def flows(found: Question) -> dict[tuple[str, str], Flow]:
@@ -68,7 +68,7 @@ def test_what_something_outside_uses_cannot_move() -> None:
         description = {"name": "c", "jobs": [CLEAN, MERGE]}
         outside = more.pop("foreign", ())
         wiring = wire(composition_from_data({**description, **more}), SITES, outside)
-        found = question(wiring, "c", told, SITES, IDLE, Limits())
+        found = pose_question(wiring, "c", told, SITES, IDLE, Limits())
         pins = {load.name: load.pinned for load in found.problem.loads}
         assert pins["topic:cloud/tidy"] == "cloud"
         assert pins["topic:cloud/all"] == "cloud"  # nobody reads it, so somebody outside does
@@ -168,7 +168,7 @@ def test_jobs_of_others_take_capacity_and_what_is_not_known_of_them_is_told() ->
     found = posed(told, CLEAN, inputs=FEED)
     busy = {place.name: place.busy for place in found.problem.places}
     assert busy == {"cloud": 0.0, "edge-a": pytest.approx(0.2), "edge-b": 0.0}
-    assert "what other jobs take of site edge-b was not measured: third" in found.notes
+    assert "the load of other jobs on site edge-b was not measured: third" in found.notes
 
 
 def test_jobs_of_others_take_their_part_of_an_uplink() -> None:
@@ -184,7 +184,7 @@ def test_jobs_of_others_take_their_part_of_an_uplink() -> None:
     )
     sites = {**SITES, "edge-a": site_from_data({**site_body("edge-a"), "uplink_mbps": 0.1})}
     wiring = wire(composition_from_data({"name": "c", "jobs": [CLEAN]}), sites)
-    found = question(wiring, "c", told, sites, IDLE, Limits()).problem.places
+    found = pose_question(wiring, "c", told, sites, IDLE, Limits()).problem.places
     assert {p.name: p.uplink for p in found} == {"cloud": None, "edge-a": 500.0, "edge-b": None}
 
 
@@ -194,7 +194,7 @@ def test_sites_are_as_they_were_calibrated_then_as_they_told() -> None:
     conditions = {
         "cloud": Condition(free=3, held=2),
         "edge-a": Condition(free=None),
-        "edge-b": Condition(free=1, cores=0.25, pace=0.8),
+        "edge-b": Condition(free=1, cores=0.25, core_speed=0.8),
     }
     found = posed(told, CLEAN, inputs=FEED, conditions=conditions)
     places = {place.name: place for place in found.problem.places}
@@ -213,7 +213,7 @@ def test_a_label_tells_the_latency_and_the_uplink_is_in_bytes() -> None:
     told = analysis([measured("clean", "cloud")])
     (place,) = [
         place
-        for place in question(wiring, "c", told, sites, IDLE, Limits()).problem.places
+        for place in pose_question(wiring, "c", told, sites, IDLE, Limits()).problem.places
         if place.name == "edge-a"
     ]
     assert (place.latency_ms, place.uplink) == (18.6, 1_250_000.0)
@@ -231,7 +231,7 @@ def test_a_link_that_an_outsider_was_seen_at_stays_though_it_was_not_declared() 
         link |= {"producers": [], "readers": []}
         link |= {side: [outsider]} if side else {}
         found = posed(analysis(jobs, links=[link]), clean, merge, inputs=FEED)
-        assert found.wiring.open(tidy) is wanted
+        assert found.wiring.is_movable(tidy) is wanted
 
 
 @pytest.mark.parametrize("silent", ["cloud", "edge-a"])
@@ -244,5 +244,5 @@ def test_nothing_moves_away_from_a_site_that_does_not_answer(silent: str) -> Non
     pins = {load.name: load.pinned for load in found.problem.loads if load.kind is Kind.JOB}
     there = {"cloud": "clean", "edge-a": "merge"}
     assert pins == {"clean": None, "merge": None} | {there[silent]: silent}
-    assert not found.wiring.open(At("cloud", "tidy"))
-    assert f"site {silent} does not answer: nothing is moved there or away" in found.notes
+    assert not found.wiring.is_movable(At("cloud", "tidy"))
+    assert f"site {silent} does not answer: no job is moved to or from it" in found.notes

@@ -7,8 +7,8 @@ from typing import Any
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.placement.model import Limits
-from speck.placement.problem import Condition, Question, question
-from speck.placement.rendering import HEADING, composition_yaml, lay_out, render
+from speck.placement.problem import Condition, Question, pose_question
+from speck.placement.rendering import HEADING, lay_out, render, render_yaml
 from speck.placement.wiring import At, wire
 from speck.spec.schema import composition_from_data, load_composition, site_from_data
 from tests.analyses import analysis, measured
@@ -36,7 +36,7 @@ def posed(*jobs: JsonObject, **more: Any) -> tuple[CompositionDescription, Quest
     told = analysis([measured(job["job_name"], "cloud") for job in jobs])
     conditions = {name: Condition(free=9) for name in SITES}
     wiring = wire(description, SITES)
-    return description, question(wiring, "c", told, SITES, conditions, Limits())
+    return description, pose_question(wiring, "c", told, SITES, conditions, Limits())
 
 
 def placed(
@@ -92,7 +92,7 @@ def test_two_links_of_one_topic_never_become_one() -> None:
     description, asked = posed(*jobs)
     layout = lay_out(asked, {job["job_name"]: "cloud" for job in jobs})
     assert sorted(layout.links[At(f"edge-{s}", "tidy")] for s in "ab") == ["cloud", "edge-b"]
-    assert "tidy at edge-b is not moved to cloud: another link of that topic is there" in (
+    assert "tidy at edge-b is not moved to cloud: there is another link of that topic" in (
         " ".join(layout.notes)
     )
     new = render(description, asked.wiring, layout, SITES)
@@ -114,7 +114,7 @@ def test_the_yaml_says_what_it_does_not_keep_and_loads_to_the_same() -> None:
         outputs=[{"site": "cloud", "topic": "all", "client_id": "dashboard"}],
         drift="report",
     )
-    text = composition_yaml(placed(description, asked)[0])
+    text = render_yaml(placed(description, asked)[0])
     assert text.splitlines()[0] == HEADING
     assert "comments" in HEADING
     assert load_composition(text.encode(), None) == description

@@ -10,7 +10,13 @@ from itertools import combinations, product
 import pytest
 
 from speck.errors import PermanentError
-from speck.placement.rolbts import Assignment, Server, assignments, exact, published
+from speck.placement.rolbts import (
+    Assignment,
+    Server,
+    assign_as_published,
+    assign_exactly,
+    count_assignments,
+)
 
 SERVERS = [Server(f"server-{n}", cores=14, overclock=4) for n in (1, 2, 3)]
 ARRIVALS = (2, 1, 3, 5, 6, 4, 7)
@@ -21,7 +27,7 @@ def rounded(values: tuple[float, ...]) -> list[float]:
 
 
 def test_figures_7_and_8_come_out_with_ties_to_the_last() -> None:
-    found = published(SERVERS, ARRIVALS, tie="last")
+    found = assign_as_published(SERVERS, ARRIVALS, tie="last")
     assert rounded(found.nodes) == [16.07, 16.07, 17.86]
     assert rounded(found.links) == [30.36, 26.79, 23.21]
     assert round(found.sd_nodes, 2) == 1.03
@@ -29,7 +35,7 @@ def test_figures_7_and_8_come_out_with_ties_to_the_last() -> None:
 
 
 def test_as_written_the_servers_come_in_another_order() -> None:
-    found = published(SERVERS, ARRIVALS)
+    found = assign_as_published(SERVERS, ARRIVALS)
     assert found.used == (10, 9, 9)
     assert sum(found.pairs.values()) == 45
 
@@ -44,7 +50,7 @@ def test_fsace_as_published() -> None:
 
 
 def test_ours_is_as_even_and_leaves_the_links_idle() -> None:
-    found = exact(SERVERS, ARRIVALS)
+    found = assign_exactly(SERVERS, ARRIVALS)
     assert round(found.sd_nodes, 2) == 1.03
     assert found.links == (0, 0, 0)
     assert found.optimal
@@ -52,19 +58,19 @@ def test_ours_is_as_even_and_leaves_the_links_idle() -> None:
 
 def test_what_is_enumerated_is_counted() -> None:
     """Figures 5 and 6."""
-    assert published(SERVERS, (4,)).tried == assignments(3, 4) == 81
-    assert published(SERVERS, ARRIVALS).tried == sum(3**branches for branches in ARRIVALS)
-    assert assignments(10, 10) == 10**10
+    assert assign_as_published(SERVERS, (4,)).tried == count_assignments(3, 4) == 81
+    assert assign_as_published(SERVERS, ARRIVALS).tried == sum(3**branches for branches in ARRIVALS)
+    assert count_assignments(10, 10) == 10**10
 
 
 def test_what_cannot_be_enumerated_is_refused_and_solved_by_the_exact_one() -> None:
     servers = [Server(f"s{n}", cores=14, overclock=4) for n in range(10)]
     with pytest.raises(PermanentError, match=r"10\^10 = 10000000000 assignments.*rolbts-exact"):
-        published(servers, (10,))
-    assert exact(servers, (10,)).used == (1,) * 10
+        assign_as_published(servers, (10,))
+    assert assign_exactly(servers, (10,)).used == (1,) * 10
 
 
-@pytest.mark.parametrize("solve", [published, exact])
+@pytest.mark.parametrize("solve", [assign_as_published, assign_exactly])
 def test_what_does_not_fit_is_refused(solve: object) -> None:
     with pytest.raises(PermanentError, match=r"cannot place .* branches: 2 slots are free on 2"):
         solve([Server("a", 1), Server("b", 2, used=1)], (3,))  # type: ignore[operator]
@@ -103,7 +109,7 @@ def test_the_exact_one_equals_brute_force() -> None:
         while sum(services) > sum(server.slots - server.used for server in servers):
             services.pop()
         variance, apart = brute_force(servers, services)
-        found = exact(servers, services)
+        found = assign_exactly(servers, services)
         shares = [Fraction(x, s.slots) for x, s in zip(found.used, servers, strict=True)]
         mean = sum(shares, Fraction(0)) / len(shares)
         assert sum(((share - mean) ** 2 for share in shares), Fraction(0)) == variance
@@ -111,7 +117,7 @@ def test_the_exact_one_equals_brute_force() -> None:
         assert [sum(row) for row in found.counts] == services
 
 
-@pytest.mark.parametrize("solve", [published, exact])
+@pytest.mark.parametrize("solve", [assign_as_published, assign_exactly])
 def test_a_server_without_slots_is_refused(solve: object) -> None:
     with pytest.raises(PermanentError, match="cannot balance over b: it has no slots"):
         solve([Server("a", 1), Server("b", 0)], (1,))  # type: ignore[operator]

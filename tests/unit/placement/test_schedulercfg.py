@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from speck.errors import PermanentError
 from speck.placement.model import Placement
-from speck.placement.schedulercfg import Subtask, Task, dump, load, of_placement, tasks_of
+from speck.placement.schedulercfg import Subtask, Task, dump, from_placement, load, tasks_of
 
 # as the project's own scripts write it
 TEXT = """\
@@ -99,12 +99,12 @@ def test_a_placement_takes_task_names_from_flink() -> None:
     }
     tasks = {"A": tasks_of(answer), "B": (Task("Sink", 1),)}
     placement = Placement("milp", {"A": "edge", "t": "edge", "B": "edge"})
-    subtasks = of_placement(placement, tasks, {"edge": ["10.0.0.1", "10.0.0.2", "10.0.0.3"]})
+    subtasks = from_placement(placement, tasks, {"edge": ["10.0.0.1", "10.0.0.2", "10.0.0.3"]})
     assert dump(subtasks).splitlines() == [
         "Source: mqtt-source -> Map (1/1); 10.0.0.1",
         "Window -> Sink: Writer (1/2); 10.0.0.2",
         "Window -> Sink: Writer (2/2); 10.0.0.3",
         "Sink (1/1); 10.0.0.1",
     ]
-    with pytest.raises(PermanentError, match="no TaskManager of edge is given"):
-        of_placement(placement, tasks, {"edge": []})
+    with pytest.raises(PermanentError, match="site edge has no TaskManager address"):
+        from_placement(placement, tasks, {"edge": []})

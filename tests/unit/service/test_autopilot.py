@@ -124,7 +124,7 @@ def test_it_is_off_until_it_is_switched_on(flight: Flight) -> None:
 
 
 def test_it_moves_what_two_analyses_advise_and_tells_what_came_of_it(flight: Flight) -> None:
-    assert flight.round() == "wait: 1 of 2 analyses in a row say the same"
+    assert flight.round() == "wait: 1 of 2 consecutive analyses agree"
     assert flight.round() == (
         "act: the autopilot moves clean to edge-a of c: it saves 90% of the bytes between sites"
     )
@@ -132,7 +132,7 @@ def test_it_moves_what_two_analyses_advise_and_tells_what_came_of_it(flight: Fli
     (change,) = [entry["change"] for entry in flight.log() if entry["kind"] == "act"]
     assert flight.service.changes.get(change)["by"] == "autopilot"
     flight.analyst.clean, flight.analyst.wan = "edge-a", 1_050.0
-    assert flight.round() == "wait: everything is where it should be"
+    assert flight.round() == "wait: everything is already where the policy wants it"
     assert flight.said()[-2] == (
         "outcome: between sites c sent 10000 B/s before it was moved;"
         " 1000 B/s was predicted, 1050 B/s was measured"
@@ -155,7 +155,7 @@ def test_it_looks_on_schedule_and_only_at_what_came_after_the_last_change(flight
     assert flight.analyst.asked == [300.0]  # not even due
     flight.round(200)
     assert flight.analyst.asked == [300.0, 250.0]
-    assert "settles for another 350 s" in flight.said()[-1]
+    assert "must settle for another 350 s" in flight.said()[-1]
 
 
 def test_weak_evidence_and_a_silent_site_hold_it_up(flight: Flight) -> None:
@@ -219,7 +219,7 @@ def test_an_analysis_that_fails_is_told_and_the_next_is_made(flight: Flight) -> 
     flight.analyst.more = {"state": "failed", "error": "no Java"}
     assert flight.round() == "trouble: analysis a1 is failed: no Java"
     flight.analyst.more = {}
-    assert flight.round() == "wait: 1 of 2 analyses in a row say the same"
+    assert flight.round() == "wait: 1 of 2 consecutive analyses agree"
 
 
 def test_one_that_takes_long_is_waited_for(flight: Flight) -> None:
@@ -227,7 +227,7 @@ def test_one_that_takes_long_is_waited_for(flight: Flight) -> None:
     before = flight.said()
     assert flight.round() == before[-1]
     flight.analyst.made["a1"] = {**flight.analyst.made["a1"], "state": "done"}
-    assert flight.round(1) == "wait: 1 of 2 analyses in a row say the same"
+    assert flight.round(1) == "wait: 1 of 2 consecutive analyses agree"
     assert len(flight.analyst.asked) == 1
 
 
@@ -240,7 +240,7 @@ def test_what_cannot_be_begun_is_told_and_tried_again(
     with monkeypatch.context() as broken:
         broken.setattr(flight.analyst, "begin", refuse)
         assert flight.round() == "trouble: cannot analyse now"
-    assert flight.round() == "wait: 1 of 2 analyses in a row say the same"
+    assert flight.round() == "wait: 1 of 2 consecutive analyses agree"
 
 
 def test_a_move_that_is_refused_is_told_and_not_tried_at_once(
@@ -253,7 +253,7 @@ def test_a_move_that_is_refused_is_told_and_not_tried_at_once(
     with monkeypatch.context() as broken:
         broken.setattr(flight.service.compositions, "apply", refuse)
         assert flight.round() == "trouble: cannot carry the state"
-    assert flight.round() == "wait: the last change settles for another 300 s"
+    assert flight.round() == "wait: the last change must settle for another 300 s"
     assert not any(line.startswith("outcome") for line in flight.said())
 
 
@@ -374,4 +374,4 @@ def test_a_policy_that_does_not_exist_is_refused(flight: Flight) -> None:
 def test_its_loop_runs_by_itself(flight: Flight) -> None:
     flight.service.autopilots.start()
     wait_for(lambda: flight.analyst.asked and len(flight.said()) >= 2, "two words")
-    assert flight.said()[-1] == "wait: 1 of 2 analyses in a row say the same"
+    assert flight.said()[-1] == "wait: 1 of 2 consecutive analyses agree"

@@ -117,7 +117,7 @@ def test_a_site_that_does_not_answer_gets_nothing(placed: Service) -> None:
     placed.changes.touch()
     found = made(placed)
     assert found["proposed"]["moves"] == []
-    assert "site edge-a does not answer: nothing is moved there or away" in found["notes"]
+    assert "site edge-a does not answer: no job is moved to or from it" in found["notes"]
 
 
 def test_slots_that_others_hold_are_not_given_again(placed: Service) -> None:
@@ -125,7 +125,9 @@ def test_slots_that_others_hold_are_not_given_again(placed: Service) -> None:
     placed.compositions.apply(composition(*others, name="others"), DONE)
     found = made(placed)
     assert found["proposed"]["moves"] == []
-    assert "o0, o1, o10" in next(note for note in found["notes"] if "take of site edge-a" in note)
+    assert "o0, o1, o10" in next(
+        note for note in found["notes"] if "load of other jobs on site edge-a" in note
+    )
 
 
 def test_calibration_decides_what_a_site_can_do(placed: Service) -> None:
@@ -182,7 +184,7 @@ def test_a_link_that_finds_no_room_is_no_reason_to_move_its_jobs(service: Servic
     assert found["today"]["wan_bytes_per_s"] == pytest.approx(20_000)
     assert found["proposed"]["wan_bytes_per_s"] == pytest.approx(20_000)
     assert found["proposed"]["moves"] == []
-    assert any("another link of that topic is there" in note for note in found["notes"])
+    assert any("there is another link of that topic" in note for note in found["notes"])
 
 
 def test_an_old_analysis_says_that_it_is_old(placed: Service) -> None:

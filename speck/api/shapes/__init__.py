@@ -1,0 +1,102 @@
+"""The shapes of responses, for the OpenAPI document and for the tests that hold routes to them.
+
+One module a noun. Every field is always present unless its description says otherwise, and null
+only where its schema allows that.
+"""
+
+from speck.api.shapes.analyses import (
+    ANALYSES,
+    ANALYSIS_STATES,
+    AnalysisHeadShape,
+    AnalysisRequestShape,
+    AnalysisShape,
+)
+from speck.api.shapes.autopilot import AutopilotSettingsShape, AutopilotShape
+from speck.api.shapes.changes import CHANGE_STATES, CHANGES, AcceptedShape, ChangeShape, PlanShape
+from speck.api.shapes.compositions import (
+    COMPOSITIONS,
+    DRIFT,
+    REVISIONS,
+    CompositionShape,
+    GraphShape,
+    RollbackShape,
+)
+from speck.api.shapes.jobs import (
+    EXCEPTIONS,
+    JOB_STATES,
+    JOBS,
+    JobAcceptedShape,
+    JobShape,
+    SavepointShape,
+)
+from speck.api.shapes.metrics import ImportedShape, JobMetricsShape, RatesListShape
+from speck.api.shapes.placements import PLACEMENTS, PlacementRequestShape, PlacementShape
+from speck.api.shapes.sites import (
+    SITE_STATES,
+    SITES,
+    CalibrationShape,
+    CommandsShape,
+    HeartbeatShape,
+    PieceShape,
+    SiteCheckShape,
+    SiteShape,
+)
+from speck.api.shapes.system import (
+    ARTIFACTS,
+    EVENTS,
+    TOKENS,
+    ArtifactShape,
+    HealthShape,
+    NewTokenShape,
+    ProblemShape,
+    TokenMadeShape,
+)
+
+__all__ = [
+    "ANALYSES",
+    "ANALYSIS_STATES",
+    "ARTIFACTS",
+    "CHANGES",
+    "CHANGE_STATES",
+    "COMPOSITIONS",
+    "DRIFT",
+    "EVENTS",
+    "EXCEPTIONS",
+    "JOBS",
+    "JOB_STATES",
+    "PLACEMENTS",
+    "REVISIONS",
+    "SITES",
+    "SITE_STATES",
+    "TOKENS",
+    "AcceptedShape",
+    "AnalysisHeadShape",
+    "AnalysisRequestShape",
+    "AnalysisShape",
+    "ArtifactShape",
+    "AutopilotSettingsShape",
+    "AutopilotShape",
+    "CalibrationShape",
+    "ChangeShape",
+    "CommandsShape",
+    "CompositionShape",
+    "GraphShape",
+    "HealthShape",
+    "HeartbeatShape",
+    "ImportedShape",
+    "JobAcceptedShape",
+    "JobMetricsShape",
+    "JobShape",
+    "NewTokenShape",
+    "PieceShape",
+    "PlacementRequestShape",
+    "PlacementShape",
+    "PlanShape",
+    "ProblemShape",
+    "RatesListShape",
+    "RollbackShape",
+    "SavepointShape",
+    "SiteCheckShape",
+    "SiteShape",
+    "TokenMadeShape",
+]

@@ -1,0 +1,70 @@
+"""The shapes of analyses, and of the request for one."""
+
+from __future__ import annotations
+
+from datetime import UTC
+
+from marshmallow import fields
+from marshmallow.validate import Range
+
+from speck.api.shapes.base import (
+    Shape,
+    flag,
+    list_shape,
+    nullable_text,
+    one_of,
+    text,
+)
+from speck.spec.fields import Name
+
+ANALYSIS_STATES = ("running", "done", "failed", "cancelled")
+
+
+class AnalysisHeadShape(Shape):
+    id = text()
+    state = one_of(ANALYSIS_STATES)
+    composition = nullable_text("null for all compositions")
+    started = text()
+    ended = nullable_text()
+    error = nullable_text()
+    master = text("the Spark master that runs it")
+    follow = flag("repeated whenever there are new samples, until it is cancelled")
+
+
+def _optional_dicts(description: str) -> fields.List[dict[str, object]]:
+    return fields.List(fields.Dict(), metadata={"description": description})
+
+
+class AnalysisShape(AnalysisHeadShape):
+    """The results are present once the analysis is done; one that follows holds the latest.
+    A number that the samples do not support is null."""
+
+    window = fields.Dict(metadata={"description": "from, to, seconds"})
+    samples = fields.Dict(
+        metadata={"description": "number of rows, and how many of them are invalid"}
+    )
+    jobs = _optional_dicts("rates, cost and state of each job, and the samples behind them")
+    links = _optional_dicts(
+        "what producers send and readers receive, and the traffic between sites"
+    )
+    sites = _optional_dicts("capacity and use of each site")
+    ranking = _optional_dicts("jobs that belong at edges, best candidate first")
+    bottlenecks = _optional_dicts("kind, name, value, why")
+
+
+class AnalysisRequestShape(Shape):
+    composition = Name(metadata={"description": "without it, all compositions"})
+    window_s = fields.Float(
+        load_default=600.0, validate=Range(min=1, max=31 * 86400), metadata={"default": 600}
+    )
+    since = fields.AwareDateTime(format="iso", default_timezone=UTC)
+    until = fields.AwareDateTime(
+        format="iso",
+        default_timezone=UTC,
+        metadata={"description": "without it, the time of the newest sample"},
+    )
+    master = fields.String(load_default="local[*]")
+    follow = fields.Boolean(load_default=False)
+
+
+ANALYSES = list_shape("analyses", AnalysisHeadShape)

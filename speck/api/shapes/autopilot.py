@@ -1,0 +1,66 @@
+"""The shapes of an autopilot's settings and of its log."""
+
+from __future__ import annotations
+
+from marshmallow import fields
+from marshmallow.validate import Range
+
+from speck.api.shapes.base import (
+    Shape,
+    flag,
+    integer,
+    list_of,
+    nullable_text,
+    number,
+    one_of,
+    optional_text,
+    text,
+)
+from speck.api.shapes.placements import SHARE
+from speck.spec.fields import Amount, Flag, Name
+from speck.spec.strict_schema import StrictSchema
+
+
+class AutopilotSettingsShape(StrictSchema):
+    on = Flag(required=True)
+    every_s = Amount(load_default=300.0, metadata={"description": "seconds between two analyses"})
+    min_gain = Amount(
+        load_default=0.2,
+        validate=SHARE,
+        metadata={"description": "share of the bytes between sites that a placement must save"},
+    )
+    policy = Name(load_default="milp")
+    settle_s = Amount(
+        load_default=600.0,
+        metadata={"description": "seconds to wait after any change before the next one"},
+    )
+    looks = fields.Integer(
+        load_default=2,
+        strict=True,
+        validate=Range(1, 100, error="must be from {min} to {max}"),
+        error_messages={"invalid": "must be a whole number"},
+        metadata={"description": "number of consecutive analyses that must agree"},
+    )
+
+
+class AutopilotEntryShape(Shape):
+    at = text()
+    kind = one_of(("settings", "wait", "act", "outcome", "trouble"))
+    message = text()
+    analysis = optional_text()
+    placement = optional_text()
+    change = optional_text()
+    by = optional_text("name of the token that requested it")
+
+
+class AutopilotShape(Shape):
+    composition = text()
+    on = flag()
+    every_s = number()
+    min_gain = number()
+    policy = text()
+    settle_s = number()
+    looks = integer()
+    analysis = nullable_text("id of the analysis under way")
+    next = nullable_text("time of the next analysis, unless a change comes first")
+    log = list_of(AutopilotEntryShape)

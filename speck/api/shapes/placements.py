@@ -1,0 +1,127 @@
+"""The shapes of placements, and of the request for one."""
+
+from __future__ import annotations
+
+from marshmallow import fields
+from marshmallow.validate import Range
+
+from speck.api.shapes.base import (
+    Shape,
+    flag,
+    integer,
+    list_of,
+    list_shape,
+    nullable_text,
+    number,
+    text,
+)
+from speck.spec.fields import Amount, Name
+from speck.spec.strict_schema import StrictSchema
+
+
+class LayoutShape(Shape):
+    sites = fields.Dict(required=True, keys=fields.String(), values=fields.String())
+    links = fields.Dict(
+        required=True,
+        keys=fields.String(),
+        values=fields.String(),
+        metadata={"description": "the site of the broker that carries `job -> topic`"},
+    )
+    wan_bytes_per_s = number("predicted bytes of messages between sites, per second")
+    utilisation = fields.Dict(
+        required=True,
+        keys=fields.String(),
+        values=fields.Float(allow_none=True),
+        metadata={"description": "used share of each site's capacity"},
+    )
+    latency_ms = number("latency of the slowest path through the composition", allow_none=True)
+    max_rate = number("highest sustainable input rate, in records per second", allow_none=True)
+    held_by = nullable_text("what limits max_rate")
+    violations = list_of(fields.String(metadata={"description": "a limit that is exceeded"}))
+
+
+class _MoveShape(Shape):
+    job_name = text()
+    to = text("site")
+    reason = text()
+    stateful = fields.Boolean(required=True, allow_none=True)
+    state_bytes = integer(allow_none=True)
+
+
+MoveShape = type("MoveShape", (_MoveShape,), {"from": text("site")})
+
+
+class ProposedShape(LayoutShape):
+    moves = list_of(MoveShape)
+
+
+class _RewiredShape(Shape):
+    topic = text()
+    to = text("the site whose broker will carry the topic")
+
+
+RewiredShape = type("RewiredShape", (_RewiredShape,), {"from": text("site")})
+
+
+class GainShape(Shape):
+    wan_bytes_per_s = number("bytes between sites saved, per second")
+    share = number(
+        "saved share of today's bytes between sites; null when there are none", allow_none=True
+    )
+
+
+class PlacementHeadShape(Shape):
+    id = text()
+    at = text()
+    composition = text()
+    revision = integer("the revision that it was computed for")
+    policy = text()
+    analysis = text()
+    gain = fields.Nested(GainShape, required=True)
+    violations = list_of(fields.String(metadata={"description": "a limit that it exceeds"}))
+
+
+class PlacementShape(PlacementHeadShape):
+    today = fields.Nested(LayoutShape, required=True)
+    proposed = fields.Nested(ProposedShape, required=True)
+    rewired = list_of(RewiredShape)
+    reasons = fields.Dict(required=True, keys=fields.String(), values=fields.String())
+    notes = list_of(fields.String())
+    doubts = fields.Dict(
+        required=True,
+        keys=fields.String(),
+        values=fields.String(),
+        metadata={"description": "jobs whose measurements are unreliable, and why"},
+    )
+    unmeasured = list_of(
+        fields.String(
+            metadata={"description": "a flow that was not measured and is missing from all sums"}
+        )
+    )
+    optimal = flag("whether it is proven optimal")
+    gap = number("optimality gap, 0 to 1", allow_none=True)
+    description = fields.Dict(required=True, metadata={"description": "the new composition"})
+    yaml = text("the new composition as YAML")
+
+
+SHARE = Range(max=1.0, error="must be at most {max:g}: it is a share")
+
+
+class LimitsShape(StrictSchema):
+    """Limits of one placement; they take precedence over the composition's requirements."""
+
+    utilisation = Amount(validate=SHARE)
+    max_latency_ms = Amount()
+    min_rate = Amount()
+    latency_weight = Amount()
+    time_limit_s = Amount(validate=Range(max=600.0, error="must be at most {max:g}"))
+
+
+class PlacementRequestShape(StrictSchema):
+    composition = Name(required=True)
+    policy = Name(load_default="milp")
+    analysis = Name(metadata={"description": "without it, the newest completed analysis"})
+    limits = fields.Nested(LimitsShape)
+
+
+PLACEMENTS = list_shape("placements", PlacementHeadShape)
