@@ -28,7 +28,7 @@ class Requirements:
     def __init__(
         self, records: Records, clock: Clock, measured: Callable[[Incarnation], JsonObject]
     ):
-        """`measured`: see `speck.metrics.sampler.Collecting.job`."""
+        """`measured`: see `speck.metrics.sampler.Sampler.rate_job`."""
         self._records = records
         self._clock = clock
         self._measured = measured

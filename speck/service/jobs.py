@@ -93,7 +93,7 @@ class Jobs:
 
     def metrics(self, name: str) -> JsonObject:
         """`{job_name, site, metrics, ...}`: the engine's counters by operator-scoped name, and
-        the rates that were last collected (see `Sampler.job`)."""
+        the rates that were last collected (see `Sampler.rate_job`)."""
         incarnation = self._incarnation(name)
         with _naming(incarnation.job.site):
             engine = self._connections.engine(incarnation.job.site)
