@@ -38,7 +38,7 @@ _BLOCK_BYTES = 16 * 1024
 # LevelDB compresses each block on its own, and our records are similar: 1000 jobs take a quarter
 # less space than with its default of 4 KiB. A read decompresses one block, in about 10 µs.
 
-VERSION = 1
+VERSION = 2
 """The version of the record shapes that this speck writes."""
 
 MIGRATIONS: dict[int, Callable[[str, JsonObject], JsonObject | None]] = {}
@@ -284,6 +284,11 @@ class Store:
                 f" this speck knows {VERSION}; use a newer speck"
             )
         for step in range(version, VERSION):
+            if step not in MIGRATIONS:
+                raise StoreError(
+                    f"cannot use the store at {self._path}: it has version {step}, from before the"
+                    " first release, which this speck cannot read; start with another SPECK_HOME"
+                )
             migrate = MIGRATIONS[step]
             records = {
                 key: migrate(key, record) for key, record in self.scan("") if key != _SENTINEL
