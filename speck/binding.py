@@ -318,10 +318,10 @@ BROKERS = "speck.brokers"
 def _load(group: str, kind: str) -> Any:
     binders = entry_points(group=group, name=kind)
     if not binders:
-        known = ", ".join(sorted(entry_points(group=group).names)) or "none"
+        installed = ", ".join(sorted(entry_points(group=group).names)) or "none"
         raise PermanentError(
             f"cannot use kind {kind!r}: no binder of that name in entry points {group!r}"
-            f" (installed: {known}); install one, see docs/binders.md"
+            f" (installed: {installed}); install one, see docs/binders.md"
         )
     return next(iter(binders)).load()
 

@@ -35,8 +35,8 @@ _STATES = {
     "FAILED": RunState.FAILED,
 }
 
-_SAVEPOINT_MADE = re.compile(r"savepoint has been created at: (\S+?),? but ")
-_MADE_BUT_FAILED = "StopWithSavepointStoppingException"
+_SAVEPOINT_PATH = re.compile(r"savepoint has been created at: (\S+?),? but ")
+_FAILED_AFTER_SAVEPOINT = "StopWithSavepointStoppingException"
 
 
 def run_state(state: str, running: int, finished: int, total: int) -> RunState:
@@ -102,8 +102,8 @@ def savepoint_progress(answer: Json) -> SavepointProgress:
     if failure is None:
         return SavepointProgress(done=True, location=str(operation["location"]))
     trace = str(failure.get("stack-trace") or failure.get("class") or "")
-    made = _SAVEPOINT_MADE.search(trace) if _MADE_BUT_FAILED in trace else None
-    location = made[1] if made else None
+    match = _SAVEPOINT_PATH.search(trace) if _FAILED_AFTER_SAVEPOINT in trace else None
+    location = match[1] if match else None
     return SavepointProgress(done=True, location=location, failure=reason_of(trace))
 
 

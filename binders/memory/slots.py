@@ -111,19 +111,19 @@ class MemoryJob:
             return 0
         queue = self._session(self.wiring).queue
         sink = self.engine.world.broker(self.wiring.sink_broker)
-        taken = 0
+        count = 0
         while queue and (queue[0].mark is not None or self._may_publish(sink, self.wiring)):
             message = queue.popleft()
             self.unacked.append(message)
             if message.mark is not None:
                 self.mark = message.mark
                 continue
-            taken += 1
+            count += 1
             if self.ledger.add(message):
                 self.number += 1
                 numbered = Message(message.payload, self._producer, self.epoch, self.number)
                 sink.publish(self.wiring.sink_topic, numbered)
-        return taken
+        return count
 
     def checkpoint(self, path: str | None = None) -> str:
         """Complete a checkpoint (a savepoint if `path` is given): acknowledge, publish the

@@ -134,7 +134,7 @@ class BrokerView:
 
     `uptime_s` is how long the broker has been running, `dropped` how many messages it has dropped
     in that time because a queue was full. The broker publishes both every 10 s by default; None:
-    not published. `readers` tells for each announced topic whether it has readers.
+    not published. `readers` holds for each announced topic whether it has readers.
     """
 
     taken: Mapping[str, Taken]

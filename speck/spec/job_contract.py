@@ -43,9 +43,9 @@ def args_faults(args: Sequence[str]) -> dict[int, str]:
     for index, arg in enumerate(args):
         unknown = sorted(_names(arg) - {*PLACEHOLDERS})
         if unknown:
-            known = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+            allowed = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
             faults[index] = (
-                f"unknown placeholder {{{unknown[0]}}}; known are {known}; "
+                f"unknown placeholder {{{unknown[0]}}}; known are {allowed}; "
                 f"write {{{{{unknown[0]}}}}} for the text {{{unknown[0]}}}"
             )
         flag = arg.partition("=")[0]
@@ -65,8 +65,8 @@ def link_fault(link: Batching, args: Sequence[str]) -> str | None:
     placeholders = {flag.replace("-", "_") for flag in LINK_FLAGS}
     if placeholders & {name for arg in args for name in _names(arg)}:
         return None
-    known = ", ".join(f"{{{name}}}" for name in sorted(placeholders))
-    return f"args have placeholders, but none of {known}: the job would not receive them"
+    allowed = ", ".join(f"{{{name}}}" for name in sorted(placeholders))
+    return f"args have placeholders, but none of {allowed}: the job would not receive them"
 
 
 def _names(arg: str) -> set[str]:

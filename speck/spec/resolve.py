@@ -66,7 +66,7 @@ def resolve(
     """Resolve a composition against the registered `sites`.
 
     `free_slots` holds None for a site whose slots are not known. `held_slots` are the slots by
-    site that this composition's own jobs hold now. `brokers_mqtt5` tells by normalised broker
+    site that this composition's own jobs hold now. `brokers_mqtt5` holds by normalised broker
     address whether it speaks MQTT 5 (None: not known). What is not given at all is not checked.
     `others` are jobs of other compositions, which may share links with these. `line_of` returns
     the lines of problems (see `schema.load_document`). Raises InvalidError with every problem.

@@ -41,6 +41,6 @@ class StrictSchema(Schema):
             error.messages[key] = [f"unknown field; {self._suggest(str(key))}"]
 
     def _suggest(self, key: str) -> str:
-        known = [name for name, field in self.fields.items() if not field.dump_only]
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
-        return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+        names = [name for name, field in self.fields.items() if not field.dump_only]
+        near = difflib.get_close_matches(key, names, n=1, cutoff=0.7)
+        return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
