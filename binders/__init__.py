@@ -1,1 +1,1 @@
-"""Binders join speck to engines and brokers; each is an entry point."""
+"""Binders connect speck to engines and brokers; each is an entry point."""

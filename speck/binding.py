@@ -1,8 +1,8 @@
-"""The contracts of engines and brokers, and how their binders are found.
+"""The contracts of engines and brokers, and the functions that open their binders.
 
-A binder is a class behind an entry point of group `speck.engines` or `speck.brokers`; the
-entry point's name is the `kind` that a site's `spe` or `broker` gives. speck never imports
-`binders`. docs/binders.md shows how to add one.
+A binder is a class that is registered as an entry point of group `speck.engines` or
+`speck.brokers`. The name of the entry point is the `kind` of a site's `spe` or `broker`. speck
+never imports `binders`. docs/binders.md shows how to add a binder.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class EngineCapability(StrEnum):
 class BrokerCapability(StrEnum):
     """What a broker can do beyond carrying messages."""
 
-    SESSIONS = "sessions"  # keeps what a reader has not taken while it is away
-    NUMBERS = "numbers"  # carries message properties (MQTT 5), so repeats can be told
+    SESSIONS = "sessions"  # keeps the messages of a reader that is not connected
+    NUMBERS = "numbers"  # carries message properties (MQTT 5), so that repeats are recognised
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Everything an engine needs to start one incarnation.
+    """Everything that an engine needs to start one incarnation.
 
-    `jar_file` is the artifact on this machine, for an engine that has lost its copy;
-    `savepoint` is a path or URI that the engine can read, None to start without state.
+    `jar_file` is the artifact on this machine, for an engine that has lost its copy.
+    `savepoint` is a path or URI that the engine can read, or None to start without state.
     """
 
     engine_job_id: str
@@ -54,11 +54,11 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class SavepointProgress:
-    """Where a savepoint (alone or with a stop) stands.
+    """The progress of a savepoint (alone or with a stop).
 
-    `location` is set once it is complete; `failure` once it has failed. Both may be set:
-    the savepoint is good, but the job failed while stopping. Until it is done `acknowledged`
-    of `total` subtasks have given their part, where the engine tells.
+    `location` is set once it is complete, `failure` once it has failed. Both may be set:
+    the savepoint is good, but the job failed while stopping. Until it is done, `acknowledged`
+    of `total` subtasks have completed their part, if the engine reports this.
     """
 
     done: bool
@@ -70,8 +70,8 @@ class SavepointProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobException:
-    """One failure of a job in the engine's own words; `at_ms` is Unix milliseconds, `reason`
-    the one line of `trace` that says most."""
+    """One failure of a job as the engine reports it. `at_ms` is in Unix milliseconds; `reason` is
+    the most informative line of `trace`."""
 
     at_ms: int
     name: str
@@ -93,8 +93,8 @@ class CheckpointInfo:
 
 @dataclass(frozen=True, slots=True)
 class Checkpointing:
-    """How a running job takes checkpoints: how often it means to (None: never), and the newest
-    that it has completed (None: none yet), which ended at `completed_ms` of the engine's clock."""
+    """How a running job takes checkpoints: its interval (None: it takes none) and the newest
+    completed one (None: none yet), which ended at `completed_ms` of the engine's clock."""
 
     interval_s: float | None
     completed_id: int | None = None
@@ -103,7 +103,7 @@ class Checkpointing:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A setting that would lose data or starve jobs, and the line that mends it."""
+    """A setting that would lose data or starve jobs, and the line that corrects it."""
 
     severity: str  # "error": loses data or refuses work; "warning": slow or short-lived
     setting: str
@@ -114,7 +114,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a binder connects to. `credentials` is an existing file or None."""
+    """The address that a binder connects to. `credentials` is an existing file or None."""
 
     address: str
     credentials: Path | None = None
@@ -124,83 +124,87 @@ class Target:
 class StreamEngine(Protocol):
     """A site's stream engine. Every call has a time limit and raises only SpeckErrors.
 
-    UnreachableError: no answer. TransientError: answered, may work later.
-    EngineRefusedError: answered no, with the engine's own reason.
+    UnreachableError: no answer. TransientError: it answered that a later call may succeed.
+    EngineRefusedError: it refused, with the engine's own reason.
     """
 
     capabilities: frozenset[EngineCapability]
 
     def view(self) -> EngineView:
-        """Version, slots and all jobs, in as few requests as the engine allows."""
+        """Return version, slots and all jobs, with as few requests as the engine allows."""
 
     def jobs(self) -> Mapping[str, EngineJob]:
-        """Every job the engine knows, by id, in one request: asked again and again while
-        something waits for one of them."""
+        """Return every job that the engine knows, by id, in one request: it is called in a loop
+        while an operation waits for one of them."""
 
     def upload(self, jar_file: Path, sha256: str) -> None:
-        """Make the artifact available at the site; nothing happens when it is there."""
+        """Make the artifact available at the site; does nothing if it is there already."""
 
     def try_main(self, submission: Submission) -> None:
-        """Run the job's `main` without starting anything; refuse what would fail."""
+        """Run the job's `main` without starting the job. Raises EngineRefusedError if it fails."""
 
     def submit(self, submission: Submission) -> None:
-        """Start the incarnation. A job id that the engine already knows is an
-        EngineRefusedError whose message names the duplicate."""
+        """Start the incarnation. Raises DuplicateJobError if the engine already knows the id."""
 
     def fence(self, submission: Submission) -> None:
-        """See to it that `submission`, which may still be on its way, never runs: afterwards
-        its id is refused. DuplicateJobError when the engine knows the id, so it has arrived."""
+        """Make sure that `submission`, which may still be on its way, never runs: from then on the
+        engine refuses its id. Raises DuplicateJobError if the engine knows the id: the request has
+        arrived."""
 
     def status(self, engine_job_id: str) -> RunState | None:
-        """The incarnation's state; None only when the engine says it knows no such job."""
+        """Return the incarnation's state; None only if the engine reports that it knows no such
+        job."""
 
     def stop(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
-        """Begin stop-with-savepoint; the same `trigger_id` (32 hex) again is harmless."""
+        """Begin a stop with savepoint. Repeating the call with the same `trigger_id` (32 hex
+        digits) does no harm."""
 
     def savepoint(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
-        """Begin a savepoint of a job that goes on."""
+        """Begin a savepoint of a job that keeps running."""
 
     def checkpoint(self, engine_job_id: str) -> None:
-        """Ask for a checkpoint now, beside those that come by themselves: a reader acknowledges,
-        and reports, what it has taken. What comes of it is not waited for."""
+        """Trigger a checkpoint now, in addition to the periodic ones, so that a reader acknowledges
+        and reports the messages that it has taken. Does not wait for the checkpoint."""
 
     def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
-        """How far the savepoint of `trigger_id` is."""
+        """Return the progress of the savepoint of `trigger_id`."""
 
     def cancel(self, engine_job_id: str) -> None:
-        """Cancel at once; harmless when the job is gone already."""
+        """Cancel at once; does nothing if the job has already ended."""
 
     def newest_state(self, engine_job_id: str) -> CheckpointInfo | None:
-        """The newest complete state of this incarnation that can be restored.
+        """Return the newest complete state of this incarnation that can be restored.
 
-        None only when it never completed any and began without: it has acknowledged nothing.
-        EngineRefusedError when the engine does not know the job, or its states are gone.
+        None only if it was started without state and has completed no checkpoint, and so has
+        acknowledged nothing. Raises EngineRefusedError if the engine does not know the job, or
+        its states have been deleted.
         """
 
     def checkpointing(self, engine_job_id: str) -> Checkpointing | None:
-        """How the incarnation takes checkpoints; None when the engine does not know it."""
+        """Return how the incarnation takes checkpoints; None if the engine does not know it."""
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
-        """Failures of the incarnation, newest first."""
+        """Return the failures of the incarnation, newest first."""
 
     def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
-        """The engine's own plan: `{"nodes": [{"id", "parallelism", "description", "inputs"}]}`."""
+        """Return its plan: `{"nodes": [{"id", "parallelism", "description", "inputs"}]}`."""
 
     def metrics(self, engine_job_id: str) -> Mapping[str, float]:
-        """Counters summed over subtasks by operator-scoped name; a missing one is absent."""
+        """Return counters by operator-scoped name, summed over subtasks; without those that the
+        engine does not report."""
 
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
-        """Measure those jobs and the engine; see `speck.model.measurement`. A job that does not
-        run, or does not answer, is left out. Values may be older than the call."""
+        """Measure these jobs and the engine; see `speck.model.measurement`. Jobs that do not run,
+        or whose metrics cannot be read, are omitted. Values may be older than the call."""
 
     def check(self) -> list[Finding]:
-        """Settings that would lose data or starve jobs."""
+        """Find settings that would lose data or starve jobs."""
 
     def checkpoint_folder(self) -> str | None:
-        """The URI of the folder of its checkpoints; None when it has none, or does not tell."""
+        """Return the URI of its checkpoint folder; None if it has none, or does not report it."""
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close all connections."""
 
 
 class MessageBroker(Protocol):
@@ -209,58 +213,58 @@ class MessageBroker(Protocol):
     capabilities: frozenset[BrokerCapability]
 
     def reach(self) -> str:
-        """Connect once and say what answered, e.g. `mqtt 5`."""
+        """Connect once and return what answered, e.g. `mqtt 5`."""
 
     def reserve(self, client_id: str, topic: str, *, fresh: bool = False) -> bool:
-        """Make the reader's session and its subscription, and leave both behind; whether the
-        session was there already. It is kept then, with all that waits in it, unless it is to be
-        `fresh`: a broker that was killed may have a session again that had been released.
+        """Create the reader's session with its subscription and disconnect; returns whether the
+        session existed already. An existing session is kept with its messages, unless it is to be
+        `fresh`: a broker that was killed may restore a session that had been released.
 
-        Never call it for an id that an incarnation may hold: that throws the holder out.
-        Also announces (retained, `speck/readers/<topic>`) that the link has readers.
+        Never call it for an id that an incarnation may hold: the broker would disconnect the
+        holder. Also announces (retained, `speck/readers/<topic>`) that the link has readers.
         """
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
-        """End the reader's session; what it still holds is gone, and its retained numbers are
-        cleared. With `last_reader` the link is announced as having none."""
+        """End the reader's session; its messages are lost and its retained numbers are cleared.
+        With `last_reader` it announces that the link has no readers."""
 
     def announce(self, topic: str, *, readers: bool) -> None:
-        """Tell sinks (retained, `speck/readers/<topic>`) whether the link has readers."""
+        """Announce to sinks (retained, `speck/readers/<topic>`) whether the link has readers."""
 
     def ask_again(self, topic: str) -> None:
-        """Have the sinks of a link send once more what they sent not long ago (`again`, not
-        retained, on `speck/readers/<topic>`): one of its readers has lost its session."""
+        """Have the sinks of a link send their recent messages again (`again`, not retained, on
+        `speck/readers/<topic>`), since one of its readers has lost its session."""
 
     def mark(self, client_id: str, mark: str) -> bool:
-        """Send a mark (up to 32 hex digits) through a reader's session, behind all that waits in
-        it; the reader reports it (`mark` of its taken numbers) with the checkpoint that covers
-        what came before. False when the session takes no marks: it is a foreign reader's, or one
-        whose reader was never connected."""
+        """Send a mark (up to 32 hex digits) through a reader's session, behind all messages queued
+        in it. The reader reports it (`mark` of its taken numbers) with the checkpoint that covers
+        these messages. Returns False if the session takes no marks: it belongs to an outside
+        reader, or its reader was never connected."""
 
     def view(self) -> BrokerView:
-        """All readers' taken and all sinks' sent numbers."""
+        """Return all readers' taken and all sinks' sent numbers."""
 
     def forget(self, *client_ids: str) -> None:
-        """Clear the retained numbers of readers or sinks that are gone for good; without any
-        nothing is asked of the broker."""
+        """Clear the retained numbers of readers or sinks that are gone for good; without client ids
+        it sends nothing to the broker."""
 
     def measure(self) -> tuple[BrokerMeasures, BrokerView]:
-        """What the broker tells of its own work, None what it does not tell, or hides; and what
-        `view` tells, in the same look."""
+        """Return the broker's measurements (None for values that it does not publish, or hides),
+        together with the result of `view`."""
 
     def check(self) -> list[Finding]:
-        """Settings that would lose data or starve jobs."""
+        """Find settings that would lose data or starve jobs."""
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close all connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A job's state to bring from the disk of one site to that of another.
+    """A job's state that is to be copied from the disk of one site to the disk of another.
 
-    `path` is how the engine of `source` names it. `id` is the same in every try, so that asking
-    again goes on with what was begun.
+    `path` is its name at the engine of `source`. `id` is the same in every attempt, so that a
+    repeated request continues the transfer.
     """
 
     id: str
@@ -273,7 +277,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class TransferProgress:
-    """How far a transfer is, in bytes; `location` is how the engine of its target names it."""
+    """The progress of a transfer in bytes; `location` is its name at the target's engine."""
 
     done: bool
     location: str | None = None
@@ -283,27 +287,27 @@ class TransferProgress:
 
 
 class StateKeeper(Protocol):
-    """Where sites keep the state of jobs, and how it gets from one to another.
+    """Access to the state of jobs on the sites' disks, and its transfer between sites.
 
-    Raises UnreachableError while a site's agent does not answer, PermanentError where a site
-    has none and what is asked needs one.
+    Raises UnreachableError while a site's agent does not answer, and PermanentError if a call
+    needs an agent and the site has none.
     """
 
     def folder(self, site: str) -> str | None:
-        """The URI below which the site's engine keeps state; None when it is not known."""
+        """Return the URI below which the site's engine keeps state; None if it is not known."""
 
     def shares_storage(self, one: str, other: str) -> bool:
-        """Whether two sites (or one) read the same storage: nothing needs to travel."""
+        """Whether two sites read the same storage, so that no state needs to be copied."""
 
     def newest(self, site: str, engine_job_id: str) -> CheckpointInfo | None:
-        """The newest complete checkpoint or savepoint of an incarnation, found by listing the
-        site's folders: for an engine that does not know the job any more. None: there is none."""
+        """Find the newest complete checkpoint or savepoint of an incarnation by listing the site's
+        folders, for an engine that no longer knows the job. None: there is none."""
 
     def carry(self, transfer: Transfer) -> TransferProgress:
-        """Begin the transfer, or go on with it, and say how far it is; never waits for it."""
+        """Begin the transfer, or continue it, and return its progress without waiting for it."""
 
     def drop(self, site: str, path: str) -> None:
-        """Delete state that nobody will want; harmless when it is gone."""
+        """Delete state that is no longer needed; does nothing if it does not exist."""
 
 
 ENGINES = "speck.engines"
@@ -312,26 +316,26 @@ BROKERS = "speck.brokers"
 
 @cache
 def _load(group: str, kind: str) -> Any:
-    found = entry_points(group=group, name=kind)
-    if not found:
-        known = ", ".join(sorted(entry_points(group=group).names)) or "none"
+    binders = entry_points(group=group, name=kind)
+    if not binders:
+        installed = ", ".join(sorted(entry_points(group=group).names)) or "none"
         raise PermanentError(
             f"cannot use kind {kind!r}: no binder of that name in entry points {group!r}"
-            f" (installed: {known}); install one, see docs/binders.md"
+            f" (installed: {installed}); install one, see docs/binders.md"
         )
-    return next(iter(found)).load()
+    return next(iter(binders)).load()
 
 
 def kinds(group: str) -> list[str]:
-    """The installed kinds of a group, sorted."""
+    """Return the installed kinds of a group, sorted."""
     return sorted(entry_points(group=group).names)
 
 
 def open_engine(kind: str, target: Target) -> StreamEngine:
-    """The binder of `kind` for one site's engine. Raises PermanentError for an unknown kind."""
+    """Open a binder of `kind` for one site's engine. Raises PermanentError for an unknown kind."""
     return cast(StreamEngine, _load(ENGINES, kind)(target))
 
 
 def open_broker(kind: str, target: Target) -> MessageBroker:
-    """The binder of `kind` for one site's broker. Raises PermanentError for an unknown kind."""
+    """Open a binder of `kind` for one site's broker. Raises PermanentError for an unknown kind."""
     return cast(MessageBroker, _load(BROKERS, kind)(target))

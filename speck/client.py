@@ -1,8 +1,8 @@
-"""The service's API as Python calls; all that the CLI knows of the service.
+"""The service's API as Python calls. The CLI reaches the service only through this module.
 
 Every call has a time limit, follows no redirect (a token must not travel to another host) and
-ignores proxies of the environment. What the service refuses comes back as a ClientError with
-its problems; a service that does not answer is a NoServerError.
+ignores proxies of the environment. A request that the service refuses raises a ClientError with
+its problems; a service that does not answer raises a NoServerError.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from speck.model.values import JsonObject
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 CONNECT_S = 5.0
 ANSWER_S = 60.0
-"""How long an answer may take beyond what the call itself asks the service to wait."""
+"""How long an answer may take, in addition to the time that a call asks the service to wait."""
 
 CALIBRATION_S = 330.0
-"""How long a calibration may take at a very slow site; some 20 s are usual."""
+"""How long a calibration may take at a very slow site; about 20 s are usual."""
 
 _CHUNK = 1 << 20
 _LONG_S = 1800.0
-"""How long a file of metrics may take to be made or taken over."""
+"""How long the export or import of a metrics file may take."""
 _LEAST_S = 0.05
 _RETRIES_S = (0.2, 0.5, 1.0, 2.0)
 
 
 class NoServerError(TransientError):
-    """No service answers at the address; `refused`: because nobody listens there."""
+    """No service answers at the address; `refused`: nothing listens on the port."""
 
     def __init__(self, message: str, *, refused: bool = False):
         super().__init__(message)
@@ -43,11 +43,12 @@ class NoServerError(TransientError):
 
 
 class NoAnswerInTimeError(NoServerError):
-    """The user's own time limit ended before the service answered; what was asked for goes on."""
+    """The user's time limit ended before the service answered; the service may go on with the
+    request."""
 
 
 class ClientError(PermanentError):
-    """The service refused; `problems` says where and why as far as it told."""
+    """The service refused the request; `problems` are the faults that it reported."""
 
     def __init__(self, message: str, status: int, problems: tuple[Problem, ...] = ()):
         super().__init__(message)
@@ -86,16 +87,16 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         self._session.close()
 
     def limit(self, seconds: float | None) -> None:
-        """From now on all calls together may take so long; None: no limit."""
+        """Limit the time of all further calls together; None: no limit."""
         self._until = None if seconds is None else time.monotonic() + seconds
 
     @property
     def is_late(self) -> bool:
-        """Whether that time is over."""
+        """Whether the time limit has passed."""
         return self._until is not None and time.monotonic() >= self._until
 
     # -- sites ----------------------------------------------------------------------------
@@ -129,7 +130,7 @@ class Client:
     def calibrate_site(
         self, name: str, *, busy: bool = False, job_path: str | None = None
     ) -> JsonObject:
-        """Measure how fast a site is: `{cores, pace, unit_s, at, detail}`. Waits for it."""
+        """Measure how fast a site is, and wait: `{cores, pace, unit_s, at, detail}`."""
         body: JsonObject = {"busy": busy, **({"job_path": job_path} if job_path else {})}
         path = f"/sites/{_part(name)}/calibration"
         return self._json("POST", path, json=body, answer_s=CALIBRATION_S)
@@ -137,7 +138,7 @@ class Client:
     # -- jobs -----------------------------------------------------------------------------
 
     def jobs(self, site: str | None = None, state: str | None = None) -> list[JsonObject]:
-        """All jobs; filtered."""
+        """All jobs, or those of a site or in a state."""
         return self._list("/jobs", "jobs", "job_name", site=site, state=state)
 
     def job(self, name: str) -> JsonObject:
@@ -145,18 +146,18 @@ class Client:
         return self._json("GET", f"/jobs/{_part(name)}")
 
     def rates(self, composition: str | None = None) -> list[JsonObject]:
-        """What jobs did between the last two looks of the collector."""
+        """The rates of jobs between the last two samples."""
         return self._list("/rates", "jobs", "job_name", composition=composition)
 
     def job_metrics(self, name: str) -> JsonObject:
-        """What one job did between the last two looks of the collector."""
+        """The rates of one job between the last two samples."""
         return self._json("GET", f"/jobs/{_part(name)}/metrics")
 
     def exceptions(self, name: str) -> list[JsonObject]:
-        """What the engine says of the job's failures, newest first."""
+        """The job's failures as its engine reports them, newest first."""
         answer = self._json("GET", f"/jobs/{_part(name)}/exceptions")
-        found: list[JsonObject] = answer.get("exceptions", [])
-        return found
+        exceptions: list[JsonObject] = answer.get("exceptions", [])
+        return exceptions
 
     # -- compositions ---------------------------------------------------------------------
 
@@ -169,14 +170,14 @@ class Client:
         return self._json("GET", f"/compositions/{_part(name)}")
 
     def plan(self, name: str) -> JsonObject:
-        """The plan from what is there to the newest revision."""
+        """The plan from the observed state to the newest revision."""
         return self._json("GET", f"/compositions/{_part(name)}/plan")
 
     def revisions(self, name: str) -> list[JsonObject]:
         """`{revision, at, by}` of each revision, oldest first."""
         answer = self._json("GET", f"/compositions/{_part(name)}/revisions")
-        found: list[JsonObject] = answer["revisions"]
-        return found
+        revisions: list[JsonObject] = answer["revisions"]
+        return revisions
 
     def preview(
         self,
@@ -209,9 +210,9 @@ class Client:
     ) -> JsonObject:
         """Make the document the desired state; `{change, composition, revision, plan}`.
 
-        `revision` is the one that the user has seen (0: none yet); `key` makes it safe to send
-        again after a lost answer, which is done here. Without `drain` what is queued on links
-        whose readers leave is abandoned; `force` lets more than half of the jobs be removed.
+        `revision` is the one that the user has seen (0: none yet). `key` makes the request safe to
+        repeat; it is repeated here if no answer comes. Without `drain`, messages queued on links
+        whose readers leave are abandoned. `force` allows the removal of more than half of the jobs.
         """
         headers = {
             "Content-Type": content_type,
@@ -250,9 +251,9 @@ class Client:
         )
 
     def destroy(self, name: str, *, revision: int, drain: bool = True) -> JsonObject:
-        """Remove every job of the composition, of which the user has seen `revision`.
+        """Remove every job of the composition; `revision` is the one that the user has seen.
 
-        Without `drain` what is queued between the jobs is abandoned.
+        Without `drain`, messages queued between the jobs are abandoned.
         """
         return self._json(
             "DELETE",
@@ -263,14 +264,15 @@ class Client:
 
     # -- analyses -------------------------------------------------------------------------
 
-    def analyse(self, composition: str | None = None, **asked: object) -> JsonObject:
-        """Begin an analysis (`window_s`, `since`, `until`, `master`, `follow`): its head."""
-        body = {"composition": composition, **asked}
-        told = {name: value for name, value in body.items() if value is not None}
-        return self._json("POST", "/analyses", json=told)
+    def analyse(self, composition: str | None = None, **options: object) -> JsonObject:
+        """Begin an analysis (options: `window_s`, `since`, `until`, `master`, `follow`) and return
+        its head."""
+        values = {"composition": composition, **options}
+        body = {name: value for name, value in values.items() if value is not None}
+        return self._json("POST", "/analyses", json=body)
 
     def analysis(self, analysis_id: str) -> JsonObject:
-        """An analysis, with what it says once it is done."""
+        """An analysis, with its results once it is done."""
         return self._json("GET", f"/analyses/{_part(analysis_id)}")
 
     def analyses(self, composition: str | None = None) -> list[JsonObject]:
@@ -278,7 +280,7 @@ class Client:
         return self._list("/analyses", "analyses", "id", composition=composition)
 
     def cancel_analysis(self, analysis_id: str) -> JsonObject:
-        """End an analysis that runs."""
+        """Cancel a running analysis."""
         return self._json("DELETE", f"/analyses/{_part(analysis_id)}")
 
     # -- placements -----------------------------------------------------------------------
@@ -290,7 +292,8 @@ class Client:
         analysis: str | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> JsonObject:
-        """A new placement of the composition; nothing is changed. `analysis`: the newest."""
+        """Compute a new placement of the composition, without applying it. `analysis` defaults to
+        the newest one."""
         body: JsonObject = {"composition": composition, "policy": policy}
         body |= {"analysis": analysis} if analysis else {}
         body |= {"limits": dict(limits)} if limits else {}
@@ -309,11 +312,11 @@ class Client:
         )
 
     def autopilot(self, composition: str) -> JsonObject:
-        """Whether the composition's placement is changed by itself, and the log of why."""
+        """The autopilot's settings for the composition, and the log of its decisions."""
         return self._json("GET", f"/compositions/{_part(composition)}/autopilot")
 
     def set_autopilot(self, composition: str, settings: JsonObject) -> JsonObject:
-        """Switch it on or off: `{on, every_s, min_gain, policy, settle_s, looks}`."""
+        """Switch the autopilot on or off: `{on, every_s, min_gain, policy, settle_s, looks}`."""
         return self._json("PUT", f"/compositions/{_part(composition)}/autopilot", json=settings)
 
     # -- changes, events ------------------------------------------------------------------
@@ -330,22 +333,22 @@ class Client:
         """Start no further operation of a change."""
         return self._json("POST", f"/changes/{_part(change_id)}/cancel")
 
-    def events(self, after: int = 0, **about: str | None) -> list[JsonObject]:
-        """Events with a number above `after`, oldest first; `about` holds site, job_name,
-        composition, change, kind."""
-        return self._list("/events", "events", "id", after=after, **about)
+    def events(self, after: int = 0, **filters: str | None) -> list[JsonObject]:
+        """Events with a number above `after`, oldest first; the filters are site, job_name,
+        composition, change and kind."""
+        return self._list("/events", "events", "id", after=after, **filters)
 
     # -- the metrics dataset --------------------------------------------------------------
 
     def export_metrics(
-        self, table: str, form: str, **wanted: str | None
+        self, table: str, form: str, **filters: str | None
     ) -> tuple[int, int, Iterator[bytes]]:
-        """A table of the metrics as a file: its rows, how many files of the dataset are damaged,
-        and its content; `wanted` holds since, until, composition."""
+        """A table of the metrics as a file: the number of its rows, the number of damaged files in
+        the dataset, and its content; the filters are since, until and composition."""
         answer = self._call(
             "GET",
             "/metrics/export",
-            query={"table": table, "format": form, **wanted},
+            query={"table": table, "format": form, **filters},
             answer_s=_LONG_S,
             stream=True,
             headers={"Accept": "*/*"},
@@ -358,16 +361,17 @@ class Client:
         file: Path,
         form: str,
         table: str | None = None,
-        sent: Callable[[int], object] | None = None,
+        on_sent: Callable[[int], object] | None = None,
     ) -> JsonObject:
-        """Take over a file: `{table, rows, new, since, until, ignored, warnings}`."""
+        """Import a file: `{table, rows, new, since, until, ignored, warnings}`. `on_sent` is called
+        with the size of each chunk."""
         with file.open("rb") as stream:
             length = os.fstat(stream.fileno()).st_size
             return self._json(
                 "POST",
                 "/metrics/import",
                 query={"format": form, "table": table, "name": file.name},
-                data=_Upload(stream, length, sent),
+                data=_Upload(stream, length, on_sent),
                 headers={"Content-Type": "application/octet-stream"},
                 answer_s=_LONG_S,
             )
@@ -378,14 +382,14 @@ class Client:
         """`{sha256, bytes, at}` of each artifact."""
         return self._list("/artifacts", "artifacts", "sha256")
 
-    def push(self, sha256: str, jar: Path, sent: Callable[[int], object] | None = None) -> bool:
-        """Send a jar; true when it is new. `sent` is told the bytes of each piece."""
+    def push(self, sha256: str, jar: Path, on_sent: Callable[[int], object] | None = None) -> bool:
+        """Upload a jar; true when it is new. `on_sent` is called with the size of each chunk."""
         with jar.open("rb") as stream:
             length = os.fstat(stream.fileno()).st_size
             answer = self._call(
                 "PUT",
                 f"/artifacts/{_part(sha256)}",
-                data=_Upload(stream, length, sent),
+                data=_Upload(stream, length, on_sent),
                 headers={"Content-Type": "application/java-archive"},
             )
         return answer.status_code == 201
@@ -395,20 +399,20 @@ class Client:
         return self._list("/tokens", "tokens", "name")
 
     def add_token(self, name: str, role: str, site: str | None = None) -> JsonObject:
-        """A new token: `{name, role, token}`; its secret is shown this once."""
+        """A new token: `{name, role, token}`; the service never shows its secret again."""
         body = {"name": name, "role": role, **({"site": site} if site else {})}
         return self._json("POST", "/tokens", json=body)
 
     def remove_token(self, name: str) -> None:
-        """Refuse a token from now on."""
+        """Revoke a token."""
         self._call("DELETE", f"/tokens/{_part(name)}")
 
     def backup(self) -> Iterator[bytes]:
-        """The whole store, as `speck restore` reads it."""
+        """A backup of the whole store, for `speck restore`."""
         answer = self._call("GET", "/backup", stream=True, headers={"Accept": "*/*"})
         yield from self._content(answer, "backup")
 
-    # -- how ------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------
 
     def _content(self, answer: requests.Response, what: str) -> Iterator[bytes]:
         try:
@@ -417,14 +421,14 @@ class Client:
             raise TransientError(f"cannot read the whole {what}: {error}; try again") from error
 
     def _list(self, path: str, noun: str, key: str, **query: Any) -> list[JsonObject]:
-        """Every item, page by page: `after` is the last item's key."""
-        found: list[JsonObject] = []
+        """All items of a list, fetched page by page: `after` is the last item's key."""
+        items: list[JsonObject] = []
         while True:
             answer = self._call("GET", path, query=query)
             page: list[JsonObject] = _body(answer)[noun]
-            found += page
+            items += page
             if not page or "next" not in answer.links:
-                return found
+                return items
             query["after"] = page[-1][key]
 
     def _json(self, method: str, path: str, **call: Any) -> JsonObject:
@@ -440,8 +444,8 @@ class Client:
         answer_s: float | None = None,
         **call: Any,
     ) -> requests.Response:
-        """One request; with `again`, repeated for a while when no answer comes. `answer_s`: for
-        an answer that takes longer than others."""
+        """Send one request; with `again`, repeat it for a while if no answer comes. `answer_s`:
+        the time limit of an answer that takes longer than usual."""
         params = {k: _word(v) for k, v in (query or {}).items() if v is not None}
         for pause in (*_RETRIES_S, None) if again else (None,):
             try:
@@ -455,41 +459,41 @@ class Client:
                 )
             except requests.RequestException as error:
                 if pause is None or self.is_late:
-                    raise self._silent(error) from error
+                    raise self._no_answer_error(error) from error
                 time.sleep(pause)
                 continue
             if not 200 <= answer.status_code < 300:
-                raise self._refused(answer)
+                raise self._refusal_error(answer)
             return answer
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def _timeout(self, answer_s: float) -> tuple[float, float]:
-        """How long connecting and answering may take."""
+        """Seconds that connecting and answering may take."""
         if self._until is None:
             return CONNECT_S, answer_s
-        left = max(_LEAST_S, self._until - time.monotonic())
-        return min(CONNECT_S, left), min(answer_s, left)
+        remaining_s = max(_LEAST_S, self._until - time.monotonic())
+        return min(CONNECT_S, remaining_s), min(answer_s, remaining_s)
 
-    def _silent(self, error: requests.RequestException) -> NoServerError:
+    def _no_answer_error(self, error: requests.RequestException) -> NoServerError:
         if self.is_late:
             return NoAnswerInTimeError(
                 f"cannot wait for {self.server} any longer: it has not answered within --timeout;"
-                " what was asked for may go on (see `speck status`)"
+                " the service may still carry out the request (see `speck status`)"
             )
         if isinstance(error, requests.exceptions.ReadTimeout):
             return NoServerError(
                 f"cannot get an answer from speck at {self.server}:"
-                f" none came within {self._answer_s:g} s; look at its log"
+                f" none came within {self._answer_s:g} s; see the service's log"
             )
         cause = _cause(error)
         refused = isinstance(cause, ConnectionRefusedError)
-        told = getattr(cause, "strerror", None) or str(cause)
-        mend = "start it with `speck serve`" if self.local else "is the address right?"
+        reason = getattr(cause, "strerror", None) or str(cause)
+        hint = "start it with `speck serve`" if self.local else "is the address right?"
         return NoServerError(
-            f"cannot reach speck at {self.server}: {told}; {mend}", refused=refused
+            f"cannot reach speck at {self.server}: {reason}; {hint}", refused=refused
         )
 
-    def _refused(self, answer: requests.Response) -> ClientError:
+    def _refusal_error(self, answer: requests.Response) -> ClientError:
         status = answer.status_code
         try:
             body = answer.json()
@@ -511,19 +515,19 @@ class Client:
 
 
 class _Upload:
-    """A file as a request's body of known length, telling how much of it was sent."""
+    """A file as a request's body of known length; `on_sent` is called with each chunk's size."""
 
-    def __init__(self, stream: BinaryIO, length: int, sent: Callable[[int], object] | None):
+    def __init__(self, stream: BinaryIO, length: int, on_sent: Callable[[int], object] | None):
         self._stream = stream
-        self._left = length
-        self._sent = sent or (lambda _: None)
+        self._length = length
+        self._on_sent = on_sent or (lambda _: None)
 
     def __len__(self) -> int:
-        return self._left
+        return self._length
 
     def read(self, size: int = -1) -> bytes:
         chunk = self._stream.read(_CHUNK if size < 0 else size)
-        self._sent(len(chunk))
+        self._on_sent(len(chunk))
         return chunk
 
 
@@ -544,7 +548,7 @@ def _body(answer: requests.Response) -> JsonObject:
 
 
 def _part(name: str) -> str:
-    """A name as one part of a path; dots alone would be taken for folders."""
+    """A name as one part of a path; dots alone would be read as folders."""
     if name in ("", ".", ".."):
         raise InvalidError(f"cannot use {name!r} as a name")
     return quote(name, safe="")
@@ -554,18 +558,19 @@ def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _problem(told: Mapping[str, Any]) -> Problem:
-    return Problem(str(told.get("path", "")), str(told.get("message", "")), told.get("line"))
+def _problem(entry: Mapping[str, Any]) -> Problem:
+    return Problem(str(entry.get("path", "")), str(entry.get("message", "")), entry.get("line"))
 
 
 def _cause(error: BaseException) -> BaseException:
     """The operating system's own error, which requests hides under several wrappers."""
-    seen: object = error
+    current: object = error
     for _ in range(10):
-        if not isinstance(seen, BaseException):
+        if not isinstance(current, BaseException):
             break
-        if isinstance(seen, OSError) and not isinstance(seen, requests.RequestException):
-            return seen
-        inner = [seen.__cause__, seen.__context__, getattr(seen, "reason", None), *seen.args]
-        seen = next((one for one in inner if isinstance(one, BaseException)), None)
+        if isinstance(current, OSError) and not isinstance(current, requests.RequestException):
+            return current
+        reason = getattr(current, "reason", None)
+        inner = [current.__cause__, current.__context__, reason, *current.args]
+        current = next((one for one in inner if isinstance(one, BaseException)), None)
     return error

@@ -1,4 +1,4 @@
-"""Time and identity, injected so that tests decide what they are."""
+"""Time and fresh ids, injected so that tests can control them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time and fresh ids come from."""
+    """The source of time and fresh ids."""
 
     def now(self) -> datetime:
         """The current time, aware, UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards; for deadlines only."""
+        """Seconds of a clock that never runs backwards; for deadlines only."""
 
     def wait(self, seconds: float) -> None:
-        """Let `seconds` pass."""
+        """Sleep for `seconds`."""
 
     def wait_for(self, event: threading.Event, seconds: float) -> bool:
-        """Let `seconds` pass, or less if `event` is set; returns whether it is."""
+        """Sleep for `seconds`, or until `event` is set; returns whether it is set."""
 
     def new_id(self) -> str:
         """A fresh id of 32 hex digits."""
@@ -49,7 +49,7 @@ class SystemClock:
 
 
 def new_installation() -> str:
-    """A UUID for an installation, made once at its first start."""
+    """Return a UUID for an installation; called once, at its first start."""
     return str(uuid.uuid4())
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Where speck keeps its things and how it listens.
+    """The service's folders, its address and its intervals.
 
-    `home` holds store/, artifacts/, credentials/ and metrics/; `jar_folders` are the only folders
-    that a `job_path` may lie in; `timeout_s` bounds each call to an engine or broker; all sites are
-    looked at every `watch_s` seconds (0: never, and nothing is mended). What they do is measured
-    every `collect_s` seconds (0: never) and kept for `metrics_days` days (0: for ever).
+    `home` holds store/, artifacts/, credentials/ and metrics/. A `job_path` must lie in one of
+    `jar_folders`. `timeout_s` bounds each call to an engine or broker. The service polls all sites
+    every `watch_s` seconds (0: never, and nothing is repaired). It samples their metrics every
+    `collect_s` seconds (0: never) and keeps them for `metrics_days` days (0: for ever).
     """
 
     home: Path
@@ -48,14 +48,14 @@ class Config:
 
     @property
     def loopback(self) -> bool:
-        """Whether the service can be reached from this machine only."""
+        """Whether only programs on this machine can reach the service."""
         return self.host in ("127.0.0.1", "::1", "localhost") or self.host.startswith("127.")
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
-        """SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
-        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S, SPECK_METRICS_DAYS. Raises
-        ValueError naming the variable."""
+        """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
+        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S and SPECK_METRICS_DAYS. Raises
+        ValueError if a number cannot be read."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
         try:

@@ -1,7 +1,7 @@
-"""The two error roots: transient (worth another try) and permanent (not).
+"""The two error roots: transient (a retry may help) and permanent (it will not).
 
-Binders translate what they meet into one of them and chain the cause. Retry is decided by
-type in `speck.deploy.execution.retry`, HTTP status by type in `speck.api.problems`; nowhere else.
+Binders translate every fault into one of them and chain the cause. The type decides about retries
+in `speck.deploy.execution.retry` and about the HTTP status in `speck.api.problems`, only there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 class SpeckError(Exception):
-    """Anything speck says on purpose; the message begins "cannot ..." and names the thing."""
+    """The base of all errors that speck raises; messages begin "cannot ..." and name the thing."""
 
 
 class TransientError(SpeckError):
@@ -23,19 +23,19 @@ class PermanentError(SpeckError):
 
 
 class UnreachableError(TransientError):
-    """A site's engine or broker does not answer; says nothing about what runs there."""
+    """A site's engine or broker does not answer. This says nothing about the jobs there."""
 
 
 class EngineRefusedError(PermanentError):
-    """The engine answered and refused (HTTP 502 at our own API)."""
+    """The engine answered and refused the request (HTTP 502 at our own API)."""
 
 
 class DuplicateJobError(EngineRefusedError):
-    """The engine knows this job id already, running or terminal."""
+    """The engine already knows this job id, running or ended."""
 
 
 class BrokerRefusedError(PermanentError):
-    """The broker answered and refused (bad credentials, unsupported protocol)."""
+    """The broker answered and refused the request (bad credentials, unsupported protocol)."""
 
 
 class NotFoundError(PermanentError):
@@ -43,7 +43,8 @@ class NotFoundError(PermanentError):
 
 
 class ConflictError(PermanentError):
-    """The request contradicts what is there (HTTP 409); `change` is one that is in the way."""
+    """The request conflicts with the current state (HTTP 409); `change` is the id of a change that
+    prevents it, if any."""
 
     def __init__(self, message: str, *, change: str | None = None):
         super().__init__(message)
@@ -51,7 +52,7 @@ class ConflictError(PermanentError):
 
 
 class StaleRevisionError(PermanentError):
-    """If-Match named another revision than the newest (HTTP 412)."""
+    """If-Match names a revision that is not the newest (HTTP 412)."""
 
 
 class ForbiddenError(PermanentError):
@@ -67,19 +68,19 @@ class StoreHeldError(StoreError):
 
 
 class StoreWriteError(StoreError):
-    """The disk did not take a write (HTTP 503); what was last written may be there or not.
+    """The disk refused a write (HTTP 503); the last write may or may not have been stored.
 
-    The store takes no more until it has been opened again.
+    The store refuses all further writes until it is opened again.
     """
 
 
 class StoreFullError(StoreWriteError):
-    """There is no room left on the store's disk (HTTP 507)."""
+    """The store's disk is full (HTTP 507)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault in what a user sent: where it is and what is wrong.
+    """One fault in a user's input: its place and what is wrong.
 
     `path` is like `jobs[2].sink_topic` ("" for the whole document); `line` is 1-based and
     known for YAML only.
@@ -96,21 +97,21 @@ class Problem:
 
 
 def at_site(error: SpeckError, site: str) -> SpeckError:
-    """What a site's engine or broker said, with a message that names the site.
+    """Return an error of a site's engine or broker with a message that names the site.
 
-    A fault that the binder could not place (PermanentError itself) is the engine's refusal.
+    A plain PermanentError, which the binder did not classify, becomes an EngineRefusedError.
     """
     kind = EngineRefusedError if type(error) is PermanentError else type(error)
     answers = (EngineRefusedError, BrokerRefusedError, TransientError)
     if not issubclass(kind, answers) or site in str(error).split():
         return error
-    named = kind(f"{error} (site {site})")
-    named.__cause__ = error
-    return named
+    error_at_site = kind(f"{error} (site {site})")
+    error_at_site.__cause__ = error
+    return error_at_site
 
 
 class InvalidError(PermanentError):
-    """Bad input, with every fault found (HTTP 422, or 400 when it cannot be parsed)."""
+    """Invalid input, with all its faults (HTTP 422, or 400 when it cannot be parsed)."""
 
     def __init__(self, message: str, problems: Sequence[Problem] = (), *, status: int = 422):
         super().__init__(message)
@@ -121,9 +122,9 @@ class InvalidError(PermanentError):
 _FEW = 10
 
 
-def meant(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """The end of a sentence about an unknown word: which one may have been meant, in whatever
-    case it is written; else `otherwise`, or what is known."""
+def suggest(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """Return the end of a sentence about an unknown word: the known word that is most like it,
+    ignoring case; if none is, `otherwise` or a list of the known words."""
     from difflib import get_close_matches
 
     by_case = {each.lower(): each for each in sorted(known)}

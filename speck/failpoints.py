@@ -1,16 +1,17 @@
-"""Dies on purpose: tests and benchmarks choose the point, and see that nothing is lost by it.
+"""Failpoints: tests and benchmarks choose a point at which the service crashes, and check that
+nothing is lost.
 
-`SPECK_CRASH_AT=<kind>:<point>` (or `:<point>:<n>`, at the n-th time) lets the service kill itself
-with SIGKILL when an operation of that kind gets there, after writing `<kind>:<point>` to the file
-that `SPECK_CRASH_MARK` names. While that file exists it does not happen again: the service that
-is started anew lives. Without the variable nothing is watched.
+`SPECK_CRASH_AT=<kind>:<point>` (or `<kind>:<point>:<n>`, for the n-th time) makes the service kill
+itself with SIGKILL when an operation of that kind reaches the point. Before that it writes
+`<kind>:<point>` to the file named by `SPECK_CRASH_MARK`. While this file exists it does not crash
+again, so that a restarted service survives. Without the variable all failpoints are off.
 
-    before-intent   what will be done is not written yet
-    after-intent    it is written; the request goes out next
-    after-request   the request went out; its answer was not read
-    after-answer    the answer came; nothing of it is written yet
-    before-outcome  what the operation waited for has come; that is not written yet
-    after-outcome   its outcome is written; nothing that depends on it has begun
+    before-intent   the intent has not been stored yet
+    after-intent    the intent is stored; the request is sent next
+    after-request   the request has been sent; its answer has not been read
+    after-answer    the answer has been read; nothing of it is stored yet
+    before-outcome  the operation has its outcome, which is not stored yet
+    after-outcome   the outcome is stored; no dependent operation has begun
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ REQUESTS = frozenset(
         *("carry", "drop"),
     }
 )
-"""Methods of engines, brokers and keepers that change something there."""
+"""The methods of engines, brokers and state keepers that change something at a site."""
 
 Die = Callable[[str], None]
 _T = TypeVar("_T")
@@ -59,7 +60,7 @@ _T = TypeVar("_T")
 class _Trap:
     kind: str
     point: str
-    left: int
+    countdown: int
     die: Die
 
 
@@ -69,9 +70,9 @@ _here = threading.local()
 
 
 def arm(at: str, die: Die) -> None:
-    """Let `die` be called with `<kind>:<point>` when `at` is reached, once.
+    """Call `die` with `<kind>:<point>`, once, when an operation reaches the point `at`.
 
-    Raises InvalidError when there is no such point.
+    Raises InvalidError if there is no such point.
     """
     global _trap
     kind, _, rest = at.partition(":")
@@ -85,13 +86,13 @@ def arm(at: str, die: Die) -> None:
 
 
 def disarm() -> None:
-    """Watch nothing."""
+    """Turn all failpoints off."""
     global _trap
     _trap = None
 
 
 def arm_from(env: Mapping[str, str]) -> None:
-    """As the environment says: see the module. Raises InvalidError."""
+    """Arm the failpoint that the environment names, if any. Raises InvalidError."""
     at, mark = env.get("SPECK_CRASH_AT"), env.get("SPECK_CRASH_MARK")
     if at is None or (mark is not None and Path(mark).exists()):
         return
@@ -104,14 +105,14 @@ def arm_from(env: Mapping[str, str]) -> None:
     arm(at, die)
 
 
-def armed() -> bool:
-    """Whether anything is watched."""
+def is_armed() -> bool:
+    """Whether a failpoint is armed."""
     return _trap is not None
 
 
 @contextmanager
 def carrying_out(kind: str) -> Iterator[None]:
-    """While this thread carries out an operation of a kind."""
+    """Mark this thread as carrying out an operation of `kind` during the block."""
     _here.kind = kind
     try:
         yield
@@ -119,8 +120,8 @@ def carrying_out(kind: str) -> Iterator[None]:
         _here.kind = None
 
 
-def reached(point: str, kind: str | None = None) -> None:
-    """Say that an operation has got to a point; `kind` is the thread's own by default."""
+def hit(point: str, kind: str | None = None) -> None:
+    """Report that an operation has reached `point`; `kind` defaults to the thread's operation."""
     global _trap
     if _trap is None:
         return
@@ -129,35 +130,35 @@ def reached(point: str, kind: str | None = None) -> None:
         trap = _trap
         if trap is None or (trap.kind, trap.point) != (kind, point):
             return
-        trap.left -= 1
-        if trap.left:
+        trap.countdown -= 1
+        if trap.countdown:
             return
         _trap = None
     trap.die(f"{kind}:{point}")
 
 
-def watched(binder: _T, *, tells: bool = True) -> _T:
-    """The binder, with every request that changes something preceded by its point; followed by
-    the next one, too, unless the binder `tells` itself when a request went out."""
-    return cast(_T, _Watched(binder, tells)) if armed() else binder
+def wrap(binder: _T, *, hits_after_request: bool = True) -> _T:
+    """Wrap a binder, if a failpoint is armed, so that each of its `REQUESTS` hits AFTER_INTENT
+    first, and AFTER_REQUEST afterwards unless the binder `hits_after_request` itself."""
+    return cast(_T, _Wrapper(binder, hits_after_request)) if is_armed() else binder
 
 
-class _Watched:
-    def __init__(self, binder: Any, tells: bool) -> None:
+class _Wrapper:
+    def __init__(self, binder: Any, hits_after_request: bool) -> None:
         self._binder = binder
-        self._tells = tells
+        self._hits_after_request = hits_after_request
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._binder, name)
+        member = getattr(self._binder, name)
         if name not in REQUESTS:
-            return found
+            return member
 
-        @wraps(found)
-        def call(*given: Any, **named: Any) -> Any:
-            reached(AFTER_INTENT)
-            answer = found(*given, **named)
-            if not self._tells:
-                reached(AFTER_REQUEST)
+        @wraps(member)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            hit(AFTER_INTENT)
+            answer = member(*args, **kwargs)
+            if not self._hits_after_request:
+                hit(AFTER_REQUEST)
             return answer
 
         return call

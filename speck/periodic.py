@@ -1,4 +1,4 @@
-"""Repeated work in the background."""
+"""Periodic work in the background."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LOG = logging.getLogger(__name__)
 
 
 class PeriodicTask:
-    """Calls `work` in a thread of its own, round after round, until it is stopped.
+    """Calls `work` repeatedly in a thread of its own until it is stopped.
 
-    After each round it waits for `interval_s` seconds; this may be a function, which must not
-    raise. An error in a round is logged, and the next round follows as usual. The first round
-    begins at once, or after an interval with `waits_first`.
+    After each round it waits for `interval_s` seconds; a function given as `interval_s` returns
+    them and must not raise. An error in a round is logged, and the next round follows as usual.
+    The first round begins at once, or with `waits_first` after an interval.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class PeriodicTask:
         self._woken = threading.Event()
         self._thread: threading.Thread | None = None
         self.stopping = threading.Event()
-        """Set once no further round is to begin; waits within a round should end when it is set."""
+        """Set once no further round is to begin; a round that waits should end early then."""
 
     def start(self) -> None:
         """Start the thread; call it once."""
@@ -45,17 +45,17 @@ class PeriodicTask:
         self._thread.start()
 
     def wake(self) -> None:
-        """Begin the next round now, or right after the running one."""
+        """Begin the next round now, or right after the current one."""
         self._woken.set()
 
     def ask_to_stop(self) -> None:
-        """Begin no further round; do not wait for the running one."""
+        """Begin no further round; does not wait for the current one."""
         self.stopping.set()
         self._woken.set()
 
     def stop(self, within_s: float | None = None) -> None:
-        """Begin no further round, and wait for the running one to end, for `within_s` seconds at
-        most. A task that was never started is only marked as stopped."""
+        """Begin no further round, and wait at most `within_s` seconds for the current one to end.
+        Does not wait if the task was never started."""
         self.ask_to_stop()
         if self._thread is not None:
             self._thread.join(within_s)
@@ -67,7 +67,7 @@ class PeriodicTask:
             try:
                 self._work()
             except Exception:
-                if not self.stopping.is_set():  # its dependencies may be closed by now
+                if not self.stopping.is_set():  # else what `work` uses may be closed already
                     LOG.exception("a round of %s failed", self._name)
             self._rest()
 

@@ -23,7 +23,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from speck.errors import PermanentError, TransientError, UnreachableError
-from speck.model.batches import Record, records
+from speck.model.batches import Record, read_records
 
 _EXPIRY_S = 30 * 24 * 3600
 _AT_ONCE = 10_000
@@ -267,7 +267,7 @@ class Checker:
     def _hear(self, _: Client, __: Any, message: MQTTMessage) -> None:
         now = time.monotonic()
         try:
-            found = records(message)
+            found = read_records(message)
         except PermanentError:
             found = [Record(None, b"")]  # counted as stray
         with self._lock:

@@ -1,6 +1,6 @@
-"""Flink's JSON -> the plain data that speck decides on. Pure; no I/O.
+"""Flink's JSON -> the plain data of speck's engine contract. Pure; no I/O.
 
-A KeyError or TypeError from here means "not what Flink says"; the engine translates it.
+A KeyError or TypeError means that the answer did not come from Flink; the engine translates it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from speck.model.observation import EngineJob, EngineView, RunState, Slots
 Json = Mapping[str, Any]
 
 LONGEST_TRACE = 20_000
-"""Characters of a failure's stack trace that are kept: its reason and the frames around it."""
+"""The most characters kept of a failure's stack trace: its reason and the frames around it."""
 
 _STATES = {
     "INITIALIZING": RunState.STARTING,
     "CREATED": RunState.STARTING,
     "RESTARTING": RunState.RESTARTING,
     "RECONCILING": RunState.RESTARTING,
-    # given up by this JobManager only: whoever leads next brings it back
+    # given up by this JobManager only: the next leader recovers it
     "SUSPENDED": RunState.RESTARTING,
-    # not coming back: the restart strategy has given up, tasks are being ended
+    # final: the restart strategy has given up, and tasks are being cancelled
     "FAILING": RunState.STOPPING,
     "CANCELLING": RunState.STOPPING,
     "FINISHED": RunState.FINISHED,
@@ -35,20 +35,20 @@ _STATES = {
     "FAILED": RunState.FAILED,
 }
 
-_SAVEPOINT_MADE = re.compile(r"savepoint has been created at: (\S+?),? but ")
-_MADE_BUT_FAILED = "StopWithSavepointStoppingException"
+_SAVEPOINT_PATH = re.compile(r"savepoint has been created at: (\S+?),? but ")
+_FAILED_AFTER_SAVEPOINT = "StopWithSavepointStoppingException"
 
 
 def run_state(state: str, running: int, finished: int, total: int) -> RunState:
-    """`state` of Flink with its tasks' counts.
+    """Flink's `state` of a job with the counts of its tasks.
 
-    Flink says RUNNING as soon as it has planned the job, slots or not: it counts as running
-    only when every task runs (some may have finished: a bounded source beside another).
+    Flink reports RUNNING as soon as it has planned the job, even without slots. For speck a job is
+    running only when all its tasks run (some may have finished: a bounded source beside another).
     """
     if state != "RUNNING":
         return _STATES[state]
-    everyone = total > 0 and running > 0 and running + finished == total
-    return RunState.RUNNING if everyone else RunState.STARTING
+    all_run = total > 0 and running > 0 and running + finished == total
+    return RunState.RUNNING if all_run else RunState.STARTING
 
 
 def engine_view(overview: Json, jobs: Json) -> EngineView:
@@ -62,8 +62,8 @@ def engine_view(overview: Json, jobs: Json) -> EngineView:
 
 def engine_jobs(jobs: Json) -> dict[str, EngineJob]:
     """From `/jobs/overview`, by id."""
-    listed = [_engine_job(each) for each in jobs["jobs"]]
-    return {job.engine_job_id: job for job in listed}
+    engine_jobs = [_engine_job(each) for each in jobs["jobs"]]
+    return {job.engine_job_id: job for job in engine_jobs}
 
 
 def _engine_job(job: Json) -> EngineJob:
@@ -74,7 +74,7 @@ def _engine_job(job: Json) -> EngineJob:
 
 
 def job_state(job: Json) -> RunState:
-    """From `/jobs/:id`, whose `status-counts` count operators chains, not tasks."""
+    """From `/jobs/:id`, whose `status-counts` count operator chains, not tasks."""
     counts = [vertex["tasks"] for vertex in job["vertices"]]
     running = sum(int(tasks["RUNNING"]) for tasks in counts)
     finished = sum(int(tasks["FINISHED"]) for tasks in counts)
@@ -87,8 +87,8 @@ def engine_clock_ms(job: Json) -> int:
     return int(job["now"])
 
 
-def ended_ms(jobs: Json, engine_job_id: str) -> int | None:
-    """When the job of `/jobs/overview` ended, Unix ms of the engine; None: it has not."""
+def end_ms(jobs: Json, engine_job_id: str) -> int | None:
+    """When the job in `/jobs/overview` ended, Unix ms of the engine; None: it has not ended."""
     ends = [int(job["end-time"]) for job in jobs["jobs"] if job["jid"] == engine_job_id]
     return ends[0] if ends and ends[0] >= 0 else None
 
@@ -102,14 +102,14 @@ def savepoint_progress(answer: Json) -> SavepointProgress:
     if failure is None:
         return SavepointProgress(done=True, location=str(operation["location"]))
     trace = str(failure.get("stack-trace") or failure.get("class") or "")
-    made = _SAVEPOINT_MADE.search(trace) if _MADE_BUT_FAILED in trace else None
-    location = made[1] if made else None
+    match = _SAVEPOINT_PATH.search(trace) if _FAILED_AFTER_SAVEPOINT in trace else None
+    location = match[1] if match else None
     return SavepointProgress(done=True, location=location, failure=reason_of(trace))
 
 
 def with_subtasks(progress: SavepointProgress, answer: Json) -> SavepointProgress:
-    """With how many subtasks have given their part of the savepoint under way, from
-    `/jobs/:id/checkpoints`; as it is when none is listed (yet)."""
+    """Add how many subtasks have completed their part of the current savepoint, from
+    `/jobs/:id/checkpoints`; unchanged if no savepoint is listed (yet)."""
     under_way = [
         each
         for each in answer.get("history") or []
@@ -128,10 +128,11 @@ def with_subtasks(progress: SavepointProgress, answer: Json) -> SavepointProgres
 def newest_state(answer: Json) -> CheckpointInfo | None:
     """The newest state that can be restored, from `/jobs/:id/checkpoints`.
 
-    Ids rise with time, savepoints and checkpoints alike. Discarded ones are gone (Flink deletes
-    checkpoints of a job that finished), and an intermediate savepoint may be older than the
-    newest checkpoint. An incarnation that has completed nothing is where it was restored from;
-    None when it began without state. Raises EngineRefusedError when all it completed is gone.
+    Ids rise with time, of savepoints and checkpoints alike. Discarded ones no longer exist (Flink
+    deletes the checkpoints of a job that finished), and an intermediate savepoint may be older
+    than the newest checkpoint. If the incarnation has completed none, its newest state is the one
+    that it was restored from, or None if it began without state. Raises EngineRefusedError if all
+    its completed ones are discarded.
     """
     latest = answer["latest"]
     complete = [latest.get("completed"), latest.get("savepoint"), *(answer.get("history") or [])]
@@ -146,16 +147,17 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
             is_savepoint=bool(newest["is_savepoint"]),
         )
     restored = latest.get("restored")
-    # once something was completed, its input was acknowledged: what was restored is too old
+    # once a checkpoint was completed, its input was acknowledged: the restored state is too old
     if int(answer["counts"]["completed"]) > 0:
         raise EngineRefusedError(
-            "cannot find its newest state: every checkpoint that it completed is gone"
+            "cannot find its newest state: every checkpoint that it completed was discarded"
         )
     if restored is None:
         return None
     if not _is_path(restored.get("external_path")):
         raise EngineRefusedError(
-            "cannot find its newest state: it does not tell where the state lies that it began with"
+            "cannot find its newest state: the engine does not report the path of the state that"
+            " it was restored from"
         )
     return CheckpointInfo(
         checkpoint_id=int(restored["id"]),
@@ -167,15 +169,15 @@ def newest_state(answer: Json) -> CheckpointInfo | None:
 
 
 def any_discarded(answer: Json) -> bool:
-    """Whether `/jobs/:id/checkpoints` lists completed ones that are gone by now. The list may
-    come from a cache, but whether each is gone is told as of now."""
+    """Whether `/jobs/:id/checkpoints` lists completed ones that have been discarded. The list may
+    come from a cache, but its `discarded` flags are current."""
     latest = answer["latest"]
-    listed = [latest.get("completed"), latest.get("savepoint"), *(answer.get("history") or [])]
-    return any(state is not None and state.get("discarded", False) for state in listed)
+    states = [latest.get("completed"), latest.get("savepoint"), *(answer.get("history") or [])]
+    return any(state is not None and state.get("discarded", False) for state in states)
 
 
 def checkpointing(interval_s: float, answer: Json) -> Checkpointing:
-    """From `/jobs/:id/checkpoints`: savepoints do not count, they come on request."""
+    """From `/jobs/:id/checkpoints`; without savepoints, which are taken on request."""
     latest = answer["latest"].get("completed")
     if latest is None:
         return Checkpointing(interval_s)
@@ -195,7 +197,7 @@ def _is_path(path: object) -> bool:
 def job_exceptions(answer: Json) -> list[JobException]:
     """From `/jobs/:id/exceptions`, newest first."""
     entries = (answer.get("exceptionHistory") or {}).get("entries") or []
-    found = [
+    exceptions = [
         JobException(
             at_ms=int(entry["timestamp"]),
             name=str(entry["exceptionName"]),
@@ -205,32 +207,32 @@ def job_exceptions(answer: Json) -> list[JobException]:
         )
         for entry in entries
     ]
-    return sorted(found, key=lambda each: each.at_ms, reverse=True)
+    return sorted(exceptions, key=lambda each: each.at_ms, reverse=True)
 
 
 def jar_ids(answer: Json) -> dict[str, str]:
     """SHA-256 -> newest id, of the jars in `/jars` that speck has uploaded."""
-    listed = sorted(answer["files"], key=lambda jar: int(jar["uploaded"]))
+    files = sorted(answer["files"], key=lambda jar: int(jar["uploaded"]))
     return {
         str(jar["name"]).removesuffix(".jar"): str(jar["id"])
-        for jar in listed
+        for jar in files
         if re.fullmatch(r"[0-9a-f]{64}\.jar", str(jar["name"]))
     }
 
 
 def jar_id(answer: Json) -> str:
-    """From `/jars/upload`, which tells the path of the stored file."""
+    """From `/jars/upload`, which returns the path of the stored file."""
     return str(answer["filename"]).replace("\\", "/").rpartition("/")[2]
 
 
-def counter_names(listed: Iterable[Json]) -> list[str]:
-    """Of one vertex's metrics, those of which differences and sums make sense.
+def counter_names(metrics: Iterable[Json]) -> list[str]:
+    """The counters among one vertex's metrics: those whose differences and sums make sense.
 
-    Flink's listing does not tell counters from gauges. Ours are the operators' own
-    (`0.Source__mqtt.numRecordsOut`; a task's own record counters stay 0 in a chained job), and
-    the tasks' accumulated busy, idle and back-pressured time.
+    Flink's list does not distinguish counters from gauges. Returned are the operators' own
+    counters (`0.Source__mqtt.numRecordsOut`; a task's own record counters stay 0 in a chained
+    job), and the tasks' accumulated busy, idle and back-pressured time.
     """
-    return sorted(str(each["id"]) for each in listed if _is_counter(str(each["id"])))
+    return sorted(str(each["id"]) for each in metrics if _is_counter(str(each["id"])))
 
 
 _TASK_TIMES = ("accumulateBusyTimeMs", "accumulateIdleTimeMs", "accumulateBackPressuredTimeMs")
@@ -252,10 +254,10 @@ def _is_counter(name: str) -> bool:
     return _GAUGE.search(metric) is None
 
 
-def summed(vertex: str, values: Iterable[Json]) -> dict[str, float]:
-    """`0.name`, `1.name`, ... of one vertex -> sum by name; what is no number is left out.
+def sum_subtasks(vertex: str, values: Iterable[Json]) -> dict[str, float]:
+    """Sum `0.name`, `1.name`, ... of one vertex by name; values that are no numbers are skipped.
 
-    The tasks' times get the vertex's id before them: each vertex has its own.
+    Names of the tasks' times are prefixed by the vertex's id, since each vertex has its own.
     """
     total: dict[str, float] = {}
     for each in values:

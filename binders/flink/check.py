@@ -1,4 +1,4 @@
-"""Settings of a Flink that lose data or starve jobs, each with the line that mends it."""
+"""Finds settings of Flink that lose data or starve jobs, each with the line that corrects it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INTERVAL = "execution.checkpointing.interval"
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """`good` judges the value that holds: the one set under `names`, else Flink's `default`."""
+    """`good` checks the effective value: the one set under `names`, else Flink's `default`."""
 
     severity: str
     names: tuple[str, ...]
@@ -29,15 +29,15 @@ class _Rule:
     mend: str
 
     def finding(self, settings: Settings) -> Finding | None:
-        found = settings.get(*self.names)
-        value = found if found is not None else self.default
+        setting = settings.get(*self.names)
+        value = setting if setting is not None else self.default
         if value is not None and self.good(value):
             return None
-        shown = found if found is not None else _unset(self.default)
-        return Finding(self.severity, self.names[0], shown, self.why, self.mend)
+        description = setting if setting is not None else _describe_unset(self.default)
+        return Finding(self.severity, self.names[0], description, self.why, self.mend)
 
 
-def _unset(default: str | None) -> str:
+def _describe_unset(default: str | None) -> str:
     return f"{UNSET} (Flink's default: {default})" if default is not None else UNSET
 
 
@@ -109,8 +109,8 @@ _RULES = (
         ("execution.checkpointing.externalized-checkpoint-retention",),
         "NO_EXTERNALIZED_CHECKPOINTS",
         _is("retain_on_cancellation"),
-        "cancelling a job deletes its checkpoints; after a failed stop nothing is left to go on"
-        " from, while its input is acknowledged up to there",
+        "cancelling a job deletes its checkpoints; after a failed stop it has no state to resume"
+        " from, although its input is acknowledged",
         "execution.checkpointing.externalized-checkpoint-retention: RETAIN_ON_CANCELLATION",
     ),
     _Rule(
@@ -143,7 +143,7 @@ _RULES = (
         ("restart-strategy.type", "restart-strategy"),
         "exponential-delay",
         _is_not("none", "off", "disable", "disabled"),
-        "a job is given up at its first failure, e.g. when its broker restarts",
+        "a job fails for good at its first failure, e.g. when its broker restarts",
         "restart-strategy.type: exponential-delay",
     ),
     _Rule(
@@ -151,7 +151,7 @@ _RULES = (
         ("web.upload.dir",),
         None,
         _any,
-        "uploaded jars vanish with the JobManager, so every job's is uploaded again",
+        "uploaded jars are lost with the JobManager, so that every job's jar is uploaded again",
         "web.upload.dir: /var/lib/flink/upload",
     ),
     _Rule(
@@ -159,7 +159,7 @@ _RULES = (
         ("execution.checkpointing.num-retained", "state.checkpoints.num-retained"),
         "1",
         lambda text: not text.strip().isdigit() or int(text) >= 3,
-        "one damaged file, and no checkpoint is left to go on from",
+        "if one file is damaged, there is no other checkpoint to resume from",
         "execution.checkpointing.num-retained: 5",
     ),
     _Rule(
@@ -175,8 +175,8 @@ _RULES = (
         ("heartbeat.timeout",),
         "50 s",
         _at_most("20 s"),
-        "for so long a TaskManager goes on with old tasks after its JobManager has died, beside"
-        " those started anew, and so long a dead TaskManager is not noticed",
+        "for this long a TaskManager keeps running old tasks after its JobManager has died, beside"
+        " the restarted ones, and for this long a dead TaskManager goes unnoticed",
         "heartbeat.timeout: 10000",
     ),
     _Rule(
@@ -184,7 +184,7 @@ _RULES = (
         ("heartbeat.interval",),
         "10 s",
         _at_most("5 s"),
-        "too few heartbeats fit into a short heartbeat.timeout: one lost packet, and jobs restart",
+        "too few heartbeats fit into a short heartbeat.timeout: one lost packet restarts jobs",
         "heartbeat.interval: 2000",
     ),
     _Rule(
@@ -192,7 +192,7 @@ _RULES = (
         ("metrics.fetcher.update-interval",),
         "10 s",
         lambda text: milliseconds(text) != 0 and _at_most("5 s")(text),
-        "metrics come late (0: never), and rates and placement with them",
+        "metrics are late (0: never updated), and so are rates and placement",
         "metrics.fetcher.update-interval: 2000",
     ),
     _Rule(
@@ -200,7 +200,7 @@ _RULES = (
         ("rest.async.store-duration",),
         "5 min",
         _at_least("30 min"),
-        "the outcome of a savepoint is forgotten before a site that was cut off can ask for it",
+        "Flink forgets the outcome of a savepoint before speck reaches a disconnected site again",
         "rest.async.store-duration: 1h",
     ),
     _Rule(
@@ -208,7 +208,7 @@ _RULES = (
         ("rest.cache.execution-graph.timeout", "web.refresh-interval"),
         "3 s",
         _at_most("1 s"),
-        "what the engine says of a job is so old; every change takes longer",
+        "the engine's reports on jobs are this old, so that every change takes longer",
         "rest.cache.execution-graph.timeout: 500",
     ),
     _Rule(
@@ -216,27 +216,27 @@ _RULES = (
         ("rest.cache.checkpoint-statistics.timeout", "web.refresh-interval"),
         "3 s",
         _at_most("1 s"),
-        "what the engine says of checkpoints is so old; finding the newest one has to wait for it",
+        "the engine's reports on checkpoints are this old; finding the newest one has to wait",
         "rest.cache.checkpoint-statistics.timeout: 500",
     ),
 )
 
 
 def findings(settings: Settings, view: EngineView) -> list[Finding]:
-    """What the settings and the view show, errors first."""
-    found = [finding for rule in _RULES if (finding := rule.finding(settings)) is not None]
-    found += _slots(settings, view) + _exposed(settings)
-    return sorted(found, key=lambda finding: finding.severity != "error")
+    """Findings from the settings and the view, errors first."""
+    result = [finding for rule in _RULES if (finding := rule.finding(settings)) is not None]
+    result += _check_slots(settings, view) + _check_exposure(settings)
+    return sorted(result, key=lambda finding: finding.severity != "error")
 
 
 def interval_s(config: Mapping[str, Any] | None) -> float | None:
-    """How often a job takes checkpoints, from `/jobs/:id/checkpoints/config`; None: never."""
+    """A job's checkpoint interval, from `/jobs/:id/checkpoints/config`; None: no checkpoints."""
     interval_ms = float(config["interval"]) if config is not None else 0.0
     return interval_ms / 1000 if 0 < interval_ms < 2**62 else None
 
 
 def job_finding(name: str, config: Mapping[str, Any] | None) -> Finding | None:
-    """From `/jobs/:id/checkpoints/config` of one running job; None: it has no checkpoints."""
+    """Check `/jobs/:id/checkpoints/config` of one running job; None: it takes no checkpoints."""
     if interval_s(config) is None:
         return Finding(
             "error",
@@ -245,19 +245,19 @@ def job_finding(name: str, config: Mapping[str, Any] | None) -> Finding | None:
             "its input is never acknowledged, and is read again after a restart",
             f"{_INTERVAL}: 1s",
         )
-    kept = config["externalization"] if config is not None else {}
-    if not kept.get("enabled") or kept.get("delete_on_cancellation"):
+    retention = config["externalization"] if config is not None else {}
+    if not retention.get("enabled") or retention.get("delete_on_cancellation"):
         return Finding(
             "error",
             "execution.checkpointing.externalized-checkpoint-retention",
             f"job {name} deletes its checkpoints when it is cancelled",
-            "after a failed stop nothing is left to go on from, while its input is acknowledged",
+            "after a failed stop it has no state to resume from, while its input is acknowledged",
             "execution.checkpointing.externalized-checkpoint-retention: RETAIN_ON_CANCELLATION",
         )
     return None
 
 
-def _slots(settings: Settings, view: EngineView) -> list[Finding]:
+def _check_slots(settings: Settings, view: EngineView) -> list[Finding]:
     name = "taskmanager.numberOfTaskSlots"
     slots = view.slots
     if slots is None:
@@ -267,14 +267,14 @@ def _slots(settings: Settings, view: EngineView) -> list[Finding]:
         return [Finding("error", name, "0 slots", why, f"{name}: 8")]
     waiting = [job.name for job in view.jobs.values() if job.state is RunState.STARTING]
     if slots.free == 0 and waiting:
-        shown = f"{settings.get(name) or slots.total}: no slot of {slots.total} is free"
+        description = f"{settings.get(name) or slots.total}: no slot of {slots.total} is free"
         why = "jobs may wait for a slot in vain: " + ", ".join(sorted(waiting)[:5])
-        return [Finding("warning", name, shown, why, f"{name}: {2 * slots.total}")]
+        return [Finding("warning", name, description, why, f"{name}: {2 * slots.total}")]
     return []
 
 
-def _exposed(settings: Settings) -> list[Finding]:
-    """Flink's REST runs any code that it is sent; only client certificates can stop that."""
+def _check_exposure(settings: Settings) -> list[Finding]:
+    """Flink's REST API runs any code that it receives; only client certificates prevent that."""
     if (settings.get("security.ssl.rest.authentication-enabled") or "").lower() == "true":
         return []
     address = settings.get("rest.bind-address")
@@ -285,9 +285,9 @@ def _exposed(settings: Settings) -> list[Finding]:
         Finding(
             "warning",
             "rest.bind-address",
-            address if address is not None else _unset("0.0.0.0"),
-            f"whoever reaches {where} can run any code here: Flink's REST API takes jars from"
-            " everybody; bind it to loopback or to a private network that only speck reaches",
+            address if address is not None else _describe_unset("0.0.0.0"),
+            f"anyone who can connect to {where} can run any code here: Flink's REST API accepts"
+            " jars from everyone; bind it to loopback or to a private network of speck's",
             "rest.bind-address: 127.0.0.1",
         )
     ]

@@ -34,13 +34,13 @@ from speck.model.observation import EngineJob, EngineView, RunState
 LOG = logging.getLogger(__name__)
 
 MAIN_TIME_FACTOR = 6
-"""A job's `main` runs inside plan and run calls: they may take this many ordinary time limits."""
+"""Plan and run calls run the job's `main`: their time limit is the usual one times this factor."""
 
 JOBS_CHECKED = 20
-"""Running jobs of which `check` reads the checkpoint configuration."""
+"""The most running jobs whose checkpoint configuration `check` reads."""
 
 INTERVALS_KEPT = 10_000
-"""Jobs of which it is remembered how often they take checkpoints."""
+"""The most jobs whose checkpoint interval is cached."""
 
 
 class FlinkEngine:
@@ -60,52 +60,52 @@ class FlinkEngine:
 
     def view(self) -> EngineView:
         """Version, slots and every job in two requests. Raises Unreachable-, TransientError."""
-        with self._translated("look at the engine"):
+        with self._translate_errors("poll the engine"):
             return answers.engine_view(
                 self._rest.get("/overview"), self._rest.get("/jobs/overview")
             )
 
     def jobs(self) -> Mapping[str, EngineJob]:
         """Every job in one request. Raises Unreachable-, TransientError."""
-        with self._translated("look at the engine's jobs"):
+        with self._translate_errors("list the engine's jobs"):
             return answers.engine_jobs(self._rest.get("/jobs/overview"))
 
     def upload(self, jar_file: Path, sha256: str) -> None:
-        """Upload once for each content, however many threads ask. Raises SpeckErrors."""
-        with self._translated(f"upload {jar_file.name}"):
+        """Upload each content once, also for concurrent calls. Raises SpeckErrors."""
+        with self._translate_errors(f"upload {jar_file.name}"):
             self._jars.put(jar_file, sha256)
 
     def try_main(self, submission: Submission) -> None:
         """Run `main` without starting anything. Raises EngineRefusedError with its failure."""
-        with self._translated(f"try main of {submission.job_name}"):
+        with self._translate_errors(f"try main of {submission.job_name}"):
             self._with_jar(submission, "plan", _plan_body(submission))
 
     def submit(self, submission: Submission) -> None:
         """Start the incarnation.
 
-        Raises DuplicateJobError when the engine knows the id, running or ended (also after a
-        refused savepoint, which burns the id), EngineRefusedError when it says no otherwise.
+        Raises DuplicateJobError if the engine knows the id, running or ended (also after a
+        refused savepoint, which uses the id up), EngineRefusedError if it refuses otherwise.
         """
         body = _plan_body(submission) | {"allowNonRestoredState": False}
         if submission.savepoint is not None:
-            # NO_CLAIM: the state stays ours, and may be restored again
+            # NO_CLAIM: speck keeps the state, and may restore it again
             body |= {"savepointPath": submission.savepoint, "claimMode": "NO_CLAIM"}
         try:
-            with self._translated(f"start {submission.job_name}"):
+            with self._translate_errors(f"start {submission.job_name}"):
                 self._with_jar(submission, "run", body)
         except DuplicateJobError:
             raise
         except EngineRefusedError as refused:
-            # main can fail after it has submitted: the job then runs though the call failed
+            # main can fail after it has submitted the job: then the job runs in spite of the error
             state = self.status(submission.engine_job_id)
             if state is None or state.terminal:
                 raise
             name = submission.job_name
-            LOG.warning("%s runs though its main failed after starting it: %s", name, refused)
+            LOG.warning("%s runs although its main failed after the submission: %s", name, refused)
 
     def fence(self, submission: Submission) -> None:
-        """Use the id up: Flink lists a job whose savepoint cannot be read as failed, and takes
-        no other of that id. Raises DuplicateJobError when it knows the id already."""
+        """Use the id up: Flink lists a job whose savepoint cannot be read as failed, and refuses
+        further jobs of that id. Raises DuplicateJobError if Flink knows the id already."""
         job_id = submission.engine_job_id
         try:
             self.submit(replace(submission, savepoint=f"file:///speck/fenced/{job_id}"))
@@ -118,34 +118,37 @@ class FlinkEngine:
         raise DuplicateJobError(f"cannot fence {job_id}: the job runs")
 
     def status(self, engine_job_id: str) -> RunState | None:
-        """The incarnation's state; None only on Flink's own word that it knows no such job."""
-        with self._translated(f"look at job {engine_job_id}"):
+        """Return the incarnation's state; None only if Flink reports that it knows no such job."""
+        with self._translate_errors(f"read the state of job {engine_job_id}"):
             job = self._job(engine_job_id)
             return answers.job_state(job) if job is not None else None
 
     def stop(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
-        """Begin stop-with-savepoint. Never drains: that would end windows early."""
-        with self._translated(f"stop job {engine_job_id}"):
+        """Begin a stop with savepoint. Never drains: that would end windows early."""
+        with self._translate_errors(f"stop job {engine_job_id}"):
             body = _savepoint_body(target_directory, trigger_id) | {"drain": False}
             self._rest.post(f"/jobs/{engine_job_id}/stop", body)
 
     def savepoint(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
-        """Begin a savepoint of a job that goes on."""
-        with self._translated(f"take a savepoint of job {engine_job_id}"):
+        """Begin a savepoint of a job that keeps running."""
+        with self._translate_errors(f"take a savepoint of job {engine_job_id}"):
             body = _savepoint_body(target_directory, trigger_id, "target-directory")
             body |= {"cancel-job": False}
             self._rest.post(f"/jobs/{engine_job_id}/savepoints", body)
 
     def checkpoint(self, engine_job_id: str) -> None:
-        """Trigger a checkpoint now, beside those that come by themselves."""
-        with self._translated(f"take a checkpoint of job {engine_job_id}"):
+        """Trigger a checkpoint now, in addition to the periodic ones."""
+        with self._translate_errors(f"take a checkpoint of job {engine_job_id}"):
             body = {"checkpointType": "CONFIGURED"}
             self._rest.post(f"/jobs/{engine_job_id}/checkpoints", body)
 
     def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
-        """How far it is. EngineRefusedError when the engine has no such trigger (any more):
-        results live `rest.async.store-duration` long, and not past the JobManager."""
-        with self._translated(f"look at savepoint {trigger_id} of job {engine_job_id}"):
+        """Return its progress. Raises EngineRefusedError if the engine does not know the trigger
+        (any more): it keeps results for `rest.async.store-duration`, and loses them when the
+        JobManager restarts."""
+        with self._translate_errors(
+            f"read progress of savepoint {trigger_id} of job {engine_job_id}"
+        ):
             path = f"/jobs/{engine_job_id}/savepoints/{trigger_id}"
             progress = answers.savepoint_progress(self._rest.get(path))
             if progress.done:
@@ -154,8 +157,8 @@ class FlinkEngine:
             return answers.with_subtasks(progress, checkpoints) if checkpoints else progress
 
     def cancel(self, engine_job_id: str) -> None:
-        """Cancel at once; harmless when the job has ended or is not known."""
-        with self._translated(f"cancel job {engine_job_id}"):
+        """Cancel at once; does nothing if the job has ended or is not known."""
+        with self._translate_errors(f"cancel job {engine_job_id}"):
             try:
                 self._rest.patch(f"/jobs/{engine_job_id}", {"mode": "cancel"})
             except RefusedAnswer as answer:
@@ -164,38 +167,38 @@ class FlinkEngine:
                     raise
 
     def newest_state(self, engine_job_id: str) -> CheckpointInfo | None:
-        """The newest complete checkpoint or savepoint of this incarnation that still exists.
+        """Return the newest complete checkpoint or savepoint of this incarnation that still exists.
 
-        Of an ended job it is exact: Flink answers from a cache, so just after the end this
-        waits until the cache must have forgotten the job as it was before (3 s at most, unless
-        configured higher). Raises TransientError when that wait would exceed the time limit, and
-        of a running job when the cache lists only checkpoints that are gone by now.
+        For an ended job the answer is exact: Flink answers from a cache, so just after the end
+        this waits until the cached answer has expired (3 s at most, unless configured higher).
+        Raises TransientError if that wait would exceed the time limit, and for a running job if
+        the cache lists only checkpoints that have been discarded.
         """
-        with self._translated(f"look at checkpoints of job {engine_job_id}"):
+        with self._translate_errors(f"read the checkpoints of job {engine_job_id}"):
             job = self._job(engine_job_id)
             if job is None:
                 raise EngineRefusedError(
-                    f"cannot look at checkpoints of job {engine_job_id}: it is not known"
+                    f"cannot read the checkpoints of job {engine_job_id}: it is not known"
                 )
-            # the job itself may come from a cache too, and say RUNNING still; this list does not
-            ended_ms = answers.ended_ms(self._rest.get("/jobs/overview"), engine_job_id)
-            if ended_ms is not None:
-                self._outwait_cache(answers.engine_clock_ms(job) - ended_ms)
+            # the job, too, may come from a cache and still be RUNNING there; this list does not
+            end_ms = answers.end_ms(self._rest.get("/jobs/overview"), engine_job_id)
+            if end_ms is not None:
+                self._outwait_cache(answers.engine_clock_ms(job) - end_ms)
             checkpoints = self._rest.get(f"/jobs/{engine_job_id}/checkpoints")
             try:
                 return answers.newest_state(checkpoints)
-            except EngineRefusedError as gone:
-                if ended_ms is not None or not answers.any_discarded(checkpoints):
+            except EngineRefusedError as error:
+                if end_ms is not None or not answers.any_discarded(checkpoints):
                     raise
-                # it runs: newer ones have taken the place of all that the engine's cache lists
+                # it runs: newer checkpoints have replaced all those in the engine's cache
                 raise TransientError(
-                    f"cannot tell the newest checkpoint of job {engine_job_id} now: {gone}"
-                ) from gone
+                    f"cannot determine the newest checkpoint of job {engine_job_id} now: {error}"
+                ) from error
 
     def checkpointing(self, engine_job_id: str) -> Checkpointing | None:
-        """One request; one more when the job is asked about for the first time, since how often
-        a job takes checkpoints does not change while it runs. None: Flink does not know it."""
-        with self._translated(f"look at checkpoints of job {engine_job_id}"):
+        """Sends one request, and one more for the first call of a job, since the interval does not
+        change while the job runs. None: Flink does not know the job."""
+        with self._translate_errors(f"read the checkpoints of job {engine_job_id}"):
             try:
                 interval_s = self._interval_s(engine_job_id)
                 if interval_s is None:
@@ -208,65 +211,65 @@ class FlinkEngine:
             return answers.checkpointing(interval_s, answer)
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
-        """Failures of the incarnation, newest first; none when the job is not known."""
-        with self._translated(f"read exceptions of job {engine_job_id}"):
+        """Return the failures of the incarnation, newest first; empty if the job is not known."""
+        with self._translate_errors(f"read exceptions of job {engine_job_id}"):
             answer = self._unless_unknown(f"/jobs/{engine_job_id}/exceptions")
             return answers.job_exceptions(answer) if answer is not None else []
 
     def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
-        """Flink's plan: `{"nodes": [{"id", "parallelism", "description", "inputs"}]}`."""
-        with self._translated(f"read the plan of job {engine_job_id}"):
+        """Return Flink's plan: `{"nodes": [{"id", "parallelism", "description", "inputs"}]}`."""
+        with self._translate_errors(f"read the plan of job {engine_job_id}"):
             plan: Mapping[str, Any] = self._rest.get(f"/jobs/{engine_job_id}/plan")["plan"]
             return plan
 
     def metrics(self, engine_job_id: str) -> Mapping[str, float]:
-        """Operators' counters summed over subtasks, e.g. `Source__mqtt.numRecordsOut`, and
-        `<vertex id>.accumulateBusyTimeMs` (Idle, BackPressured) summed over subtasks.
+        """Return counters summed over subtasks: those of operators, e.g.
+        `Source__mqtt.numRecordsOut`, and `<vertex id>.accumulateBusyTimeMs` (Idle, BackPressured).
 
-        Two requests for each vertex and one. Values are as old as the engine's
-        `metrics.fetcher.update-interval`, older at the first look after a pause.
+        Sends one request, and two for each vertex. Values are as old as the engine's
+        `metrics.fetcher.update-interval`, and older in the first answer after a pause.
         """
-        with self._translated(f"read metrics of job {engine_job_id}"):
-            found: dict[str, float] = {}
+        with self._translate_errors(f"read metrics of job {engine_job_id}"):
+            totals: dict[str, float] = {}
             for vertex in self._rest.get(f"/jobs/{engine_job_id}")["vertices"]:
                 for name, value in self._vertex_metrics(engine_job_id, str(vertex["id"])).items():
-                    found[name] = found.get(name, 0.0) + value
-            return found
+                    totals[name] = totals.get(name, 0.0) + value
+            return totals
 
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
-        """Counters of every subtask of the jobs that run, and what the workers use; two requests
-        for a job with one vertex, one more for each other vertex."""
-        with self._translated("measure the engine's jobs"):
+        """Return the counters of every subtask of the running jobs and the resources used by the
+        workers; sends two requests for a job with one vertex, one more for each other vertex."""
+        with self._translate_errors("measure the engine's jobs"):
             return self._measuring.measure(engine_job_ids)
 
     def check(self) -> list[Finding]:
-        """Settings that would lose data or starve jobs, each with its line of config.yaml."""
-        with self._translated("read the engine's settings"):
-            settings = self._read_settings(again=True)
+        """Find settings that would lose data or starve jobs, each with its line of config.yaml."""
+        with self._translate_errors("read the engine's settings"):
+            settings = self._read_settings(refresh=True)
             view = self.view()
-            found = checks.findings(settings, view)
+            findings = checks.findings(settings, view)
             running = [job for job in view.jobs.values() if job.state is RunState.RUNNING]
-            polls = [self._checkpointing(job) for job in running[:JOBS_CHECKED]]
-            return found + [finding for finding in polls if finding is not None]
+            of_jobs = [self._check_checkpointing(job) for job in running[:JOBS_CHECKED]]
+            return findings + [finding for finding in of_jobs if finding is not None]
 
     def checkpoint_folder(self) -> str | None:
-        """`execution.checkpointing.dir`, None when it is not set."""
-        with self._translated("read the engine's settings"):
+        """Return `execution.checkpointing.dir`; None if it is not set."""
+        with self._translate_errors("read the engine's settings"):
             return self._read_settings().get(*checks.CHECKPOINT_DIR)
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close all connections."""
         self._rest.close()
 
     def _with_jar(self, submission: Submission, verb: str, body: Mapping[str, Any]) -> None:
-        """Call a jar's `verb`; upload again, once, when the engine has lost the jar."""
+        """Call a jar's `verb`; upload it again, once, if the engine has lost the jar."""
         jar = self._jars.put(submission.jar_file, submission.jar)
         try:
             self._rest.post(f"/jars/{jar}/{verb}", body, timeout_s=self._main_s)
         except RefusedAnswer as answer:
-            if not answer.refusal.jar_gone:
+            if not answer.refusal.jar_missing:
                 raise
-            jar = self._jars.put(submission.jar_file, submission.jar, gone=jar)
+            jar = self._jars.put(submission.jar_file, submission.jar, missing=jar)
             self._rest.post(f"/jars/{jar}/{verb}", body, timeout_s=self._main_s)
 
     def _job(self, engine_job_id: str) -> Mapping[str, Any] | None:
@@ -281,18 +284,18 @@ class FlinkEngine:
                 return None
             raise
 
-    def _outwait_cache(self, ended_ms_ago: float) -> None:
-        left_s = (self._read_settings().checkpoint_cache_ms - ended_ms_ago) / 1000
-        if left_s > self._timeout_s:
+    def _outwait_cache(self, since_end_ms: float) -> None:
+        remaining_s = (self._read_settings().checkpoint_cache_ms - since_end_ms) / 1000
+        if remaining_s > self._timeout_s:
             raise TransientError(
-                f"cannot tell the newest checkpoint: the engine at {self._rest.address} may answer"
-                f" from its cache for {left_s:.0f} s more; set"
+                f"cannot determine the newest checkpoint: the engine at {self._rest.address} may"
+                f" answer from its cache for {remaining_s:.0f} s more; set"
                 " rest.cache.checkpoint-statistics.timeout: 500"
             )
-        time.sleep(max(0.0, left_s))
+        time.sleep(max(0.0, remaining_s))
 
-    def _checkpointing(self, job: EngineJob) -> Finding | None:
-        """What is wrong with how a running job takes checkpoints."""
+    def _check_checkpointing(self, job: EngineJob) -> Finding | None:
+        """Check how a running job takes checkpoints."""
         try:
             config = self._rest.get(f"/jobs/{job.engine_job_id}/checkpoints/config")
         except RefusedAnswer as refused:
@@ -303,7 +306,7 @@ class FlinkEngine:
         return checks.job_finding(job.name, config)
 
     def _interval_s(self, engine_job_id: str) -> float | None:
-        """How often a job takes checkpoints; None: it takes none. Remembered."""
+        """A job's checkpoint interval, cached; None: it takes no checkpoints."""
         with self._lock:
             if engine_job_id in self._intervals:
                 return self._intervals[engine_job_id]
@@ -326,20 +329,20 @@ class FlinkEngine:
         values: list[Mapping[str, Any]] = []
         for batch in batches(names):
             values += self._rest.get(path, {"get": ",".join(batch)})
-        return answers.summed(vertex, values)
+        return answers.sum_subtasks(vertex, values)
 
-    def _read_settings(self, *, again: bool = False) -> Settings:
+    def _read_settings(self, *, refresh: bool = False) -> Settings:
         with self._lock:
             settings = self._settings
-        if settings is None or again:
+        if settings is None or refresh:
             settings = Settings.of(self._rest.get("/jobmanager/config"))
             with self._lock:
                 self._settings = settings
         return settings
 
     @contextmanager
-    def _translated(self, what: str) -> Iterator[None]:
-        """Turn Flink's refusals into SpeckErrors that say what could not be done."""
+    def _translate_errors(self, what: str) -> Iterator[None]:
+        """Turn Flink's error answers into SpeckErrors with the message "cannot `what`: ..."."""
         try:
             yield
         except RefusedAnswer as answer:

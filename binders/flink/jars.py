@@ -1,4 +1,4 @@
-"""The jars at one engine: which are there, and one upload for each content."""
+"""The jars at one engine; uploads each content once."""
 
 from __future__ import annotations
 
@@ -10,56 +10,56 @@ from binders.flink.rest import FlinkRest
 
 
 class JarStore:
-    """SHA-256 -> Flink's jar id, kept because `GET /jars` opens every jar there is.
+    """SHA-256 -> Flink's jar id, cached because Flink opens every jar for `GET /jars`.
 
-    Raises what `FlinkRest` raises. Usable from several threads.
+    Raises the errors of `FlinkRest`. Thread-safe.
     """
 
     def __init__(self, rest: FlinkRest, timeout_s: float):
         self._rest = rest
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._uploading: dict[str, threading.Lock] = {}
+        self._upload_locks: dict[str, threading.Lock] = {}
         self._listing = threading.Lock()
         self._ids: dict[str, str] = {}
-        self._listed = False
+        self._has_list = False
 
     def find(self, sha256: str) -> str | None:
-        """The id of the artifact; the engine is asked at the first call only."""
+        """Return the id of the artifact, or None. Only the first call sends a request."""
         with self._lock:
-            known = self._ids.get(sha256)
-            if known is not None or self._listed:
-                return known
+            jar_id = self._ids.get(sha256)
+            if jar_id is not None or self._has_list:
+                return jar_id
         with self._listing:
             self._list()
         with self._lock:
             return self._ids.get(sha256)
 
-    def put(self, jar_file: Path, sha256: str, *, gone: str | None = None) -> str:
-        """The id of the artifact, uploaded unless it is there.
+    def put(self, jar_file: Path, sha256: str, *, missing: str | None = None) -> str:
+        """Upload the artifact unless the engine has it; returns its id.
 
-        `gone` is an id that the engine has just said it does not have.
+        `missing` is an id that the engine has just reported as missing.
         """
         with self._lock:
-            uploading = self._uploading.setdefault(sha256, threading.Lock())
-        with uploading:
-            known = self.find(sha256)
-            if known is not None and known != gone:
-                return known
-            # the name says the content, whatever engine or speck restarts in between
+            upload_lock = self._upload_locks.setdefault(sha256, threading.Lock())
+        with upload_lock:
+            jar_id = self.find(sha256)
+            if jar_id is not None and jar_id != missing:
+                return jar_id
+            # the name holds the SHA-256, so that it is recognised after restarts of either side
             answer = self._rest.upload(
                 "/jars/upload", jar_file, f"{sha256}.jar", timeout_s=self._timeout_s
             )
-            found = answers.jar_id(answer)
+            jar_id = answers.jar_id(answer)
             with self._lock:
-                self._ids[sha256] = found
-            return found
+                self._ids[sha256] = jar_id
+            return jar_id
 
     def _list(self) -> None:
         with self._lock:
-            if self._listed:
+            if self._has_list:
                 return
-        found = answers.jar_ids(self._rest.get("/jars"))
+        jar_ids = answers.jar_ids(self._rest.get("/jars"))
         with self._lock:
-            self._ids = found | self._ids
-            self._listed = True
+            self._ids = jar_ids | self._ids
+            self._has_list = True

@@ -1,9 +1,8 @@
 """A typed client of Flink's REST API: connections, time limits, errors; no decisions.
 
-Usable from several threads at once. Nothing is sent twice by itself, no redirect is followed
-(a registered address must not lead elsewhere), and no proxy of the environment is used. It stands
-on urllib3 alone: what requests adds costs more CPU than all the rest of a call, and there is one
-for each look at each site.
+Thread-safe. It never repeats a request by itself, follows no redirect (a registered address must
+not lead elsewhere), and uses no proxy of the environment. It uses urllib3 directly: `requests`
+would add more CPU time than the rest of a call takes, and every poll of every site is a call.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from speck import failpoints
 from speck.errors import EngineRefusedError, UnreachableError
 
 CONNECTIONS = 16
-"""Connections to one engine; more threads than that wait for each other."""
+"""Connections to one engine; further threads wait for a free one."""
 
 LARGEST_ANSWER = 32 * 1024 * 1024
-"""Bytes of an answer that are read at most."""
+"""The most bytes of an answer."""
 
 _CHUNK = 256 * 1024
 
@@ -42,7 +41,8 @@ Params = Mapping[str, str]
 
 
 class RefusedAnswer(Exception):
-    """Flink said no. Never leaves this package: callers turn `refusal` into a SpeckError."""
+    """Flink answered with an error. It never leaves this package: callers turn `refusal` into a
+    SpeckError."""
 
     def __init__(self, refusal: Refusal):
         super().__init__(refusal.reason)
@@ -50,7 +50,7 @@ class RefusedAnswer(Exception):
 
 
 class FlinkRest:
-    """One Flink at `address`; a call may take `timeout_s` seconds unless it says otherwise."""
+    """One Flink at `address`; a call may take `timeout_s` seconds by default."""
 
     def __init__(self, address: str, timeout_s: float = 10.0):
         self._address = address.rstrip("/")
@@ -63,7 +63,7 @@ class FlinkRest:
                 host, port, maxsize=CONNECTIONS, block=True, ca_certs=DEFAULT_CA_BUNDLE_PATH
             )
         else:
-            kind = _Pool if failpoints.armed() else HTTPConnectionPool
+            kind = _Pool if failpoints.is_armed() else HTTPConnectionPool
             self._pool = kind(host, port, maxsize=CONNECTIONS, block=True)
 
     @property
@@ -87,10 +87,9 @@ class FlinkRest:
         return self._call("DELETE", path)
 
     def upload(self, path: str, file: Path, name: str, *, timeout_s: float) -> Any:
-        """Send `file` as the only part, named `name`; memory stays flat whatever its size.
+        """Send `file` as the only part, named `name`; streamed, so that memory use is constant.
 
-        Raises RefusedAnswer, UnreachableError, or EngineRefusedError when the file cannot be
-        read.
+        Raises RefusedAnswer, UnreachableError, or EngineRefusedError if the file cannot be read.
         """
         try:
             with file.open("rb") as content:
@@ -141,7 +140,7 @@ class FlinkRest:
             ) from error
         finally:
             if response is not None:
-                response.close()  # one that was read to its end is back in the pool by now
+                response.close()  # a response that was read completely is back in the pool already
                 response.release_conn()
 
     def _decode(self, status: int, text: bytes) -> Any:
@@ -153,9 +152,9 @@ class FlinkRest:
             return answer
         errors = answer.get("errors") if isinstance(answer, dict) else None
         if status >= 400 and isinstance(errors, list):
-            # Flink's own first line says nothing when a second one follows
-            said = [str(each) for each in errors if each]
-            raise RefusedAnswer(Refusal(status, "\n".join(said[1:] or said)))
+            # Flink's first line has no information if a second one follows
+            lines = [str(each) for each in errors if each]
+            raise RefusedAnswer(Refusal(status, "\n".join(lines[1:] or lines)))
         # A redirect, or a page of a proxy, says nothing about the engine behind it.
         raise UnreachableError(
             f"cannot reach the engine at {self._address}: HTTP {status} is no answer of Flink's;"
@@ -164,17 +163,17 @@ class FlinkRest:
 
 
 class _Connection(HTTPConnection):
-    """Tells tests of crashes when a request that may change something has gone out."""
+    """Hits a failpoint when a request that may change something has been sent."""
 
     _method = ""
 
-    def putrequest(self, method: str, *given: Any, **named: Any) -> None:
+    def putrequest(self, method: str, *args: Any, **kwargs: Any) -> None:
         self._method = method
-        super().putrequest(method, *given, **named)
+        super().putrequest(method, *args, **kwargs)
 
     def getresponse(self) -> Any:
         if self._method != "GET":
-            failpoints.reached(failpoints.AFTER_REQUEST)
+            failpoints.hit(failpoints.AFTER_REQUEST)
         return super().getresponse()
 
 
@@ -196,15 +195,15 @@ def _read(response: BaseHTTPResponse, deadline: float) -> bytes:
 
 
 def _why(error: BaseException) -> str:
-    """The innermost reason in a few words: the layers above quote object addresses."""
-    refused = isinstance(error, NewConnectionError)  # which they count among the timeouts
-    if isinstance(error, ConnectTimeoutError) and not refused:
+    """The innermost reason in a few words: the outer layers quote object addresses."""
+    is_refused = isinstance(error, NewConnectionError)  # urllib3 counts it among the timeouts
+    if isinstance(error, ConnectTimeoutError) and not is_refused:
         return "no connection in time"
-    if isinstance(error, TimeoutError) and not refused:
+    if isinstance(error, TimeoutError) and not is_refused:
         return "no answer in time"
     inner: BaseException = error
-    while (below := inner.__cause__ or inner.__context__) is not None:
-        inner = below
+    while (cause := inner.__cause__ or inner.__context__) is not None:
+        inner = cause
     if isinstance(inner, OSError) and inner.strerror:
         return inner.strerror
     return str(inner)[:200] or type(inner).__name__

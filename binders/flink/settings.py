@@ -1,4 +1,4 @@
-"""Flink's settings as `/jobmanager/config` shows them: only what was set, as it was written."""
+"""Flink's settings as `/jobmanager/config` returns them: only those that are set, as written."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def size_bytes(text: str) -> int | None:
 
 
 DEFAULT_VIEW_AGE = "3 s"
-"""Flink's `web.refresh-interval`, from which the caches of REST take their own limits."""
+"""The default of `web.refresh-interval`, from which the REST caches derive their own defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What was set, by key. A setting goes by its names of Flink 2 and, where they differ, 1."""
+    """The settings by key. A setting may have one name in Flink 2 and another in Flink 1."""
 
     values: Mapping[str, str]
 
@@ -63,12 +63,12 @@ class Settings:
         return cls({str(each["key"]): str(each["value"]) for each in config})
 
     def get(self, *names: str) -> str | None:
-        """The value under the first of `names` that is set."""
+        """Return the value of the first of `names` that is set."""
         return next((self.values[name] for name in names if self.values.get(name)), None)
 
     @property
     def checkpoint_cache_ms(self) -> float:
-        """How old the engine's answers on checkpoints may be, in ms."""
+        """The greatest age of the engine's answers about checkpoints, in ms."""
         return self._cache_ms("rest.cache.checkpoint-statistics.timeout")
 
     def _cache_ms(self, name: str) -> float:

@@ -1,7 +1,7 @@
-"""Engines and brokers that live in this process: for tests, and for trying speck out.
+"""Engines and brokers in this process, for tests and for trying speck out.
 
-A binder opened on an address sees what any other binder of the same address sees, since both
-look into `World.current()`. A test starts with `World.reset()`.
+All binders of the same address share one engine or broker in `World.current()`. A test begins with
+`World.reset()`.
 """
 
 from binders.memory.broker import MemoryBroker

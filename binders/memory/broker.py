@@ -11,7 +11,7 @@ from speck.model.observation import BrokerView
 
 
 class MemoryBroker:
-    """A broker in this process; `World.current().broker(address)` is its other side."""
+    """A broker in this process; tests control it by `World.current().broker(address)`."""
 
     capabilities: frozenset[BrokerCapability]
 
@@ -26,10 +26,10 @@ class MemoryBroker:
             return "memory"
 
     def reserve(self, client_id: str, topic: str, *, fresh: bool = False) -> bool:
-        """Make the session; a live holder is thrown out, which is noted as a fault."""
+        """Create the session; a live holder is disconnected, which is recorded as a fault."""
         with self._call("reserve", client_id):
-            there = client_id in self._broker.sessions
-            if fresh and there:
+            existed = client_id in self._broker.sessions
+            if fresh and existed:
                 if self._broker.sessions[client_id].holder is not None:
                     self._broker.thrown_out.append(client_id)
                 del self._broker.sessions[client_id]
@@ -37,10 +37,10 @@ class MemoryBroker:
             if session.holder is not None:
                 self._broker.thrown_out.append(client_id)
             self._broker.readers[topic] = "some"
-            return there
+            return existed
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
-        """End the session and clear its reader's numbers; what it held is in `abandoned`."""
+        """End the session and clear its reader's numbers; its messages go to `abandoned`."""
         with self._call("release", client_id):
             session = self._broker.sessions.pop(client_id, None)
             if session is not None and session.holder is not None:
@@ -52,22 +52,22 @@ class MemoryBroker:
             self._clear(client_id)
 
     def announce(self, topic: str, *, readers: bool) -> None:
-        """Note whether the link has readers."""
+        """Store whether the link has readers."""
         with self._call("announce"):
             self._broker.readers[topic] = "some" if readers else "none"
 
     def ask_again(self, topic: str) -> None:
-        """Give all sessions on the topic what the jobs that write to it have published."""
+        """Deliver to all sessions on the topic what the jobs that write to it have published."""
         with self._call("ask_again"):
             self._world.send_again(self._broker, topic)
 
     def mark(self, client_id: str, mark: str) -> bool:
-        """Put it into the session, if an incarnation has ever held that."""
+        """Put the mark into the session, if an incarnation has ever held the session."""
         with self._call("mark", client_id):
             return self._broker.mark(client_id, mark)
 
     def view(self) -> BrokerView:
-        """The jobs' numbers, after the jobs have worked (unless `World.auto_pump` is off)."""
+        """Let the jobs work (unless `World.auto_pump` is off), and return their numbers."""
         with self._call("view"):
             if self._world.auto_pump:
                 self._world.pump()
@@ -76,11 +76,11 @@ class MemoryBroker:
                 sent=dict(self._broker.sent),
                 uptime_s=self._broker.uptime_s,
                 dropped=len(self._broker.dropped),
-                readers={topic: said == "some" for topic, said in self._broker.readers.items()},
+                readers={topic: some == "some" for topic, some in self._broker.readers.items()},
             )
 
     def forget(self, *client_ids: str) -> None:
-        """Clear the retained numbers, all in one call."""
+        """Clear the retained numbers; counts as one call."""
         if not client_ids:
             return
         with self._call("forget", ", ".join(client_ids)):
@@ -88,7 +88,7 @@ class MemoryBroker:
                 self._clear(client_id)
 
     def measure(self) -> tuple[BrokerMeasures, BrokerView]:
-        """What was published, dropped and waits; a test may put something else into `measures`."""
+        """Count the published, dropped and queued messages, unless a test has set `measures`."""
         with self._call("measure"):
             broker = self._broker
             measures = broker.measures or BrokerMeasures(
@@ -100,12 +100,12 @@ class MemoryBroker:
         return measures, self.view()
 
     def check(self) -> list[Finding]:
-        """What the test put into `findings`."""
+        """Return the `findings` that a test has set."""
         with self._call("check"):
             return list(self._broker.findings)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there are no connections."""
 
     def _clear(self, client_id: str) -> None:
         self._broker.taken.pop(client_id, None)

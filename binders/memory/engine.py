@@ -8,7 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from binders.memory.slots import MemoryJob, read_wiring
+from binders.memory.slots import MemoryJob, parse_wiring
 from binders.memory.world import World
 from speck.binding import (
     CheckpointInfo,
@@ -26,10 +26,10 @@ from speck.model.observation import EngineJob, EngineView, RunState, Slots
 
 
 class MemoryEngine:
-    """An engine in this process; `World.current().engine(address)` is its other side.
+    """An engine in this process; tests control it by `World.current().engine(address)`.
 
-    As with Flink: an id that was used is refused even when its job has ended, a job runs only
-    once all its slots are there, a savepoint of a job that does not run fails.
+    Like Flink, it refuses an id that was used before even if that job has ended, runs a job only
+    once all its slots are available, and fails a savepoint of a job that does not run.
     """
 
     capabilities: frozenset[EngineCapability]
@@ -40,7 +40,7 @@ class MemoryEngine:
         self.capabilities = self._engine.capabilities
 
     def view(self) -> EngineView:
-        """All jobs, ended ones too; a job counts one task for each slot."""
+        """Return all jobs, also ended ones; a job has one task for each slot."""
         with self._call("view"):
             jobs = {
                 job.id: EngineJob(
@@ -55,31 +55,31 @@ class MemoryEngine:
             return EngineView("memory", Slots(self._engine.total, self._engine.free), jobs)
 
     def jobs(self) -> dict[str, EngineJob]:
-        """As `view` tells them; its calls are counted with those."""
+        """The jobs of `view`; its calls are counted as calls of `view`."""
         return dict(self.view().jobs)
 
     def upload(self, jar_file: Path, sha256: str) -> None:
-        """Note the hash; the file must be there."""
+        """Store the hash; the file must exist."""
         with self._call("upload", sha256):
             if sha256 not in self._engine.jars and not jar_file.is_file():
                 raise EngineRefusedError(f"cannot upload {jar_file}: no such file")
             self._engine.jars.add(sha256)
 
     def try_main(self, submission: Submission) -> None:
-        """Refuses an incarnation whose jar is nowhere."""
+        """Refuse an incarnation whose jar does not exist."""
         with self._call("try_main", submission.engine_job_id):
-            self._need_jar(submission)
+            self._require_jar(submission)
 
     def submit(self, submission: Submission) -> None:
-        """Start it, from the savepoint when one is given."""
+        """Start the incarnation, from its savepoint if it has one."""
         job_id = submission.engine_job_id
         with self._call("submit", job_id):
             if job_id in self._engine.jobs:
                 raise DuplicateJobError(
                     f"cannot start {submission.job_name}: duplicate job id {job_id}"
                 )
-            self._need_jar(submission)
-            job = MemoryJob(self._engine, submission, read_wiring(submission.args))
+            self._require_jar(submission)
+            job = MemoryJob(self._engine, submission, parse_wiring(submission.args))
             if submission.savepoint is not None:
                 if not self._engine.readable(submission.savepoint):
                     raise EngineRefusedError(
@@ -92,7 +92,7 @@ class MemoryEngine:
             self._engine.schedule()
 
     def fence(self, submission: Submission) -> None:
-        """List the id as failed; nothing was started."""
+        """List the id as failed without starting anything."""
         job_id = submission.engine_job_id
         with self._call("fence", job_id):
             if job_id in self._engine.jobs:
@@ -101,13 +101,13 @@ class MemoryEngine:
             self._engine.jobs[job_id] = fenced
 
     def status(self, engine_job_id: str) -> RunState | None:
-        """None when the engine does not know the id."""
+        """Return the state; None if the engine does not know the id."""
         with self._call("status", engine_job_id):
             job = self._engine.jobs.get(engine_job_id)
             return job.state if job else None
 
     def stop(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
-        """Acknowledge what was taken, keep the state, end as FINISHED."""
+        """Acknowledge the taken messages, save the state, and end as FINISHED."""
         with self._call("stop", engine_job_id):
             job = self._live("stop", engine_job_id, trigger_id)
             if trigger_id not in job.savepoints:
@@ -115,29 +115,29 @@ class MemoryEngine:
                 self._begin_savepoint(job, target_directory, trigger_id)
 
     def savepoint(self, engine_job_id: str, target_directory: str | None, trigger_id: str) -> None:
-        """Keep the state; the job goes on."""
+        """Save the state; the job keeps running."""
         with self._call("savepoint", engine_job_id):
             job = self._live("take a savepoint of", engine_job_id, trigger_id)
             if trigger_id not in job.savepoints:
                 self._begin_savepoint(job, target_directory, trigger_id)
 
     def checkpoint(self, engine_job_id: str) -> None:
-        """Nothing: its checkpoints come with the pump."""
+        """Does nothing: checkpoints are taken by `World.pump`."""
         with self._call("checkpoint", engine_job_id):
             return
 
     def savepoint_progress(self, engine_job_id: str, trigger_id: str) -> SavepointProgress:
-        """Done at once unless the test holds savepoints."""
+        """Return the progress; done at once unless a test holds savepoints."""
         with self._call("savepoint_progress", engine_job_id):
-            job = self._known("look at a savepoint of", engine_job_id)
+            job = self._find_job("read progress of a savepoint of", engine_job_id)
             if trigger_id not in job.savepoints:
                 raise EngineRefusedError(
-                    f"cannot look at savepoint {trigger_id} of job {engine_job_id}: unknown"
+                    f"cannot read progress of savepoint {trigger_id} of {engine_job_id}: unknown"
                 )
             return job.savepoints[trigger_id]
 
     def cancel(self, engine_job_id: str) -> None:
-        """What was taken since the last checkpoint goes back to the session."""
+        """Cancel; messages taken since the last checkpoint go back to the session."""
         with self._call("cancel", engine_job_id):
             job = self._engine.jobs.get(engine_job_id)
             if job is not None and not job.state.terminal:
@@ -145,7 +145,7 @@ class MemoryEngine:
                 self._engine.schedule()
 
     def newest_state(self, engine_job_id: str) -> CheckpointInfo | None:
-        """The newest checkpoint or savepoint of a job that the engine knows."""
+        """Return the newest checkpoint or savepoint of a job that the engine knows."""
         with self._call("newest_state", engine_job_id):
             job = self._engine.jobs.get(engine_job_id)
             if job is None:
@@ -153,7 +153,7 @@ class MemoryEngine:
             return job.newest
 
     def checkpointing(self, engine_job_id: str) -> Checkpointing | None:
-        """As often as the slot pool's `interval_s` says; its checkpoints come with the pump."""
+        """Report the slot pool's `interval_s`; checkpoints are taken by `World.pump`."""
         with self._call("checkpointing", engine_job_id):
             job = self._engine.jobs.get(engine_job_id)
             if job is None:
@@ -164,15 +164,15 @@ class MemoryEngine:
             return Checkpointing(self._engine.interval_s, newest.checkpoint_id, newest.at_ms)
 
     def exceptions(self, engine_job_id: str) -> list[JobException]:
-        """What `SlotPool.fail` noted."""
+        """Return the failures that `SlotPool.fail` has recorded."""
         with self._call("exceptions", engine_job_id):
             job = self._engine.jobs.get(engine_job_id)
             return list(job.exceptions) if job else []
 
     def job_plan(self, engine_job_id: str) -> Mapping[str, Any]:
-        """One node."""
+        """Return a plan with one node."""
         with self._call("job_plan", engine_job_id):
-            job = self._known("show the plan of", engine_job_id)
+            job = self._find_job("show the plan of", engine_job_id)
             node = {
                 "id": job.id,
                 "parallelism": job.slots,
@@ -182,19 +182,20 @@ class MemoryEngine:
             return {"nodes": [node]}
 
     def metrics(self, engine_job_id: str) -> Mapping[str, float]:
-        """Messages taken and sent, under the connector's names."""
+        """Return the messages taken and sent, under the connector's names."""
         with self._call("metrics", engine_job_id):
-            job = self._known("read the metrics of", engine_job_id)
+            job = self._find_job("read the metrics of", engine_job_id)
             return {
                 "source.numRecordsIn": float(job.ledger.messages),
                 "sink.numRecordsSend": float(job.number),
             }
 
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
-        """Messages taken and sent of jobs that run; a test puts more into `measures`."""
+        """Count the messages that running jobs have taken and sent; a test may set other
+        `measures`."""
         with self._call("measure"):
             jobs = {
-                job_id: self._engine.measures.get(job_id) or _measured(self._engine.jobs[job_id])
+                job_id: self._engine.measures.get(job_id) or _measure(self._engine.jobs[job_id])
                 for job_id in engine_job_ids
                 if job_id in self._engine.jobs
                 and self._engine.jobs[job_id].state is RunState.RUNNING
@@ -202,22 +203,22 @@ class MemoryEngine:
             return EngineMeasures(jobs, self._engine.total, self._engine.free)
 
     def check(self) -> list[Finding]:
-        """What the test put into `findings`."""
+        """Return the `findings` that a test has set."""
         with self._call("check"):
             return list(self._engine.findings)
 
     def checkpoint_folder(self) -> str | None:
-        """None: its states lie nowhere."""
+        """Always None: states are in memory."""
         return None
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there are no connections."""
 
     def _call(self, kind: str, subject: str = "") -> AbstractContextManager[None]:
         return self._engine.call(kind, subject)
 
-    def _need_jar(self, submission: Submission) -> None:
-        """As every engine does: take the file again when the jar was lost."""
+    def _require_jar(self, submission: Submission) -> None:
+        """Take the file again if the jar was lost, as every engine does."""
         if submission.jar not in self._engine.jars:
             if not submission.jar_file.is_file():
                 raise EngineRefusedError(
@@ -226,15 +227,15 @@ class MemoryEngine:
                 )
             self._engine.jars.add(submission.jar)
 
-    def _known(self, what: str, engine_job_id: str) -> MemoryJob:
+    def _find_job(self, what: str, engine_job_id: str) -> MemoryJob:
         job = self._engine.jobs.get(engine_job_id)
         if job is None:
             raise EngineRefusedError(f"cannot {what} job {engine_job_id}: no such job")
         return job
 
     def _live(self, what: str, engine_job_id: str, trigger_id: str) -> MemoryJob:
-        """A job that a savepoint can be asked of; the same trigger again is harmless."""
-        job = self._known(what, engine_job_id)
+        """Return a job of which a savepoint can be taken, or has been with the same trigger."""
+        job = self._find_job(what, engine_job_id)
         if job.state.terminal and trigger_id not in job.savepoints:
             raise EngineRefusedError(f"cannot {what} job {engine_job_id}: it is {job.state}")
         return job
@@ -248,8 +249,8 @@ class MemoryEngine:
             self._engine.save(job, trigger_id, path)
 
 
-def _measured(job: MemoryJob) -> JobMeasure:
-    """One task that is source and sink; the time that its thread works is not told."""
+def _measure(job: MemoryJob) -> JobMeasure:
+    """One task that is source and sink, without the times of its thread."""
     counts = {"records_in": job.ledger.messages, "records_out": job.number}
     task = TaskMeasure(job.id, job.submission.entry_class, 0, 1, True, True, **counts)
     newest = job.newest.checkpoint_id if job.newest else None

@@ -1,4 +1,4 @@
-"""Switches by which a test makes an engine or a broker fail, and the log of what it was asked."""
+"""Switches by which a test makes an engine or a broker fail, and the log of their calls."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from speck.errors import SpeckError, UnreachableError
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Faults:
-    """How one address behaves towards the binders opened on it.
+    """The behaviour of one address towards the binders that are opened on it.
 
     `calls` holds (method, subject) in order; the subject is the engine job id, the jar's hash
-    or the client id, "" where there is none. `before`, when set, runs before each call and
-    outside the world's lock: a test may block in it to see what runs at the same time.
+    or the client id, or "" if there is none. `before`, if set, runs before each call and outside
+    the world's lock: a test may block in it to see which calls overlap.
     """
 
     address: str
@@ -31,21 +31,21 @@ class Faults:
     )
 
     def refuse(self, kind: str, times: int, error: SpeckError, *, after: bool = False) -> None:
-        """Let the next `times` calls of method `kind` raise `error`; with `after` they take
-        effect first, as when an answer is lost."""
+        """Make the next `times` calls of method `kind` raise `error`; with `after` they take
+        effect first, as if the answer were lost."""
         self._refusals[kind].extend([(error, after)] * times)
 
     def forgive(self) -> None:
-        """Let no further calls raise what `refuse` asked for."""
+        """Cancel all errors that `refuse` has set up."""
         self._refusals.clear()
 
     def count(self, kind: str) -> int:
-        """How often method `kind` was called."""
-        return sum(1 for called, _ in self.calls if called == kind)
+        """Count the calls of method `kind`."""
+        return sum(1 for method, _ in self.calls if method == kind)
 
     @contextmanager
     def call(self, kind: str, subject: str = "") -> Iterator[None]:
-        """Around each call of a binder."""
+        """Record a call of a binder, and raise the errors that a test has set up."""
         if self.before is not None:
             self.before(kind, subject)
         with self.lock:
@@ -58,6 +58,6 @@ class Faults:
                 raise error
             yield
             if kind in failpoints.REQUESTS:
-                failpoints.reached(failpoints.AFTER_REQUEST)
+                failpoints.hit(failpoints.AFTER_REQUEST)
             if error is not None:
                 raise error

@@ -1,4 +1,4 @@
-"""Numbered messages, and what a reader remembers of them."""
+"""Numbered messages, and a reader's record of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ KEPT_EPOCHS = 4
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message; one without a producer is foreign and carries no number. A `mark` is no message
-    of a link, but goes through a reader's session like one."""
+    """A message. Without a producer it comes from outside and carries no number. A `mark` is not a
+    message of the link, but passes through a reader's session like one."""
 
     payload: bytes
     producer: str | None = None
@@ -24,9 +24,9 @@ class Message:
 
 @dataclass(slots=True)
 class Seen:
-    """The numbers seen of one epoch: all up to `highest`, and those in `above` past a hole.
+    """The numbers seen of one epoch: all up to `highest`, and those in `above`, beyond a gap.
 
-    Those before `first` were given out before the reader came; it takes them, if they come.
+    Numbers before `first` were sent before the reader subscribed; it takes them if they come.
     """
 
     highest: int = 0
@@ -35,16 +35,16 @@ class Seen:
     early: set[int] = field(default_factory=set)
 
     @classmethod
-    def joining(cls, number: int) -> Seen:
-        """For a reader that meets a producer for the first time, at this number."""
+    def starting_at(cls, number: int) -> Seen:
+        """The record of a reader whose first message of a producer has this number."""
         return cls(highest=number - 1, first=number)
 
     def add(self, number: int) -> bool:
-        """Note a number; False when it was seen before."""
+        """Record a number; returns False if it was seen before."""
         if number < self.first:
-            new = number not in self.early
+            is_new = number not in self.early
             self.early.add(number)
-            return new
+            return is_new
         if number <= self.highest or number in self.above:
             return False
         self.above.add(number)
@@ -54,8 +54,8 @@ class Seen:
         return True
 
     def take_over(self, taken: TakenEpoch) -> None:
-        """Note what another reader has taken before: it is dropped should it come. What neither
-        of the two had before this one came late is taken, as ever."""
+        """Record what an earlier reader has taken: such messages are dropped if they come. Messages
+        that the earlier reader has not taken are taken, also those before `first`."""
         if taken.upto + 1 < self.first:
             self.early |= set(range(1, taken.upto + 1))
             self.early |= {n for a, b in taken.above for n in range(a, b + 1) if n < self.first}
@@ -71,7 +71,7 @@ class Seen:
             self.above.discard(self.highest)
 
     def above_ranges(self) -> Ranges:
-        """The numbers past a hole, as ranges."""
+        """The numbers beyond a gap, as ranges."""
         ranges: list[tuple[int, int]] = []
         for number in sorted(self.above):
             if ranges and number == ranges[-1][1] + 1:
@@ -82,23 +82,23 @@ class Seen:
 
     @property
     def missing(self) -> int:
-        """How many numbers below the highest seen were never seen."""
+        """Count the numbers below the highest one that were never seen."""
         return max(self.above) - self.highest - len(self.above) if self.above else 0
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What a reader has taken from each producer; the part of a job's state that counts."""
+    """What a reader has taken from each producer: the part of a job's state that matters."""
 
     seen: dict[str, dict[int, Seen]] = field(default_factory=dict)
     messages: int = 0
 
     def add(self, message: Message) -> bool:
-        """Note a message; False when it is a repeat."""
+        """Record a message; returns False if it is a repeat."""
         if message.producer is not None:
             epochs = self.seen.setdefault(message.producer, {})
             if message.epoch not in epochs:
-                epochs[message.epoch] = Seen() if epochs else Seen.joining(message.number)
+                epochs[message.epoch] = Seen() if epochs else Seen.starting_at(message.number)
             if not epochs[message.epoch].add(message.number):
                 return False
             for old in sorted(epochs)[:-KEPT_EPOCHS]:
@@ -107,18 +107,18 @@ class Ledger:
         return True
 
     def take_over(self, taken: Iterable[TakenEpoch]) -> None:
-        """Note what another reader of the link has taken before this one."""
+        """Record what an earlier reader of the link has taken."""
         for each in taken:
             epochs = self.seen.setdefault(each.producer, {})
             epochs.setdefault(each.epoch, Seen()).take_over(each)
 
     def above(self) -> dict[str, dict[int, Ranges]]:
-        """Producer -> epoch -> ranges taken past a hole; those without a hole are absent."""
-        found = {
+        """Producer -> epoch -> ranges taken beyond a gap; epochs without a gap are omitted."""
+        ranges = {
             producer: {epoch: seen.above_ranges() for epoch, seen in epochs.items() if seen.above}
             for producer, epochs in self.seen.items()
         }
-        return {producer: epochs for producer, epochs in found.items() if epochs}
+        return {producer: epochs for producer, epochs in ranges.items() if epochs}
 
     def taken(self) -> dict[str, dict[int, int]]:
         """Producer -> epoch -> highest contiguous number."""
@@ -128,9 +128,9 @@ class Ledger:
         }
 
     def missing(self) -> dict[str, dict[int, int]]:
-        """Producer -> epoch -> count of holes; producers and epochs without holes are absent."""
-        found = {
+        """Producer -> epoch -> number of missing messages; epochs without any are omitted."""
+        counts = {
             producer: {epoch: seen.missing for epoch, seen in epochs.items() if seen.missing}
             for producer, epochs in self.seen.items()
         }
-        return {producer: epochs for producer, epochs in found.items() if epochs}
+        return {producer: epochs for producer, epochs in counts.items() if epochs}

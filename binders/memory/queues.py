@@ -15,7 +15,7 @@ from speck.model.observation import Sent, Taken
 @dataclass(slots=True)
 class Session:
     """A reader's session; `holder` is the engine job id of the incarnation that reads it. It
-    takes `marks` once one has."""
+    accepts `marks` once it has had a holder."""
 
     topics: set[str] = field(default_factory=set)
     queue: deque[Message] = field(default_factory=deque)
@@ -24,17 +24,17 @@ class Session:
 
     @property
     def waiting(self) -> list[Message]:
-        """The link's messages in it, without marks."""
+        """The queued messages of the link, without marks."""
         return [message for message in self.queue if message.mark is None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Queues(Faults):
-    """A broker. What a test may want to assert about is kept apart:
+    """A broker. Tests may examine:
 
-    `published` is everything by topic; `unread` what came while the topic had no session, and
-    so is lost; `abandoned` what a session held when it was released; `dropped` what a full
-    queue refused; `thrown_out` the client ids that were taken from a live incarnation.
+    `published`, all messages by topic; `unread`, those published while the topic had no session,
+    which are lost; `abandoned`, those in a session when it was released; `dropped`, those that a
+    full queue refused; `thrown_out`, the client ids whose live holder was disconnected.
     """
 
     capabilities: frozenset[BrokerCapability] = frozenset(BrokerCapability)
@@ -53,13 +53,13 @@ class Queues(Faults):
     thrown_out: list[str] = field(default_factory=list)
 
     def subscribe(self, client_id: str, topic: str) -> Session:
-        """The session of `client_id`, made when there is none."""
+        """Return the session of `client_id`, created if necessary."""
         session = self.sessions.setdefault(client_id, Session())
         session.topics.add(topic)
         return session
 
     def connect(self, client_id: str, topic: str, holder: str) -> Session:
-        """Let an incarnation hold the session, throwing out the one that does."""
+        """Make an incarnation the holder of the session; the previous holder is disconnected."""
         session = self.subscribe(client_id, topic)
         if session.holder not in (None, holder):
             self.thrown_out.append(client_id)
@@ -68,23 +68,23 @@ class Queues(Faults):
         return session
 
     def restart(self) -> None:
-        """Die without a chance to write anything down, and start anew."""
+        """Crash and restart: everything in memory is lost."""
         with self.lock:
             self.uptime_s = 0
-            for kept in (self.sessions, self.readers, self.taken, self.sent, self.dropped):
-                kept.clear()
+            for state in (self.sessions, self.readers, self.taken, self.sent, self.dropped):
+                state.clear()
 
-    def read_by_any(self, topic: str) -> bool:
+    def has_session(self, topic: str) -> bool:
         """Whether a message on `topic` would reach a session."""
         return any(topic in session.topics for session in self.sessions.values())
 
     def publish(self, topic: str, message: Message) -> None:
-        """Hand a message to every session on the topic."""
+        """Deliver a message to every session on the topic."""
         self.published[topic].append(message)
         self.deliver(topic, message)
 
     def deliver(self, topic: str, message: Message) -> None:
-        """The same without a note that it was published."""
+        """Like `publish`, but without recording the message in `published`."""
         readers = [session for session in self.sessions.values() if topic in session.topics]
         if not readers:
             self.unread[topic].append(message)
@@ -92,7 +92,7 @@ class Queues(Faults):
             self._put(session, message)
 
     def mark(self, client_id: str, mark: str) -> bool:
-        """Put a mark behind what waits in a session; False when it takes none."""
+        """Put a mark at the end of a session's queue; returns False if it accepts no marks."""
         session = self.sessions.get(client_id)
         if session is None or not session.marks:
             return False
@@ -106,7 +106,7 @@ class Queues(Faults):
             session.queue.append(message)
 
     def take(self, client_id: str) -> list[bytes]:
-        """Read and acknowledge all that waits in a session, as a reader outside speck does."""
+        """Read and acknowledge all messages of a session, as an outside reader does."""
         session = self.sessions[client_id]
         payloads = [message.payload for message in session.waiting]
         session.queue.clear()

@@ -1,4 +1,4 @@
-"""The state of an engine in this process: slots, and incarnations that really pass messages."""
+"""The state of an engine in this process: slots, and incarnations that really process messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What a job reads from its arguments (the job contract's own, not `args`)."""
+    """The arguments of the job contract, without the job's own `args`."""
 
     source_broker: str
     source_topic: str
@@ -41,19 +41,19 @@ class Wiring:
     taken: tuple[TakenEpoch, ...] = ()
 
 
-def read_wiring(args: Sequence[str]) -> Wiring | None:
-    """The wiring in a job's arguments; None when they follow another contract."""
-    given = dict(pairwise(args))
+def parse_wiring(args: Sequence[str]) -> Wiring | None:
+    """Parse a job's arguments; None if they do not follow the job contract."""
+    values = dict(pairwise(args))
     try:
         return Wiring(
-            source_broker=given["--source-broker"],
-            source_topic=given["--source-topic"],
-            sink_broker=given["--sink-broker"],
-            sink_topic=given["--sink-topic"],
-            client_id=given["--client-id"],
-            attempt=int(given.get("--epoch", "1")),
-            sink_readers=given.get("--sink-readers", "some"),
-            taken=parse_taken(given.get("--taken", "")),
+            source_broker=values["--source-broker"],
+            source_topic=values["--source-topic"],
+            sink_broker=values["--sink-broker"],
+            sink_topic=values["--sink-topic"],
+            client_id=values["--client-id"],
+            attempt=int(values.get("--epoch", "1")),
+            sink_readers=values.get("--sink-readers", "some"),
+            taken=parse_taken(values.get("--taken", "")),
         )
     except (KeyError, ValueError):
         return None
@@ -61,7 +61,7 @@ def read_wiring(args: Sequence[str]) -> Wiring | None:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A job's state at a checkpoint; `storage` is None where every engine can read it."""
+    """A job's state at a checkpoint; `storage` is None if every engine can read it."""
 
     ledger: Ledger
     epoch: int
@@ -71,7 +71,7 @@ class Saved:
 
 @dataclass(slots=True, eq=False)
 class MemoryJob:
-    """One run of a job: takes from its session, publishes unchanged, counts both."""
+    """One incarnation: takes messages from its session, publishes them unchanged, counts both."""
 
     engine: SlotPool
     submission: Submission
@@ -98,7 +98,7 @@ class MemoryJob:
         return max(1, self.submission.parallelism)
 
     def open(self) -> None:
-        """All tasks run: hold the session, begin an epoch above any in the restored state."""
+        """Run all tasks: hold the session, and begin an epoch above any in the restored state."""
         self.state = RunState.RUNNING
         if self.wiring is not None:
             self.epoch = max(self.epoch + 1, (self.wiring.attempt << 32) + 1)
@@ -106,31 +106,31 @@ class MemoryJob:
             self._session(self.wiring)
 
     def work(self) -> int:
-        """Take what waits; gives how many messages were taken."""
+        """Take all queued messages; returns how many."""
         if self.wiring is None:
             return 0
         queue = self._session(self.wiring).queue
         sink = self.engine.world.broker(self.wiring.sink_broker)
-        taken = 0
+        count = 0
         while queue and (queue[0].mark is not None or self._may_publish(sink, self.wiring)):
             message = queue.popleft()
             self.unacked.append(message)
             if message.mark is not None:
                 self.mark = message.mark
                 continue
-            taken += 1
+            count += 1
             if self.ledger.add(message):
                 self.number += 1
                 numbered = Message(message.payload, self._producer, self.epoch, self.number)
                 sink.publish(self.wiring.sink_topic, numbered)
-        return taken
+        return count
 
     def checkpoint(self, path: str | None = None) -> str:
-        """Complete a checkpoint (a savepoint when `path` is given): acknowledge, tell the
-        numbers, keep the state. Gives its path."""
+        """Complete a checkpoint (a savepoint if `path` is given): acknowledge, publish the
+        numbers, save the state. Returns its path."""
         idle = not self.unacked and self._saved == (self.ledger.messages, self.number)
         if path is None and idle and self.newest is not None:
-            if not self._held_up():  # else the sink's flush would keep it from completing
+            if not self._is_blocked():  # else the sink's flush would keep it from completing
                 self.checkpoint_id += 1
                 self.newest = replace(self.newest, checkpoint_id=self.checkpoint_id)
             return self.newest.path
@@ -145,11 +145,11 @@ class MemoryJob:
         self.newest = CheckpointInfo(self.checkpoint_id, where, now, 0, path is not None)
         self._saved = (self.ledger.messages, self.number)
         if self.wiring is not None:
-            self._tell(self.wiring, now)
+            self._publish_numbers(self.wiring, now)
         return where
 
     def end(self, state: RunState) -> None:
-        """Stop for good: unacknowledged messages go back to their session, in order."""
+        """End: unacknowledged messages go back to their session, in order."""
         if self.wiring is not None and not self.state.terminal and self.epoch:
             broker = self.engine.world.broker(self.wiring.source_broker)
             session = broker.sessions.get(self.wiring.client_id)
@@ -161,7 +161,7 @@ class MemoryJob:
 
     @property
     def series(self) -> tuple[str, int]:
-        """Under which name and epoch it numbers what it publishes."""
+        """The producer and epoch of the messages that it publishes."""
         return self._producer, self.epoch
 
     @property
@@ -173,19 +173,19 @@ class MemoryJob:
         broker = self.engine.world.broker(wiring.source_broker)
         return broker.connect(wiring.client_id, wiring.source_topic, self.id)
 
-    def _held_up(self) -> bool:
-        """Whether messages wait that cannot be passed on."""
+    def _is_blocked(self) -> bool:
+        """Whether messages are queued that cannot be published."""
         if self.wiring is None:
             return False
         sink = self.engine.world.broker(self.wiring.sink_broker)
         return bool(self._session(self.wiring).waiting) and not self._may_publish(sink, self.wiring)
 
     def _may_publish(self, sink: Queues, wiring: Wiring) -> bool:
-        """A link that has readers is not published to while none of them is there."""
+        """Whether the link has no readers, or the session of at least one of them exists."""
         readers = sink.readers.get(wiring.sink_topic, wiring.sink_readers)
-        return readers == "none" or sink.read_by_any(wiring.sink_topic)
+        return readers == "none" or sink.has_session(wiring.sink_topic)
 
-    def _tell(self, wiring: Wiring, now: int) -> None:
+    def _publish_numbers(self, wiring: Wiring, now: int) -> None:
         source = self.engine.world.broker(wiring.source_broker)
         source.taken[wiring.client_id] = Taken(
             checkpoint=self.checkpoint_id,
@@ -198,16 +198,16 @@ class MemoryJob:
         )
         if self.number:
             sink = self.engine.world.broker(wiring.sink_broker)
-            said = Sent(self._producer, self.epoch, self.number, now, topic=wiring.sink_topic)
-            sink.sent[wiring.client_id + "-out"] = said
+            sent = Sent(self._producer, self.epoch, self.number, now, topic=wiring.sink_topic)
+            sink.sent[wiring.client_id + "-out"] = sent
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SlotPool(Faults):
-    """An engine. Engines with the same `storage` read each other's checkpoints; a savepoint
-    with a target directory can be read by all. While `hold_starts` jobs stay STARTING, while
-    `hold_savepoints` savepoints stay under way, until `let_go()`; the next `failing_savepoints`
-    fail."""
+    """An engine. Engines with the same `storage` can read each other's checkpoints; all engines can
+    read a savepoint with a target directory. With `hold_starts` jobs stay STARTING, and with
+    `hold_savepoints` savepoints stay under way, until `let_go()`. The next `failing_savepoints`
+    savepoints fail."""
 
     world: World
     total: int
@@ -230,7 +230,7 @@ class SlotPool(Faults):
         return self.total - sum(job.slots for job in holding if job.state != RunState.STARTING)
 
     def running(self) -> list[MemoryJob]:
-        """Incarnations whose tasks all run, oldest first."""
+        """The incarnations whose tasks all run, oldest first."""
         return [job for job in self.jobs.values() if job.state is RunState.RUNNING]
 
     def schedule(self) -> None:
@@ -246,7 +246,7 @@ class SlotPool(Faults):
         return saved is not None and saved.storage in (None, self.storage)
 
     def save(self, job: MemoryJob, trigger_id: str, path: str) -> None:
-        """Complete a savepoint, and the stop it belongs to; both fail unless all tasks run."""
+        """Complete a savepoint, and the stop that it belongs to; both fail unless all tasks run."""
         if self.failing_savepoints or job.state is not RunState.RUNNING:
             self.failing_savepoints = max(0, self.failing_savepoints - 1)
             failure = f"not all tasks run: the job is {job.state}"
@@ -260,7 +260,7 @@ class SlotPool(Faults):
         self.schedule()
 
     def let_go(self) -> None:
-        """End `hold_starts` and `hold_savepoints`, and let happen what was held."""
+        """End `hold_starts` and `hold_savepoints`, and carry out what was held."""
         with self.world.lock:
             self.hold_starts = self.hold_savepoints = False
             held, self.held = self.held, []
@@ -269,7 +269,7 @@ class SlotPool(Faults):
             self.schedule()
 
     def fail(self, engine_job_id: str, message: str) -> None:
-        """Let an incarnation fail for good, with `message` among its exceptions."""
+        """Make an incarnation fail for good, with `message` among its exceptions."""
         with self.world.lock:
             job = self.jobs[engine_job_id]
             job.end(RunState.FAILED)
@@ -278,7 +278,7 @@ class SlotPool(Faults):
             self.schedule()
 
     def forget_jobs(self) -> None:
-        """Restart the engine's master: no job runs and none is known any more."""
+        """Restart the engine's master: all jobs end, and none is known any more."""
         with self.world.lock:
             for job in self.jobs.values():
                 if not job.state.terminal:

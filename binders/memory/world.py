@@ -1,4 +1,4 @@
-"""Where engines and brokers of this process live, and the pump that lets their jobs work."""
+"""The engines and brokers of this process, and the pump that runs their jobs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from speck.model.site import normalise_address
 
 
 class World:
-    """Engines and brokers by address, made when they are first asked for.
+    """Engines and brokers by address, created at first use.
 
-    `slots` is how many each new engine has; `clock` gives Unix milliseconds (by default a
-    counter, so that runs are the same). With `auto_pump` the jobs work whenever a broker's
-    numbers are looked at, as if they ran by themselves.
+    Each new engine has `slots` slots. `clock` returns Unix milliseconds (by default from a
+    counter, so that runs are reproducible). With `auto_pump` the jobs work whenever a broker's
+    numbers are read, as if they ran by themselves.
     """
 
     _current: ClassVar[World | None] = None
@@ -41,7 +41,7 @@ class World:
 
     @classmethod
     def current(cls) -> World:
-        """The world that binders opened now look into."""
+        """The world that newly opened binders use."""
         with cls._guard:
             if cls._current is None:
                 cls._current = cls()
@@ -55,14 +55,14 @@ class World:
         auto_pump: bool = True,
         clock: Callable[[], int] | None = None,
     ) -> World:
-        """Begin a new, empty world; binders opened before keep the old one."""
+        """Begin a new, empty world; binders that are already open keep the old one."""
         world = cls(slots=slots, auto_pump=auto_pump, clock=clock)
         with cls._guard:
             cls._current = world
         return world
 
     def engine(self, address: str) -> SlotPool:
-        """The engine at an address (any form that `normalise_address` takes)."""
+        """The engine at an address (in any form that `normalise_address` accepts)."""
         address = normalise_address(address)
         with self.lock:
             if address not in self._engines:
@@ -72,7 +72,7 @@ class World:
             return self._engines[address]
 
     def broker(self, address: str) -> Queues:
-        """The broker at an address (any form that `normalise_address` takes)."""
+        """The broker at an address (in any form that `normalise_address` accepts)."""
         address = normalise_address(address)
         with self.lock:
             if address not in self._brokers:
@@ -82,29 +82,29 @@ class World:
     def feed(
         self, address: str, topic: str, payloads: Iterable[bytes], producer: str | None = None
     ) -> None:
-        """Publish from outside; with `producer` numbered after what it has published so far."""
+        """Publish as an outside program; with `producer`, numbered after its earlier messages."""
         with self.lock:
             broker = self.broker(address)
-            number = sum(1 for said in broker.published[topic] if said.producer == producer)
+            number = sum(1 for each in broker.published[topic] if each.producer == producer)
             for payload in payloads:
                 number += 1
                 numbered = Message(payload, producer, 1, number)
                 broker.publish(topic, numbered if producer else Message(payload))
 
     def pump(self, *, checkpoint: bool = True) -> int:
-        """Let all running jobs pass on what waits for them until nothing moves, and then
-        complete a checkpoint in each. Gives the number of messages taken."""
+        """Run all jobs until no message is queued for them, then complete a checkpoint in each.
+        Returns the number of messages taken."""
         with self.lock:
             total = 0
-            while moved := sum(job.work() for job in self._running()):
-                total += moved
+            while count := sum(job.work() for job in self._running()):
+                total += count
             if checkpoint:
                 for job in self._running():
                     job.checkpoint()
             return total
 
     def send_again(self, broker: Queues, topic: str) -> None:
-        """Let the jobs that write to a topic publish once more what they have in this epoch."""
+        """Deliver again what the jobs that write to a topic have published in their epoch."""
         with self.lock:
             series = {
                 job.series
@@ -118,7 +118,7 @@ class World:
                     broker.deliver(topic, message)
 
     def now_ms(self) -> int:
-        """Unix milliseconds of the clock, or the next tick."""
+        """Unix milliseconds of the clock, or the next tick of the counter."""
         with self.lock:
             self._ticks += 1
             return self._clock() if self._clock else self._ticks

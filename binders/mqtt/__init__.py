@@ -1,4 +1,4 @@
-"""Binder for MQTT brokers (Mosquitto first): MQTT 5, and 3.1.1 without message numbers."""
+"""The binder for MQTT brokers such as Mosquitto: MQTT 5, or 3.1.1 without message numbers."""
 
 from binders.mqtt.broker import MqttBroker
 

@@ -1,4 +1,4 @@
-"""The retained topics by which jobs and the control plane tell each other how far they are."""
+"""The retained topics in which jobs and the control plane publish their sequence numbers."""
 
 from __future__ import annotations
 
@@ -31,50 +31,50 @@ TOTALS = {
     UPTIME: "uptime_s",
 }
 _SYS_S = 60.0
-"""How old what $SYS tells may be: `sys_interval` is 10 s by default."""
+"""The greatest age of values in $SYS: `sys_interval` is 10 s by default."""
 
 STORED = f"{_BROKER}store/messages/count"
 RETAINED = f"{_BROKER}retained messages/count"
 
 
 class Totals:
-    """What a broker's $SYS topics tell, while they come in.
+    """Collects the values of a broker's $SYS topics.
 
-    Mosquitto tells what has changed, and lets it expire after a minute: what it does not tell is
-    as it was told `before`, unless the broker began anew: it runs for too short a time then.
+    Mosquitto publishes only values that have changed, and lets them expire after a minute. Missing
+    values are those of `before`, unless the broker has restarted since: then its uptime is too low.
     """
 
     topics = (*TOTALS, STORED, RETAINED)
 
     def __init__(self, before: Mapping[str, int], elapsed_s: float = 0.0) -> None:
-        """`before` was told `elapsed_s` seconds ago."""
+        """`before` are the values of `elapsed_s` seconds ago."""
         self._before = before
         self._elapsed_s = elapsed_s
-        self._told: dict[str, int] = {}
+        self._received: dict[str, int] = {}
 
-    def note(self, topic: str, payload: bytes) -> None:
-        """One message. Raises ValueError when it is no number."""
-        self._told[topic] = int(payload.split()[0])
+    def add(self, topic: str, payload: bytes) -> None:
+        """Add one message. Raises ValueError if it holds no number."""
+        self._received[topic] = int(payload.split()[0])
 
-    def known(self) -> dict[str, int]:
-        """By topic, what is known now."""
-        uptime_s = self._told.get(UPTIME)
-        went_on = self._before.get(UPTIME, 0) + max(0.0, self._elapsed_s - _SYS_S)
-        if uptime_s is None or uptime_s < went_on:
-            return dict(self._told)
-        return {**self._before, **self._told}
+    def values(self) -> dict[str, int]:
+        """The current values by topic."""
+        uptime_s = self._received.get(UPTIME)
+        least_uptime_s = self._before.get(UPTIME, 0) + max(0.0, self._elapsed_s - _SYS_S)
+        if uptime_s is None or uptime_s < least_uptime_s:
+            return dict(self._received)
+        return {**self._before, **self._received}
 
     def measures(self) -> BrokerMeasures:
-        """What waits for readers is stored, as is what is retained."""
-        known = self.known()
-        stored, retained = known.get(STORED), known.get(RETAINED)
-        waiting = None if stored is None or retained is None else max(0, stored - retained)
-        totals = {name: known.get(topic) for topic, name in TOTALS.items()}
-        return BrokerMeasures(queued=waiting, **totals)
+        """The values as measures. The broker's store holds queued and retained messages."""
+        values = self.values()
+        stored, retained = values.get(STORED), values.get(RETAINED)
+        queued = None if stored is None or retained is None else max(0, stored - retained)
+        totals = {name: values.get(topic) for topic, name in TOTALS.items()}
+        return BrokerMeasures(queued=queued, **totals)
 
 
 class Retained:
-    """What is read of a broker's retained topics while they come in."""
+    """Collects the messages of a broker's retained topics."""
 
     def __init__(self) -> None:
         self._taken: dict[str, Taken] = {}
@@ -83,8 +83,8 @@ class Retained:
         self._uptime_s: int | None = None
         self._dropped: int | None = None
 
-    def note(self, topic: str, payload: bytes) -> None:
-        """One message; an empty one clears. Raises ValueError when it cannot be read."""
+    def add(self, topic: str, payload: bytes) -> None:
+        """Add one message; an empty one clears. Raises ValueError if it cannot be parsed."""
         if topic.startswith(TAKEN):
             _put(self._taken, topic.removeprefix(TAKEN), parse_taken(payload) if payload else None)
         elif topic.startswith(SENT):
@@ -99,102 +99,103 @@ class Retained:
             self._dropped = int(payload)
 
     def view(self) -> BrokerView:
+        """The collected numbers."""
         return BrokerView(self._taken, self._sent, self._uptime_s, self._dropped, self._readers)
 
 
 T = TypeVar("T")
 
 
-def _put(found: dict[str, T], key: str, value: T | None) -> None:
+def _put(values: dict[str, T], key: str, value: T | None) -> None:
     if value is None:
-        found.pop(key, None)
+        values.pop(key, None)
     else:
-        found[key] = value
+        values[key] = value
 
 
 def parse_taken(payload: bytes) -> Taken:
-    """A reader's numbers. Raises ValueError for anything but version 1 of the message."""
-    said = _object(payload)
+    """Parse a reader's numbers. Raises ValueError unless it is version 1 of the message."""
+    fields = _object(payload)
     return Taken(
-        checkpoint=_whole(said, "checkpoint"),
-        taken=_numbers(said.get("taken", {})),
-        missing=_numbers(said.get("missing", {})),
-        messages=_whole(said, "messages", 0),
-        at_ms=_whole(said, "at", 0),
-        above=_ranges(said.get("above", {})),
-        mark=_text(said, "mark"),
+        checkpoint=_whole(fields, "checkpoint"),
+        taken=_numbers(fields.get("taken", {})),
+        missing=_numbers(fields.get("missing", {})),
+        messages=_whole(fields, "messages", 0),
+        at_ms=_whole(fields, "at", 0),
+        above=_ranges(fields.get("above", {})),
+        mark=_text(fields, "mark"),
     )
 
 
 def parse_sent(payload: bytes) -> Sent:
-    """A sink's numbers. Raises ValueError for anything but version 1 of the message."""
-    said = _object(payload)
-    producer = _text(said, "producer")
+    """Parse a sink's numbers. Raises ValueError unless it is version 1 of the message."""
+    fields = _object(payload)
+    producer = _text(fields, "producer")
     if producer is None:
         raise ValueError("producer is no text")
     return Sent(
         producer=producer,
-        epoch=_whole(said, "epoch"),
-        number=_whole(said, "number"),
-        at_ms=_whole(said, "at", 0),
-        unread=_whole(said, "unread", 0),
-        topic=_text(said, "topic"),
+        epoch=_whole(fields, "epoch"),
+        number=_whole(fields, "number"),
+        at_ms=_whole(fields, "at", 0),
+        unread=_whole(fields, "unread", 0),
+        topic=_text(fields, "topic"),
     )
 
 
 def _object(payload: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(payload)
+        fields = json.loads(payload)
     except RecursionError as error:
         raise ValueError("too deep") from error
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         raise ValueError("no JSON object")
-    if said.get("v") != 1:
-        raise ValueError(f"version {said.get('v')!r}, not 1")
-    return said
+    if fields.get("v") != 1:
+        raise ValueError(f"version {fields.get('v')!r}, not 1")
+    return fields
 
 
-def _whole(said: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = said.get(key, default)
+def _whole(fields: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = fields.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{key} is no whole number")
     return value
 
 
-def _text(said: Mapping[str, Any], key: str) -> str | None:
-    value = said.get(key)
+def _text(fields: Mapping[str, Any], key: str) -> str | None:
+    value = fields.get(key)
     if not isinstance(value, str | None):
         raise ValueError(f"{key} is no text")
     return value
 
 
-def _numbers(said: object) -> dict[str, dict[int, int]]:
-    if not isinstance(said, dict):
+def _numbers(data: object) -> dict[str, dict[int, int]]:
+    if not isinstance(data, dict):
         raise ValueError("numbers by producer are no object")
     numbers: dict[str, dict[int, int]] = {}
-    for producer, epochs in said.items():
+    for producer, epochs in data.items():
         if not isinstance(epochs, dict):
             raise ValueError(f"numbers of {producer} are no object")
         numbers[producer] = {int(epoch): _whole(epochs, epoch) for epoch in epochs}
     return numbers
 
 
-def _ranges(said: object) -> dict[str, dict[int, Ranges]]:
-    if not isinstance(said, dict):
+def _ranges(data: object) -> dict[str, dict[int, Ranges]]:
+    if not isinstance(data, dict):
         raise ValueError("ranges by producer are no object")
     ranges: dict[str, dict[int, Ranges]] = {}
-    for producer, epochs in said.items():
+    for producer, epochs in data.items():
         if not isinstance(epochs, dict):
             raise ValueError(f"ranges of {producer} are no object")
         ranges[producer] = {int(epoch): _pairs(producer, epochs[epoch]) for epoch in epochs}
     return ranges
 
 
-def _pairs(producer: str, said: object) -> Ranges:
-    if not isinstance(said, list):
+def _pairs(producer: str, data: object) -> Ranges:
+    if not isinstance(data, list):
         raise ValueError(f"ranges of {producer} are no list")
     pairs = []
-    for each in said:
+    for each in data:
         match each:
             case [int(first), int(last)] if 0 < first <= last and bool not in map(type, each):
                 pairs.append((first, last))

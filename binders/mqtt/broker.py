@@ -37,9 +37,9 @@ _LONGEST_TOPIC = 65535 - len(bookkeeping.READERS)
 class MqttBroker:
     """A broker at `tcp://host:port` or `ssl://host:port` (other forms are normalised).
 
-    Each call opens a connection of its own in the calling thread, so calls may overlap.
-    Capability NUMBERS is taken back once the broker has turned out to know MQTT 3.1.1 only;
-    `reach` asks again.
+    Each call opens a connection of its own in the calling thread, so that calls may overlap.
+    The capability NUMBERS is dropped once the broker has turned out to speak MQTT 3.1.1 only;
+    `reach` tries MQTT 5 again.
     """
 
     capabilities: frozenset[BrokerCapability]
@@ -55,17 +55,17 @@ class MqttBroker:
         self.capabilities = _capabilities(V5)
 
     def reach(self) -> str:
-        """Connect once; `mqtt 5` or `mqtt 3.1.1`."""
+        """Connect once; returns `mqtt 5` or `mqtt 3.1.1`."""
         self._version = V5
         with self._open(_visitor()) as connection:
             return "mqtt 5" if connection.version == V5 else "mqtt 3.1.1"
 
     def reserve(self, client_id: str, topic: str, *, fresh: bool = False) -> bool:
-        """Make the session and its subscription, announce that the link has readers; whether
-        the session was there. With `fresh` what waits in one that is there is dropped.
+        """Create the session and its subscription, and announce that the link has readers; returns
+        whether the session existed. With `fresh` the messages of an existing one are dropped.
 
-        Nothing that waits in the session is taken: acknowledgements are manual and none is
-        sent, and Receive Maximum 1 keeps all but one message from travelling in vain.
+        No message is taken from the session: acknowledgements are manual and none is sent, and
+        Receive Maximum 1 limits the messages that are sent in vain to one.
         """
         _check_topic(topic)
         session = Session(
@@ -77,118 +77,118 @@ class MqttBroker:
             lingers=False,  # the reader itself may take it over
         )
         with self._open(session) as connection:
-            connection.await_suback(connection.ask(topic, retained=False), topic)
+            connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
             connection.publish(bookkeeping.READERS + topic, b"some", retain=True)
             if connection.version == V5 or not fresh:
                 return connection.session_present
-        # in MQTT 3.1.1 a clean session ends with its connection
+        # in MQTT 3.1.1 a clean session ends with its connection: create a lasting one
         self.reserve(client_id, topic)
         return False
 
     def release(self, client_id: str, topic: str, *, last_reader: bool) -> None:
-        """End the session and clear its reader's numbers; with `last_reader` announce that nobody
-        reads the link.
+        """End the session and clear its reader's numbers; with `last_reader` announce that the link
+        has no readers.
 
-        The session ends as the connection begins. A reader that comes back at once under its
-        client id ends the connection: what was to be said is said beside it then.
+        The session ends as the connection begins. If its reader reconnects at once under the same
+        client id, the broker ends this connection; then the messages are sent on another one.
         """
         _check_topic(topic)
-        said = {bookkeeping.READERS + topic: b"none"} if last_reader else {}
-        said |= _cleared(client_id)
+        messages = {bookkeeping.READERS + topic: b"none"} if last_reader else {}
+        messages |= _clearing_messages(client_id)
         with self._open(Session(client_id)) as connection:
             try:
-                connection.publish_all(said, retain=True)
+                connection.publish_all(messages, retain=True)
                 return
             except LostError as error:
-                log.info("%s; says it on another connection", error)
+                log.info("%s; publishing on another connection", error)
         with self._open(_visitor()) as connection:
-            connection.publish_all(said, retain=True)
+            connection.publish_all(messages, retain=True)
 
     def announce(self, topic: str, *, readers: bool) -> None:
-        """Tell sinks whether the link has readers."""
+        """Announce to sinks whether the link has readers."""
         _check_topic(topic)
         with self._open(_visitor()) as connection:
-            said = b"some" if readers else b"none"
-            connection.publish(bookkeeping.READERS + topic, said, retain=True)
+            payload = b"some" if readers else b"none"
+            connection.publish(bookkeeping.READERS + topic, payload, retain=True)
 
     def ask_again(self, topic: str) -> None:
-        """Say so to the sinks that are connected; others go by what the broker has saved."""
+        """Send the request to the connected sinks; the others do so by themselves after a restart
+        of the broker."""
         _check_topic(topic)
         with self._open(_visitor()) as connection:
             connection.publish(bookkeeping.READERS + topic, bookkeeping.AGAIN)
 
     def mark(self, client_id: str, mark: str) -> bool:
-        """Publish it where the reader listens beside its link. MQTT 3.1.1 does not tell whether
-        anybody does: always True there."""
+        """Publish the mark on a topic of the reader's own, to which its session subscribes. With
+        MQTT 3.1.1, whose PUBACK does not report subscribers, this always returns True."""
         with self._open(_visitor()) as connection:
             return connection.publish(bookkeeping.MARKS + client_id, mark.encode())
 
     def view(self) -> BrokerView:
-        """All readers' taken and all sinks' sent numbers, which links are announced to have
-        readers, and what $SYS tells where it may be read; an unreadable one is skipped."""
+        """Return all readers' taken and all sinks' sent numbers, which links are announced to have
+        readers, and values of $SYS where it may be read; unreadable messages are skipped."""
         return self._poll()
 
     def forget(self, *client_ids: str) -> None:
-        """Clear the retained numbers of readers or sinks; harmless when there are none."""
+        """Clear the retained numbers of readers or sinks, if there are any."""
         if not client_ids:
             return
         with self._open(_visitor()) as connection:
-            connection.publish_all(_cleared(*client_ids), retain=True)
+            connection.publish_all(_clearing_messages(*client_ids), retain=True)
 
     def measure(self) -> tuple[BrokerMeasures, BrokerView]:
-        """The totals of $SYS, as new as the broker's `sys_interval` (10 s by default) and all None
-        where they may not be read; with what `view` tells, on one connection."""
+        """Return the totals of $SYS, at most `sys_interval` old (10 s by default) and all None
+        where they may not be read, and the result of `view`, on one connection."""
         now = time.monotonic()
         totals = bookkeeping.Totals(self._totals, now - self._totals_at)
         view = self._poll(totals)
-        self._totals, self._totals_at = totals.known(), now
+        self._totals, self._totals_at = totals.values(), now
         return totals.measures(), view
 
     def check(self) -> list[Finding]:
-        """What can be seen from outside of settings that would lose data or starve jobs, and
-        what cannot be seen and must be made sure of. Each finding holds the line that mends
-        it in mosquitto.conf."""
+        """Find settings that would lose data or starve jobs, as far as a client can see them, and
+        list those that a client cannot see. Each finding has its line for mosquitto.conf."""
         return check.check(self._target, self._credentials(), self._open)
 
     def close(self) -> None:
-        """Nothing is kept between calls."""
+        """Does nothing: no connection outlives a call."""
 
     def _poll(self, totals: bookkeeping.Totals | None = None) -> BrokerView:
-        """What is retained; `totals` take note of $SYS, too."""
-        read = bookkeeping.Retained()
+        """Read the retained messages; with `totals`, those of $SYS as well."""
+        retained = bookkeeping.Retained()
         marker = bookkeeping.MARKER + secrets.token_hex(8)
-        back: list[str] = []
+        returned_markers: list[str] = []
 
-        def note(message: MQTTMessage) -> None:
+        def collect(message: MQTTMessage) -> None:
             topic, payload = message.topic, bytes(message.payload)
             if topic == marker:
-                back.append(marker)
+                returned_markers.append(marker)
                 return
             if totals is not None and topic in totals.topics:
-                with suppress(ValueError, IndexError):  # another broker's own wording
-                    totals.note(topic, payload)
+                with suppress(ValueError, IndexError):  # another broker may use another format
+                    totals.add(topic, payload)
             try:
-                read.note(topic, payload)
+                retained.add(topic, payload)
             except ValueError as error:
                 log.warning("broker at %s: %s is skipped: %s", self._target.address, topic, error)
 
-        own = totals.topics if totals else (bookkeeping.UPTIME, bookkeeping.DROPPED)
+        system = totals.topics if totals else (bookkeeping.UPTIME, bookkeeping.DROPPED)
         topics = [*(topic + "#" for topic in bookkeeping.NUMBERS), marker]
-        with self._open(_visitor(), note) as connection:
-            # The broker answers in order: once the marker comes back, so has all before it.
-            connection.ask(*own)  # `check` says if it may not
-            asked = connection.ask(*topics)
-            told = connection.send(marker, b"")
-            connection.await_suback(asked, *topics)
-            connection.await_puback(told, marker)
+        with self._open(_visitor(), collect) as connection:
+            # The broker answers in order: once the marker comes back, all earlier messages have.
+            connection.begin_subscribe(*system)  # `check` reports it if this is not allowed
+            subscription = connection.begin_subscribe(*topics)
+            publication = connection.send(marker, b"")
+            connection.await_suback(subscription, *topics)
+            connection.await_puback(publication, marker)
             try:
-                connection.wait(lambda: bool(back), "read the retained numbers")
+                connection.wait(lambda: bool(returned_markers), "read the retained numbers")
             except NoAnswerError as error:
                 raise NoAnswerError(
-                    f"{error}; it took a message on {marker} and did not hand it back: may this"
+                    f"{error}; it accepted a message on {marker} but did not deliver it: may this"
                     " user read speck/#?"
                 ) from error
-        return read.view()
+        return retained.view()
 
     def _credentials(self) -> Credentials:
         file = self._target.credentials
@@ -218,14 +218,14 @@ class MqttBroker:
         return connection
 
 
-def _cleared(*client_ids: str) -> dict[str, bytes]:
-    """What is said, by topic, to clear the numbers of readers or sinks."""
+def _clearing_messages(*client_ids: str) -> dict[str, bytes]:
+    """The messages, by topic, that clear the numbers of readers or sinks."""
     numbers = (bookkeeping.TAKEN, bookkeeping.SENT)
     return {topic + client_id: b"" for client_id in client_ids for topic in numbers}
 
 
 def _visitor() -> Session:
-    """A session that ends with its connection, under a client id of its own."""
+    """A temporary session that ends with its connection, with a random client id."""
     return Session("speck-visit-" + secrets.token_hex(8), lingers=False)
 
 

@@ -1,7 +1,8 @@
-"""What in a broker's settings would lose data or starve jobs, seen from outside.
+"""Finds settings of a broker that would lose data or starve jobs, as far as a client can see them.
 
-A broker shows its limits in CONNACK, its version and drops below `$SYS`, and the depth of its
-queues to who fills one. What it does not show is said as such, with the lines to make sure of.
+A broker reports its limits in CONNACK, and its version and dropped messages below `$SYS`; the limit
+of its queues shows when one is filled. Settings that a client cannot see are listed with the lines
+to make sure of.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from binders.mqtt.credentials import Credentials
 from speck.binding import Finding, Target
 from speck.errors import BrokerRefusedError, SpeckError
 
-WANTED_INFLIGHT = 1000
-WANTED_PACKET = 1048576
-WANTED_EXPIRY_S = 30 * 24 * 3600
+RECOMMENDED_INFLIGHT = 1000
+RECOMMENDED_PACKET = 1048576
+RECOMMENDED_EXPIRY_S = 30 * 24 * 3600
 PROBE_MESSAGES = 1200
-"""Past Mosquitto's default of 1000 for a queue, few enough to take a fraction of a second."""
+"""More than Mosquitto's default queue of 1000, and few enough for a fraction of a second."""
 
 _PROBE_EXPIRY_S = 60
 _UNSEEN = "cannot be seen from outside"
@@ -35,7 +36,7 @@ OnMessage = Callable[[MQTTMessage], None]
 
 
 class Open(Protocol):
-    """Opens a connection to the broker that is looked at."""
+    """Opens a connection to the broker that is checked."""
 
     def __call__(
         self, session: Session, on_message: OnMessage | None = None, anonymous: bool = False
@@ -43,32 +44,32 @@ class Open(Protocol):
 
 
 def check(target: Target, credentials: Credentials, open_: Open) -> list[Finding]:
-    """All findings, errors first. Raises UnreachableError when the broker does not answer."""
+    """Return all findings, errors first. Raises UnreachableError if the broker does not answer."""
     client_id = _client_id()
-    with open_(Session(client_id, expiry_s=WANTED_EXPIRY_S)) as connection:
-        speaks_5, connack = connection.version == V5, connection.connack
+    with open_(Session(client_id, expiry_s=RECOMMENDED_EXPIRY_S)) as connection:
+        is_mqtt5, connack = connection.version == V5, connection.connack
     with open_(Session(client_id)):
-        pass  # ends the session, which was asked for only to be told how long it would live
-    findings = [] if speaks_5 else [_no_numbers()]
-    findings += connack_findings(connack) if speaks_5 else []
+        pass  # ends the session, which was created only to learn its expiry from CONNACK
+    findings = [] if is_mqtt5 else [_no_numbers()]
+    findings += connack_findings(connack) if is_mqtt5 else []
     findings += access_findings(target, credentials, open_)
     findings += _system_findings(open_)
-    # Without Receive Maximum a probe could not read back all it wrote.
-    findings += _queue_findings(open_) if speaks_5 else []
+    # Without Receive Maximum a probe could not read back all its messages.
+    findings += _queue_findings(open_) if is_mqtt5 else []
     findings += _unseen_findings()
     return sorted(findings, key=lambda finding: finding.severity != "error")
 
 
 def connack_findings(connack: Mapping[str, Any]) -> Iterator[Finding]:
-    """What an MQTT 5 broker announces about itself; an absent property means no limit."""
+    """Findings from an MQTT 5 broker's CONNACK; a missing property means no limit."""
     inflight = connack.get("ReceiveMaximum", 65535)
-    if inflight < WANTED_INFLIGHT:
+    if inflight < RECOMMENDED_INFLIGHT:
         yield Finding(
             "warning",
             "max_inflight_messages",
             str(inflight),
-            "a sink may have no more messages under way in one round trip",
-            f"max_inflight_messages {WANTED_INFLIGHT}",
+            "a sink can send no more messages than this in one round trip",
+            f"max_inflight_messages {RECOMMENDED_INFLIGHT}",
         )
     if not connack.get("RetainAvailable", 1):
         yield Finding(
@@ -91,13 +92,13 @@ def connack_findings(connack: Mapping[str, Any]) -> Iterator[Finding]:
             "# use a broker that allows wildcard subscriptions",
         )
     packet = connack.get("MaximumPacketSize")
-    if packet is not None and packet < WANTED_PACKET:
+    if packet is not None and packet < RECOMMENDED_PACKET:
         yield Finding(
             "warning",
             "max_packet_size",
             f"{packet} bytes",
             "a sink that writes a larger message is disconnected",
-            f"max_packet_size {WANTED_PACKET}",
+            f"max_packet_size {RECOMMENDED_PACKET}",
         )
     if connack.get("TopicAliasMaximum", 0) == 0:
         yield Finding(
@@ -107,19 +108,19 @@ def connack_findings(connack: Mapping[str, Any]) -> Iterator[Finding]:
             "every message of a sink repeats its topic in full",
             "max_topic_alias 10",
         )
-    expiry = connack.get("SessionExpiryInterval", WANTED_EXPIRY_S)
-    if expiry < WANTED_EXPIRY_S:
+    expiry = connack.get("SessionExpiryInterval", RECOMMENDED_EXPIRY_S)
+    if expiry < RECOMMENDED_EXPIRY_S:
         yield Finding(
             "error",
             "persistent_client_expiration",
             f"{expiry} s",
-            "a reader that is away longer loses all that waits for it",
+            "a reader that is away longer loses all messages queued for it",
             "persistent_client_expiration 30d",
         )
 
 
 def access_findings(target: Target, credentials: Credentials, open_: Open) -> Iterator[Finding]:
-    """Who may connect; nothing to say about a broker at a loopback address."""
+    """Findings about access; none for a broker at a loopback address."""
     parts = urlsplit(target.address)
     if _is_loopback(parts.hostname or ""):
         return
@@ -128,8 +129,8 @@ def access_findings(target: Target, credentials: Credentials, open_: Open) -> It
             "warning",
             "allow_anonymous",
             "true",
-            "anybody who reaches the broker reads everything and can throw out any job by"
-            " connecting under its client id",
+            "anyone who can connect to the broker can read everything, and can disconnect any job"
+            " by using its client id",
             "allow_anonymous false\npassword_file /etc/mosquitto/passwd",
         )
     if parts.scheme != "ssl" and credentials.ca is None and credentials.user is not None:
@@ -137,7 +138,7 @@ def access_findings(target: Target, credentials: Credentials, open_: Open) -> It
             "warning",
             "listener",
             "no TLS",
-            "the password crosses the network in the clear",
+            "the password is sent over the network in plain text",
             "listener 8883\ncertfile /etc/mosquitto/certs/server.crt\n"
             "keyfile /etc/mosquitto/certs/server.key",
         )
@@ -145,7 +146,7 @@ def access_findings(target: Target, credentials: Credentials, open_: Open) -> It
 
 def _anonymous_may_connect(credentials: Credentials, open_: Open) -> bool:
     if credentials.user is None:
-        return True  # we were let in without a name a moment ago
+        return True  # the earlier connections were anonymous, too
     try:
         with open_(Session(_client_id()), anonymous=True):
             return True
@@ -154,49 +155,49 @@ def _anonymous_may_connect(credentials: Credentials, open_: Open) -> bool:
 
 
 def _system_findings(open_: Open) -> Iterator[Finding]:
-    """What the broker counts below `$SYS`, which is retained and so there at once."""
-    told = _read_retained(open_, (_VERSION, DROPPED))
-    if _VERSION not in told:
+    """Findings from the broker's counters below `$SYS`, which are retained messages."""
+    values = _read_retained(open_, (_VERSION, DROPPED))
+    if _VERSION not in values:
         yield Finding(
             "warning",
             "sys_interval",
             "nothing below $SYS can be read",
-            "overflowing queues stay unnoticed (on a broker other than Mosquitto: watch its own"
-            " counter of dropped messages)",
+            "overflowing queues go unnoticed (if the broker is not Mosquitto, watch its own counter"
+            " of dropped messages)",
             "sys_interval 10\n# and in the acl_file: topic read $SYS/#",
         )
-    dropped = told.get(DROPPED, b"0")
+    dropped = values.get(DROPPED, b"0")
     if dropped.strip() not in (b"", b"0"):
         yield Finding(
             "error",
             "max_queued_messages",
             f"{dropped.decode(errors='replace')} messages dropped since the broker's start",
-            "a full queue drops the newest message while its publisher is told that all is well"
-            " (looking for the queue's limit by this check counts too, where that limit is low)",
+            "a full queue drops the newest message although its publisher receives a PUBACK"
+            " (messages of this check count, too, if the queue's limit is low)",
             "max_queued_messages 1000000\nmax_queued_bytes 200000000",
         )
 
 
 def _read_retained(open_: Open, topics: tuple[str, ...]) -> dict[str, bytes]:
-    told: dict[str, bytes] = {}
+    payloads: dict[str, bytes] = {}
     marker = MARKER + secrets.token_hex(8)
 
-    def note(message: MQTTMessage) -> None:
-        told[message.topic] = bytes(message.payload)
+    def collect(message: MQTTMessage) -> None:
+        payloads[message.topic] = bytes(message.payload)
 
     try:
-        with open_(Session(_client_id()), note) as connection:
+        with open_(Session(_client_id()), collect) as connection:
             connection.subscribe(*topics, marker)
             connection.publish(marker, b"")
-            connection.wait(lambda: marker in told, "read " + ", ".join(topics))
+            connection.wait(lambda: marker in payloads, "read " + ", ".join(topics))
     except (BrokerRefusedError, NoAnswerError):
-        pass  # may not be read: the same as not there
-    return told
+        pass  # topics that may not be read count as missing
+    return payloads
 
 
 def _queue_findings(open_: Open) -> Iterator[Finding]:
     try:
-        came = probe_queue(open_, PROBE_MESSAGES)
+        count = probe_queue(open_, PROBE_MESSAGES)
     except (BrokerRefusedError, NoAnswerError) as error:
         yield Finding(
             "error",
@@ -206,47 +207,47 @@ def _queue_findings(open_: Open) -> Iterator[Finding]:
             "topic readwrite speck/#",
         )
         return
-    full = came < PROBE_MESSAGES
+    is_full = count < PROBE_MESSAGES
     yield Finding(
-        "error" if full else "warning",
+        "error" if is_full else "warning",
         "max_queued_messages",
-        f"a session kept {came} of {PROBE_MESSAGES} messages"
-        if full
+        f"a session kept {count} of {PROBE_MESSAGES} messages"
+        if is_full
         else f"at least {PROBE_MESSAGES}; more {_UNSEEN}",
-        "while a job is moved or a site is away, what it is to read waits in its session; past"
-        " the limit the newest message is dropped and its publisher is told that all is well",
+        "while a job is moved or a site is away, its input is queued in its session; beyond the"
+        " limit the newest message is dropped although its publisher receives a PUBACK",
         "max_queued_messages 1000000\nmax_queued_bytes 200000000",
     )
 
 
 def probe_queue(open_: Open, messages: int) -> int:
-    """How many of `messages` small messages a session of ours keeps while its reader is away.
+    """Count how many of `messages` small messages a session keeps while its reader is away.
 
-    Everything is under a random client id and topic, and ended before the result is given;
-    should we die halfway, the broker ends the session after a minute.
+    The probe uses a random client id and topic, and ends its session before it returns. If this
+    process is killed in between, the broker ends the session after a minute.
     """
     client_id, topic = _client_id(), PROBE + secrets.token_hex(8)
     away = Session(client_id, clean=False, expiry_s=_PROBE_EXPIRY_S, receive_maximum=1)
     with open_(away) as connection:
-        connection.await_suback(connection.ask(topic, retained=False), topic)
+        connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
     with open_(Session(_client_id())) as connection:
-        sent = [connection.send(topic, b"0") for _ in range(messages)]
-        for mid in sent:
+        mids = [connection.send(topic, b"0") for _ in range(messages)]
+        for mid in mids:
             connection.await_puback(mid, topic)
-    came = _drain(open_, client_id, topic)
+    count = _drain(open_, client_id, topic)
     with open_(Session(client_id)):
-        return came
+        return count
 
 
 def _drain(open_: Open, client_id: str, topic: str) -> int:
     end = secrets.token_hex(8).encode()
-    came: list[bytes] = []
-    back = Session(client_id, clean=False, expiry_s=_PROBE_EXPIRY_S)
-    with open_(back, lambda message: came.append(bytes(message.payload))) as connection:
-        # With everything under way at once the queue is empty, so this one is not dropped.
+    payloads: list[bytes] = []
+    session = Session(client_id, clean=False, expiry_s=_PROBE_EXPIRY_S)
+    with open_(session, lambda message: payloads.append(bytes(message.payload))) as connection:
+        # All queued messages are in flight at once, so that the queue is empty for this one.
         connection.publish(topic, end)
-        connection.wait(lambda: bool(came) and came[-1] == end, f"read {topic}")
-    return len(came) - 1
+        connection.wait(lambda: bool(payloads) and payloads[-1] == end, f"read {topic}")
+    return len(payloads) - 1
 
 
 def _no_numbers() -> Finding:
@@ -254,7 +255,7 @@ def _no_numbers() -> Finding:
         "warning",
         "protocol",
         "MQTT 3.1.1 only",
-        "messages carry no numbers: repeats and losses cannot be told, and exactly_once is refused",
+        "messages carry no numbers: repeats and losses go unnoticed, and exactly_once is refused",
         "# use a broker that speaks MQTT 5, such as Mosquitto 2",
     )
 
@@ -264,24 +265,24 @@ def _unseen_findings() -> Iterator[Finding]:
         "warning",
         "persistence",
         f"{_UNSEEN}; make sure of it",
-        "without it a restart of the broker loses every session and all that waits in them",
+        "without it a restart of the broker loses all sessions and their messages",
         "persistence true\npersistence_location /var/lib/mosquitto/\nautosave_interval 5",
     )
     yield Finding(
         "warning",
         "persistent_client_expiration",
         f"{_UNSEEN}; make sure of it",
-        "a site that is away longer than this loses all that waits for it",
+        "a site that is away longer than this loses all messages queued for it",
         "persistent_client_expiration 30d",
     )
 
 
 def _is_loopback(host: str) -> bool:
     try:
-        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+        addresses = {info[4][0] for info in socket.getaddrinfo(host, None)}
     except OSError:
         return False
-    return bool(found) and all(ipaddress.ip_address(address).is_loopback for address in found)
+    return bool(addresses) and all(ipaddress.ip_address(each).is_loopback for each in addresses)
 
 
 def _client_id() -> str:

@@ -1,7 +1,8 @@
-"""One MQTT connection, driven by the calling thread: no thread of its own, nothing shared.
+"""One MQTT connection, driven by the calling thread: it has no thread of its own and no shared
+state.
 
-Every wait is a poll on the socket up to the connection's deadline, so a call costs its round
-trips and no more, and any number of threads may hold connections at once.
+Every wait polls the socket until the connection's deadline, so that a call takes only its round
+trips, and any number of threads may have connections at once.
 """
 
 from __future__ import annotations
@@ -40,27 +41,27 @@ _NO_SUBSCRIBERS = 0x10
 _UNSUPPORTED_VERSION = 0x84
 _BUSY = frozenset({0x88, 0x89, 0x97, 0x9F})  # unavailable, busy, quota, connection rate
 _KEEPALIVE_S = 60
-_LONGEST_POLL_S = 15.0  # well below the keep-alive, which is looked after between polls
+_LONGEST_POLL_S = 15.0  # well below the keep-alive, whose PINGREQ is sent between polls
 _DRAIN_S = 2.0
 
 
 class UnsupportedVersionError(BrokerRefusedError):
-    """The broker does not speak the MQTT version that was asked for."""
+    """The broker does not speak the requested MQTT version."""
 
 
 class LostError(UnreachableError):
-    """The connection was there, and ended before what was waited for had come."""
+    """The connection ended before the awaited answer came."""
 
 
 class NoAnswerError(UnreachableError):
-    """The connection is there, but what was waited for did not come in time."""
+    """The connection is open, but the awaited answer did not come in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a connection asks for. `expiry_s` is how long the session outlives it; one that
-    `lingers` waits at its close until the broker has let go, so that what follows under the same
-    client id does not meet it."""
+    """The session that a connection requests. The session outlives the connection by `expiry_s`. A
+    connection that `lingers` waits at its close until the broker has closed its side, so that the
+    next one with the same client id cannot collide with it."""
 
     client_id: str
     clean: bool = True
@@ -71,10 +72,10 @@ class Session:
 
 
 class Connection:
-    """A connected MQTT client. Use it as a context manager; it is for one thread.
+    """A connected MQTT client. Use it as a context manager, in one thread.
 
     Opening raises UnreachableError (no answer until `deadline`, in `time.monotonic()`
-    seconds), BrokerRefusedError (answered no) or UnsupportedVersionError.
+    seconds), BrokerRefusedError or UnsupportedVersionError.
     """
 
     def __init__(
@@ -91,9 +92,9 @@ class Connection:
         self.session_present = False
         self.connack: dict[str, Any] = {}
         self._deadline = deadline
-        self._connected: ReasonCode | None = None
-        self._gone: str | None = None
-        self._refused = False
+        self._connack_code: ReasonCode | None = None
+        self._failure: str | None = None
+        self._is_refused = False
         self._pubacks: dict[int, ReasonCode] = {}
         self._subacks: dict[int, list[ReasonCode]] = {}
         self._lingers = session.lingers
@@ -117,11 +118,11 @@ class Connection:
 
     def subscribe(self, *topics: str) -> None:
         """Subscribe at QoS 1; with MQTT 5 retained messages come for new subscriptions only."""
-        self.await_suback(self.ask(*topics), *topics)
+        self.await_suback(self.begin_subscribe(*topics), *topics)
 
-    def ask(self, *topics: str, retained: bool = True) -> int:
-        """Subscribe as `subscribe` does without waiting, or without being sent what is `retained`
-        (MQTT 5); the result is for `await_suback`."""
+    def begin_subscribe(self, *topics: str, retained: bool = True) -> int:
+        """Like `subscribe`, without waiting; the result is for `await_suback`. With MQTT 5 and
+        without `retained`, the broker sends no retained messages."""
         if self.version == V5:
             handling = SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
             if not retained:
@@ -130,11 +131,11 @@ class Connection:
             _, mid = self._client.subscribe([(topic, options) for topic in topics])
         else:
             _, mid = self._client.subscribe([(topic, 1) for topic in topics])
-        failpoints.reached(failpoints.AFTER_REQUEST)
+        failpoints.hit(failpoints.AFTER_REQUEST)
         return mid or 0
 
     def await_suback(self, mid: int, *topics: str) -> None:
-        """Wait until the broker has answered; refuse when it has refused one of the topics."""
+        """Wait until the broker has answered. Raises BrokerRefusedError if it refused a topic."""
         what = "subscribe to " + ", ".join(topics)
         self.wait(lambda: mid in self._subacks, what)
         for topic, code in zip(topics, self._subacks.pop(mid), strict=False):
@@ -145,61 +146,62 @@ class Connection:
                 )
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> bool:
-        """Publish at QoS 1 and wait for the acknowledgement; whether anybody has subscribed to the
-        topic, as far as the broker tells."""
+        """Publish at QoS 1 and wait for the acknowledgement; returns whether the topic has
+        subscribers, as far as the broker reports this."""
         return self.await_puback(self.send(topic, payload, retain=retain), topic)
 
-    def publish_all(self, said: Mapping[str, bytes], *, retain: bool = False) -> None:
-        """Publish at QoS 1, by topic and in this order, and wait for all acknowledgements at the
-        end: one round trip, or more where the broker takes fewer messages at once."""
-        most = self.connack.get("ReceiveMaximum", len(said))
-        sent: deque[tuple[int, str]] = deque()
-        for topic, payload in said.items():
-            if len(sent) >= most:
-                self.await_puback(*sent.popleft())
-            sent.append((self.send(topic, payload, retain=retain), topic))
-        for mid, topic in sent:
+    def publish_all(self, messages: Mapping[str, bytes], *, retain: bool = False) -> None:
+        """Publish messages by topic at QoS 1, in this order, and wait for all acknowledgements at
+        the end: one round trip, or more if the broker's Receive Maximum is lower."""
+        limit = self.connack.get("ReceiveMaximum", len(messages))
+        in_flight: deque[tuple[int, str]] = deque()
+        for topic, payload in messages.items():
+            if len(in_flight) >= limit:
+                self.await_puback(*in_flight.popleft())
+            in_flight.append((self.send(topic, payload, retain=retain), topic))
+        for mid, topic in in_flight:
             self.await_puback(mid, topic)
 
     def send(self, topic: str, payload: bytes, *, retain: bool = False) -> int:
         """Publish at QoS 1 without waiting; the result is for `await_puback`."""
         try:
             mid = self._client.publish(topic, payload, qos=1, retain=retain).mid
-            failpoints.reached(failpoints.AFTER_REQUEST)
+            failpoints.hit(failpoints.AFTER_REQUEST)
             return mid
         except ValueError as error:
             raise BrokerRefusedError(f"cannot publish to {topic!r}: {error}") from error
 
     def await_puback(self, mid: int, topic: str) -> bool:
-        """Wait until the broker has taken the message; refuse when it has refused it. False when
-        it says that nobody has subscribed to the topic."""
+        """Wait until the broker has acknowledged the message. Raises BrokerRefusedError if it
+        refused it. False if it reports that the topic has no subscribers."""
         self.wait(lambda: mid in self._pubacks, f"publish to {topic}")
         return self._check_puback(mid, topic)
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
-        """Drive the connection until `done()`; `what` completes "cannot ..."."""
+        """Drive the connection until `done()`; `what` completes the message "cannot ..."."""
         while not done():
-            if self._gone is not None:
-                kind = BrokerRefusedError if self._refused else LostError
-                raise kind(f"cannot {what} at {self.address}: {self._gone}")
+            if self._failure is not None:
+                kind = BrokerRefusedError if self._is_refused else LostError
+                raise kind(f"cannot {what} at {self.address}: {self._failure}")
             remaining = self._deadline - time.monotonic()
             if remaining <= 0:
                 raise NoAnswerError(f"cannot {what} at {self.address}: no answer in time")
             self._turn(min(remaining, _LONGEST_POLL_S))
 
     def close(self) -> None:
-        """Say goodbye; one that lingers waits until the broker has let go. Never raises."""
+        """Disconnect; a connection that lingers waits until the broker has closed its side. Never
+        raises."""
         sock = self._client.socket()
-        if sock is None or self._gone is not None:
+        if sock is None or self._failure is not None:
             self._drop()
             return
         # paho closes its socket as soon as DISCONNECT is written. A close with unread input
-        # resets the connection, and a reset may overtake the DISCONNECT: so a second handle
-        # keeps it open until the broker has closed its side.
+        # resets the connection, and the reset may overtake the DISCONNECT. Therefore a second
+        # handle keeps the socket open until the broker has closed its side.
         with socket.socket(fileno=os.dup(sock.fileno())) as handle:
             try:
                 self._client.disconnect()
-                failpoints.reached(failpoints.AFTER_REQUEST)
+                failpoints.hit(failpoints.AFTER_REQUEST)
                 while self._client.want_write() and self._client.socket() is not None:
                     self._turn(max(0.0, self._deadline - time.monotonic()))
                 handle.shutdown(socket.SHUT_WR)
@@ -207,7 +209,7 @@ class Connection:
                 while self._lingers and handle.recv(65536):
                     pass
             except OSError as error:
-                log.debug("broker at %s: unclean goodbye: %s", self.address, error)
+                log.debug("broker at %s: unclean disconnect: %s", self.address, error)
         self._drop()
 
     def _make_client(
@@ -260,25 +262,27 @@ class Connection:
                 self._client.connect(parts.hostname, port, _KEEPALIVE_S)
         except OSError as error:
             raise self._connect_error(error) from error
-        failpoints.reached(failpoints.AFTER_REQUEST)
-        self.wait(lambda: self._connected is not None, "connect")
-        assert self._connected is not None
-        if self._connected.is_failure:
-            raise self._refusal(self._connected, credentials)
+        failpoints.hit(failpoints.AFTER_REQUEST)
+        self.wait(lambda: self._connack_code is not None, "connect")
+        assert self._connack_code is not None
+        if self._connack_code.is_failure:
+            raise self._refusal(self._connack_code, credentials)
 
     def _connect_error(self, error: OSError) -> SpeckError:
-        said = error.strerror or str(error) or type(error).__name__
+        reason = error.strerror or str(error) or type(error).__name__
         if isinstance(error, ssl.SSLCertVerificationError):
             return BrokerRefusedError(
                 f"cannot trust the broker at {self.address}: {error.verify_message};"
                 " the `ca` line of its credentials must name the authority that signed it"
             )
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-            return BrokerRefusedError(f"cannot speak TLS with the broker at {self.address}: {said}")
-        return UnreachableError(f"cannot reach the broker at {self.address}: {said}")
+            return BrokerRefusedError(
+                f"cannot speak TLS with the broker at {self.address}: {reason}"
+            )
+        return UnreachableError(f"cannot reach the broker at {self.address}: {reason}")
 
     def _refusal(self, reason: ReasonCode, credentials: Credentials) -> SpeckError:
-        text = f"cannot connect to the broker at {self.address}: it says {str(reason)!r}"
+        text = f"cannot connect to the broker at {self.address}: it answers {str(reason)!r}"
         if reason.value == _UNSUPPORTED_VERSION:
             return UnsupportedVersionError(text)
         if reason.value in _BUSY:
@@ -287,13 +291,13 @@ class Connection:
         return BrokerRefusedError(f"{text} {who}; check the site's broker.credentials")
 
     def _turn(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` for the socket and let paho work on what came.
+        """Wait up to `timeout_s` for the socket, then let paho process its input and output.
 
-        `poll`, since `select` (which paho's own loop uses) fails past 1024 open files.
+        It uses `poll`, since `select` (used by paho's own loop) fails for more than 1024 files.
         """
         sock = self._client.socket()
         if sock is None:
-            self._gone = self._gone or "the connection was lost"
+            self._failure = self._failure or "the connection was lost"
             return
         pending = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
         poller = select.poll()
@@ -326,7 +330,7 @@ class Connection:
         reason: ReasonCode,
         properties: Properties | None,
     ) -> None:
-        self._connected = reason
+        self._connack_code = reason
         self.session_present = flags.session_present
         self.connack = properties.json() if properties else {}  # type: ignore[no-untyped-call]
 
@@ -339,10 +343,10 @@ class Connection:
         _properties: Properties | None,
     ) -> None:
         if flags.is_disconnect_packet_from_server:
-            self._gone = f"the broker ended the connection: {reason}"
-            self._refused = reason.value in (0x87, 0x95)  # not authorised, packet too large
+            self._failure = f"the broker ended the connection: {reason}"
+            self._is_refused = reason.value in (0x87, 0x95)  # not authorised, packet too large
         else:
-            self._gone = "the connection was lost"
+            self._failure = "the connection was lost"
 
     def _on_publish(
         self, _client: Client, _data: Any, mid: int, reason: ReasonCode, _properties: Properties
@@ -367,7 +371,7 @@ class Connection:
 
 @cache
 def _connect_properties(expiry_s: int, receive_maximum: int) -> Properties:
-    """Made once: paho builds tables for each, which costs more than the rest of a connection."""
+    """Cached: paho builds tables for each, which costs more than the rest of a connection."""
     properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = expiry_s
     properties.ReceiveMaximum = receive_maximum

@@ -1,4 +1,4 @@
-"""A broker's secret (`speck.sites.credentials` reads its file) and the TLS that goes with it."""
+"""A broker's credentials (`speck.sites.credentials` reads the file), and its TLS context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Credentials", "read_credentials", "tls_context"]
 
 
 def tls_context(ca: Path | None) -> ssl.SSLContext:
-    """A context that trusts `ca` alone, or the machine's own authorities without one."""
+    """Return a TLS context that trusts only `ca`, or without it the machine's authorities."""
     try:
         # The modification time is part of the key, so that a renewed file is read again.
         return _tls_context(ca, ca.stat().st_mtime_ns if ca else 0)

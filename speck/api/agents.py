@@ -36,7 +36,8 @@ def open_commands(name: str, query: Query) -> Response:
     with polling(min(query["wait"], _WAIT_S)) as seconds:
         commands = agents.open_commands(name, known, seconds, context().stopping.is_set)
     # too many requests wait already: the agent polls again, later the more agents do so
-    again = 0.0 if seconds or commands else max(0.5, agents.commands.polling() / _AGENTS_PER_SECOND)
+    pause_s = max(0.5, agents.commands.count_agents() / _AGENTS_PER_SECOND)
+    again = 0.0 if seconds or commands else pause_s
     return jsonify({"commands": commands, "again": again})
 
 

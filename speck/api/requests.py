@@ -14,7 +14,7 @@ from werkzeug.exceptions import ClientDisconnected
 
 from speck.api.context import service
 from speck.api.problems import MissingLengthError
-from speck.errors import InvalidError, Problem, meant
+from speck.errors import InvalidError, Problem, suggest
 from speck.spec.schema import YAML_TYPES, load_document
 from speck.spec.yaml_loader import Document
 
@@ -170,7 +170,7 @@ class ParamParser(FlaskParser):
 def _problems(location: str, name: str, faults: Any, schema: Schema) -> Iterator[Problem]:
     path = f"?{name}" if location == "query" else name
     if name not in schema.fields:
-        faults = [f"unknown query parameter; {meant(name.replace('-', '_'), schema.fields)}"]
+        faults = [f"unknown query parameter; {suggest(name.replace('-', '_'), schema.fields)}"]
     for fault in [faults] if isinstance(faults, str) else faults:
         yield Problem(path, fault)
 

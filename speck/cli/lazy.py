@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from speck.errors import meant
+from speck.errors import suggest
 
 
 class HelpfulGroup(click.Group):
@@ -20,7 +20,7 @@ class HelpfulGroup(click.Group):
         name = args[0]
         if name.startswith("-") or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)
-        return ctx.fail(f"no command {name!r}; {meant(name, self.list_commands(ctx))}")
+        return ctx.fail(f"no command {name!r}; {suggest(name, self.list_commands(ctx))}")
 
 
 class LazyGroup(HelpfulGroup):

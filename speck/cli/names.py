@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from speck.client import Client
-from speck.errors import NotFoundError, meant
+from speck.errors import NotFoundError, suggest
 
 
 def check_known(
@@ -24,4 +24,4 @@ def check_known(
 
 def _check(noun: str, name: str, known: list[str]) -> None:
     if name not in known:
-        raise NotFoundError(f"cannot find {noun} {name!r}; {meant(name, known)}")
+        raise NotFoundError(f"cannot find {noun} {name!r}; {suggest(name, known)}")

@@ -21,7 +21,7 @@ def take_in(records: Records, name: str, job_names: Iterable[str]) -> Batch:
         batch[records.heads.key(alone)] = {**head, **DELETED_HEAD}
         batch |= records.revisions.drop(alone, head["revision"])
         for incarnation in inventory.jobs.values():
-            batch |= records.drop_deployed(alone, job_name)
+            batch |= records.drop_incarnation(alone, job_name)
             batch |= records.put_incarnation(name, incarnation)
         attempt = max(records.attempts(s, job_name) for s in (alone, name))
         batch |= records.put_attempts(name, job_name, attempt)

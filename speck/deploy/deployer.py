@@ -131,7 +131,7 @@ class Deployer:
             self._artifacts.adopt(sha256, file)
         for (scope, name), incarnation in prepared_plan.running.items():
             with self.changes.resting(scope) as resting:
-                if resting and self._records.deployed(scope, name) == incarnation:
+                if resting and self._records.incarnation(scope, name) == incarnation:
                     self._records.write(self._records.put_incarnation(scope, _confirm(incarnation)))
 
     def jar_of(self, job_path: str) -> str:

@@ -15,7 +15,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from speck.errors import PermanentError, UnreachableError
-from speck.model.batches import records
+from speck.model.batches import read_records
 from speck.model.values import JsonObject
 
 _EXPIRY_S = 30 * 24 * 3600
@@ -73,7 +73,7 @@ class OutputReader:
 
     def _keep(self, _: Client, __: Any, message: MQTTMessage) -> None:
         try:
-            found = records(message)
+            found = read_records(message)
         except PermanentError:
             self.unreadable.append(bytes(message.payload))
             return

@@ -300,7 +300,7 @@ def make_link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> lis
         job, name = incarnation.job, incarnation.job.job_name
         if job.sink_site == site:
             client_id = sink_client_id(ends.installation, name, job.source)
-            sent = view.sent_to(job.sink.topic, client_id)
+            sent = view.find_sent(job.sink.topic, client_id)
             row = _make_end(at, scope, site, job.sink.topic, "producer", client_id, name, job.site)
             rows.append(
                 {

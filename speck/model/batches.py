@@ -1,9 +1,10 @@
-"""Takes messages of speck's sinks apart: a batched link carries many records in each.
+"""Splits messages of speck's sinks into records: a message of a batched link carries many.
 
-A message is a batch when its content type says so. Its stamp is that of the first record and how
-many they are, `<producer>/<epoch>/<number>+<count>`; the payload is of each record its length (7
-bits a byte, lowest first, the eighth: more follow) and its bytes; with zstd, the length of all that
-and then that, compressed. Any other message is one record. See edge_jobs/README.md, "Links".
+A message is a batch when its content type says so. Its stamp is the stamp of its first record and
+the number of its records, `<producer>/<epoch>/<number>+<count>`. The payload is the length of each
+record (a varint: 7 bits a byte, lowest first, the eighth bit set if more bytes follow) and then
+its bytes. With zstd it is the uncompressed length of all that, followed by the compressed bytes.
+Any other message is one record. See edge_jobs/README.md, "Links".
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from speck.errors import PermanentError
 
 STAMP = "speck"
-"""The user property that holds a stamp."""
+"""The MQTT user property that holds the stamp."""
 
 FRAMED, ZSTD = "speck/batch", "speck/batch+zstd"
 """Content types."""
@@ -27,14 +28,15 @@ _LENGTH_BYTES = 5
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a message; `stamp` is `<producer>/<epoch>/<number>`, None for a foreign one."""
+    """One record of a message. `stamp` is `<producer>/<epoch>/<number>`, or None if the message
+    was not sent by speck's sink."""
 
     stamp: str | None
     payload: bytes
 
 
-def records(message: Any) -> list[Record]:
-    """The records of a message (paho's), in order. Raises PermanentError for a damaged batch."""
+def read_records(message: Any) -> list[Record]:
+    """Return the records of a paho message, in order. Raises PermanentError for a damaged batch."""
     properties = message.properties
     stamps = dict(getattr(properties, "UserProperty", ()))
     content_type = getattr(properties, "ContentType", None)
@@ -42,31 +44,31 @@ def records(message: Any) -> list[Record]:
 
 
 def unpack(stamp: str | None, content_type: str | None, payload: bytes) -> Iterator[Record]:
-    """The same of a message's parts. Raises PermanentError."""
+    """Like `read_records`, for the parts of a message. Raises PermanentError."""
     if content_type not in (FRAMED, ZSTD):
         yield Record(stamp, payload)
         return
-    found = list(_frames(_decompressed(payload) if content_type == ZSTD else payload))
+    payloads = list(_frames(_decompress(payload) if content_type == ZSTD else payload))
     series, _, numbers = (stamp or "").rpartition("/")
     first, _, count = numbers.partition("+")
     if not (series and first.isdecimal() and count.isdecimal()):
-        yield from (Record(None, each) for each in found)
+        yield from (Record(None, each) for each in payloads)
         return
-    if len(found) != int(count):
-        raise PermanentError(f"cannot read a batch: it has {len(found)} records, not {count}")
-    for number, each in enumerate(found, int(first)):
+    if len(payloads) != int(count):
+        raise PermanentError(f"cannot read a batch: it has {len(payloads)} records, not {count}")
+    for number, each in enumerate(payloads, int(first)):
         yield Record(f"{series}/{number}", each)
 
 
 def _frames(payload: bytes) -> Iterator[bytes]:
     at = count = 0
     while at < len(payload):
-        length, at = _length(payload, at)
+        length, at = _read_length(payload, at)
         count += 1
         if length > len(payload) - at or count > MAX_RECORDS:
             raise PermanentError(
-                f"cannot read a batch: record {count} of {length} bytes is past its end, or too"
-                " many"
+                f"cannot read a batch: record {count} of {length} bytes reaches past its end, or"
+                f" it has more than {MAX_RECORDS} records"
             )
         yield payload[at : at + length]
         at += length
@@ -74,8 +76,8 @@ def _frames(payload: bytes) -> Iterator[bytes]:
         raise PermanentError("cannot read a batch: it is empty")
 
 
-def _length(payload: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, and where it ends."""
+def _read_length(payload: bytes, at: int) -> tuple[int, int]:
+    """Return the length that is encoded at offset `at`, and the offset behind it."""
     value = 0
     for index, byte in enumerate(payload[at : at + _LENGTH_BYTES]):
         value |= (byte & 0x7F) << (7 * index)
@@ -84,10 +86,10 @@ def _length(payload: bytes, at: int) -> tuple[int, int]:
     raise PermanentError("cannot read a batch: it ends within a length")
 
 
-def _decompressed(payload: bytes) -> bytes:
-    from pyarrow import Codec  # takes its time to import
+def _decompress(payload: bytes) -> bytes:
+    from pyarrow import Codec  # slow to import
 
-    length, at = _length(payload, 0)
+    length, at = _read_length(payload, 0)
     if length > MAX_BYTES:
         raise PermanentError(f"cannot read a batch: {length} bytes are more than {MAX_BYTES}")
     try:

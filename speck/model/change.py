@@ -48,7 +48,7 @@ class ChangeState(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why there is a change; a repair brings back what was accepted before."""
+    """Why a change was made. A repair brings back jobs of a revision that was accepted before."""
 
     APPLY = "apply"
     ROLLBACK = "rollback"
@@ -58,8 +58,8 @@ class Cause(StrEnum):
 
 @dataclass(slots=True)
 class OperationRecord:
-    """How one step went. Times are RFC 3339; `attempts` counts calls, retries included;
-    `progress` says how far one is that takes its time."""
+    """The outcome of one step. Times are RFC 3339. `attempts` counts calls, retries included.
+    `progress` describes how far a long operation has got."""
 
     step: Step
     state: OperationState = OperationState.PENDING
@@ -85,10 +85,10 @@ class OperationRecord:
 class Change:
     """One execution of `plan`.
 
-    What it is for is stored with it, so that a service which stopped in its middle plans it
-    anew: its `cause` and `revision`, whether links `drain`, and the jobs that it has to `leave`
-    alone. `earlier` are the operations of its plans before, as they were stored. `left_stopped`
-    are jobs that the change which it superseded had stopped and not started again.
+    Its purpose is stored with it, so that a service that was stopped in the middle can plan it
+    anew: its `cause` and `revision`, whether links `drain`, and the jobs that it must `leave`
+    alone. `earlier` are the operations of its previous plans, as they were stored. `left_stopped`
+    are the jobs that the superseded change had stopped and not started again.
     """
 
     id: str
@@ -112,8 +112,8 @@ class Change:
             self.operations = [OperationRecord(step) for step in self.plan.steps]
 
     @classmethod
-    def cut_short(cls, head: JsonObject, operations: Sequence[JsonObject]) -> Change:
-        """A stored change without a plan: what had not ended of it is off."""
+    def from_store(cls, head: JsonObject, operations: Sequence[JsonObject]) -> Change:
+        """Load a stored change without its plan; operations that had not ended are cancelled."""
         return cls(
             id=head["id"],
             plan=Plan(head["composition"] or composition_of_one(head["job_name"]), (), ()),
@@ -124,19 +124,19 @@ class Change:
             drain=head["drain"],
             leave=frozenset(head["leave"]),
             left_stopped=frozenset(head["left_stopped"]),
-            earlier=[_off(operation) for operation in operations],
+            earlier=[_cancel_unless_over(operation) for operation in operations],
         )
 
     def go_on(self, plan: Plan) -> None:
-        """Take up a plan that was made anew; its steps are numbered behind those before. Of the
-        plan before, what was begun stays known."""
-        begun = (o.to_json() for o in self.operations if o.attempts or o.state.over)
-        self.earlier += [_off(operation, ANEW) for operation in begun]
-        self.plan = plan.numbered_after(max((o["id"] for o in self.earlier), default=0))
+        """Continue with a new plan. Its steps are numbered after the earlier ones; operations of
+        the previous plan that had begun are kept in `earlier`."""
+        records = (o.to_json() for o in self.operations if o.attempts or o.state.over)
+        self.earlier += [_cancel_unless_over(record, ANEW) for record in records]
+        self.plan = plan.renumber_after(max((o["id"] for o in self.earlier), default=0))
         self.operations = [OperationRecord(step) for step in self.plan.steps]
 
     def begin_next_part(self) -> None:
-        """What its plan held is done, and another plan follows."""
+        """Close the plan that was carried out; another plan follows."""
         self.earlier += [operation.to_json() for operation in self.operations]
         self.state, self.ended, self.operations = ChangeState.RUNNING, None, []
         self.plan = Plan(self.plan.composition, (), ())
@@ -144,10 +144,11 @@ class Change:
     @property
     def stopped(self) -> frozenset[str]:
         """Jobs that it, or the change that it superseded, has stopped and not started since."""
-        known = [*self.earlier, *(o.to_json() for o in self.operations)]
-        asked = (o for o in known if o["attempts"])
+        operations = [*self.earlier, *(o.to_json() for o in self.operations)]
         stopped = set(self.left_stopped)
-        for operation in asked:
+        for operation in operations:
+            if not operation["attempts"]:
+                continue
             if operation["kind"] in ("stop", "cancel"):
                 stopped.add(operation["job_name"])
             elif operation["kind"] in ("start", "return") and operation["state"] == "done":
@@ -159,7 +160,7 @@ class Change:
         return self.plan.composition
 
     def head_json(self) -> JsonObject:
-        """Everything but the operations."""
+        """The change as JSON, without its operations."""
         return {
             "id": self.id,
             "composition": visible_name(self.composition),
@@ -183,13 +184,13 @@ class Change:
 
 
 STOPPED = "the service stopped; planned anew"
-"""What an operation that a stop of the service cut short says as its error."""
+"""The error of an operation that was interrupted when the service stopped."""
 
-ANEW = "planned anew: a job was to be mended meanwhile"
-"""The same of one whose blocked change had to do more."""
+ANEW = "planned anew: a job needed repair in the meantime"
+"""The error of an operation whose blocked change had to repair another job as well."""
 
 
-def _off(operation: JsonObject, why: str = STOPPED) -> JsonObject:
+def _cancel_unless_over(operation: JsonObject, why: str = STOPPED) -> JsonObject:
     if OperationState(operation["state"]).over:
         return operation
     return {**operation, "state": str(OperationState.CANCELLED), "error": why}

@@ -8,32 +8,32 @@ from enum import StrEnum
 from speck.model.job import Job, JobDescription
 from speck.model.link import Link
 
-_ALONE = "~"  # no name that a user may give begins so
+_ALONE = "~"  # no valid name begins with this character
 
 
 def composition_of_one(job_name: str) -> str:
-    """The hidden name of the composition that a job posted alone is all of."""
+    """The hidden name of the composition that consists of one job posted alone."""
     return f"{_ALONE}{job_name}"
 
 
 def job_posted_alone(composition: str) -> str | None:
-    """The job that a composition was made for, if nobody but speck has named the composition."""
+    """The job of a composition with a hidden name; None for a composition that a user named."""
     return composition.removeprefix(_ALONE) if composition.startswith(_ALONE) else None
 
 
 def visible_name(composition: str) -> str | None:
-    """A composition's name as users see it: none of one that holds a job posted alone."""
+    """A composition's name as users see it; None if it consists of a job posted alone."""
     return None if composition.startswith(_ALONE) else composition
 
 
 def title(composition: str) -> str:
-    """What messages call it: `composition 'x'`, or `job 'A'` for a job posted alone."""
+    """The composition's title in messages: `composition 'x'`, or `job 'A'` for a job alone."""
     job_name = job_posted_alone(composition)
     return f"composition {composition!r}" if job_name is None else f"job {job_name!r}"
 
 
 class Drift(StrEnum):
-    """What becomes of a job that does not run as it should, though nobody asked."""
+    """What speck does about a job that has left its desired state without a user's request."""
 
     MEND = "mend"
     REPORT = "report"
@@ -41,7 +41,7 @@ class Drift(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A topic that is fed from, or read by, something that is not a job of ours."""
+    """A topic that an outside program writes or reads."""
 
     topic: str
     site: str | None = None
@@ -51,7 +51,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class CompositionDescription:
-    """A composition as its user wrote it, defaults already applied to the jobs."""
+    """A composition as its user wrote it, with its defaults applied to the jobs."""
 
     name: str
     jobs: tuple[JobDescription, ...]
@@ -63,7 +63,8 @@ class CompositionDescription:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A session outside speck that is reserved on an output link: `outputs` with client_id."""
+    """An outside reader whose session speck reserves on an output link (`client_id` of an entry
+    in `outputs`)."""
 
     client_id: str
     link: Link
@@ -72,9 +73,9 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """A resolved composition: what a plan makes true.
+    """A resolved composition: the state that a plan establishes.
 
-    `inputs` are the links that are declared to be fed from outside speck.
+    `inputs` are the links that are declared as written by outside programs.
     """
 
     name: str

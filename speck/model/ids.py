@@ -13,7 +13,7 @@ def link_hash(link: Link) -> str:
 
 
 def source_client_id(installation: str, job_name: str, source: Link) -> str:
-    """The MQTT client id, and so the session, of a job's reader on one link."""
+    """The MQTT client id of a job's reader on one link; it identifies the session, too."""
     return f"speck-{installation[:8]}-{job_name}-{link_hash(source)}"
 
 
@@ -23,6 +23,6 @@ def sink_client_id(installation: str, job_name: str, source: Link) -> str:
 
 
 def engine_job_id(installation: str, composition: str | None, job_name: str, attempt: int) -> str:
-    """The engine's id of one incarnation: 32 hex digits, known before the request is sent."""
+    """The engine's id of one incarnation: 32 hex digits, computed before the request is sent."""
     text = "|".join((installation, composition or "", job_name, str(attempt)))
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What speck itself deployed: the only things a plan may touch."""
+"""The inventory: what speck itself deployed. A plan touches nothing else."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from speck.model.observation import TakenEpoch
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """A copy of an incarnation's state at another site: made of `origin`, it lies at `location`."""
+class StateCopy:
+    """A copy of an incarnation's state at another site: of the path `origin`, now at `location`."""
 
     origin: str
     site: str
@@ -21,8 +21,9 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """State at a site that attempt `attempt` was started from: it goes once newer is there."""
+class UsedState:
+    """State at a site that attempt `attempt` was started from. It is deleted once the attempt has
+    newer state."""
 
     site: str
     path: str
@@ -31,8 +32,8 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class StaleSink:
-    """What a job's sink said, under `client_id`, of a link that the job has left: it stands at the
-    broker of `site` until nobody needs it any more."""
+    """The sequence numbers that a job's sink published as `client_id` about a link that the job
+    no longer writes to. They stay at the broker of `site` until no reader needs them."""
 
     site: str
     link: Link
@@ -42,17 +43,17 @@ class StaleSink:
 class StartState(StrEnum):
     """How far the start of an incarnation has got, as far as speck knows."""
 
-    REQUESTED = "requested"  # stored before the engine is asked; no answer was heard yet
-    ACCEPTED = "accepted"  # the engine has taken it on: one that it does not know, it forgot
+    REQUESTED = "requested"  # stored before the request is sent; no answer has come yet
+    ACCEPTED = "accepted"  # the engine has accepted it: if it no longer knows it, it lost it
     CONFIRMED = "confirmed"  # all its tasks ran: its own state is the newest
-    VOID = "void"  # it has left no state and never will: the one before it has the newest
+    VOID = "void"  # it has no state and never will: its base has the newest
 
 
 class EndState(StrEnum):
     """How far speck itself has brought an incarnation to its end."""
 
     NONE = "none"
-    STOPPING = "stopping"  # a stop with a savepoint was asked for, once and for all
+    STOPPING = "stopping"  # a stop with a savepoint was requested, which cannot be revoked
     ENDED = "ended"
 
 
@@ -60,34 +61,35 @@ class EndState(StrEnum):
 class Incarnation:
     """The newest incarnation of a job: what speck did about it, not what its engine says of it.
 
-    `attempt` numbers it and fixes `engine_job_id`. Its start and its end go on beside each other:
-    one that was only requested may be ended, and what is done with its state then depends on how
-    far its start had got. Each transition is stored before, or as soon as, it takes place:
+    `attempt` numbers it and determines `engine_job_id`. Its start and its end proceed
+    independently: an incarnation that was only requested may be ended, and what is done with its
+    state then depends on how far its start had got. Each transition is stored before, or as soon
+    as, it takes place:
 
         start:  requested -> accepted -> confirmed       end:  none -> stopping -> ended
                 requested -> confirmed                         none -> ended
                 requested -> void, accepted -> void
 
-    - requested to accepted: the engine answered the request, or knew the id already.
+    - requested to accepted: the engine answered the request, or already knew the id.
     - to confirmed: all tasks run, or a savepoint of it was taken. A start whose answer was lost
-      is confirmed, too, when it is seen to run. From now on it needs no `base`, the incarnation
-      before it, whose state was the newest until then.
+      is also confirmed when the incarnation is seen running. From then on it needs no `base`, the
+      incarnation before it, whose state was the newest until then.
     - to void: the engine refused it, or its id was fenced, or it ended before its first
-      checkpoint. It does not leave this state: the next start has another attempt.
+      checkpoint. This state is final: the next start has another attempt.
     - none to stopping: a stop with a savepoint; to ended without it: cancelled, fenced, or
-      a start that failed was settled. `savepoint` says where an ended one left its state (None:
-      cancelled, or stateless). It does not leave this state, either.
+      cleaned up after a failed start. `savepoint` is the path of the state of an ended incarnation
+      (None: it was cancelled, or is stateless). This state is final, too.
 
-    An incarnation that its engine ended by itself is not `ended`: it ought to run, and is repaired.
+    An incarnation that its engine ended by itself is not `ended`: it should run, and is repaired.
 
-    `former_sinks` are the client ids, oldest first, under which earlier incarnations told the
-    last number that they sent over the same sink link: the id changes with the job's source,
-    and what was sent under an old one may still wait for a slow reader. `stale` are those of
-    links that it has left, which are still to be cleared.
+    `former_sinks` are the client ids, oldest first, under which earlier incarnations published
+    the last number that they sent over the same sink link. The id changes with the job's source,
+    and messages sent under an old id may still wait for a slow reader. `stale` are the sinks of
+    links that the job has left; their numbers are still to be cleared.
 
-    `restored` is the state that it was started with, as its engine names it: still its newest
-    until it completes a checkpoint. `carried` is a copy of its state at a site that cannot read
-    the site's own storage. `left` are states that it and those before it were started from.
+    `restored` is the state that it was started from, as its engine names it. It remains the newest
+    until a checkpoint completes. `carried` is a copy of its state at a site that cannot read
+    the original. `left` are the states that it and earlier incarnations were started from.
     """
 
     job: Job
@@ -99,23 +101,23 @@ class Incarnation:
     base: Incarnation | None = None
     former_sinks: tuple[str, ...] = ()
     restored: str | None = None
-    carried: Carried | None = None
-    left: tuple[Left, ...] = ()
+    carried: StateCopy | None = None
+    left: tuple[UsedState, ...] = ()
     stale: tuple[StaleSink, ...] = ()
 
     @property
     def accepted(self) -> bool:
-        """Whether its engine took it on, and it was not seen to run yet."""
+        """Whether its engine has accepted it, and it has not been seen running yet."""
         return self.start is StartState.ACCEPTED
 
     @property
     def confirmed(self) -> bool:
-        """Whether it ran."""
+        """Whether all its tasks have run."""
         return self.start is StartState.CONFIRMED
 
     @property
     def void(self) -> bool:
-        """Whether there is no state of its own, and never will be."""
+        """Whether it has no state of its own and never will."""
         return self.start is StartState.VOID
 
     @property
@@ -125,12 +127,12 @@ class Incarnation:
 
     @property
     def ended(self) -> bool:
-        """Whether speck itself brought it to its end."""
+        """Whether speck itself has ended it."""
         return self.end is EndState.ENDED
 
     @property
     def may_arrive(self) -> bool:
-        """Whether its start may still be on its way: the engine's answer was never heard."""
+        """Whether its start request may still be on its way: no answer of the engine has come."""
         return self.start is StartState.REQUESTED and not self.ended
 
     @property
@@ -141,29 +143,31 @@ class Incarnation:
 
     @property
     def has_state(self) -> bool:
-        """Whether the job has run, and so may have left state."""
+        """Whether the job has run, and so may have state."""
         return self.confirmed or self.base is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A reader's session on a broker. `reserved` is false while only intended.
+    """A reader's session on a broker. `reserved` is false while the session is only intended.
 
-    `job_name` is None for a reader outside speck (`outputs` with a client_id). `owed` are the
-    last numbers (producer, epoch, number) that a drain found not taken yet; they outlive it
-    when it fails, since their producers go on elsewhere and no longer tell them.
+    `job_name` is None for an outside reader (an entry of `outputs` with a client_id). `owed` are
+    the last numbers (producer, epoch, number) that the reader had not taken when a drain began.
+    They are kept when the drain fails, since the producers have moved on to another link and
+    no longer report them.
 
-    When one job follows another as the reader of a link, the new one's session is reserved
-    while the link is fed and holds what the old one will take until it stops. It `follows` that
-    session (its client id) until the numbers that the old reader has taken are handed over:
-    they are `skip`, and the old session is then `followed_by` the new one, whose `former` it is.
-    Such an old session goes on holding what comes, as the way back, until the new reader has
-    started. Of several that follow one, the last is remembered by it; those that read `beside` the
-    one which takes its place do something else, and it cannot go on for them.
+    When one job follows another as the reader of a link, the new session is reserved while the
+    link is still written to, so that it also receives what the old reader takes until it stops.
+    The new session `follows` the old one (its client id) until the numbers that the old reader has
+    taken are handed over: the new reader skips these (`skip`). Then the old session is
+    `followed_by` the new one, whose `former` it is. The old session keeps receiving messages until
+    the new reader has started, so that the change can be undone. If several sessions follow one,
+    it remembers the last of them. Those that read `beside` the successor do other work, and the
+    old reader could not continue for them.
 
-    `drained`: its reader has taken all that is its own and was stopped since, on a link that its
-    producers have left. What comes later belongs to others: to be read again, such a session
-    begins anew.
+    `drained`: its reader has taken everything that was meant for it and has been stopped, on a
+    link that its producers have left. Later messages are meant for other readers: before such a
+    session is used again, it is made anew.
     """
 
     client_id: str
@@ -185,16 +189,16 @@ class Session:
 
     @property
     def usable(self) -> bool:
-        """Whether a reader may go on in it."""
+        """Whether a reader may resume it."""
         return self.reserved and not self.drained
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Everything speck deployed within one plan's scope.
+    """Everything that speck has deployed within the scope of one plan.
 
-    `attempts` holds the highest attempt ever used by a job name, removed jobs included:
-    an engine never sees an id twice.
+    `attempts` holds the highest attempt ever used for each job name, removed jobs included, so
+    that an engine never receives the same id twice.
     """
 
     jobs: Mapping[str, Incarnation] = field(default_factory=dict)

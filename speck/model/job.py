@@ -1,9 +1,9 @@
 """Jobs: as a user describes them, and with every address resolved.
 
-`JobOptions` is the one description of what a user may set of a job, wherever it runs. From it are
-derived the schema of YAML and JSON (`speck.spec.options`), the shape of the API's answers
-(`speck.api.shapes`), what is stored (`speck.store.codec`) and when two jobs are the same
-(`speck.spec.fingerprint`).
+`JobOptions` is the single definition of the options of a job that hold wherever it runs. The
+schema of YAML and JSON (`speck.spec.options`), the shape of the API's answers
+(`speck.api.shapes`), the stored form (`speck.store.codec`) and the comparison of jobs
+(`speck.spec.fingerprint`) are derived from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Delivery(StrEnum):
 
 
 class Compression(StrEnum):
-    """Of the messages of a job's sink."""
+    """The compression of the messages that a job's sink sends."""
 
     NONE = "none"
     ZSTD = "zstd"
@@ -41,10 +41,11 @@ class DesiredState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What is derived from a field that a user may set.
+    """The properties of a field that a user may set.
 
-    `about` is its text in the API's document; a number lies between `least` and `most`. Changing
-    one that `restarts` means another incarnation; the others rule what speck does with a job.
+    `about` is its description in the OpenAPI document. A number must lie between `least` and
+    `most`. A change of an option that `restarts` starts another incarnation; the other options
+    only control what speck does with the job.
     """
 
     about: str
@@ -55,7 +56,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How a job's sink sends. By default: one record a message, at once."""
+    """How a job's sink sends records. By default each record is one message, sent at once."""
 
     batch_records: Annotated[int, Option("most records in one message", 1, 10_000)] = 1
     linger_ms: Annotated[int, Option("how long a record may wait for others", 0, 60_000)] = 0
@@ -63,13 +64,13 @@ class Batching:
 
     @property
     def in_batches(self) -> bool:
-        """Whether a message may be something that only speck's readers take apart."""
+        """Whether a message may hold a batch, which only speck's readers can split."""
         return self.batch_records > 1 or self.compression is not Compression.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """What a user may set of a job; all of it has a default."""
+    """The options of a job; each has a default."""
 
     args: Annotated[tuple[str, ...], Option("the job's own arguments")] = ()
     parallelism: Annotated[int, Option("of what is between source and sink", 1, 32_768)] = 1
@@ -92,7 +93,7 @@ class JobOptions:
 
 
 def options_of(model: type) -> dict[str, tuple[Any, Option]]:
-    """Name -> type and option of each field of a dataclass that a user may set."""
+    """Name -> (type, option) of each field of a dataclass that a user may set."""
     return {
         name: (hint.__origin__, hint.__metadata__[0])
         for name, hint in get_type_hints(model, include_extras=True).items()
@@ -127,10 +128,10 @@ class JobDescription(JobOptions):
 
 @dataclass(frozen=True, slots=True)
 class Job(JobOptions):
-    """A job with every reference resolved; what the planner and the binders see.
+    """A job with every reference resolved, as the planner and the binders see it.
 
-    `site` runs it; `source` and `sink` hold normalised broker addresses; `jar` is the SHA-256
-    of the file at `job_path`, and the file's content alone decides whether two are the same.
+    It runs at `site`. `source` and `sink` hold normalised broker addresses. `jar` is the SHA-256
+    of the file at `job_path`: two jars are the same if their content is.
     """
 
     job_name: str

@@ -1,7 +1,7 @@
-"""What engines and brokers tell of their work; plain data, made by the binders' `measure`.
+"""Measurements of engines and brokers; plain data, returned by `measure` of the binders.
 
-Counters only grow, from the start of an incarnation's tasks (a restart of the job by its engine
-sets them back to 0); their differences make rates. None: not told, which is never a zero.
+Counters grow from the start of an incarnation's tasks (a restart of the job by its engine resets
+them to 0); rates are computed from their differences. None means "not reported", never zero.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TIMES = ("busy_ms", "idle_ms", "back_pressured_ms")
-"""Counters of a task's thread that add up to the time it has run."""
+"""Counters of a task's thread whose sum is the time that it has run."""
 COUNTS = ("records_in", "records_out", "bytes_in", "bytes_out")
-"""Counters of what a task takes in and gives out."""
+"""Counters of a task's input and output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,11 @@ class TaskMeasure:
     """One subtask (`subtask` of `subtasks`, from 0) of one vertex of a job.
 
     `busy_ms`, `idle_ms` and `back_pressured_ms` are accumulated wall time of its thread, `cpu_ms`
-    the CPU time that it has used (our connector tells it; Flink itself does not). Records
-    and bytes are those that the vertex takes in and gives out: of a source or sink vertex the
+    is the CPU time that it has used (our connector reports it; Flink itself does not). Records
+    and bytes count the vertex's input and output. For a source or sink vertex they are the
     connector's own counters (bytes of the messages as their broker carries them: MQTT PUBLISH
-    packets), else those of the exchange between vertices. A vertex that is source and sink at
-    once is one fully chained job.
+    packets), otherwise those of the exchange between vertices. A vertex that is both source and
+    sink is a fully chained job.
     """
 
     vertex: str
@@ -44,15 +44,15 @@ class TaskMeasure:
 
     @property
     def lived_ms(self) -> float | None:
-        """For how long it has run, by its own clock: None when it does not tell all its time."""
+        """How long it has run by its own clock; None unless it reports all three times."""
         times = [getattr(self, name) for name in TIMES]
         return None if None in times else float(sum(times))
 
 
 @dataclass(frozen=True, slots=True)
 class JobMeasure:
-    """One incarnation. `restarts` counts restarts by the engine itself; the checkpoint is the
-    newest that completed: its id, its size in bytes and how long it took in ms."""
+    """The measurements of one incarnation. `restarts` counts restarts by the engine itself. The
+    checkpoint is the newest completed one: its id, its size in bytes and its duration in ms."""
 
     engine_job_id: str
     tasks: tuple[TaskMeasure, ...]
@@ -65,11 +65,12 @@ class JobMeasure:
 
 @dataclass(frozen=True, slots=True)
 class EngineMeasures:
-    """One look at an engine, summed over its workers.
+    """One measurement of an engine, summed over its workers.
 
-    `cores` are those that it may use (a CPU quota counts as a fraction where it is known),
-    `cpu_ms` the CPU time that its processes have used so far, memory and heap in bytes. A job
-    that was asked for and is not in `jobs` did not answer, or is not known.
+    `cores` is the number of cores that it may use (a CPU quota counts as a fraction where it is
+    known), `cpu_ms` the CPU time that its processes have used so far; memory and heap are in
+    bytes. A requested job that is missing in `jobs` is unknown to the engine, or its metrics
+    could not be read.
     """
 
     jobs: Mapping[str, JobMeasure]
@@ -84,7 +85,8 @@ class EngineMeasures:
 
 @dataclass(frozen=True, slots=True)
 class BrokerMeasures:
-    """One look at a broker: totals since it began, `queued` messages held for readers now."""
+    """One measurement of a broker: totals since its start, and the `queued` messages that it
+    holds for readers now."""
 
     messages_in: int | None = None
     messages_out: int | None = None
@@ -98,8 +100,8 @@ class BrokerMeasures:
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """One vertex of an engine's plan: what it does, and how records come to it from which
-    others (`FORWARD`, `HASH`, `REBALANCE`, ...)."""
+    """One vertex of an engine's plan: a description, and its `inputs` as pairs of a vertex id and
+    the way in which records are exchanged (`FORWARD`, `HASH`, `REBALANCE`, ...)."""
 
     id: str
     description: str
@@ -109,8 +111,8 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine below a site: share of all its cores in use (0 to 1) over the last few
-    seconds, and how many cores it has. Other programs than the engine count, too."""
+    """The machine of a site: `cpu` is the share of all its cores in use (0 to 1) over the last few
+    seconds, by the engine and all other programs."""
 
     cpu: float | None = None
     cores: int | None = None

@@ -1,4 +1,4 @@
-"""What engines and brokers say is there now; plain data, made by `speck.sites.observer`."""
+"""The state that engines and brokers report; plain data, collected by `speck.sites.observer`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class RunState(StrEnum):
-    """An engine's word on one incarnation, reduced to what decisions need."""
+    """The state of one incarnation as its engine reports it, reduced to what decisions need."""
 
     STARTING = "starting"  # accepted, not all tasks run yet
     RUNNING = "running"  # every task runs
@@ -33,7 +33,7 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class EngineJob:
-    """One job as an engine lists it; `tasks_total` is 0 while the engine has not planned it."""
+    """One job in an engine's list. `tasks_total` is 0 until the engine has planned the job."""
 
     engine_job_id: str
     name: str
@@ -44,7 +44,7 @@ class EngineJob:
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """An engine's answer: version, slots and every job it knows, by id."""
+    """An engine's report: its version, its slots and every job that it knows, by id."""
 
     version: str
     slots: Slots | None
@@ -52,15 +52,15 @@ class EngineView:
 
 
 Ranges = tuple[tuple[int, int], ...]
-"""Disjoint, rising (first, last) of numbers, both included."""
+"""Disjoint ranges (first, last) of numbers in rising order, both ends included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """How far a reader has taken: producer -> epoch -> highest contiguous number.
+    """The numbers that a reader has taken: producer -> epoch -> highest contiguous number.
 
-    `above` are the ranges that it has taken past a hole. `mark` is the last that came to it
-    through its session (see `MessageBroker.mark`): all that waited there before it is taken.
+    `above` are the ranges that it has taken beyond a gap. `mark` is the last mark that reached it
+    through its session (see `MessageBroker.mark`): it has taken every message queued before it.
     """
 
     checkpoint: int
@@ -72,7 +72,7 @@ class Taken:
     mark: str | None = None
 
     def epochs(self) -> tuple[TakenEpoch, ...]:
-        """The numbers as plain records, in the reader's order of epochs."""
+        """The numbers as records, in the reader's order of epochs."""
         return tuple(
             TakenEpoch(producer, epoch, upto, self.above.get(producer, {}).get(epoch, ()))
             for producer, epochs in self.taken.items()
@@ -82,7 +82,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class TakenEpoch:
-    """Of one epoch of a producer: all numbers up to `upto` were taken, and those `above`."""
+    """What was taken of one epoch of a producer: all numbers up to `upto`, and those in `above`."""
 
     producer: str
     epoch: int
@@ -91,33 +91,33 @@ class TakenEpoch:
 
 
 def merge_taken(*parts: Iterable[TakenEpoch]) -> tuple[TakenEpoch, ...]:
-    """What was taken by any of several readers, in the order in which epochs first appear."""
+    """Merge what several readers have taken, in the order in which epochs first appear."""
     merged: dict[tuple[str, int], TakenEpoch] = {}
     for part in parts:
         for each in part:
             key = (each.producer, each.epoch)
-            merged[key] = _union(merged[key], each) if key in merged else each
+            merged[key] = _merge(merged[key], each) if key in merged else each
     return tuple(merged.values())
 
 
-def _union(one: TakenEpoch, other: TakenEpoch) -> TakenEpoch:
+def _merge(one: TakenEpoch, other: TakenEpoch) -> TakenEpoch:
     ranges = sorted([(0, one.upto), (0, other.upto), *one.above, *other.above])
-    joined: list[tuple[int, int]] = []
+    union: list[tuple[int, int]] = []
     for first, last in ranges:
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        if union and first <= union[-1][1] + 1:
+            union[-1] = (union[-1][0], max(last, union[-1][1]))
         else:
-            joined.append((first, last))
-    return TakenEpoch(one.producer, one.epoch, joined[0][1], tuple(joined[1:]))
+            union.append((first, last))
+    return TakenEpoch(one.producer, one.epoch, union[0][1], tuple(union[1:]))
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
     """The last number that a sink knows to be delivered.
 
-    `unread` messages are held back by the sink now, since the broker says that nobody reads
-    the link though it has readers. `topic` is the link's: a client id may have published to
-    another topic of the broker before (None: the sink does not say).
+    `unread` is the number of messages that the sink holds back now, since the broker reports no
+    subscriber on a link that should have readers. `topic` is the topic of the link: the same
+    client id may have published to another topic of this broker before (None: not reported).
     """
 
     producer: str
@@ -132,9 +132,9 @@ class Sent:
 class BrokerView:
     """A broker's bookkeeping: readers' taken numbers and sinks' sent numbers by client id.
 
-    `uptime_s` is how long the broker runs, `dropped` how many messages it has dropped in that
-    time since a queue was full; both as it told them last (every 10 s by default), None where
-    it does not. `readers` are the topics that are announced to have readers (true) or none.
+    `uptime_s` is how long the broker has been running, `dropped` how many messages it has dropped
+    in that time because a queue was full. The broker publishes both every 10 s by default; None:
+    not published. `readers` holds for each announced topic whether it has readers.
     """
 
     taken: Mapping[str, Taken]
@@ -143,74 +143,74 @@ class BrokerView:
     dropped: int | None = None
     readers: Mapping[str, bool] = field(default_factory=dict)
 
-    def sent_to(self, topic: str, sink: str) -> Sent | None:
-        """The last number that `sink` delivered to `topic`, if it says so."""
+    def find_sent(self, topic: str, sink: str) -> Sent | None:
+        """The last number that `sink` delivered to `topic`; None unless it reports one."""
         sent = self.sent.get(sink)
         return sent if sent is not None and sent.topic in (None, topic) else None
 
     def sinks_of(self, topic: str, sinks: Iterable[str]) -> list[str]:
-        """Those of `sinks` that say what they delivered to `topic`."""
-        return [sink for sink in sinks if self.sent_to(topic, sink) is not None]
+        """Those of `sinks` that report what they delivered to `topic`."""
+        return [sink for sink in sinks if self.find_sent(topic, sink) is not None]
 
     def lag(
         self, reader: str, sinks: list[str], owed: Iterable[tuple[str, int, int]] = ()
     ) -> int | None:
-        """Messages sent by `sinks` that `reader` has not taken; None when it is not known.
+        """Count the messages sent by `sinks` that `reader` has not taken; None: not known.
 
-        At most so many: see `untaken`. `owed` are last numbers (producer, epoch, number) that
-        nobody tells any more.
+        This is an upper bound: see `untaken`. `owed` are last numbers (producer, epoch, number)
+        that no sink reports any more.
         """
         if not sinks or any(sink not in self.sent for sink in sinks):
             return None
         last = {(producer, epoch): number for producer, epoch, number in owed}
-        for told in (self.sent[sink] for sink in sinks):
-            key = (told.producer, told.epoch)
-            last[key] = max(told.number, last.get(key, 0))
+        for sent in (self.sent[sink] for sink in sinks):
+            key = (sent.producer, sent.epoch)
+            last[key] = max(sent.number, last.get(key, 0))
         return self.untaken(reader, last)
 
     def untaken(self, reader: str, last: Mapping[tuple[str, int], int]) -> int:
-        """Of the messages up to `last` ((producer, epoch) -> number), those `reader` has not told
-        to have taken: more than wait for it, when it came after some of them were sent and has
-        taken none since, or has lost its memory.
+        """Count the messages up to `last` ((producer, epoch) -> number) that `reader` has not
+        reported as taken. This is more than waits for it if it subscribed after some of them were
+        sent and has taken none since, or if it has lost its state.
 
-        Of an epoch whose beginning it has not taken, it came after what lies below the first
-        number that it has: a session delivers in order.
+        If the reader has not taken the beginning of an epoch, it subscribed after the messages
+        below the first number that it has: a session delivers in order.
 
-        Readers list the last few epochs of a producer only. One that is not listed counts as
-        taken when a later one of `last` is: a session delivers in order. Other epochs that the
-        reader lists prove nothing: they may be of another link, or of a job of that name in
-        another composition, whose attempts were counted apart.
+        Readers report only the last few epochs of a producer. An epoch that is not reported counts
+        as taken if a later one of `last` is reported: a session delivers in order. Other epochs
+        that the reader reports prove nothing: they may belong to another link, or to a job of the
+        same name in another composition, whose attempts are counted separately.
         """
-        seen = self.taken.get(reader)
-        taken = seen.taken if seen else {}
+        report = self.taken.get(reader)
+        taken = report.taken if report else {}
         newest: dict[str, int] = {}
         for producer, epoch in last:
             if epoch in taken.get(producer, {}):
                 newest[producer] = max(epoch, newest.get(producer, epoch))
         waiting = 0
         for (producer, epoch), number in last.items():
-            listed = taken.get(producer, {}).get(epoch)
-            if seen is not None and listed is not None:
-                above = seen.above.get(producer, {}).get(epoch, ())
-                waiting += _not_in(number, listed, above)
+            upto = taken.get(producer, {}).get(epoch)
+            if report is not None and upto is not None:
+                above = report.above.get(producer, {}).get(epoch, ())
+                waiting += _count_missing(number, upto, above)
             elif epoch >= newest.get(producer, epoch):
                 waiting += number
         return waiting
 
     def has_last(self, reader: str, last: Mapping[tuple[str, int], int]) -> bool:
-        """Whether `reader` has taken each number of `last` ((producer, epoch) -> number), or a
-        later one, whatever it has missed below."""
-        seen = self.taken.get(reader)
+        """Whether `reader` has taken each number of `last` ((producer, epoch) -> number) or a
+        later one, even if it has missed earlier numbers."""
+        report = self.taken.get(reader)
         highest = {
             (each.producer, each.epoch): each.above[-1][1] if each.above else each.upto
-            for each in (seen.epochs() if seen else ())
+            for each in (report.epochs() if report else ())
         }
         return all(highest.get(key, 0) >= number for key, number in last.items())
 
 
-def _not_in(last: int, upto: int, above: Ranges) -> int:
-    """How many numbers up to `last` are neither up to `upto` nor in `above`. Where `upto` is 0
-    the first of `above` is the beginning."""
+def _count_missing(last: int, upto: int, above: Ranges) -> int:
+    """Count the numbers up to `last` that are greater than `upto` and not in `above`. If `upto` is
+    0, the first range of `above` is the beginning."""
     if not upto and above:
         upto, above = above[0][1], above[1:]
     inside = sum(max(0, min(end, last) - begin + 1) for begin, end in above)
@@ -219,7 +219,7 @@ def _not_in(last: int, upto: int, above: Ranges) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look at every site concerned. A site that did not answer is in no mapping."""
+    """The state of all sites concerned. A site that did not answer is only in `unreachable`."""
 
     engines: Mapping[str, EngineView]
     brokers: Mapping[str, BrokerView] = field(default_factory=dict)

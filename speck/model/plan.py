@@ -1,7 +1,6 @@
-"""A plan: immutable data that says what will be done, in what order, and why.
+"""A plan: immutable data that states what will be done, in what order, and why.
 
-`str(plan)` is deterministic. It is what tests compare, what the CLI prints and what the API
-returns as `text`:
+`str(plan)` is deterministic. Tests compare it, the CLI prints it, and the API returns it as `text`:
 
     [] -> #1 reserve edge-a/T-1 for A: new reader
     [1] -> #2 start A on edge-a: not running
@@ -42,7 +41,7 @@ class JobChange:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Bring an artifact to a site, once for each content."""
+    """Upload an artifact to a site, once for each content."""
 
     kind: ClassVar[str] = "upload"
     site: str
@@ -55,7 +54,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class TryMain:
-    """Run the new job's `main` at its site without starting it, before anything stops."""
+    """Run the new job's `main` at its site without starting the job, before anything is stopped."""
 
     kind: ClassVar[str] = "try"
     job: Job
@@ -76,9 +75,9 @@ class TryMain:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Make a reader's session on a link before anybody writes to the link.
+    """Create a reader's session on a link before any producer writes to the link.
 
-    With `follows`, the client id of another session there, its reader takes over from that one's.
+    `follows` is the client id of another session there whose reader is to be succeeded.
     """
 
     kind: ClassVar[str] = "reserve"
@@ -95,8 +94,8 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Let one job follow another as the reader of a link, once that one has stopped: the numbers
-    that the old reader has taken are stored with the new one's session, and dropped there."""
+    """Let one job succeed another as the reader of a link, once the other has stopped: the numbers
+    that the old reader has taken are stored with the new session, and its reader skips them."""
 
     kind: ClassVar[str] = "handover"
     site: str
@@ -112,14 +111,15 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Wait until a reader has taken the last number of the producers that left its link.
+    """Wait until a reader has taken the last number of the producers that have left its link.
 
-    The reader runs at `reader_site` as `engine_job_id`. `silent` are those of the `sinks` of
-    which it is not known that they tell numbers. `going_on` are the sinks of producers that stay
-    on the link: what they had sent when the drain begins is waited for. With `followed` another
-    session holds only what came after it was reserved: all that came before is waited for. It is
-    `fed_outside` when others publish there, too, and tell no numbers. With `lossy` all producers
-    send at most once: a number that is missing is not waited for.
+    The reader runs at `reader_site` as `engine_job_id`. `silent` are those of the `sinks` that are
+    not known to report numbers. `going_on` are the sinks of producers that stay on the link: the
+    drain waits for the messages that they had sent when it began. With `followed`, another
+    session holds only the messages that came after it was reserved: the drain waits for all
+    earlier ones. With `fed_outside`, outside programs publish there as well and report no
+    numbers. With `lossy`, all producers send at most once: the drain does not wait for gaps to be
+    filled.
     """
 
     kind: ClassVar[str] = "drain"
@@ -143,7 +143,7 @@ class Drain:
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Stop an incarnation with a savepoint. With `final` it has drained a link that all producers
-    have left for good: what comes later is for others."""
+    have left for good: later messages are meant for other readers."""
 
     kind: ClassVar[str] = "stop"
     site: str
@@ -158,7 +158,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End an incarnation whose state nobody will want. `final`: see `Stop`."""
+    """Cancel an incarnation whose state is no longer needed. `final`: see `Stop`."""
 
     kind: ClassVar[str] = "cancel"
     site: str
@@ -173,8 +173,8 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """See to it that an incarnation whose start may still be on its way never runs: end it if
-    it has arrived, make its id useless if not."""
+    """Make sure that an incarnation whose start request may still be on its way never runs: cancel
+    it if the request has arrived, have the engine refuse its id if not."""
 
     kind: ClassVar[str] = "fence"
     site: str
@@ -188,8 +188,8 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start an incarnation and see all its tasks run. With `keeps_state` it goes on from the newest
-    state of the incarnations before it, which is looked for when the start is carried out.
+    """Start an incarnation and wait until all its tasks run. With `keeps_state` it resumes from the
+    newest state of the earlier incarnations, which is determined when the start is carried out.
 
     `former_sinks` and `stale`: see `speck.model.incarnation.Incarnation`.
     """
@@ -217,10 +217,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """Bring a job's newest state to a site that cannot read the storage where it lies.
+    """Copy a job's newest state to a site that cannot read the storage that holds it.
 
-    Which state that is, and where, is found when this is carried out; `source` is the site
-    where it lies as far as the plan knows.
+    The newest state is determined when this is carried out; `source` is the site that holds it as
+    far as the planner knows.
     """
 
     kind: ClassVar[str] = "carry"
@@ -234,9 +234,10 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Bring back what ran before a start that failed, from the newest state there is then.
+    """Restore the job that ran before a start that failed, from its newest state at that moment.
 
-    `job` is what ran, `failed` the engine job id of the start: it is fenced first.
+    `job` is the job that ran before; `failed` is the engine job id of the failed start, which is
+    fenced first.
     """
 
     kind: ClassVar[str] = "return"
@@ -262,7 +263,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """End a reader's session; `abandons` messages may still be in it (None: not known)."""
+    """End a reader's session; up to `abandons` messages in it are lost (None: not known)."""
 
     kind: ClassVar[str] = "release"
     site: str
@@ -278,10 +279,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Drop a removed job from the inventory once nothing of it is left.
+    """Delete a removed job from the inventory once nothing of it remains.
 
-    `readers` are the client ids of those that stay on the link that it wrote to: what they have
-    not taken yet is noted with their sessions before the numbers of `sinks` are dropped.
+    `readers` are the client ids of the readers that stay on the link that it wrote to. The numbers
+    that they have not taken yet are stored with their sessions before the numbers of `sinks` are
+    cleared at the broker.
     """
 
     kind: ClassVar[str] = "forget"
@@ -298,9 +300,10 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Drop what a job's sinks said of a link that it has left: nobody drains it any more.
-    `readers`: see `Forget`. What the sink `kept` said is noted for those, and not dropped: its
-    next incarnation speaks at the same place, and learns from it what the old link has."""
+    """Clear the numbers that a job's sinks published about a link that the job has left, once no
+    drain needs them. `readers`: see `Forget`. The numbers of the sink `kept` are stored for the
+    readers but not cleared: its next incarnation publishes under the same client id, and learns
+    from them what the old link holds."""
 
     kind: ClassVar[str] = "clear"
     site: str
@@ -337,8 +340,8 @@ Operation = (
 class Step:
     """An operation, the steps that must have succeeded before it, and its reason.
 
-    Those of `after` that are in `whatever` must only be over, however they ended. One that is
-    `only_if_failed` is skipped when the step of that id has succeeded.
+    Steps of `after` that are in `whatever` need only be over, with any outcome. A step with
+    `only_if_failed` is skipped if the step of that id has succeeded.
     """
 
     id: int
@@ -355,10 +358,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What turns the observation into the desired composition.
+    """The steps that turn the observed state into the desired composition.
 
-    One that `goes_on` is the first part of it: once it is carried out the change is planned once
-    more (see `speck.deploy.planner.backlog`).
+    A plan that `goes_on` is only the first part: once it is carried out, the change is planned
+    again (see `speck.deploy.planner.backlog`).
     """
 
     composition: str
@@ -371,12 +374,12 @@ class Plan:
         return not self.steps
 
     def summary(self) -> dict[str, int]:
-        """How many jobs meet each action; all five keys always present."""
+        """Count the jobs by action; all five keys are always present."""
         counts = Counter(change.action for change in self.jobs)
         return {str(action): counts[action] for action in Action}
 
-    def numbered_after(self, last: int) -> Plan:
-        """The same plan with the ids of its steps counted from `last` + 1."""
+    def renumber_after(self, last: int) -> Plan:
+        """Return the same plan with its step ids counted from `last` + 1."""
         steps = tuple(
             replace(
                 step,

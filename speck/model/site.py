@@ -16,10 +16,10 @@ _DEFAULT_PORTS = {"http": 80, "https": 443, "tcp": 1883, "mqtt": 1883, "ssl": 88
 
 
 def normalise_address(address: str) -> str:
-    """`address` in the one form in which addresses are compared.
+    """Return `address` in the form in which addresses are compared.
 
     Lower-case scheme and host, explicit port, no trailing slash: `http://Pi:8081/` ->
-    `http://pi:8081`. Raises ValueError when it is no `scheme://host[:port]`.
+    `http://pi:8081`. Raises ValueError unless it is `scheme://host[:port]`.
     """
     parts = urlsplit(address.strip())
     scheme = {"mqtt": "tcp", "mqtts": "ssl"}.get(parts.scheme, parts.scheme)
@@ -34,7 +34,7 @@ def normalise_address(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """How to reach a site's stream engine: entry-point name and normalised address."""
+    """How to reach a site's stream engine: the name of its entry point and a normalised address."""
 
     kind: str
     address: str
@@ -42,7 +42,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """How to reach a site's broker; `credentials` names a file, it never holds a secret."""
+    """How to reach a site's broker. `credentials` is the name of a file, never a secret."""
 
     kind: str
     address: str

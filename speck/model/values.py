@@ -6,10 +6,7 @@ import re
 from typing import Any
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
-
-
-"""The one pattern for names of sites, jobs, compositions, tokens and client ids."""
-
+"""The pattern of all names: sites, jobs, compositions, tokens and client ids."""
 
 _NAME = re.compile(NAME_PATTERN)
 

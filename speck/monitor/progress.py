@@ -50,7 +50,7 @@ class ProgressPolls:
 
     def numbers(self, at_once: Callable[[], int]) -> dict[str, Poll[BrokerView]]:
         """The polls of brokers since the last call."""
-        polls = self._polls.broker_numbers.at(
+        polls = self._polls.broker_numbers.poll(
             self._records.sites(), within_s=self._within_s, at_once=at_once
         )
         return self._select_new("numbers", polls)
@@ -70,16 +70,16 @@ class ProgressPolls:
         }
         checkpoints = self._select_new(
             "checkpoints",
-            self.checkpoints.at(jobs_by_site, within_s=self._within_s, at_once=at_once),
+            self.checkpoints.poll(jobs_by_site, within_s=self._within_s, at_once=at_once),
         )
         incarnations = self._records.all_incarnations()
         sinks = sinks_of(incarnations.values(), self._records.installation)
-        views = {site: poll.found for site, poll in numbers.items() if poll.found is not None}
+        views = {site: poll.answer for site, poll in numbers.items() if poll.answer is not None}
         progress = {}
         for site, some in jobs_by_site.items():
             poll = checkpoints.get(site)
             for job in some:
-                checkpointing = (poll.found or {}).get(job.engine_job_id) if poll else None
+                checkpointing = (poll.answer or {}).get(job.engine_job_id) if poll else None
                 if checkpointing is not None and job.key in incarnations:
                     job_deployed = incarnations[job.key].job
                     feeding = sinks.get(job_deployed.source, [])

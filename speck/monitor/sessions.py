@@ -63,7 +63,7 @@ class Sessions:
         """Judge the new polls of brokers, report the findings, and restore lost sessions."""
         sites = self._records.sites()
         limits = {name: _parse_limit(site.labels.get(LIMIT_LABEL)) for name, site in sites.items()}
-        views = {site: poll.found for site, poll in polls.items()}
+        views = {site: poll.answer for site, poll in polls.items()}
         readers = self._list_readers()
         self.memory, news = judge(now, views, readers, self.memory, limits)
         events: Batch = {}
@@ -210,7 +210,7 @@ class Sessions:
         """
         if session.job_name is None:
             return not unread
-        return _may_run(self._records.deployed(scope, session.job_name))
+        return _may_run(self._records.incarnation(scope, session.job_name))
 
     def _report_loss(self, scope: str, session: Session) -> None:
         message = (

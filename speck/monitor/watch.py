@@ -94,12 +94,12 @@ class Watch:
         latest; None: at the regular interval."""
         begun = self._clock.monotonic()
         self._jobs.settle(begun)
-        engines = self._polls.engines.at(
+        engines = self._polls.engines.poll(
             self._records.sites(), within_s=self._patience_s, at_once=self._at_once
         )
         now = self._clock.monotonic()
         jobs = self._jobs.at(engines)
-        sites = {site: poll.found for site, poll in engines.items()}
+        sites = {site: poll.answer for site, poll in engines.items()}
         numbers = self._progress.numbers(self._at_once)
         progress = self._progress_of(jobs, sites, numbers, now)
         before = self._memory

@@ -80,12 +80,12 @@ class WatchedJobs:
         settled_at = self._settled_since.get(key)
         if settled_at is None or settled_at[0] != incarnation.engine_job_id:
             return False
-        return poll is None or poll.found is None or poll.begun >= settled_at[1]
+        return poll is None or poll.answer is None or poll.begun >= settled_at[1]
 
     def _explain_no_repair(self, scope: str) -> str | None:
         """Explain why nothing is repaired in a scope, whatever its description says; None if it may
         be."""
-        if self._desired.removing(scope):
+        if self._desired.is_removing(scope):
             return "it is being removed"
         if self._changes.was_cancelled(self._desired.last_change(scope)):
             return "the last change was cancelled: apply again"
@@ -98,7 +98,7 @@ class WatchedJobs:
         """
         if incarnation.ended or incarnation.confirmed:
             return not incarnation.ended
-        return incarnation.base is not None and self._desired.repaired(scope)
+        return incarnation.base is not None and self._desired.is_last_change_repair(scope)
 
     def _find_at_work(self) -> Callable[[str, str], bool]:
         """A function that tells whether a repair or a change is at work on a job of a scope. A

@@ -261,8 +261,8 @@ class Autopilots:
 
     def _facts(self, composition: str, advice: Advice) -> Facts:
         sites = self._records.sites()
-        polls = self._polls.engines.at(sites)
-        silent = sum(name not in polls or polls[name].found is None for name in sites)
+        polls = self._polls.engines.poll(sites)
+        silent = sum(name not in polls or polls[name].answer is None for name in sites)
         busy, changed_at = self._last_change(composition)
         busy = busy or self._other_move()
         return Facts(advice, len(sites), silent, busy, changed_at)

@@ -206,10 +206,10 @@ class Calibrations:
     def _tasks(self, site: str) -> int:
         """How many tasks to run: one for each free slot, at most 64."""
         self._polls.engines.forget(site)
-        poll = self._polls.engines.at([site]).get(site)
-        if poll is None or poll.found is None:
+        poll = self._polls.engines.poll([site]).get(site)
+        if poll is None or poll.answer is None:
             raise TransientError(f"cannot calibrate {site}: its engine does not answer")
-        slots = poll.found.slots
+        slots = poll.answer.slots
         if slots is not None and slots.free < 1:
             raise ConflictError(
                 f"cannot calibrate {site}: none of its {slots.total} slots is free; stop a job"

@@ -30,7 +30,7 @@ from speck.monitor.requirements_watch import Requirements
 from speck.service.answer import Answer
 from speck.service.idempotency import FirstAnswers
 from speck.service.job_list import JobList
-from speck.spec.addresses import addressed
+from speck.spec.addresses import with_addresses
 from speck.spec.resolve import LineOf
 from speck.spec.schema import composition_as_stored, dump_composition
 from speck.spec.topology import Graph
@@ -137,7 +137,7 @@ class Compositions:
 
     def graph(self, name: str) -> Graph:
         """The graph of the newest revision."""
-        return Graph.of_description(addressed(self._newest(name), self._records.sites()))
+        return Graph.of_description(with_addresses(self._newest(name), self._records.sites()))
 
     def drift(self, name: str) -> JsonObject:
         """`{drift: [{job_name, kind, expected, observed}]}`: jobs that differ from the newest

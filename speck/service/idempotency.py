@@ -9,7 +9,7 @@ from speck.clock import Clock, rfc3339
 from speck.errors import ConflictError
 from speck.model.values import JsonObject
 from speck.store.records import Records
-from speck.store.retention import expired
+from speck.store.retention import is_expired
 from speck.store.tables import Batch
 
 
@@ -23,7 +23,7 @@ class FirstAnswers:
     def find(self, key: str, body: JsonObject) -> JsonObject | None:
         """The first answer to a key. Raises ConflictError when it came with another body."""
         record = self._records.answers.get(_hash(key))
-        if record is None or expired(record, self._clock.now()):
+        if record is None or is_expired(record, self._clock.now()):
             return None
         if record["digest"] != _digest(body):
             raise ConflictError(f"cannot use Idempotency-Key {key!r}: it came with another body")

@@ -136,7 +136,7 @@ class Jobs:
 
     def _incarnation(self, name: str) -> Incarnation:
         owner = self._list.owner(name)
-        incarnation = self._records.deployed(owner, name) if owner is not None else None
+        incarnation = self._records.incarnation(owner, name) if owner is not None else None
         if incarnation is None:
             self.get(name)
             raise ConflictError(f"cannot ask the engine about {name}: it was not started yet")

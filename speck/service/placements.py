@@ -228,7 +228,7 @@ class Placements:
         }
 
     def _conditions(self, composition: str, sites: Mapping[str, Site]) -> dict[str, Condition]:
-        polls = self._polls.engines.at(sites)
+        polls = self._polls.engines.poll(sites)
         held: dict[str, int] = {}
         for incarnation in self._records.inventory(composition).jobs.values():
             if not incarnation.ended:
@@ -237,7 +237,7 @@ class Placements:
         conditions = {}
         for name in sites:
             poll = polls.get(name)
-            view = poll.found if poll else None
+            view = poll.answer if poll else None
             calibration = self._records.calibrations.get(name) or {}
             if view and view.slots:  # a lost or starting job holds none yet
                 held[name] = min(held.get(name, 0), view.slots.total - view.slots.free)

@@ -86,7 +86,7 @@ class StatusViews:
         sites = {incarnation.job.site for incarnation in inventory.values()}
         fresh_s = max(fresh_s, fresh_for(len(sites)))
         left_s = PATIENCE_S if until is None else max(0.0, until - self._clock.monotonic())
-        polls = self._polls.engines.at(sites & known_sites.keys(), fresh_s, left_s)
+        polls = self._polls.engines.poll(sites & known_sites.keys(), fresh_s, left_s)
         engine_sites = {s.spe.address: s.name for s in known_sites.values()}
         removed = _jobs_removed_by(running)
         leftover = {
@@ -123,17 +123,17 @@ class StatusViews:
         would be out of date before the last ones are rendered."""
         names = [site.name for site in sites]
         fresh_s, until = fresh_for(len(names)), self._clock.monotonic() + PATIENCE_S
-        brokers: dict[str, Poll[Any]] = {**self._polls.broker_numbers.answered(names, fresh_s)}
+        brokers: dict[str, Poll[Any]] = {**self._polls.broker_numbers.find_fresh(names, fresh_s)}
         others = [name for name in names if name not in brokers]
         self._polls.brokers.begin(others, fresh_s)
-        engines = self._polls.engines.at(names, fresh_s, PATIENCE_S)
-        brokers |= self._polls.brokers.at(others, fresh_s, until - self._clock.monotonic())
+        engines = self._polls.engines.poll(names, fresh_s, PATIENCE_S)
+        brokers |= self._polls.brokers.poll(others, fresh_s, until - self._clock.monotonic())
         return [self._site(s, engines.get(s.name), brokers.get(s.name)) for s in sites]
 
     def _site(
         self, site: Site, engine: Poll[EngineView] | None, broker: Poll[Any] | None
     ) -> JsonObject:
-        view = engine.found if engine else None
+        view = engine.answer if engine else None
         beat = self._records.heartbeats.get(site.name)
         slots = view.slots if view else None
         return {
@@ -201,9 +201,9 @@ def _state(
     if incarnation.ended:
         return "failed" if name in errors else "stopped"
     poll = polls.get(incarnation.job.site)
-    if poll is None or poll.found is None:
+    if poll is None or poll.answer is None:
         return "unreachable"
-    observed = poll.found.jobs.get(incarnation.engine_job_id)
+    observed = poll.answer.jobs.get(incarnation.engine_job_id)
     if observed is None and not poll.current and incarnation.confirmed:
         return "running"  # the poll may be older than its start, which speck has observed
     if observed is None:
@@ -217,7 +217,7 @@ def _state(
 def _site_state(engine: Poll[EngineView] | None, broker: Poll[str] | None) -> str:
     if engine is None or broker is None:
         return "unknown"
-    answers = [poll.found is not None for poll in (engine, broker)]
+    answers = [poll.answer is not None for poll in (engine, broker)]
     return "up" if all(answers) else "degraded" if any(answers) else "unreachable"
 
 

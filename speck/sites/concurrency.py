@@ -1,9 +1,9 @@
-"""How many sites are polled at the same time: few while this process is busy with something else.
+"""Limits how many sites are polled at the same time: few while this process is otherwise busy.
 
-All threads of a Python process share one core. Where polls wait for distant sites, many at once
-cost nothing. Where that core limits them, each further poll only delays the threads of requests
-and changes: with a thousand nearby sites, an apply beside 32 polls takes many times as long as
-alone (`make bench-scale`: a no-op of everything).
+All threads of a Python process share one core. As long as polls wait for distant sites, many
+concurrent ones cost nothing. Once that core is the bottleneck, each further poll only delays the
+threads of requests and changes: with a thousand nearby sites, an apply beside 32 polls takes many
+times as long as alone (`make bench-scale`: a no-op of everything).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MANY = 32
 FEW = 4
 """Concurrent polls while it is busy."""
 BUSY_CORES = 0.3
-"""CPU cores used by anything but these polls above which the process counts as busy."""
+"""The process counts as busy if it uses more CPU cores than this for anything but polls."""
 PERIOD_S = 0.1
 """Minimum sampling interval, in seconds."""
 

@@ -1,4 +1,4 @@
-"""Open binders, one for each address, shared by everything that talks to a site."""
+"""Open binders, one for each address, shared by all callers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from speck.model.site import Site
 class Connections:
     """Binders of the registered sites, opened when first needed.
 
-    `sites` gives the registered sites at any moment; `timeout_s` bounds every single call.
+    `sites` returns the registered sites; `timeout_s` limits each call.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Connections:
         self._brokers: dict[tuple[str, str, str | None], MessageBroker] = {}
 
     def site(self, name: str) -> Site:
-        """The registered site. Raises NotFoundError."""
+        """Return the registered site. Raises NotFoundError."""
         site = self._sites().get(name)
         if site is None:
             raise NotFoundError(
@@ -38,17 +38,18 @@ class Connections:
         return site
 
     def engine(self, site: str) -> StreamEngine:
-        """The engine of a site."""
+        """Return the engine of a site, opened if necessary."""
         spe = self.site(site).spe
         key = (spe.kind, spe.address)
         with self._lock:
             if key not in self._engines:
                 target = Target(spe.address, timeout_s=self._timeout_s)
                 self._engines[key] = open_engine(spe.kind, target)
-            return failpoints.watched(self._engines[key])
+            return failpoints.wrap(self._engines[key])
 
     def broker(self, site: str) -> MessageBroker:
-        """The broker of a site. Raises PermanentError when its credentials are missing."""
+        """Return the broker of a site, opened if necessary. Raises PermanentError if its
+        credentials are missing."""
         broker = self.site(site).broker
         key = (broker.kind, broker.address, broker.credentials)
         with self._lock:
@@ -57,7 +58,7 @@ class Connections:
                     broker.address, self._credentials_file(broker.credentials), self._timeout_s
                 )
                 self._brokers[key] = open_broker(broker.kind, target)
-            return failpoints.watched(self._brokers[key])
+            return failpoints.wrap(self._brokers[key])
 
     def _credentials_file(self, name: str | None) -> Path | None:
         if name is None:

@@ -13,7 +13,8 @@ _KEYS = ("user", "password", "ca", "address")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a credentials file says; `ca` is a PEM file that the broker's certificate ends in."""
+    """The content of a credentials file; `ca` is a PEM file with the authority that signs the
+    broker's certificate."""
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -21,18 +22,18 @@ class Credentials:
 
 
 def read_credentials(file: Path, address: str) -> Credentials:
-    """The credentials in `file`, for the broker at the normalised `address`.
+    """Read the credentials in `file` for the broker at the normalised `address`.
 
     Lines are `key=value` with keys user, password, ca (relative to the file's folder) and
-    address; blank lines and lines that begin with `#` are skipped. Raises
-    BrokerRefusedError when others may read the file, when a line is wrong, and when the file
-    belongs to another broker's address: a secret is never shown to the wrong one.
+    address; blank lines and lines that begin with `#` are skipped. Raises BrokerRefusedError if
+    others may read the file, if a line is invalid, or if the file belongs to another broker's
+    address: a secret is never sent to the wrong broker.
     """
     values = _read_values(file)
-    ours = values.get("address")
-    if ours is not None and _normalised(file, ours) != address:
+    own_address = values.get("address")
+    if own_address is not None and _normalise(file, own_address) != address:
         raise BrokerRefusedError(
-            f"cannot use the credentials in {file} for {address}: they are for {ours};"
+            f"cannot use the credentials in {file} for {address}: they are for {own_address};"
             " name another file, or correct its address line"
         )
     if "password" in values and "user" not in values:
@@ -71,7 +72,7 @@ def _read_values(file: Path) -> dict[str, str]:
     return values
 
 
-def _normalised(file: Path, address: str) -> str:
+def _normalise(file: Path, address: str) -> str:
     try:
         return normalise_address(address)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Looks at all sites concerned at the same time, with a time limit each."""
+"""Polls all sites concerned concurrently, with a time limit for each."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from speck.sites.connections import Connections
 def observe(
     connections: Connections, engines: Iterable[str], brokers: Iterable[str] = ()
 ) -> Observation:
-    """What the engines and brokers of the named sites say now.
+    """Return the current reports of the engines and brokers of the named sites.
 
-    A site that does not answer within its time limit, or refuses, is in `unreachable` with
-    the reason and in neither mapping.
+    A site that does not answer within its time limit, or refuses, is listed only in
+    `unreachable`, with the reason.
     """
-    asked = [(True, site) for site in sorted(set(engines))]
-    asked += [(False, site) for site in sorted(set(brokers))]
-    if not asked:
+    targets = [(True, site) for site in sorted(set(engines))]
+    targets += [(False, site) for site in sorted(set(brokers))]
+    if not targets:
         return Observation({})
 
-    def poll(question: tuple[bool, str]) -> EngineView | BrokerView | str:
-        is_engine, site = question
+    def poll(target: tuple[bool, str]) -> EngineView | BrokerView | str:
+        is_engine, site = target
         try:
             if is_engine:
                 return connections.engine(site).view()
@@ -32,8 +32,8 @@ def observe(
         except SpeckError as error:
             return str(error)
 
-    with ThreadPoolExecutor(min(32, len(asked)), thread_name_prefix="observe") as pool:
-        answers = list(zip(asked, pool.map(poll, asked), strict=True))
+    with ThreadPoolExecutor(min(32, len(targets)), thread_name_prefix="observe") as pool:
+        answers = list(zip(targets, pool.map(poll, targets), strict=True))
     return Observation(
         engines={site: a for (_, site), a in answers if isinstance(a, EngineView)},
         brokers={site: a for (_, site), a in answers if isinstance(a, BrokerView)},

@@ -1,8 +1,8 @@
-"""The last poll of each engine and broker, taken anew when it is old.
+"""Caches the last poll of each engine and broker, and polls again when it is old.
 
-Looks run in threads of their own, one at a time for each engine or broker. Who asks waits for
-at most `PATIENCE_S` after a poll began and is then served the one before: a site that is slow
-holds up neither the others nor the thread of a request.
+Polls run in threads of their own, one at a time for each engine or broker. A caller waits at most
+`PATIENCE_S` after a poll began, and then receives the previous one: a slow site delays neither
+the others nor the thread of a request.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from speck.errors import SpeckError, TransientError
 from speck.sites.concurrency import MANY, PERIOD_S
 
 FRESH_S = 1.0
-"""A poll is good for so long."""
+"""How long a poll is fresh."""
 PATIENCE_S = 1.0
-"""How long polls may keep somebody waiting."""
-_AT_ONCE = 256
-"""Threads at most: sites that do not answer hold theirs until the time limit."""
-_A_SECOND = 32
-"""So many sites can be polled each second without taking much of the service's time."""
+"""How long a caller waits for a poll."""
+_MAX_THREADS = 256
+"""The most threads: a site that does not answer occupies one until the time limit."""
+_POLLS_PER_SECOND = 32
+"""The number of polls each second that takes little of the service's CPU time."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Poll(Generic[T]):
-    """What one poll gave: `found`, or None when there was no answer, and then the `error`.
+    """The result of one poll: an `answer`, or None and an `error`.
 
-    `begun` is when (monotonic) it began; `current` is false when things may have changed
-    since.
+    `begun` is the monotonic time at which it began; `current` is false if the site may have
+    changed since.
     """
 
-    found: T | None
+    answer: T | None
     current: bool = True
     begun: float = float("-inf")
     error: str | None = None
@@ -49,176 +49,179 @@ class Poll(Generic[T]):
 class _Subject(Generic[T]):
     last: T | None = None
     error: str | None = None
-    known: bool = False
+    polled: bool = False
     begun: float = float("-inf")
     ended: float = float("-inf")
     under_way: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Looks that began after what changed last, and ended no longer before it was asked than is
-    fresh: one that is taken meanwhile is good for that asker, however many sites there are."""
+class _Requirement:
+    """A caller accepts polls that began after the last change and ended, at most, the fresh time
+    before the call. A poll that ends during the call always suffices, however long the call takes.
+    """
 
     begun_after: float
     ended_after: float
 
     def met_by(self, subject: _Subject[T]) -> bool:
         ended, begun = subject.ended, subject.begun
-        return subject.known and ended > self.ended_after and begun > self.begun_after
+        return subject.polled and ended > self.ended_after and begun > self.begun_after
 
 
 def fresh_for(sites: int) -> float:
-    """How old polls may be, in seconds, for who reads many sites at once: each poll costs the
-    service some milliseconds, and a thousand of them more than there are in a second."""
-    return FRESH_S * max(1.0, sites / _A_SECOND)
+    """How old polls may be, in seconds, for a caller that reads many sites at once: each poll costs
+    the service some milliseconds of CPU time, so that a thousand take more than a second."""
+    return FRESH_S * max(1.0, sites / _POLLS_PER_SECOND)
 
 
 class PollCache(Generic[T]):
-    """Looks by the name of their site. `touched` says when (monotonic) things changed last."""
+    """Polls by the name of their site. `take` polls a site; `last_change` returns the monotonic
+    time at which sites last changed."""
 
     def __init__(
-        self, take: Callable[[str], T], clock: Clock, touched: Callable[[], float], name: str
+        self, take: Callable[[str], T], clock: Clock, last_change: Callable[[], float], name: str
     ):
         self._take = take
         self._clock = clock
-        self._touched = touched
+        self._last_change = last_change
         self._lock = threading.Lock()
         self._over = threading.Condition(self._lock)
         self._subjects: dict[str, _Subject[T]] = {}
-        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=f"poll-{name}")
+        self._pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=f"poll-{name}")
         self._closed = False
         self.ended = 0
-        """How many polls have ended, answered or not."""
+        """The number of polls that have ended, with or without an answer."""
         self.cpu_s = 0.0
-        """CPU time that their threads used for them."""
+        """The CPU time that these polls have used."""
 
-    def at(
+    def poll(
         self,
         sites: Iterable[str],
         fresh_s: float = FRESH_S,
         within_s: float = PATIENCE_S,
         at_once: Callable[[], int] = lambda: MANY,
     ) -> dict[str, Poll[T]]:
-        """The polls of `sites`, if possible none that ended more than `fresh_s` ago; one that
-        never had an answer in time is missing. `within_s`: to wait for all of them together.
-        `at_once` tells how many that answered the last time may be awaited at a time; `MANY` are
-        the most.
+        """Return the polls of `sites`, if possible none that ended more than `fresh_s` ago; a site
+        that was never polled in time is missing. `within_s` limits the wait for all of them.
+        `at_once` returns how many polls of answering sites may run at a time, at most `MANY`.
 
-        Looks at many sites are begun a few at a time, the oldest first: who wants one of another
-        site meanwhile does not wait for all of these, and those left out are the next."""
+        Polls of many sites begin a few at a time, the oldest first: a concurrent caller for another
+        site does not wait for all of them, and sites that were left out come first next time."""
         names = set(sites)
-        wanted = self._wanted(fresh_s)
+        requirement = self._requirement(fresh_s)
         until = self._clock.monotonic() + within_s
         with self._over:
-            left, awaited = self._oldest_last(names), dict[str, float]()
-            while (left or awaited) and not self._closed:
+            pending, deadlines = self._oldest_last(names), dict[str, float]()
+            while (pending or deadlines) and not self._closed:
                 if (now := self._clock.monotonic()) >= until:
                     break
-                while left and self._has_room(awaited, at_once):
-                    site = left.pop()
-                    self._begin(site, wanted)
-                    awaited[site] = min(until, now + PATIENCE_S)
-                still = self._awaited(awaited, wanted)
-                if len(still) == len(awaited):
-                    waits_s = min(still.values()) - now
-                    self._over.wait(min(waits_s, PERIOD_S) if left else waits_s)
-                awaited = still
+                while pending and self._has_room(deadlines, at_once):
+                    site = pending.pop()
+                    self._begin(site, requirement)
+                    deadlines[site] = min(until, now + PATIENCE_S)
+                remaining = self._still_awaited(deadlines, requirement)
+                if len(remaining) == len(deadlines):
+                    wait_s = min(remaining.values()) - now
+                    self._over.wait(min(wait_s, PERIOD_S) if pending else wait_s)
+                deadlines = remaining
         with self._lock:
             return {site: poll for site in names if (poll := self._poll_of(site)) is not None}
 
-    def answered(self, sites: Iterable[str], fresh_s: float) -> dict[str, Poll[T]]:
-        """Those polls of `sites` that had an answer and are as wanted by now; none is begun."""
-        wanted = self._wanted(fresh_s)
+    def find_fresh(self, sites: Iterable[str], fresh_s: float) -> dict[str, Poll[T]]:
+        """Return the polls of `sites` that have an answer and are fresh, without beginning any."""
+        requirement = self._requirement(fresh_s)
         with self._lock:
             return {
                 site: poll
                 for site in sites
                 if (poll := self._poll_of(site)) is not None
                 and poll.error is None
-                and wanted.met_by(self._subjects[site])
+                and requirement.met_by(self._subjects[site])
             }
 
     def begin(self, sites: Iterable[str], fresh_s: float = FRESH_S) -> None:
-        """Begin what `at` would begin at once, and do not wait for it."""
-        wanted = self._wanted(fresh_s)
+        """Begin the first polls that `poll` would begin, without waiting for them."""
+        requirement = self._requirement(fresh_s)
         with self._lock:
             for site in self._oldest_last(sites)[-MANY:]:
-                self._begin(site, wanted)
+                self._begin(site, requirement)
 
     def forget(self, site: str) -> None:
-        """Know nothing of a site any more."""
+        """Drop the poll of a site."""
         with self._lock:
             self._subjects.pop(site, None)
 
     def close(self) -> None:
-        """Begin no further poll, and let nobody wait."""
+        """Begin no further poll, and end all waits."""
         with self._over:
             self._closed = True
             self._over.notify_all()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _wanted(self, fresh_s: float) -> _Wanted:
-        """What changes from now on is for those who ask later."""
-        return _Wanted(self._touched(), self._clock.monotonic() - fresh_s)
+    def _requirement(self, fresh_s: float) -> _Requirement:
+        """Taken once for each call: later changes matter to later callers only."""
+        return _Requirement(self._last_change(), self._clock.monotonic() - fresh_s)
 
     def _poll_of(self, site: str) -> Poll[T] | None:
-        """With the lock."""
+        """Call with the lock held."""
         subject = self._subjects.get(site)
-        if subject is None or not subject.known:
+        if subject is None or not subject.polled:
             return None
-        current = subject.begun > self._touched()
+        current = subject.begun > self._last_change()
         return Poll(subject.last, current, subject.begun, subject.error)
 
     def _oldest_last(self, sites: Iterable[str]) -> list[str]:
-        """With the lock. One that was never polled is the oldest."""
+        """Call with the lock held. A site that was never polled counts as the oldest."""
         subjects = self._subjects
         ended = {site: subjects[site].ended if site in subjects else -math.inf for site in sites}
         return sorted(ended, key=lambda site: -ended[site])
 
-    def _begin(self, site: str, wanted: _Wanted) -> None:
-        """With the lock: have a poll taken, unless one is under way or there is one as wanted."""
+    def _begin(self, site: str, requirement: _Requirement) -> None:
+        """Call with the lock held. Begin a poll, unless one is under way or the last suffices."""
         subject = self._subjects.setdefault(site, _Subject())
-        if subject.under_way is None and not wanted.met_by(subject):
+        if subject.under_way is None and not requirement.met_by(subject):
             subject.under_way = self._clock.monotonic()
             try:
-                self._pool.submit(self._poll, site, subject)
+                self._pool.submit(self._run, site, subject)
             except RuntimeError as error:  # it is closed
                 subject.under_way = None
                 raise TransientError("cannot poll sites: the service is stopping") from error
 
-    def _has_room(self, awaited: Mapping[str, float], at_once: Callable[[], int]) -> bool:
-        """With the lock. A site that did not answer the last time costs nothing but a thread."""
-        known = (self._subjects.get(site) for site in awaited)
-        answering = sum(subject is not None and subject.error is None for subject in known)
-        return len(awaited) < MANY and answering < at_once()
+    def _has_room(self, deadlines: Mapping[str, float], at_once: Callable[[], int]) -> bool:
+        """Call with the lock held. A site that did not answer last time costs only a thread."""
+        subjects = (self._subjects.get(site) for site in deadlines)
+        answering = sum(subject is not None and subject.error is None for subject in subjects)
+        return len(deadlines) < MANY and answering < at_once()
 
-    def _awaited(self, sites: Mapping[str, float], wanted: _Wanted) -> dict[str, float]:
-        """With the lock: those `sites` for whose polls to wait on, and until when (monotonic). A
-        poll that had begun before things changed is taken again when it is over."""
-        now, found = self._clock.monotonic(), {}
-        for site, until in sites.items():
+    def _still_awaited(
+        self, deadlines: Mapping[str, float], requirement: _Requirement
+    ) -> dict[str, float]:
+        """Call with the lock held. Return the deadlines (monotonic) of the sites whose polls are
+        still to be awaited. A poll that began before the last change is repeated when it ends."""
+        now, remaining = self._clock.monotonic(), {}
+        for site, until in deadlines.items():
             subject = self._subjects.get(site)
-            if subject is None or wanted.met_by(subject):
+            if subject is None or requirement.met_by(subject):
                 continue
-            self._begin(site, wanted)
+            self._begin(site, requirement)
             if subject.under_way is not None:
                 until = min(until, subject.under_way + PATIENCE_S)
             if until > now:
-                found[site] = until
-        return found
+                remaining[site] = until
+        return remaining
 
-    def _poll(self, site: str, subject: _Subject[T]) -> None:
+    def _run(self, site: str, subject: _Subject[T]) -> None:
         begun, cpu_s = self._clock.monotonic(), time.thread_time()
-        found: T | None = None
-        failure: str | None = "cannot say what is there: a fault in speck"
+        answer: T | None = None
+        failure: str | None = "cannot poll the site: internal error in speck"
         try:
-            found, failure = self._take(site), None
-        except SpeckError as error:  # no answer, or a refusal: nothing is known of what is there
+            answer, failure = self._take(site), None
+        except SpeckError as error:  # no answer, or a refusal: the site's state is not known
             failure = str(error)
         finally:
             with self._over:
-                subject.last, subject.error, subject.known = found, failure, True
+                subject.last, subject.error, subject.polled = answer, failure, True
                 subject.begun, subject.ended = begun, self._clock.monotonic()
                 subject.under_way = None
                 self.ended += 1

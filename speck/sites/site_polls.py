@@ -1,4 +1,4 @@
-"""The polls of all sites' engines and brokers, shared by everything that shows or watches them."""
+"""The polls of all sites' engines and brokers, shared by all that show or watch them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from speck.sites.poll_cache import PollCache
 
 
 class SitePolls:
-    """Each engine and broker is asked at most once a second, whoever wants to know, and more
-    rarely where many are shown together; see `speck.sites.poll_cache`."""
+    """Polls each engine and broker at most once a second, however many callers there are, and less
+    often when many sites are read together; see `speck.sites.poll_cache`."""
 
-    def __init__(self, connections: Connections, clock: Clock, touched: Callable[[], float]):
-        """`touched`: when (monotonic) speck last asked an engine for something."""
+    def __init__(self, connections: Connections, clock: Clock, last_change: Callable[[], float]):
+        """`last_change` returns the monotonic time of speck's last request that changed an
+        engine."""
         self.engines: PollCache[EngineView] = PollCache(
-            lambda site: connections.engine(site).view(), clock, touched, "engine"
+            lambda site: connections.engine(site).view(), clock, last_change, "engine"
         )
         self.broker_numbers: PollCache[BrokerView] = PollCache(
             lambda site: connections.broker(site).view(), clock, lambda: float("-inf"), "numbers"
         )
-        """What brokers report of readers and sinks."""
+        """The numbers of readers and sinks at brokers."""
         self.brokers: PollCache[str] = PollCache(
             lambda site: connections.broker(site).reach(), clock, lambda: float("-inf"), "broker"
         )
-        """Whether brokers answer: cheaper than their numbers."""
+        """Whether brokers answer; cheaper than reading their numbers."""
 
     def forget(self, site: str) -> None:
-        """Know nothing of a site any more."""
+        """Drop the polls of a site."""
         for polls in (self.engines, self.broker_numbers, self.brokers):
             polls.forget(site)
 

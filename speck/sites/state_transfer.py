@@ -1,7 +1,7 @@
-"""State on its way between two agents that cannot meet: a few pieces in memory, no more.
+"""Relays state between two agents that cannot connect to each other, through a small buffer.
 
-The source puts pieces, the target takes them; whoever is quicker waits for the other. Nothing
-is kept: a piece that was taken is there until the next one is asked for.
+The source puts pieces and the target takes them; the faster one waits for the other. Nothing is
+stored: a piece stays in memory until the target requests the next one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from speck.errors import ConflictError, TransientError
 
 PIECE_MOST = 4 << 20
 _HELD_MOST = 4 << 20
-_LOOK_S = 0.5
+_RECHECK_S = 0.5
 
 
 class OutOfOrderError(ConflictError):
-    """A piece that does not follow the one before; `received` bytes have gone by."""
+    """A piece that does not follow the previous one; `received` bytes have been relayed."""
 
     def __init__(self, received: int):
         super().__init__(f"cannot take this piece: the next one begins at byte {received}")
@@ -27,7 +27,7 @@ class OutOfOrderError(ConflictError):
 
 
 class Relay:
-    """One transfer's pieces."""
+    """The pieces of one transfer."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
@@ -47,8 +47,8 @@ class Relay:
         return self.held > _HELD_MOST // 2
 
     def put(self, offset: int, total: int, piece: bytes) -> int:
-        """Where the next piece begins. Raises OutOfOrderError; TransientError while the target
-        has not come yet, or is behind."""
+        """Add a piece; returns the offset of the next one. Raises OutOfOrderError, and
+        TransientError while the target has not called yet or is behind."""
         with self._change:
             if self._end is None:
                 raise TransientError("cannot relay yet: the target's agent has not asked for it")
@@ -66,8 +66,8 @@ class Relay:
     def take(
         self, offset: int, wait_s: float, stopping: Callable[[], bool] = lambda: False
     ) -> tuple[int, bytes] | None:
-        """(total, the piece at `offset`); None when it has not come in time. What lies before
-        `offset` has arrived and is dropped."""
+        """Return (total, the piece at `offset`), or None if it has not come in time. Earlier pieces
+        have arrived at the target and are dropped."""
         until = time.monotonic() + wait_s
         with self._change:
             while self._pieces and self._pieces[0][0] < offset:
@@ -77,16 +77,16 @@ class Relay:
                 self._pieces.clear()
                 self._end = offset
             while not self._pieces and not self.closed and not stopping():
-                left = until - time.monotonic()
-                if left <= 0:
+                remaining_s = until - time.monotonic()
+                if remaining_s <= 0:
                     return None
-                self._change.wait(min(left, _LOOK_S))
+                self._change.wait(min(remaining_s, _RECHECK_S))
             if not self._pieces or self._pieces[0][0] != offset:
                 return None
             return self._total, self._pieces[0][1]
 
     def close(self) -> None:
-        """Nobody wants it any more."""
+        """End the transfer; its pieces are dropped."""
         with self._change:
             self.closed = True
             self._pieces.clear()

@@ -1,4 +1,4 @@
-"""Descriptions with every broker given by address."""
+"""Replaces site names by broker addresses in descriptions."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from speck.model.job import JobDescription
 from speck.model.site import Site
 
 
-def addressed(
+def with_addresses(
     description: CompositionDescription, sites: Mapping[str, Site]
 ) -> CompositionDescription:
-    """The description with every broker given by address, so that equal links are one link."""
+    """Return the description with every broker given by its address, so that equal links compare
+    equal."""
     engines = {site.spe.address: site for site in sites.values()}
 
     def address(broker: str | None, site: str | None, job: JobDescription) -> str | None:
-        named = sites.get(site or job.site or "") or engines.get(job.engine_address or "")
-        return broker or (named.broker.address if named else None)
+        of_site = sites.get(site or job.site or "") or engines.get(job.engine_address or "")
+        return broker or (of_site.broker.address if of_site else None)
 
     def port(end: Port) -> Port:
-        known = sites.get(end.site or "")
-        return replace(end, broker=known.broker.address, site=None) if known else end
+        site = sites.get(end.site or "")
+        return replace(end, broker=site.broker.address, site=None) if site else end
 
     jobs = tuple(
         replace(

@@ -1,4 +1,4 @@
-"""marshmallow fields that mean one thing only, with messages that name the mend."""
+"""Strict marshmallow fields; their messages say how to correct a fault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from marshmallow import ValidationError, fields
 from marshmallow.validate import Range
 
-from speck.errors import meant
+from speck.errors import suggest
 from speck.model.site import normalise_address
 from speck.model.values import is_name
 
@@ -27,7 +27,7 @@ _ADDRESS = re.compile(r"(https?|tcp|ssl)://([\w.-]+|\[[0-9a-f:.]+(%\w+)?\]):\d+(
 
 
 class Text(fields.String):
-    """A string, and only a string: numbers and booleans are told to be quoted."""
+    """A string; for numbers and booleans the message asks for quotes."""
 
     default_error_messages = {"required": "missing", "null": NULL}  # noqa: RUF012
 
@@ -42,7 +42,7 @@ class Text(fields.String):
 
 
 class Name(Text):
-    """A name of the one pattern that everything named in speck follows."""
+    """A name; all names in speck follow one pattern."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
@@ -55,7 +55,7 @@ class Name(Text):
 
 
 class Topic(Text):
-    """A topic that a job may write or read: no wildcards, nothing that is the broker's own."""
+    """A topic that a job may write or read: no wildcards, no topic of the broker's own."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
@@ -75,7 +75,7 @@ class EngineAddress(Text):
         try:
             normalised = normalise_address(text)
         except ValueError as exc:
-            if " must hold no " in str(exc):  # never repeat a password
+            if " must hold no " in str(exc):  # the message must not repeat a password
                 raise ValidationError(_NO_SECRETS) from exc
             raise ValidationError(self._fault(text)) from exc
         if not _ADDRESS.fullmatch(normalised) or not normalised.startswith(
@@ -112,14 +112,14 @@ class ClassName(Text):
 
 
 class JobPath(Text):
-    """A jar: a file below a configured jar folder, or `artifact:<sha256>`."""
+    """A jar: a file in a configured jar folder, or `artifact:<sha256>`."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
         if not text or _CONTROL.search(text):
             raise ValidationError("must be a path without control characters")
         if text.startswith("artifact:") and not _ARTIFACT.fullmatch(text):
-            raise ValidationError("must be artifact: and the 64 small hex digits of a SHA-256")
+            raise ValidationError("must be artifact: and the 64 lower-case hex digits of a SHA-256")
         return text
 
 
@@ -135,7 +135,7 @@ class Choice(fields.Enum[StrEnum]):
         try:
             return super()._deserialize(value, attr, data, **kwargs)
         except ValidationError as error:
-            hint = meant(value.replace("-", "_"), self.enum, "") if isinstance(value, str) else ""
+            hint = suggest(value.replace("-", "_"), self.enum, "") if isinstance(value, str) else ""
             if not hint:
                 raise
             raise ValidationError(f"{error.messages[0]}; {hint}") from error
@@ -163,7 +163,7 @@ class Whole(fields.Integer):
 
 
 class Amount(fields.Float):
-    """A number greater than 0; text that looks like one is not."""
+    """A number greater than 0; text is refused even if it looks like a number."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
@@ -188,7 +188,7 @@ class Arguments(fields.List[str]):
 
 
 class Labels(fields.Dict):
-    """Free text by name."""
+    """A mapping of names to free text."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -205,7 +205,7 @@ class Labels(fields.Dict):
 
 
 def topic_fault(topic: str) -> str | None:
-    """Why `topic` cannot be the topic of a link, or None when it can."""
+    """Return why `topic` cannot be the topic of a link, or None if it can."""
     if not topic:
         return "must not be empty"
     if topic == "$share" or topic.startswith("$share/"):
@@ -232,5 +232,5 @@ def _is_unicode(text: str) -> bool:
 
 
 def show(text: str) -> str:
-    """`text` in quotes, cut to a length that fits a message."""
+    """Return `text` in quotes, shortened for a message."""
     return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -1,7 +1,7 @@
-"""What makes two jobs the same: everything that a running incarnation was started with.
+"""Compares jobs: two are the same if an incarnation would be started with the same values.
 
-The jar counts by its content. Options that restart nothing (`state`, `pinned`, ...) rule what speck
-does with a job, so they do not count; neither does the order of jobs in a composition.
+Jars are compared by content. Options that restart nothing (`state`, `pinned`, ...) only control
+what speck does with a job, so they are not compared; nor is the order of jobs in a composition.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ _OPTIONS = tuple(name for name, option in OPTIONS.items() if option.restarts)
 
 
 def fingerprint(job: Job) -> str:
-    """SHA-256 (hex) over the fields that matter, in a canonical form."""
+    """Return the SHA-256 (hex) of the fields that are compared, in a canonical form."""
     values = {name: getattr(job, name) for name in (*_PLACING, *_OPTIONS)}
     text = json.dumps(values, default=astuple, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def differences(old: Job, new: Job) -> list[str]:
-    """What changed from `old` to `new`, in words; empty exactly when they are the same."""
-    found = []
+    """Describe what changed from `old` to `new`; empty exactly if they are the same."""
+    changes = []
     if old.site != new.site:
-        found.append(f"site {old.site} -> {new.site}")
+        changes.append(f"site {old.site} -> {new.site}")
     elif old.spe_address != new.spe_address:
-        found.append(f"engine {old.spe_address} -> {new.spe_address}")
+        changes.append(f"engine {old.spe_address} -> {new.spe_address}")
     if old.source != new.source:
-        found.append(
+        changes.append(
             f"source {old.source_site}/{old.source.topic} -> {new.source_site}/{new.source.topic}"
         )
     if old.sink != new.sink:
-        found.append(f"sink {old.sink_site}/{old.sink.topic} -> {new.sink_site}/{new.sink.topic}")
+        changes.append(f"sink {old.sink_site}/{old.sink.topic} -> {new.sink_site}/{new.sink.topic}")
     if old.jar != new.jar:
-        found.append(f"jar {old.jar[:8]} -> {new.jar[:8]}")
+        changes.append(f"jar {old.jar[:8]} -> {new.jar[:8]}")
     if old.entry_class != new.entry_class:
-        found.append(f"entry_class {old.entry_class} -> {new.entry_class}")
+        changes.append(f"entry_class {old.entry_class} -> {new.entry_class}")
     for name in _OPTIONS:
         before, after = getattr(old, name), getattr(new, name)
         if before != after:
             brief = isinstance(after, int | str)
-            found.append(f"{name} {before} -> {after}" if brief else f"{name} changed")
-    return found
+            changes.append(f"{name} {before} -> {after}" if brief else f"{name} changed")
+    return changes

@@ -1,4 +1,4 @@
-"""Finding a job's jar, naming it by its content, and looking into it.
+"""Finds a job's jar, computes its SHA-256, and checks that it holds the entry class.
 
 A jar is never unpacked: only its central directory is read.
 """
@@ -21,7 +21,7 @@ from speck.clock import Clock, SystemClock
 from speck.errors import InvalidError, NotFoundError
 
 ARTIFACT = "artifact:"
-_SETTLED_NS = 2_000_000_000
+_MTIME_RESOLUTION_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ _Key = tuple[int, int, int, int]
 class JarFinder:
     """Turns a `job_path` into a Jar; usable from many threads.
 
-    `folders` are where jars may lie. `artifact` gives the stored file of a SHA-256, or None.
+    Jars must be in one of `folders`. `artifact` returns the stored file of a SHA-256, or None.
     """
 
     def __init__(
@@ -54,19 +54,19 @@ class JarFinder:
         self._lock = threading.Lock()
 
     def __call__(self, job_path: str) -> Jar:
-        """The jar at `job_path`.
+        """Return the jar at `job_path`.
 
-        Raises NotFoundError when it is not there, InvalidError when it may not be used.
+        Raises NotFoundError if it does not exist, InvalidError if it may not be used.
         """
         if job_path.startswith(ARTIFACT):
-            return self._stored(job_path.removeprefix(ARTIFACT))
+            return self._find_artifact(job_path.removeprefix(ARTIFACT))
         try:
-            file = self._allowed(job_path)
+            file = self._find_file(job_path)
             return Jar(self._hash(file), file)
         except (OSError, ValueError, RuntimeError) as exc:  # RuntimeError: a loop of links
             raise InvalidError(f"cannot read the jar {job_path}: {exc}") from exc
 
-    def _stored(self, sha256: str) -> Jar:
+    def _find_artifact(self, sha256: str) -> Jar:
         file = self._artifact(sha256)
         if file is None:
             raise NotFoundError(
@@ -74,21 +74,21 @@ class JarFinder:
             )
         return Jar(sha256, file)
 
-    def _allowed(self, job_path: str) -> Path:
-        """The real file, after following links, below one of the folders."""
+    def _find_file(self, job_path: str) -> Path:
+        """Return the real file, with links resolved; it must be in one of the folders."""
         roots = [folder.resolve() for folder in self._folders]
-        asked = Path(job_path)
-        tried = [asked] if asked.is_absolute() else [root / asked for root in roots]
-        below = [
+        path = Path(job_path)
+        candidates = [path] if path.is_absolute() else [root / path for root in roots]
+        real_paths = [
             real
-            for real in (path.resolve() for path in tried)
+            for real in (candidate.resolve() for candidate in candidates)
             if any(real.is_relative_to(root) for root in roots)
         ]
-        for real in below:
+        for real in real_paths:
             if real.is_file():
                 return real
         folders = ", ".join(map(str, self._folders)) or "none is configured"
-        if not below:
+        if not real_paths:
             raise InvalidError(
                 f"cannot use the jar {job_path}: it lies outside the jar folders ({folders})"
             )
@@ -96,24 +96,25 @@ class JarFinder:
 
     def _hash(self, file: Path) -> str:
         with self._lock:
-            known = self._hashes.get(file)
+            cached = self._hashes.get(file)
         with _open_regular(file) as stream:
             before = _key(stream)
-            if known is not None and known[0] == before:
-                return known[1]
+            if cached is not None and cached[0] == before:
+                return cached[1]
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
             if _key(stream) != before:
                 raise OSError("it changed while it was read; try again when it is complete")
-        # A file written moments ago may be written again within one tick of its own clock.
+        # A file that was written a moment ago may change again without a change of its mtime,
+        # whose resolution is limited.
         age_ns = int(self._clock.now().timestamp() * 1e9) - before[1]
-        if age_ns > _SETTLED_NS:
+        if age_ns > _MTIME_RESOLUTION_NS:
             with self._lock:
                 self._hashes[file] = (before, sha256)
         return sha256
 
 
 def _open_regular(file: Path) -> BufferedReader:
-    """Open without waiting for a writer, as a pipe would."""
+    """Open a regular file; does not block on a pipe that has no writer."""
     number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
@@ -122,12 +123,12 @@ def _open_regular(file: Path) -> BufferedReader:
 
 
 def _key(stream: BufferedReader) -> _Key:
-    found = os.fstat(stream.fileno())
-    return found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns
+    status = os.fstat(stream.fileno())
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
 
 
 def class_fault(jar: Jar, entry_class: str) -> str | None:
-    """Why `entry_class` cannot be started from `jar`, or None when the class is in it."""
+    """Return why `entry_class` cannot be started from `jar`, or None if the jar holds it."""
     try:
         classes = _classes(jar.sha256, jar.file)
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as exc:
@@ -149,11 +150,11 @@ def _classes(sha256: str, file: Path) -> frozenset[str]:
         )
 
 
-def _nearest(wanted: str, classes: frozenset[str]) -> list[str]:
-    """Up to 5 classes, the same simple name first, then by likeness of the full name."""
+def _nearest(entry_class: str, classes: frozenset[str]) -> list[str]:
+    """Up to 5 similar classes: those of the same simple name first, then by the full name."""
     candidates = sorted(name for name in classes if "$" not in name)
-    simple = wanted.rpartition(".")[2].lower()
+    simple = entry_class.rpartition(".")[2].lower()
     same = [name for name in candidates if name.rpartition(".")[2].lower() == simple]
     others = (name for name in candidates if name not in same)
-    near = difflib.get_close_matches(wanted, list(others)[:20_000], n=5, cutoff=0.0)
+    near = difflib.get_close_matches(entry_class, list(others)[:20_000], n=5, cutoff=0.0)
     return [*same, *near][:5]

@@ -1,4 +1,4 @@
-"""The job contract: what a jar's `main` is given."""
+"""The job contract: the arguments that speck passes to a jar's `main`."""
 
 from __future__ import annotations
 
@@ -21,50 +21,52 @@ FLAGS = (
     "delivery",
     "sink-readers",
 )
-"""The arguments that every job is given, in this order, before its own."""
+"""The arguments that speck passes to every job, in this order, before the job's own."""
 
 LINK_FLAGS = ("batch-records", "linger-ms", "compression")
-"""Given too, before its own, to a job whose `link` says how its sink sends."""
+"""Further arguments, for a job with options in `link`: how its sink sends."""
 
 TAKEN_FLAG = "taken"
-"""Given too to a job that follows another one as the reader of its link: what was taken there."""
+"""A further argument, for a job that succeeds another as the reader of its link: the numbers that
+the other has taken."""
 
 PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in (*FLAGS, *LINK_FLAGS))
 
-# {{name}} stands for the text {name}; braces that hold anything else (JSON, say) are left alone.
+# {{name}} stands for the text {name}; braces around anything else (JSON, say) are kept as they are.
 _PLACEHOLDER = re.compile(r"\{\{(?P<literal>[a-z_]+)\}\}|\{(?P<name>[a-z_]+)\}")
 
 
 def args_faults(args: Sequence[str]) -> dict[int, str]:
-    """What is wrong with a job's own arguments, by index."""
+    """Return the faults in a job's own arguments, by index."""
     faults = {}
-    rendered = _hold_placeholders(args)
+    has_placeholders = _hold_placeholders(args)
     for index, arg in enumerate(args):
         unknown = sorted(_names(arg) - {*PLACEHOLDERS})
         if unknown:
-            known = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+            allowed = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
             faults[index] = (
-                f"unknown placeholder {{{unknown[0]}}}; known are {known}; "
+                f"unknown placeholder {{{unknown[0]}}}; known are {allowed}; "
                 f"write {{{{{unknown[0]}}}}} for the text {{{unknown[0]}}}"
             )
         flag = arg.partition("=")[0]
-        if not rendered and flag.startswith("--") and flag[2:] in (*FLAGS, TAKEN_FLAG):
-            faults[index] = f"{flag} is given by speck itself; leave it out"
-        if not rendered and flag.startswith("--") and flag[2:] in LINK_FLAGS:
+        if not has_placeholders and flag.startswith("--") and flag[2:] in (*FLAGS, TAKEN_FLAG):
+            faults[index] = f"{flag} is set by speck itself; leave it out"
+        if not has_placeholders and flag.startswith("--") and flag[2:] in LINK_FLAGS:
             field = flag[2:].replace("-", "_")
-            faults[index] = f"{flag} is given by speck itself; write link: {{{field}: ...}}"
+            faults[index] = f"{flag} is set by speck itself; write link: {{{field}: ...}}"
     return faults
 
 
 def link_fault(link: Batching, args: Sequence[str]) -> str | None:
-    """Why a job that has its own spelling of arguments would never hear of its `link`."""
+    """Return why a job whose arguments hold placeholders would not receive its `link` options, or
+    None if it does."""
     if link == Batching() or not _hold_placeholders(args):
         return None
-    wanted = {flag.replace("-", "_") for flag in LINK_FLAGS}
-    if wanted & {name for arg in args for name in _names(arg)}:
+    placeholders = {flag.replace("-", "_") for flag in LINK_FLAGS}
+    if placeholders & {name for arg in args for name in _names(arg)}:
         return None
-    known = ", ".join(f"{{{name}}}" for name in sorted(wanted))
-    return f"args have placeholders, but none of {known}: the job would not be told"
+    allowed = ", ".join(f"{{{name}}}" for name in sorted(placeholders))
+    return f"args have placeholders, but none of {allowed}: the job would not receive them"
 
 
 def _names(arg: str) -> set[str]:
@@ -75,9 +77,9 @@ def _hold_placeholders(args: Sequence[str]) -> bool:
     return any(_names(arg) for arg in args)
 
 
-def tells_numbers(job: Job) -> bool:
-    """Whether a job keeps the whole contract, numbers included, as far as can be told: one
-    with placeholders has a spelling, and so presumably a connector, of its own."""
+def reports_numbers(job: Job) -> bool:
+    """Whether a job presumably keeps the whole contract, sequence numbers included. A job with
+    placeholders parses its own arguments, and so presumably has a connector of its own."""
     return not _hold_placeholders(job.args)
 
 
@@ -88,12 +90,12 @@ def render_args(
     sink_has_readers: bool,
     taken: Sequence[TakenEpoch] = (),
 ) -> tuple[str, ...]:
-    """The arguments of one incarnation of `job`, which drops what others have `taken` of its
-    link before it.
+    """Return the arguments of one incarnation of `job`; it skips the messages that earlier readers
+    have `taken` from its link.
 
-    The standard ones, then the job's own; when an own one holds a placeholder, only the own
-    ones, rendered. Raises KeyError for an unknown placeholder (`speck.spec.resolve` has refused
-    those).
+    They are the standard arguments and then the job's own; if one of its own holds a placeholder,
+    only its own, rendered. Raises KeyError for an unknown placeholder (`speck.spec.resolve`
+    refuses these).
     """
     values = dict(
         zip(
@@ -120,12 +122,12 @@ def render_args(
         return own
     flags = FLAGS if job.link == Batching() else (*FLAGS, *LINK_FLAGS)
     standard = (text for flag in flags for text in (f"--{flag}", values[flag.replace("-", "_")]))
-    follows = (f"--{TAKEN_FLAG}", render_taken(taken)) if taken else ()
-    return (*standard, *follows, *own)
+    to_skip = (f"--{TAKEN_FLAG}", render_taken(taken)) if taken else ()
+    return (*standard, *to_skip, *own)
 
 
 def render_taken(taken: Sequence[TakenEpoch]) -> str:
-    """`<producer>/<epoch>/<upto>[/<first>-<last>,...]`, joined by `;`; producers are
+    """Render as `<producer>/<epoch>/<upto>[/<first>-<last>,...]`, joined by `;`; producers are
     percent-encoded."""
     entries = []
     for each in taken:
@@ -136,7 +138,7 @@ def render_taken(taken: Sequence[TakenEpoch]) -> str:
 
 
 def parse_taken(text: str) -> tuple[TakenEpoch, ...]:
-    """The inverse of `render_taken`. Raises ValueError when it is none."""
+    """The inverse of `render_taken`. Raises ValueError if `text` cannot be parsed."""
     taken = []
     for entry in filter(None, text.split(";")):
         producer, epoch, upto, *above = entry.split("/")

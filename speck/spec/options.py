@@ -1,4 +1,4 @@
-"""Schemas of what a user may set of a job, derived from the model (`speck.model.job.Option`)."""
+"""Schemas of a job's options, derived from the model (`speck.model.job.Option`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from speck.spec.fields import Arguments, Choice, Flag, Whole
 from speck.spec.strict_schema import StrictSchema
 
 
-def derived_fields(model: type) -> dict[str, fields.Field[Any]]:
-    """A marshmallow field for each option of a model's dataclass."""
-    return {name: _derived(*option) for name, option in options_of(model).items()}
+def derive_fields(model: type) -> dict[str, fields.Field[Any]]:
+    """Derive a marshmallow field from each option of a model's dataclass."""
+    return {name: _derive(*option) for name, option in options_of(model).items()}
 
 
-def _derived(kind: Any, option: Option) -> fields.Field[Any]:
+def _derive(kind: Any, option: Option) -> fields.Field[Any]:
     optional = get_origin(kind) is UnionType
     (plain,) = set(get_args(kind)) - {NoneType} if optional else {get_origin(kind) or kind}
     common: dict[str, Any] = {"metadata": {"description": option.about}, "allow_none": optional}
@@ -37,7 +37,7 @@ def _derived(kind: Any, option: Option) -> fields.Field[Any]:
 class BatchingSchema(StrictSchema):
     """`link` of a job: how its sink sends."""
 
-    vars().update(derived_fields(Batching))
+    vars().update(derive_fields(Batching))
 
     @post_load
     def _make(self, data: dict[str, Any], **kwargs: Any) -> Batching:
@@ -48,8 +48,8 @@ _NESTED: dict[type, type[Schema]] = {Batching: BatchingSchema}
 
 
 class _OptionsSchema(Schema):
-    vars().update(derived_fields(JobOptions))
+    vars().update(derive_fields(JobOptions))
 
 
 DEFAULTS: JsonObject = dict(_OptionsSchema().dump(JobOptions()))
-"""What an option is when it is not given, as YAML and JSON spell it."""
+"""The default of each option, as YAML and JSON spell it."""

@@ -1,7 +1,7 @@
-"""Descriptions -> resolved jobs: every address known, every jar named by its content.
+"""Descriptions -> resolved jobs: every address checked, every jar identified by its content.
 
-All that would make a composition fail later and can be known now is found here, before
-anything moves, and all of it is told at once.
+Every fault that can be detected before anything changes is detected here, and all faults are
+reported together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from speck.errors import InvalidError, NotFoundError, Problem, meant
+from speck.errors import InvalidError, NotFoundError, Problem, suggest
 from speck.model.composition import (
     Composition,
     CompositionDescription,
@@ -23,8 +23,8 @@ from speck.model.job import Delivery, DesiredState, Job, JobDescription
 from speck.model.link import Link
 from speck.model.site import Site, normalise_address
 from speck.spec.jars import Jar, JarFinder, class_fault
-from speck.spec.job_contract import args_faults, link_fault, tells_numbers
-from speck.spec.topology import End, Graph, Node, described_end, described_node
+from speck.spec.job_contract import args_faults, link_fault, reports_numbers
+from speck.spec.topology import End, Graph, Node, end_of, node_of
 
 __all__ = ["Jar", "JarFinder", "Resolved", "refuse_problems", "resolve"]
 
@@ -34,8 +34,8 @@ _REGISTER = "register it (speck site add, or POST /sites)"
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What has been observed, as `resolve` is told."""
+class _Observed:
+    """The observations that are passed to `resolve`."""
 
     free_slots: Mapping[str, int | None] | None
     held_slots: Mapping[str, int]
@@ -44,7 +44,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A composition ready to be planned; `jars` are its files by SHA-256."""
+    """A composition that can be planned; `jars` are its files by SHA-256."""
 
     composition: Composition
     warnings: list[str]
@@ -65,13 +65,13 @@ def resolve(
 ) -> Resolved:
     """Resolve a composition against the registered `sites`.
 
-    `free_slots` by site, None for a site that did not tell; `held_slots` by site are those
-    that this composition's own jobs hold now; `brokers_mqtt5` by normalised broker address,
-    None for a broker that did not tell. What is not given at all is not checked. `others` are
-    jobs of elsewhere that may share links with these. `line_of` gives the lines of problems (see
-    `schema.load_document`). Raises InvalidError with every problem found.
+    `free_slots` holds None for a site whose slots are not known. `held_slots` are the slots by
+    site that this composition's own jobs hold now. `brokers_mqtt5` holds by normalised broker
+    address whether it speaks MQTT 5 (None: not known). What is not given at all is not checked.
+    `others` are jobs of other compositions, which may share links with these. `line_of` returns
+    the lines of problems (see `schema.load_document`). Raises InvalidError with every problem.
     """
-    resolver = _Resolver(sites, find_jar, _Known(free_slots, held_slots or {}, brokers_mqtt5))
+    resolver = _Resolver(sites, find_jar, _Observed(free_slots, held_slots or {}, brokers_mqtt5))
     jobs = [resolver.job(job, index) for index, job in enumerate(description.jobs)]
     for index, port in enumerate(description.inputs):
         resolver.end("input", port, index)
@@ -89,24 +89,24 @@ def resolve(
         readers=tuple(resolver.readers()),
         inputs=tuple(end.link for end in resolver.ends if end.kind == "input"),
     )
-    # the links of a job posted alone are open at both ends
-    of_graph = graph.warnings() if job_posted_alone(description.name) is None else []
-    warnings = [*of_graph, *resolver.warnings]
+    # the links of a job posted alone always lead outside
+    graph_warnings = graph.warnings() if job_posted_alone(description.name) is None else []
+    warnings = [*graph_warnings, *resolver.warnings]
     return Resolved(composition, warnings, resolver.jars, graph)
 
 
 def refuse_problems(problems: Iterable[Problem], name: str, line_of: LineOf | None) -> None:
-    """Raises InvalidError if there are any, by the paths and lines of what the user sent; a job
-    posted alone is all of the document."""
+    """Raise InvalidError if there are any problems. Their paths and lines refer to the user's
+    document, which for a job posted alone is the job itself."""
     alone = job_posted_alone(name)
-    found = []
+    located = []
     for problem in problems:
         path = problem.path if alone is None else _OF_ONE.sub("", problem.path)
-        found.append(replace(problem, path=path, line=line_of(path) if line_of else problem.line))
-    if found:
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        located.append(replace(problem, path=path, line=line_of(path) if line_of else problem.line))
+    if located:
+        more = f" (and {len(located) - 1} more)" if len(located) > 1 else ""
         noun = f"composition {name}" if alone is None else f"job {alone}"
-        raise InvalidError(f"cannot accept {noun}: {found[0]}{more}", found)
+        raise InvalidError(f"cannot accept {noun}: {located[0]}{more}", located)
 
 
 _OF_ONE = re.compile(r"^jobs\[0\]\.?")
@@ -115,7 +115,7 @@ _OF_ONE = re.compile(r"^jobs\[0\]\.?")
 class _Resolver:
     """Collects problems, warnings and the graph while jobs are resolved one by one."""
 
-    def __init__(self, sites: Mapping[str, Site], find_jar: FindJar, known: _Known) -> None:
+    def __init__(self, sites: Mapping[str, Site], find_jar: FindJar, observed: _Observed) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.nodes: list[Node] = []
@@ -125,11 +125,11 @@ class _Resolver:
         self._engines = {site.spe.address: site for site in sites.values()}
         self._brokers = {site.broker.address: site for site in sites.values()}
         self._find_jar = find_jar
-        self._found: dict[str, Jar | str] = {}
-        self._known = known
+        self._jars_by_path: dict[str, Jar | str] = {}
+        self._observed = observed
 
     def job(self, job: JobDescription, index: int) -> Job | None:
-        """The resolved job, or None when something about it is wrong."""
+        """Resolve a job; None if it has a problem."""
         path = f"jobs[{index}]"
         before = len(self.problems)
         site = self._site(path, job)
@@ -155,11 +155,11 @@ class _Resolver:
             jar=jar.sha256,
             **job.options(),
         )
-        if not tells_numbers(resolved):
+        if not reports_numbers(resolved):
             self.warnings.append(
-                f"job {job.job_name} has placeholders in its args: unless it tells its numbers all"
-                " the same, speck cannot tell when its links are drained, how far it lags, or"
-                " what came twice"
+                f"job {job.job_name} has placeholders in its args: unless it reports its sequence"
+                " numbers anyway, speck cannot determine when its links are drained, how far it"
+                " lags, or which messages came twice"
             )
         return resolved
 
@@ -167,55 +167,55 @@ class _Resolver:
         """Resolve a declared input or output."""
         path = f"{kind}s[{index}]"
         if port.site is not None:
-            site = self._named(f"{path}.site", port.site)
+            site = self._find_site(f"{path}.site", port.site)
         else:
-            site = self._at_broker(f"{path}.broker", port.broker or "")
-        end = described_end(kind, port, index)
+            site = self._find_site_of_broker(f"{path}.broker", port.broker or "")
+        end = end_of(kind, port, index)
         if site is not None:
             end = replace(end, link=Link(site.broker.address, port.topic))
         self.ends.append(end)
 
     def readers(self) -> Iterable[Reader]:
-        """The sessions outside speck that are to be reserved."""
+        """The outside readers whose sessions are to be reserved."""
         for end in self.ends:
             if end.client_id is not None:
                 yield Reader(end.client_id, end.link, self._brokers[end.link.broker].name)
 
     def check_slots(self, jobs: Iterable[Job | None]) -> None:
-        """Whether each site's engine can hold the running jobs that it is to have."""
-        if self._known.free_slots is None:
+        """Check that each site's engine has enough slots for its jobs."""
+        if self._observed.free_slots is None:
             return
         needed: dict[str, int] = {}
-        over: dict[str, int] = {}
+        overfull: dict[str, int] = {}
         for index, job in enumerate(jobs):
             if job is None or job.state is DesiredState.STOPPED:
                 continue
             needed[job.site] = needed.get(job.site, 0) + job.parallelism
-            free = self._known.free_slots.get(job.site)
-            if free is not None and needed[job.site] > free + self._held(job.site):
-                over.setdefault(job.site, index)
-        for site, index in over.items():
-            usable = (self._known.free_slots[site] or 0) + self._held(site)
+            free = self._observed.free_slots.get(job.site)
+            if free is not None and needed[job.site] > free + self._held_slots(job.site):
+                overfull.setdefault(job.site, index)
+        for site, index in overfull.items():
+            usable = (self._observed.free_slots[site] or 0) + self._held_slots(site)
             message = (
                 f"too few free slots at site {site}: its jobs need {needed[site]}, "
                 f"{usable} are free or held by this composition"
             )
             self.problems.append(Problem(f"jobs[{index}].parallelism", message))
         for site in sorted(needed):
-            if self._known.free_slots.get(site) is None:
+            if self._observed.free_slots.get(site) is None:
                 self.warnings.append(
                     f"slots of site {site} are not known; its jobs need {needed[site]}"
                 )
 
-    def _held(self, site: str) -> int:
-        return self._known.held_slots.get(site, 0)
+    def _held_slots(self, site: str) -> int:
+        return self._observed.held_slots.get(site, 0)
 
     def _problem(self, path: str, message: str) -> None:
         self.problems.append(Problem(path, message))
 
     def _site(self, path: str, job: JobDescription) -> Site | None:
         if job.site is not None:
-            return self._named(f"{path}.site", job.site)
+            return self._find_site(f"{path}.site", job.site)
         address = normalise_address(job.spe_address or "")
         site = self._engines.get(address)
         if site is None:
@@ -226,21 +226,21 @@ class _Resolver:
     def _broker_site(
         self, path: str, side: str, address: str | None, name: str | None, default: Site | None
     ) -> Site | None:
-        """The site whose broker is meant; without any word, that of the job's own site."""
+        """The site of the job's source or sink broker; by default the job's own site."""
         if name is not None:
-            return self._named(f"{path}.{side}_site", name)
+            return self._find_site(f"{path}.{side}_site", name)
         if address is not None:
-            return self._at_broker(f"{path}.{side}_broker", address)
+            return self._find_site_of_broker(f"{path}.{side}_broker", address)
         return default
 
-    def _named(self, path: str, name: str) -> Site | None:
+    def _find_site(self, path: str, name: str) -> Site | None:
         site = self._sites.get(name)
         if site is None:
-            hint = meant(name, self._sites, _REGISTER)
+            hint = suggest(name, self._sites, _REGISTER)
             self._problem(path, f"no registered site is named {name}; {hint}")
         return site
 
-    def _at_broker(self, path: str, address: str) -> Site | None:
+    def _find_site_of_broker(self, path: str, address: str) -> Site | None:
         address = normalise_address(address)
         site = self._brokers.get(address)
         if site is None:
@@ -248,13 +248,13 @@ class _Resolver:
         return site
 
     def _jar(self, path: str, job: JobDescription) -> Jar | None:
-        """The jar, looked for once for each job_path, if it holds the entry class."""
-        if job.job_path not in self._found:
+        """Find the jar, once for each job_path; None unless it holds the entry class."""
+        if job.job_path not in self._jars_by_path:
             try:
-                self._found[job.job_path] = self._find_jar(job.job_path)
+                self._jars_by_path[job.job_path] = self._find_jar(job.job_path)
             except (InvalidError, NotFoundError) as exc:
-                self._found[job.job_path] = str(exc)
-        jar = self._found[job.job_path]
+                self._jars_by_path[job.job_path] = str(exc)
+        jar = self._jars_by_path[job.job_path]
         if isinstance(jar, str):
             self._problem(f"{path}.job_path", jar)
             return None
@@ -266,58 +266,58 @@ class _Resolver:
     def _check_args(self, path: str, job: JobDescription) -> None:
         for index, fault in args_faults(job.args).items():
             self._problem(f"{path}.args[{index}]", fault)
-        if (unheard := link_fault(job.link, job.args)) is not None:
-            self._problem(f"{path}.link", unheard)
+        if (link_problem := link_fault(job.link, job.args)) is not None:
+            self._problem(f"{path}.link", link_problem)
 
     def _check_delivery(
         self, path: str, job: JobDescription, source: Site | None, sink: Site | None
     ) -> None:
-        if job.delivery is not Delivery.EXACTLY_ONCE or self._known.brokers_mqtt5 is None:
+        if job.delivery is not Delivery.EXACTLY_ONCE or self._observed.brokers_mqtt5 is None:
             return
         addresses = dict.fromkeys(site.broker.address for site in (source, sink) if site)
         for address in addresses:
-            speaks = self._known.brokers_mqtt5.get(address)
-            if speaks is None:
+            speaks_mqtt5 = self._observed.brokers_mqtt5.get(address)
+            if speaks_mqtt5 is None:
                 self.warnings.append(
                     f"whether the broker {address} speaks MQTT 5 is not known; "
                     f"job {job.job_name} needs it for exactly_once"
                 )
-            elif not speaks:
+            elif not speaks_mqtt5:
                 message = f"exactly_once needs MQTT 5, which the broker {address} does not speak"
                 self._problem(f"{path}.delivery", message)
 
     def _check_link(self, job: JobDescription, sink: Site | None) -> None:
         if job.link.linger_ms and job.link.batch_records == 1:
             self.warnings.append(
-                f"job {job.job_name} waits for nothing: linger_ms of its link is of no meaning"
-                " while batch_records is 1"
+                f"job {job.job_name} sends each record at once: linger_ms of its link has no"
+                " effect while batch_records is 1"
             )
         if not job.link.in_batches or sink is None:
             return
-        if (self._known.brokers_mqtt5 or {}).get(sink.broker.address) is False:
+        if (self._observed.brokers_mqtt5 or {}).get(sink.broker.address) is False:
             self.warnings.append(
                 f"job {job.job_name} sends its records one by one: batches need MQTT 5, which"
                 f" the broker {sink.broker.address} does not speak"
             )
 
     def check_batches(self, own: Sequence[Job], others: Iterable[Job]) -> None:
-        """Whether anybody reads batches who may not know them."""
-        if not any(job.link.in_batches or not tells_numbers(job) for job in own):
+        """Warn about readers of batched links that may be unable to split batches."""
+        if not any(job.link.in_batches or not reports_numbers(job) for job in own):
             return
-        everybody = [*own, *others]
+        all_jobs = [*own, *others]
         names = {job.job_name for job in own}
         outside = {end.link for end in self.ends if end.kind == "output"}
-        foreign = [job for job in everybody if not tells_numbers(job)]
-        take_apart = "must take them apart (speck.model.batches does, see docs/guarantees.md)"
-        for job in everybody:
+        foreign = [job for job in all_jobs if not reports_numbers(job)]
+        must_split = "must split them (speck.model.batches does, see docs/guarantees.md)"
+        for job in all_jobs:
             if not job.link.in_batches:
                 continue
             sends = f"job {job.job_name} sends batches to {job.sink.topic} at {job.sink_site}"
             if job.sink in outside:
-                self.warnings.append(f"{sends}, an output: its readers {take_apart}")
+                self.warnings.append(f"{sends}, an output: its readers {must_split}")
             self.warnings += [
-                f"{sends}, which job {reader.job_name} reads: having placeholders in its args, it"
-                f" {take_apart} by itself"
+                f"{sends}, which job {reader.job_name} reads: since it has placeholders in its"
+                f" args, it {must_split} by itself"
                 for reader in foreign
                 if reader.source == job.sink and names & {job.job_name, reader.job_name}
             ]
@@ -330,8 +330,8 @@ class _Resolver:
         source: Site | None,
         sink: Site | None,
     ) -> None:
-        """The job in the graph; what is not resolved stays as its user wrote it."""
-        node = described_node(job, index)
+        """Add the job to the graph; what cannot be resolved stays as its user wrote it."""
+        node = node_of(job, index)
         if site is not None:
             node = replace(node, site=site.name)
         if source is not None:

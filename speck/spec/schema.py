@@ -42,7 +42,7 @@ from speck.spec.fields import (
     Topic,
     show,
 )
-from speck.spec.options import DEFAULTS, derived_fields
+from speck.spec.options import DEFAULTS, derive_fields
 from speck.spec.strict_schema import MAX_PROBLEMS, StrictSchema
 from speck.spec.yaml_loader import Document
 
@@ -58,7 +58,7 @@ _LATENCY = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
 
 class _Placing(StrictSchema):
-    """Where a job runs and what it is joined to, and everything that has a default."""
+    """A job's site, its brokers and its options: everything that may be left out."""
 
     spe_address = EngineAddress(allow_none=True)
     site = Name(allow_none=True)
@@ -66,10 +66,10 @@ class _Placing(StrictSchema):
     source_site = Name(allow_none=True)
     sink_broker = BrokerAddress(allow_none=True)
     sink_site = Name(allow_none=True)
-    vars().update(derived_fields(JobOptions))
+    vars().update(derive_fields(JobOptions))
 
     @validates_schema(pass_original=True, skip_on_field_errors=False)
-    def _not_both(self, data: Any, original: Any, **kwargs: Any) -> None:
+    def _check_not_both(self, data: Any, original: Any, **kwargs: Any) -> None:
         if not isinstance(original, Mapping):
             return
         faults = {
@@ -85,7 +85,7 @@ _EITHER = (("spe_address", "site"), ("source_broker", "source_site"), ("sink_bro
 
 
 class JobDefaultsSchema(_Placing):
-    """`defaults` of a composition: given to every job that does not say otherwise."""
+    """`defaults` of a composition: they apply to every job that does not set the field itself."""
 
     entry_class = ClassName()
     job_path = JobPath()
@@ -101,7 +101,7 @@ class JobSchema(_Placing):
     job_path = JobPath(required=True)
 
     @validates_schema(pass_original=True, skip_on_field_errors=False)
-    def _placed(self, data: Any, original: Any, **kwargs: Any) -> None:
+    def _check_place(self, data: Any, original: Any, **kwargs: Any) -> None:
         if isinstance(original, Mapping) and not any(
             original.get(key) is not None for key in _EITHER[0]
         ):
@@ -112,33 +112,33 @@ class JobSchema(_Placing):
         return JobDescription(**{**data, "args": tuple(data.get("args", ()))})
 
     @post_dump
-    def _brief(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _omit_defaults(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         return {
             key: data[key]
             for key in _JOB_KEYS
-            if data.get(key) is not None and data[key] != _LEFT_OUT.get(key)
+            if data.get(key) is not None and data[key] != _NESTED_DEFAULTS.get(key)
         }
 
 
 _JOB_KEYS = tuple(
     each.name for each in sorted(dataclass_fields(JobDescription), key=lambda f: bool(f.kw_only))
 )
-_LEFT_OUT = {name: value for name, value in DEFAULTS.items() if isinstance(value, dict)}
-"""Options that are mappings, at their defaults."""
+_NESTED_DEFAULTS = {name: value for name, value in DEFAULTS.items() if isinstance(value, dict)}
+"""The defaults of options that are mappings."""
 
 
 class PortSchema(StrictSchema):
-    """A topic that is fed, or read, from outside the composition."""
+    """A topic that outside programs write or read."""
 
     topic = Topic(required=True)
     site = Name(allow_none=True)
     broker = BrokerAddress(allow_none=True)
 
     @validates_schema(pass_original=True, skip_on_field_errors=False)
-    def _placed(self, data: Any, original: Any, **kwargs: Any) -> None:
+    def _check_place(self, data: Any, original: Any, **kwargs: Any) -> None:
         if isinstance(original, Mapping):
-            given = [key for key in ("site", "broker") if original.get(key) is not None]
-            if len(given) != 1:
+            places = [key for key in ("site", "broker") if original.get(key) is not None]
+            if len(places) != 1:
                 raise ValidationError({"site": ["give exactly one of site and broker"]})
 
     @post_load
@@ -146,23 +146,25 @@ class PortSchema(StrictSchema):
         return Port(**data)
 
     @post_dump
-    def _brief(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    def _omit_defaults(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         return {key: value for key, value in data.items() if value is not None}
 
 
 class OutputSchema(PortSchema):
-    """An output; with `client_id`, the session of that reader is reserved."""
+    """An output; with `client_id`, speck reserves the session of that reader."""
 
     client_id = Name(allow_none=True)
 
     @validates_schema
-    def _foreign(self, data: dict[str, Any], **kwargs: Any) -> None:
+    def _check_client_id(self, data: dict[str, Any], **kwargs: Any) -> None:
         if (data.get("client_id") or "").startswith("speck-"):
-            raise ValidationError({"client_id": ["must not begin with speck-: such ids are ours"]})
+            fault = "must not begin with speck-: such ids belong to speck"
+            raise ValidationError({"client_id": [fault]})
 
 
 class RequirementsSchema(StrictSchema):
-    """Limits that are watched, and kept by placement: milliseconds; messages per second."""
+    """Limits that speck watches and that placement respects: `max_latency_ms` in milliseconds,
+    `min_rate` in messages per second."""
 
     max_latency_ms = Amount()
     min_rate = Amount()
@@ -191,7 +193,7 @@ class CompositionSchema(StrictSchema):
         if not isinstance(defaults, Mapping) or not isinstance(jobs, list):
             return data
         if JobDefaultsSchema().validate(defaults):
-            return data  # told once, at `defaults`, rather than again for every job
+            return data  # reported once, at `defaults`, rather than again for every job
         return {**data, "jobs": [_with_defaults(defaults, job) for job in jobs]}
 
     @post_load
@@ -206,24 +208,24 @@ class CompositionSchema(StrictSchema):
         )
 
     @post_dump
-    def _brief(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        if data["drift"] == Drift.MEND:  # as revisions from before the field are kept
+    def _omit_defaults(self, data: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        if data["drift"] == Drift.MEND:  # like revisions that are older than the field
             del data["drift"]
         return {key: value for key, value in data.items() if value or key in ("name", "jobs")}
 
 
 def _with_defaults(defaults: Mapping[str, Any], job: Any) -> Any:
-    """`job` with what it leaves open; its own `site` outrules a default `spe_address`."""
+    """Add the defaults to `job`; its own `site` overrides a default `spe_address`."""
     if not isinstance(job, Mapping):
         return job
-    outruled = {
+    overridden = {
         other
         for address, place in _EITHER
-        for given, other in ((address, place), (place, address))
-        if job.get(given) is not None
+        for key, other in ((address, place), (place, address))
+        if job.get(key) is not None
     }
-    kept = {key: value for key, value in defaults.items() if key not in outruled}
-    return {**kept, **job}
+    applicable = {key: value for key, value in defaults.items() if key not in overridden}
+    return {**applicable, **job}
 
 
 class EngineSchema(StrictSchema):
@@ -238,7 +240,7 @@ class EngineSchema(StrictSchema):
 
 
 class BrokerSchema(StrictSchema):
-    """`broker` of a site; `credentials` names a file, it never holds a secret."""
+    """`broker` of a site; `credentials` is the name of a file, never a secret."""
 
     kind = Name(load_default="mqtt")
     address = BrokerAddress(required=True)
@@ -261,10 +263,10 @@ class SiteSchema(StrictSchema):
     labels = Labels(keys=fields.String(), values=fields.String())
 
     @validates_schema
-    def _latency(self, data: dict[str, Any], **kwargs: Any) -> None:
-        told = data.get("labels", {}).get("latency_ms", "0")
-        if not _LATENCY.fullmatch(told):
-            fault = f"{show(told)} is no number of milliseconds like '18.6'"
+    def _check_latency(self, data: dict[str, Any], **kwargs: Any) -> None:
+        latency = data.get("labels", {}).get("latency_ms", "0")
+        if not _LATENCY.fullmatch(latency):
+            fault = f"{show(latency)} is no number of milliseconds like '18.6'"
             raise ValidationError({"labels": {"latency_ms": [fault]}})
 
     @post_load
@@ -278,7 +280,7 @@ class SiteSchema(StrictSchema):
 def load_document(text: bytes, content_type: str | None) -> Document:
     """Parse a request body or file by its media type (parameters ignored; none means YAML).
 
-    Raises InvalidError: status 400 when it cannot be parsed, 415 for another media type.
+    Raises InvalidError: status 400 if it cannot be parsed, 415 for another media type.
     """
     media = (content_type or "").split(";")[0].strip().lower()
     if media == "application/json" or media.endswith("+json"):
@@ -291,7 +293,7 @@ def load_document(text: bytes, content_type: str | None) -> Document:
     )
 
 
-# Made once: to make one takes ten times as long as to load a job with it.
+# Created once: creating a schema takes ten times as long as loading a job with it.
 _COMPOSITION, _JOB, _SITE = CompositionSchema(), JobSchema(), SiteSchema()
 
 
@@ -303,62 +305,62 @@ def load_composition(text: bytes, content_type: str | None) -> CompositionDescri
 
 def composition_from_data(data: Any, line_of: LineOf | None = None) -> CompositionDescription:
     """The description in parsed `data`. Raises InvalidError with every problem."""
-    loaded: CompositionDescription = _loaded(_COMPOSITION, data, "composition", line_of)
-    return loaded
+    description: CompositionDescription = _load(_COMPOSITION, data, "composition", line_of)
+    return description
 
 
 def composition_as_stored(data: JsonObject) -> CompositionDescription:
-    """The inverse of `dump_composition`, also for a name that no user may give."""
-    named = {**data, "name": _COMPOSITION.fields["name"].load_default}
-    return replace(composition_from_data(named), name=data["name"])
+    """The inverse of `dump_composition`, also for hidden names, which users may not give."""
+    with_valid_name = {**data, "name": _COMPOSITION.fields["name"].load_default}
+    return replace(composition_from_data(with_valid_name), name=data["name"])
 
 
 def job_from_data(data: Any, line_of: LineOf | None = None) -> JobDescription:
     """The description of one job in parsed `data`. Raises InvalidError with every problem."""
-    loaded: JobDescription = _loaded(_JOB, data, "job", line_of)
-    return loaded
+    description: JobDescription = _load(_JOB, data, "job", line_of)
+    return description
 
 
 def site_from_data(data: Any, line_of: LineOf | None = None) -> Site:
     """The site in parsed `data`, addresses normalised. Raises InvalidError with every problem."""
-    loaded: Site = _loaded(_SITE, data, "site", line_of)
-    return loaded
+    site: Site = _load(_SITE, data, "site", line_of)
+    return site
 
 
-def _loaded(schema: Schema, data: Any, noun: str, line_of: LineOf | None) -> Any:
+def _load(schema: Schema, data: Any, noun: str, line_of: LineOf | None) -> Any:
     if data is None:
         problem = Problem("", f"empty; a {noun} is a mapping of field names to values")
         raise InvalidError(f"cannot read the {noun}: it is empty", [problem])
     try:
         return schema.load(data)
     except ValidationError as exc:
-        found = problems_of(exc.messages, line_of)
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise InvalidError(f"cannot read the {noun}: {found[0]}{more}", found) from exc
+        problems = problems_of(exc.messages, line_of)
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise InvalidError(f"cannot read the {noun}: {problems[0]}{more}", problems) from exc
 
 
 def problems_of(messages: Any, line_of: LineOf | None = None) -> list[Problem]:
-    """marshmallow's nested error messages as problems with paths (100 at most), by line."""
-    where = line_of or (lambda path: None)
-    found = [
-        Problem(path, message, where(path))
-        for path, message in islice(_flattened(messages, ""), MAX_PROBLEMS)
+    """Turn marshmallow's nested error messages into problems with paths (100 at most), by line."""
+    find_line = line_of or (lambda path: None)
+    problems = [
+        Problem(path, message, find_line(path))
+        for path, message in islice(_flatten(messages, ""), MAX_PROBLEMS)
     ]
-    return sorted(found, key=lambda problem: problem.line or 0)
+    return sorted(problems, key=lambda problem: problem.line or 0)
 
 
-def _flattened(messages: Any, path: str) -> Iterator[tuple[str, str]]:
+def _flatten(messages: Any, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(messages, Mapping):
         for key, inner in sorted(messages.items(), key=_by_index):
             if isinstance(key, int):
-                yield from _flattened(inner, f"{path}[{key}]")
+                yield from _flatten(inner, f"{path}[{key}]")
             elif key == "_schema":
-                yield from _flattened(inner, path)
+                yield from _flatten(inner, path)
             else:
-                yield from _flattened(inner, f"{path}.{key}" if path else str(key))
+                yield from _flatten(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(messages, list | tuple):
         for inner in messages:
-            yield from _flattened(inner, path)
+            yield from _flatten(inner, path)
     else:
         yield path, str(messages)
 
@@ -368,26 +370,26 @@ def _by_index(item: tuple[Any, Any]) -> int:
 
 
 def dump_job(job: JobDescription) -> JsonObject:
-    """`job` as `job_from_data` reads it; what is None is left out."""
-    return _dumped(_JOB, job)
+    """Dump `job` for `job_from_data`, without fields that are None."""
+    return _dump(_JOB, job)
 
 
 def dump_composition(composition: CompositionDescription) -> JsonObject:
-    """`composition` as `composition_from_data` reads it; what is empty is left out."""
-    return _dumped(_COMPOSITION, composition)
+    """Dump `composition` for `composition_from_data`, without empty fields."""
+    return _dump(_COMPOSITION, composition)
 
 
 def dump_site(site: Site) -> JsonObject:
-    """`site` as `site_from_data` reads it; what is None is left out."""
-    dumped = _dumped(_SITE, site)
-    dumped["broker"] = _without_none(dumped["broker"])
-    return _without_none(dumped)
+    """Dump `site` for `site_from_data`, without fields that are None."""
+    data = _dump(_SITE, site)
+    data["broker"] = _drop_none(data["broker"])
+    return _drop_none(data)
 
 
-def _dumped(schema: Schema, value: object) -> JsonObject:
-    dumped: JsonObject = dict(schema.dump(value))
-    return dumped
+def _dump(schema: Schema, value: object) -> JsonObject:
+    data: JsonObject = dict(schema.dump(value))
+    return data
 
 
-def _without_none(data: Mapping[str, Any]) -> JsonObject:
+def _drop_none(data: Mapping[str, Any]) -> JsonObject:
     return {key: value for key, value in data.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The base of all schemas of what users send: unknown fields are refused."""
+"""The base of all schemas of users' input: unknown fields are refused."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class StrictSchema(Schema):
         for key in unknown:  # last, and in the order in which they were written
             del error.messages[key]
         for key in unknown[:MAX_PROBLEMS]:
-            error.messages[key] = [f"unknown field; {self._meant(str(key))}"]
+            error.messages[key] = [f"unknown field; {self._suggest(str(key))}"]
 
-    def _meant(self, key: str) -> str:
-        known = [name for name, found in self.fields.items() if not found.dump_only]
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
-        return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+    def _suggest(self, key: str) -> str:
+        names = [name for name, field in self.fields.items() if not field.dump_only]
+        near = difflib.get_close_matches(key, names, n=1, cutoff=0.7)
+        return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"

@@ -1,8 +1,8 @@
 """The graph of a composition, which follows from its links alone.
 
-An edge runs from each job that writes a link to each job that reads it, so one common topic
-joins many to many. Without the registered sites a link's broker is known only as far as its
-user named it; `Graph.of_description` then compares the names as written.
+An edge runs from each job that writes a link to each job that reads it, so that one topic may
+join many jobs to many. Without the registered sites a broker is known only as its user has
+written it; `Graph.of_description` compares brokers in that form.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from speck.model.site import normalise_address
 from speck.model.values import JsonObject
 
 _MAX_CYCLES = 20
-_MOST_LONELY = 3
+_MAX_OPEN_LINKS = 3
 _ENGINES_BROKER = "the broker of "
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A job as the graph sees it; `index` is its place in the composition."""
+    """A job in the graph; `index` is its position in the composition."""
 
     job_name: str
     site: str
@@ -38,7 +38,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A declared input or output; `client_id` is that of a reader whose session is reserved."""
+    """A declared input or output; `client_id` names a reader whose session speck reserves."""
 
     kind: str  # "input" or "output"
     link: Link
@@ -47,7 +47,7 @@ class End:
 
     @property
     def id(self) -> str:
-        """Differs from every job name, as those hold no colon."""
+        """Unique in the graph: job names hold no colon."""
         reader = f"@{self.client_id}" if self.client_id else ""
         return f"{self.kind}:{self.link}{reader}"
 
@@ -63,8 +63,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """Jobs, and the declared ends at which messages enter and leave. `sites` are the names of
-    brokers' sites, by the brokers as the links name them, as far as they are known."""
+    """Jobs, and the declared ends at which messages enter and leave. `sites` holds the site names
+    of the brokers that are known, by the form in which links name a broker."""
 
     nodes: tuple[Node, ...]
     ends: tuple[End, ...] = ()
@@ -72,7 +72,7 @@ class Graph:
 
     @classmethod
     def of_composition(cls, composition: Composition) -> Graph:
-        """The graph of resolved jobs; reserved readers are its outputs."""
+        """Make the graph of resolved jobs; reserved readers are its outputs."""
         nodes = tuple(
             Node(job.job_name, job.site, job.source, job.sink, index)
             for index, job in enumerate(composition.jobs)
@@ -83,10 +83,10 @@ class Graph:
 
     @classmethod
     def of_description(cls, description: CompositionDescription) -> Graph:
-        """The graph as far as it is known without the registered sites."""
-        nodes = tuple(described_node(job, index) for index, job in enumerate(description.jobs))
-        inputs = (described_end("input", p, i) for i, p in enumerate(description.inputs))
-        outputs = (described_end("output", p, i) for i, p in enumerate(description.outputs))
+        """Make the graph of a description without the registered sites."""
+        nodes = tuple(node_of(job, index) for index, job in enumerate(description.jobs))
+        inputs = (end_of("input", p, i) for i, p in enumerate(description.inputs))
+        outputs = (end_of("output", p, i) for i, p in enumerate(description.outputs))
         return cls(nodes, (*inputs, *outputs))
 
     @cached_property
@@ -112,76 +112,77 @@ class Graph:
         )
 
     def order(self) -> tuple[str, ...]:
-        """Job names, each after all that feed it; ties by name.
+        """Job names in topological order, ties by name.
 
-        Raises InvalidError naming the cycle when there is one.
+        Raises InvalidError naming the cycle if there is one.
         """
-        done = self._sorted_nodes()
-        if len(done) < len(self.nodes):
+        nodes = self._sort_nodes()
+        if len(nodes) < len(self.nodes):
             raise InvalidError(f"cannot order jobs in a cycle: {_arrows(self.cycles()[0])}")
-        return tuple(node.job_name for node in done)
+        return tuple(node.job_name for node in nodes)
 
-    def _sorted_nodes(self) -> list[Node]:
-        """Jobs, each after all that feed it; without those in a cycle and behind one.
+    def _sort_nodes(self) -> list[Node]:
+        """Jobs in topological order, without those that are in a cycle or downstream of one.
 
         Goes from link to link rather than along edges, of which there may be very many.
         """
         missing = {link: len(writers) for link, writers in self.writers.items()}
-        fed = [node for node in self.nodes if node.source not in missing]
-        ready = [(node.job_name, node.index, node) for node in fed]
+        heads = [node for node in self.nodes if node.source not in missing]
+        ready = [(node.job_name, node.index, node) for node in heads]
         heapify(ready)
-        done: list[Node] = []
+        order: list[Node] = []
         while ready:
             node = heappop(ready)[2]
-            done.append(node)
+            order.append(node)
             missing[node.sink] -= 1
             if not missing[node.sink]:
                 for after in self.readers.get(node.sink, ()):
                     heappush(ready, (after.job_name, after.index, after))
-        return done
+        return order
 
     def cycles(self) -> list[tuple[str, ...]]:
-        """A shortest cycle through each knot of jobs (20 at most), first job again at the end.
+        """A shortest cycle of each strongly connected component (20 at most); its first job is
+        repeated at the end.
 
-        A job that reads what it writes is a cycle of its own: `("A", "A")`.
+        A job that reads the link that it writes is a cycle of its own: `("A", "A")`.
         """
         return [tuple(node.job_name for node in cycle) for cycle in self._cycles()]
 
     def _cycles(self) -> list[tuple[Node, ...]]:
-        sorted_ones = {node.index for node in self._sorted_nodes()}
-        found: list[tuple[Node, ...]] = []
-        told: set[int] = set()
+        acyclic = {node.index for node in self._sort_nodes()}
+        cycles: list[tuple[Node, ...]] = []
+        covered: set[int] = set()
         for node in self.nodes:
-            if node.index in sorted_ones or node.index in told:
+            if node.index in acyclic or node.index in covered:
                 continue
-            if (cycle := self._way_back(node)) is not None:
-                found.append(cycle)
-                told |= self._knot(node)
-                if len(found) >= _MAX_CYCLES:
+            if (cycle := self._shortest_cycle(node)) is not None:
+                cycles.append(cycle)
+                covered |= self._component(node)
+                if len(cycles) >= _MAX_CYCLES:
                     break
-        return found
+        return cycles
 
-    def _way_back(self, start: Node) -> tuple[Node, ...] | None:
-        """The shortest way from `start` to itself, or None."""
-        came_from: dict[int, Node] = {}
-        seen: set[Link] = set()
+    def _shortest_cycle(self, start: Node) -> tuple[Node, ...] | None:
+        """The shortest path from `start` back to itself, or None."""
+        predecessors: dict[int, Node] = {}
+        visited: set[Link] = set()
         frontier = deque([start])
         while frontier:
             node = frontier.popleft()
             if node.sink == start.source:
-                way = [node]
-                while way[-1] is not start:
-                    way.append(came_from[way[-1].index])
-                return (*reversed(way), start)
-            if node.sink not in seen:
-                seen.add(node.sink)
+                path = [node]
+                while path[-1] is not start:
+                    path.append(predecessors[path[-1].index])
+                return (*reversed(path), start)
+            if node.sink not in visited:
+                visited.add(node.sink)
                 for after in self.readers.get(node.sink, ()):
-                    came_from[after.index] = node
+                    predecessors[after.index] = node
                     frontier.append(after)
         return None
 
-    def _knot(self, start: Node) -> set[int]:
-        """Jobs from which `start` can be reached and which can be reached from it."""
+    def _component(self, start: Node) -> set[int]:
+        """The strongly connected component of `start`."""
         ahead = _reachable(start.sink, lambda link: (n.sink for n in self.readers.get(link, ())))
         behind = _reachable(
             start.source, lambda link: (n.source for n in self.writers.get(link, ()))
@@ -189,10 +190,10 @@ class Graph:
         return {n.index for n in self.nodes if n.source in ahead and n.sink in behind}
 
     def problems(self) -> list[Problem]:
-        """What makes the composition impossible: doubled names and cycles."""
-        return [*self._doubled_jobs(), *self._doubled_readers(), *self._circular()]
+        """The faults for which the composition is refused: duplicate names and cycles."""
+        return [*self._duplicate_jobs(), *self._duplicate_readers(), *self._cycle_problems()]
 
-    def _doubled_jobs(self) -> Iterable[Problem]:
+    def _duplicate_jobs(self) -> Iterable[Problem]:
         first: dict[str, int] = {}
         for node in self.nodes:
             if node.job_name in first:
@@ -200,7 +201,7 @@ class Graph:
                 yield Problem(f"jobs[{node.index}].job_name", message)
             first.setdefault(node.job_name, node.index)
 
-    def _doubled_readers(self) -> Iterable[Problem]:
+    def _duplicate_readers(self) -> Iterable[Problem]:
         first: dict[tuple[str, str], int] = {}
         for end in self.ends:
             if end.client_id is None:
@@ -214,7 +215,7 @@ class Graph:
                 )
             first.setdefault(key, end.index)
 
-    def _circular(self) -> Iterable[Problem]:
+    def _cycle_problems(self) -> Iterable[Problem]:
         looped = {node.job_name: node for node in self.nodes if node.source == node.sink}
         for node in looped.values():
             message = f"{node.job_name} reads what it writes: {self._topic(node.sink)}"
@@ -225,14 +226,19 @@ class Graph:
             yield Problem(f"jobs[{cycle[-2].index}].sink_topic", message)
 
     def warnings(self) -> list[str]:
-        """Topics that nobody writes or nobody reads, unless declared as an input or output."""
+        """Warn about topics that no job writes or no job reads, unless they are declared as an
+        input or output."""
         inputs = {end.link for end in self.ends if end.kind == "input"}
         outputs = {end.link for end in self.ends if end.kind == "output"}
-        unfed = self._lonely(self.readers, {*self.writers, *inputs})
-        unread = self._lonely(self.writers, {*self.readers, *outputs})
+        unwritten = self._open_links(self.readers, {*self.writers, *inputs})
+        unread = self._open_links(self.writers, {*self.readers, *outputs})
         return [
-            *self._lonely_ones("writes", "read", unfed, "inputs if it is fed from outside"),
-            *self._lonely_ones("reads", "written", unread, "outputs if it is read from outside"),
+            *self._open_link_warnings(
+                "writes", "read", unwritten, "inputs if it is fed from outside"
+            ),
+            *self._open_link_warnings(
+                "reads", "written", unread, "outputs if it is read from outside"
+            ),
             *(f"no job reads the input {self._topic(x)}" for x in sorted(inputs - {*self.readers})),
             *(
                 f"no job writes the output {self._topic(x)}"
@@ -240,30 +246,30 @@ class Graph:
             ),
         ]
 
-    def _lonely_ones(
-        self, missing: str, done: str, lonely: list[tuple[Link, list[Node]]], mend: str
+    def _open_link_warnings(
+        self, missing: str, present: str, links: list[tuple[Link, list[Node]]], hint: str
     ) -> Iterable[str]:
-        for link, jobs in lonely[: _MOST_LONELY if len(lonely) <= _MOST_LONELY else 0]:
+        for link, jobs in links[: _MAX_OPEN_LINKS if len(links) <= _MAX_OPEN_LINKS else 0]:
             yield (
-                f"no job {missing} {self._topic(link)} ({done} by {_names(jobs)});"
-                f" list it under {mend}"
+                f"no job {missing} {self._topic(link)} ({present} by {_names(jobs)});"
+                f" list it under {hint}"
             )
-        if len(lonely) > _MOST_LONELY:
-            few = ", ".join(self._topic(link) for link, _ in lonely[:_MOST_LONELY])
+        if len(links) > _MAX_OPEN_LINKS:
+            few = ", ".join(self._topic(link) for link, _ in links[:_MAX_OPEN_LINKS])
             yield (
-                f"no job {missing} {len(lonely)} topics that are {done}: {few} and"
-                f" {len(lonely) - _MOST_LONELY} more; list each under {mend}"
+                f"no job {missing} {len(links)} topics that are {present}: {few} and"
+                f" {len(links) - _MAX_OPEN_LINKS} more; list each under {hint}"
             )
 
     def _topic(self, link: Link) -> str:
         return f"topic {link.topic!r} on {self.sites.get(link.broker, link.broker)}"
 
     @staticmethod
-    def _lonely(
+    def _open_links(
         links: dict[Link, list[Node]], partners: set[Link]
     ) -> list[tuple[Link, list[Node]]]:
-        """Links without a partner. Where brokers are named in different ways (a site here,
-        an address there) the same topic may well be the same link: no warning then."""
+        """Links without a partner. If another link has the same topic and its broker is written in
+        another form (by site or by address), both may be the same link: no warning then."""
         return [
             (link, nodes)
             for link, nodes in sorted(links.items())
@@ -283,14 +289,14 @@ class Graph:
             {"id": n.job_name, "kind": "job", "job_name": n.job_name, "site": n.site}
             for n in sorted(self.nodes, key=lambda node: node.job_name)
         ]
-        return {"nodes": [*jobs, *map(_end_json, self._sorted_ends())], "edges": self._flows()}
+        return {"nodes": [*jobs, *map(_end_json, self._sort_ends())], "edges": self._flows()}
 
-    def _sorted_ends(self) -> list[End]:
+    def _sort_ends(self) -> list[End]:
         return sorted({end.id: end for end in self.ends}.values(), key=lambda end: end.id)
 
     def _flows(self) -> list[JsonObject]:
         flows = [(edge.start, edge.end, edge.link) for edge in self.edges]
-        for end in self._sorted_ends():
+        for end in self._sort_ends():
             if end.kind == "input":
                 readers = sorted(node.job_name for node in self.readers.get(end.link, ()))
                 flows += [(end.id, reader, end.link) for reader in readers]
@@ -304,27 +310,27 @@ class Graph:
 
     def to_mermaid(self) -> str:
         """The graph as a Mermaid flow chart."""
-        drawn = self.to_json()
-        ids = {node["id"]: f"n{number}" for number, node in enumerate(drawn["nodes"])}
+        graph = self.to_json()
+        ids = {node["id"]: f"n{number}" for number, node in enumerate(graph["nodes"])}
         lines = ["flowchart LR"]
-        for node in drawn["nodes"]:
+        for node in graph["nodes"]:
             opening, closing = ("[", "]") if node["kind"] == "job" else ("([", "])")
             label = "<br/>".join(map(_mermaid_text, _label(node)))
             lines.append(f'  {ids[node["id"]]}{opening}"{label}"{closing}')
-        for edge in drawn["edges"]:
+        for edge in graph["edges"]:
             text = _mermaid_text(edge["topic"])
             lines.append(f'  {ids[edge["from"]]} -->|"{text}"| {ids[edge["to"]]}')
         return "\n".join(lines) + "\n"
 
     def to_dot(self) -> str:
         """The graph in Graphviz's language."""
-        drawn = self.to_json()
+        graph = self.to_json()
         lines = ["digraph composition {", "  rankdir=LR;", "  node [shape=box];"]
-        for node in drawn["nodes"]:
+        for node in graph["nodes"]:
             label = "\\n".join(map(_dot_text, _label(node)))
             shape = "" if node["kind"] == "job" else ", shape=oval"
             lines.append(f'  "{_dot_text(node["id"])}" [label="{label}"{shape}];')
-        for edge in drawn["edges"]:
+        for edge in graph["edges"]:
             ends = f'"{_dot_text(edge["from"])}" -> "{_dot_text(edge["to"])}"'
             lines.append(f'  {ends} [label="{_dot_text(edge["topic"])}"];')
         return "\n".join([*lines, "}"]) + "\n"
@@ -336,7 +342,7 @@ def check(description: CompositionDescription) -> tuple[list[Problem], list[str]
     return graph.problems(), graph.warnings()
 
 
-def described_node(job: JobDescription, index: int) -> Node:
+def node_of(job: JobDescription, index: int) -> Node:
     """`job` as far as it is known without the registered sites."""
     place = job.site or normalise_address(job.spe_address or "")
     own = job.site or f"{_ENGINES_BROKER}{place}"
@@ -345,7 +351,7 @@ def described_node(job: JobDescription, index: int) -> Node:
     return Node(job.job_name, place, source, sink, index)
 
 
-def described_end(kind: str, port: Port, index: int) -> End:
+def end_of(kind: str, port: Port, index: int) -> End:
     """`port` as far as it is known without the registered sites."""
     link = Link(_broker(port.broker, port.site) or "", port.topic)
     return End(kind, link, index, port.client_id)
@@ -356,28 +362,28 @@ def _broker(address: str | None, site: str | None) -> str | None:
 
 
 def _spelling(broker: str) -> str:
-    """How a broker is named: by its own address, its engine's address, or its site."""
+    """The form in which a broker is named: by its own address, its engine's address or its site."""
     if broker.startswith(_ENGINES_BROKER):
         return "engine"
     return "address" if "://" in broker else "site"
 
 
 def _by_link(nodes: Sequence[Node], link: Callable[[Node], Link]) -> dict[Link, list[Node]]:
-    found: dict[Link, list[Node]] = defaultdict(list)
+    groups: dict[Link, list[Node]] = defaultdict(list)
     for node in nodes:
-        found[link(node)].append(node)
-    return dict(found)
+        groups[link(node)].append(node)
+    return dict(groups)
 
 
-def _reachable(start: Link, following: Callable[[Link], Iterable[Link]]) -> set[Link]:
-    found = {start}
+def _reachable(start: Link, successors: Callable[[Link], Iterable[Link]]) -> set[Link]:
+    links = {start}
     pending = [start]
     while pending:
-        for link in following(pending.pop()):
-            if link not in found:
-                found.add(link)
+        for link in successors(pending.pop()):
+            if link not in links:
+                links.add(link)
                 pending.append(link)
-    return found
+    return links
 
 
 def _arrows(cycle: Sequence[str]) -> str:
@@ -391,9 +397,9 @@ def _names(nodes: Sequence[Node]) -> str:
 
 
 def _end_json(end: End) -> JsonObject:
-    drawn: JsonObject = {"id": end.id, "kind": end.kind, "job_name": None}
-    drawn |= {"topic": end.link.topic, "broker": end.link.broker}
-    return drawn | ({"client_id": end.client_id} if end.client_id else {})
+    node: JsonObject = {"id": end.id, "kind": end.kind, "job_name": None}
+    node |= {"topic": end.link.topic, "broker": end.link.broker}
+    return node | ({"client_id": end.client_id} if end.client_id else {})
 
 
 def _label(node: JsonObject) -> tuple[str, str]:

@@ -1,10 +1,10 @@
-"""Strict reading of YAML and JSON: what is written is what is meant, and nothing explodes.
+"""A strict reader of YAML and JSON: no surprising types, and limits on size.
 
-YAML is built from libyaml's event stream, never from a constructor, so that no tag can make
-an object and every cap holds before memory is spent. Differences from common YAML readers:
-no anchors, aliases, tags or second document; no duplicate keys; keys are always text; only
-`true` and `false` are booleans; whole numbers are plain decimals (`010`, `0x1f`, `1_000`,
-`12:30:45` and `NO` stay text); only `null`, `~` and nothing are null.
+YAML is built from libyaml's event stream, never by a constructor, so that no tag can create
+an object and every limit is enforced before memory is used. Differences from common YAML
+readers: no anchors, aliases, tags or second document; no duplicate keys; keys are always text;
+only `true` and `false` are booleans; whole numbers are plain decimals (`010`, `0x1f`, `1_000`,
+`12:30:45` and `NO` stay text); only `null`, `~` and an empty value are null.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(slots=True)
 class _Lines:
-    """Line of a value, and the same of its children by key or index."""
+    """The line of a value, and the lines of its children by key or index."""
 
     line: int
     children: dict[str | int, _Lines] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class _Lines:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Parsed input: plain dicts, lists and scalars, and where each of them was written."""
+    """Parsed input: plain dicts, lists and scalars, and the line of each."""
 
     data: Any
     _lines: _Lines | None = None
@@ -49,8 +49,8 @@ class Document:
     def line_of(self, path: str) -> int | None:
         """The 1-based line of the value at `path` (like `jobs[2].sink_topic`).
 
-        A path that is not there gives the line of the nearest enclosing value that is; JSON
-        has no lines and always gives None.
+        For a path that does not exist, the line of the nearest enclosing value that does. None for
+        JSON, whose lines are not recorded.
         """
         return _line_of(self._lines, path) if self._lines is not None else None
 
@@ -63,18 +63,18 @@ def _line_of(lines: _Lines, path: str) -> int:
     if index is not None and (child := lines.children.get(int(index[1]))) is not None:
         return _line_of(child, rest[index.end() :])
     ends = [match.start() for match in re.finditer(r"[.\[]", rest)]
-    for end in (*ends, len(rest)):  # a key may itself hold dots: take the first that is there
+    for end in (*ends, len(rest)):  # a key may itself hold dots: take the first that exists
         if (child := lines.children.get(rest[:end])) is not None:
             return _line_of(child, rest[end:])
     return lines.line
 
 
 def load(text: bytes | str) -> Document:
-    """Read one YAML document; an empty one gives `data` None.
+    """Read one YAML document; for an empty one `data` is None.
 
-    Raises InvalidError with status 400, naming the place of every fault found.
+    Raises InvalidError with status 400, with the place of every fault.
     """
-    source = _decoded(text)
+    source = _decode(text)
     builder = _Builder()
     try:
         for event in yaml.parse(source, Loader=_Loader):
@@ -82,20 +82,20 @@ def load(text: bytes | str) -> Document:
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         line = mark.line + 1 if mark is not None else None
-        raise _refused([Problem("", f"not valid YAML: {exc.problem or exc}", line)]) from exc
+        raise _refusal([Problem("", f"not valid YAML: {exc.problem or exc}", line)]) from exc
     except (yaml.YAMLError, ValueError) as exc:
-        raise _refused([Problem("", f"not valid YAML: {_first_line(exc)}")]) from exc
+        raise _refusal([Problem("", f"not valid YAML: {_first_line(exc)}")]) from exc
     if builder.problems:
-        raise _refused(builder.problems)
+        raise _refusal(builder.problems)
     return Document(builder.data, builder.lines)
 
 
 def load_json(text: bytes | str) -> Document:
-    """Read one JSON document under the same caps: no duplicate keys, no NaN or infinity.
+    """Read one JSON document with the same limits: no duplicate keys, no NaN or infinity.
 
     Raises InvalidError with status 400.
     """
-    source = _decoded(text)
+    source = _decode(text)
     problems: list[Problem] = []
     try:
         data = json.loads(
@@ -105,35 +105,35 @@ def load_json(text: bytes | str) -> Document:
             parse_float=_finite,
         )
     except json.JSONDecodeError as exc:
-        raise _refused([Problem("", f"not valid JSON: {exc.msg}", exc.lineno)]) from exc
+        raise _refusal([Problem("", f"not valid JSON: {exc.msg}", exc.lineno)]) from exc
     except RecursionError as exc:
-        raise _refused([Problem("", _too_deep())]) from exc
+        raise _refusal([Problem("", _too_deep())]) from exc
     except ValueError as exc:
-        raise _refused([Problem("", f"not valid JSON: {_first_line(exc)}")]) from exc
+        raise _refusal([Problem("", f"not valid JSON: {_first_line(exc)}")]) from exc
     if problems:
-        raise _refused(problems)
+        raise _refusal(problems)
     _check_size(data)
     return Document(data)
 
 
-def _decoded(text: bytes | str) -> str:
-    size = len(text)  # characters are at least one byte each, so this never refuses too much
+def _decode(text: bytes | str) -> str:
+    size = len(text)  # a character is at least one byte, so this never refuses a small document
     if size <= MAX_BYTES and isinstance(text, str):
         size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
-        raise _refused([Problem("", f"larger than {MAX_BYTES} bytes; split the composition")])
+        raise _refusal([Problem("", f"larger than {MAX_BYTES} bytes; split the composition")])
     if isinstance(text, str):
         return text
     try:
         return text.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         line = text.count(b"\n", 0, exc.start) + 1
-        raise _refused([Problem("", "not UTF-8 text", line)]) from exc
+        raise _refusal([Problem("", "not UTF-8 text", line)]) from exc
 
 
-def _refused(problems: Iterable[Problem]) -> InvalidError:
-    found = tuple(problems)
-    return InvalidError(f"cannot read the document: {found[0]}", found, status=400)
+def _refusal(problems: Iterable[Problem]) -> InvalidError:
+    problems = tuple(problems)
+    return InvalidError(f"cannot read the document: {problems[0]}", problems, status=400)
 
 
 def _first_line(exc: Exception) -> str:
@@ -156,7 +156,7 @@ def _scalar(text: str) -> Any:
         return text == "true"
     if _INTEGER.fullmatch(text):
         return int(text)
-    # Digits alone that are no plain decimal number (too long for one) stay text.
+    # Digits that are no plain decimal number (too many, say) stay text.
     if _FLOAT.fullmatch(text) and not text.lstrip("-").isdigit():
         number = float(text)
         return number if math.isfinite(number) else text
@@ -165,18 +165,18 @@ def _scalar(text: str) -> Any:
 
 @dataclass(slots=True)
 class _Frame:
-    """A mapping or list being filled; `key` is the mapping's key that waits for its value."""
+    """A mapping or list that is being read; `key` is the mapping's key whose value comes next."""
 
     value: dict[str, Any] | list[Any]
     lines: _Lines
     path: str
     key: str | None = None
     key_line: int = 0
-    repeated: bool = False
+    is_duplicate: bool = False
 
 
 class _Builder:
-    """Turns YAML events into plain data and lines, collecting what is not allowed."""
+    """Turns YAML events into plain data and lines, and collects problems."""
 
     def __init__(self) -> None:
         self.data: Any = None
@@ -187,12 +187,12 @@ class _Builder:
         self._documents = 0
 
     def take(self, event: Any) -> None:
-        """Account for one event; raises InvalidError at once when a cap is passed."""
+        """Process one event; raises InvalidError at once if a limit is exceeded."""
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:
                 message = "a second document; send one only"
-                raise _refused([Problem("", message, _line(event))])
+                raise _refusal([Problem("", message, _line(event))])
         elif isinstance(event, yaml.CollectionEndEvent):
             self._frames.pop()
         elif isinstance(event, yaml.NodeEvent):
@@ -201,12 +201,12 @@ class _Builder:
     def _node(self, event: Any, line: int) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise _refused([Problem("", f"more than {MAX_NODES} values", line)])
+            raise _refusal([Problem("", f"more than {MAX_NODES} values", line)])
         frame = self._frames[-1] if self._frames else None
         if frame is not None and isinstance(frame.value, dict) and frame.key is None:
             self._key(frame, event, line)
             return
-        self._forbidden(event, line)
+        self._check_anchor_and_tag(event, line)
         if isinstance(event, yaml.ScalarEvent):
             self._place(_scalar(event.value) if event.implicit[0] else event.value, line)
         elif isinstance(event, yaml.AliasEvent):
@@ -214,7 +214,7 @@ class _Builder:
         else:
             self._open({} if isinstance(event, yaml.MappingStartEvent) else [], line)
 
-    def _forbidden(self, event: Any, line: int) -> None:
+    def _check_anchor_and_tag(self, event: Any, line: int) -> None:
         if event.anchor is not None:
             message = "anchors and aliases are not allowed; write the value out"
             self._problem(self._path(), message, line)
@@ -223,27 +223,27 @@ class _Builder:
             self._problem(self._path(), message, line)
 
     def _key(self, frame: _Frame, event: Any, line: int) -> None:
-        self._forbidden(event, line)
+        self._check_anchor_and_tag(event, line)
         if not isinstance(event, yaml.ScalarEvent):
-            raise _refused([*self.problems, Problem(frame.path, "a key must be text", line)])
+            raise _refusal([*self.problems, Problem(frame.path, "a key must be text", line)])
         key = event.value
         if len(key) > MAX_KEY:
             message = f"a key is longer than {MAX_KEY} characters"
-            raise _refused([*self.problems, Problem(frame.path, message, line)])
-        frame.key, frame.key_line, frame.repeated = key, line, key in frame.value
-        if frame.repeated:
+            raise _refusal([*self.problems, Problem(frame.path, message, line)])
+        frame.key, frame.key_line, frame.is_duplicate = key, line, key in frame.value
+        if frame.is_duplicate:
             first = frame.lines.children[key].line
             self._problem(self._path(), f"duplicate key {key!r} (first on line {first})", line)
 
     def _open(self, value: dict[str, Any] | list[Any], line: int) -> None:
         if len(self._frames) >= MAX_DEPTH:
-            raise _refused([*self.problems, Problem("", _too_deep(), line)])
+            raise _refusal([*self.problems, Problem("", _too_deep(), line)])
         path = self._path()
         lines = self._place(value, line)
         self._frames.append(_Frame(value, lines, path))
 
     def _place(self, value: Any, line: int) -> _Lines:
-        """Put a value where it belongs; a repeated key keeps its first value."""
+        """Add a value to the current mapping or list; a duplicate key keeps its first value."""
         if not self._frames:
             self.data, self.lines = value, _Lines(line)
             return self.lines
@@ -254,7 +254,7 @@ class _Builder:
             return lines
         key, frame.key = frame.key, None
         lines = _Lines(frame.key_line)
-        if key is not None and not frame.repeated:
+        if key is not None and not frame.is_duplicate:
             frame.value[key] = value
             frame.lines.children[key] = lines
         return lines
@@ -265,23 +265,23 @@ class _Builder:
         frame = self._frames[-1]
         if isinstance(frame.value, list):
             return f"{frame.path}[{len(frame.value)}]"
-        if frame.key is None:  # it is the key itself that is meant
+        if frame.key is None:  # the path of the key itself
             return frame.path
         return f"{frame.path}.{frame.key}" if frame.path else frame.key
 
     def _problem(self, path: str, message: str, line: int) -> None:
         self.problems.append(Problem(path, message, line))
         if len(self.problems) >= _MAX_PROBLEMS:
-            raise _refused(self.problems)
+            raise _refusal(self.problems)
 
 
 def _object(pairs: list[tuple[str, Any]], problems: list[Problem]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found and len(problems) < _MAX_PROBLEMS:
+        if key in data and len(problems) < _MAX_PROBLEMS:
             problems.append(Problem("", f"duplicate key {key[:MAX_KEY]!r}"))
-        found.setdefault(key, value)
-    return found
+        data.setdefault(key, value)
+    return data
 
 
 def _no_constant(name: str) -> Any:
@@ -296,19 +296,20 @@ def _finite(text: str) -> float:
 
 
 def _check_size(data: Any) -> None:
-    """The caps on JSON values, and no half of a surrogate pair; walks without recursion."""
+    """Check the limits on JSON values, and that no text holds half a surrogate pair; without
+    recursion."""
     pending = [(data, 1)]
     nodes = 0
     while pending:
         value, depth = pending.pop()
         nodes += 1
         if nodes > MAX_NODES:
-            raise _refused([Problem("", f"more than {MAX_NODES} values")])
+            raise _refusal([Problem("", f"more than {MAX_NODES} values")])
         if isinstance(value, str):
             _check_text(value)
         elif isinstance(value, dict | list):
             if depth > MAX_DEPTH:
-                raise _refused([Problem("", _too_deep())])
+                raise _refusal([Problem("", _too_deep())])
             if isinstance(value, dict):
                 nodes += len(value)
                 _check_keys(value)
@@ -320,11 +321,11 @@ def _check_keys(value: dict[str, Any]) -> None:
     for key in value:
         _check_text(key)
         if len(key) > MAX_KEY:
-            raise _refused([Problem("", f"a key is longer than {MAX_KEY} characters")])
+            raise _refusal([Problem("", f"a key is longer than {MAX_KEY} characters")])
 
 
 def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as exc:
-        raise _refused([Problem("", "not valid Unicode: half of a surrogate pair")]) from exc
+        raise _refusal([Problem("", "not valid Unicode: half of a surrogate pair")]) from exc

@@ -1,4 +1,4 @@
-"""Data -> YAML text that `speck.spec.yaml_loader` reads as the same data."""
+"""Writes data as YAML text that `speck.spec.yaml_loader` reads back as the same data."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import yaml
 
 
 def to_yaml(data: Any) -> str:
-    """Block style, keys in their order. Text that YAML 1.2 would read as a number is quoted, which
-    PyYAML, of YAML 1.1, leaves bare (`1e3`)."""
+    """Return YAML in block style, keys in their order. Text that YAML 1.2 would read as a number
+    (`1e3`) is quoted; PyYAML, which follows YAML 1.1, would not quote it."""
     text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
 
 class _Dumper(yaml.SafeDumper):
-    """Leaves only text bare that begins as no number does."""
+    """Quotes all text except what begins with a letter or a slash."""
 
 
 def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:

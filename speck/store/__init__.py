@@ -1,4 +1,4 @@
-"""What survives a restart: LevelDB, the records of each noun, and how long they are kept.
+"""The durable state: LevelDB, the records of each noun, and their retention.
 
 Imports `speck.model` and `speck.spec`; `leveldb` alone imports plyvel. Begin with `records`.
 """

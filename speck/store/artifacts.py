@@ -1,4 +1,4 @@
-"""Jars by their content: kept once, under their SHA-256, and never opened in place."""
+"""The artifact folder: each jar is stored once, under its SHA-256."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Artifacts:
         self._clock = clock
 
     def file(self, sha256: str) -> Path:
-        """The jar of that content. Raises NotFoundError."""
+        """Return the jar with that SHA-256. Raises NotFoundError."""
         path = self._folder / f"{sha256}.jar"
         if _SHA256.fullmatch(sha256) is None or not path.is_file():
             raise NotFoundError(
@@ -40,24 +40,24 @@ class Artifacts:
         return path
 
     def find(self, sha256: str) -> Path | None:
-        """The jar of that content, or None."""
+        """Return the jar with that SHA-256, or None."""
         try:
             return self.file(sha256)
         except NotFoundError:
             return None
 
     def put(self, sha256: str, chunks: Iterable[bytes]) -> bool:
-        """Take in a jar as it streams; true when it is new.
+        """Store a jar from a stream; returns whether it is new.
 
-        Raises InvalidError when the content has another hash or is too large, StoreFullError
-        when the disk has no room; nothing is left behind then.
+        Raises InvalidError if the content has another hash or is too large, StoreFullError if the
+        disk is full; nothing is stored then.
         """
         if _SHA256.fullmatch(sha256) is None:
             raise InvalidError(
                 "cannot take this artifact",
                 [Problem("sha256", f"{sha256!r} is no SHA-256 in 64 lower-case hex digits")],
             )
-        known = self._records.artifacts.get(sha256) is not None
+        is_new = self._records.artifacts.get(sha256) is None
         try:
             size = self._keep(sha256, chunks)
         except OSError as error:
@@ -67,33 +67,31 @@ class Artifacts:
                 f"cannot keep artifact {sha256} in {self._folder}: {error.strerror};"
                 " free space on that disk, then send it again"
             ) from error
-        if not known:
+        if is_new:
             record: JsonObject = {"sha256": sha256, "bytes": size, "at": rfc3339(self._clock.now())}
             self._records.write({self._records.artifacts.key(sha256): record})
-        return not known
+        return is_new
 
     def _keep(self, sha256: str, chunks: Iterable[bytes]) -> int:
-        """Store the content under its hash; its size in bytes."""
+        """Store the content under its hash and return its size in bytes."""
         self._folder.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=self._folder, prefix="incoming-")
         try:
             with os.fdopen(descriptor, "wb") as out:
-                found, size = self._receive(chunks, out)
+                actual_sha256, size = self._receive(chunks, out)
                 out.flush()
                 os.fsync(out.fileno())
-            if found != sha256:
-                raise InvalidError(
-                    f"cannot take artifact {sha256}",
-                    [Problem("sha256", f"the content's SHA-256 is {found}; send it under that")],
-                )
+            if actual_sha256 != sha256:
+                fault = f"the content's SHA-256 is {actual_sha256}; send it under that"
+                raise InvalidError(f"cannot take artifact {sha256}", [Problem("sha256", fault)])
             os.replace(name, self._folder / f"{sha256}.jar")
         finally:
             Path(name).unlink(missing_ok=True)
         return size
 
     def adopt(self, sha256: str, file: Path) -> None:
-        """Keep a copy of a jar that a `job_path` names, so that it can be sent again even
-        when the file has changed since."""
+        """Store a copy of the jar of a `job_path`, so that it can be uploaded to a site again even
+        if the file has changed."""
         if self.find(sha256) is None:
             with file.open("rb") as source:
                 self.put(sha256, iter(lambda: source.read(_CHUNK), b""))

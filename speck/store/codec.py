@@ -1,7 +1,7 @@
-"""Model <-> plain JSON objects for the store; compact, since a store holds thousands of them.
+"""Converts between the model and compact JSON for the store, which holds thousands of records.
 
-All of it follows from the model's dataclasses. A field that holds its default takes no room, and
-small values are lists instead of objects.
+The form follows from the model's dataclasses. Fields at their defaults are omitted, and small
+values are lists instead of objects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
-from speck.model.incarnation import Carried, Incarnation, Left, Session, StaleSink
+from speck.model.incarnation import Incarnation, Session, StaleSink, StateCopy, UsedState
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
@@ -37,7 +37,7 @@ def _store_as_list(of: type) -> None:
     )
 
 
-for _each in (Link, Carried, Left, StaleSink, TakenEpoch):
+for _each in (Link, StateCopy, UsedState, StaleSink, TakenEpoch):
     _store_as_list(_each)
 
 
@@ -47,5 +47,5 @@ def to_json(value: Job | Incarnation | Session | Site) -> JsonObject:
 
 
 def from_json(data: JsonObject, of: type[_T]) -> _T:
-    """The inverse of `to_json`. Raises an exception of cattrs when it is something else."""
+    """The inverse of `to_json`. Raises an exception of cattrs for any other data."""
     return _CONVERTER.structure(data, of)

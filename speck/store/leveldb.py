@@ -1,14 +1,14 @@
 """The store: JSON records in LevelDB, written in atomic synced batches.
 
-The only importer of plyvel. One process may hold a store; a second opener is refused. Every
-record carries the version of its shape (`v`), so that a newer speck can lift an older store
-(`MIGRATIONS`) and an older speck refuses a newer one instead of guessing.
+Only this module imports plyvel. One process at a time may open a store. Every record carries the
+version of its shape (`v`), so that a newer speck can migrate an older store (`MIGRATIONS`) and an
+older speck refuses a newer one.
 
-A write that the disk did not take closes the store to all later ones, until it is opened again:
-LevelDB itself takes them, but behind half a record, where no reader finds them ever after.
+After a failed write the store refuses all further writes until it is opened again: LevelDB would
+accept them, but append them behind a partial record, where no reader would ever find them.
 
-A store begins with a sentinel record: LevelDB silently makes an empty database where its
-CURRENT file is missing, and an empty store would look like "nothing is deployed".
+A store holds a sentinel record: LevelDB silently creates an empty database if its CURRENT file is
+missing, and an empty store would look as if nothing were deployed.
 """
 
 from __future__ import annotations
@@ -35,36 +35,37 @@ from speck.model.values import JsonObject
 from speck.store import wal
 
 _BLOCK_BYTES = 16 * 1024
-# LevelDB compresses block by block, and our records are much alike: 1000 jobs take a quarter less
-# room than with its default of 4 KiB. A single read decompresses one block, some 10 microseconds.
+# LevelDB compresses each block on its own, and our records are similar: 1000 jobs take a quarter
+# less space than with its default of 4 KiB. A read decompresses one block, in about 10 µs.
 
 VERSION = 2
-"""The version of the records' shapes that this speck writes."""
+"""The version of the record shapes that this speck writes."""
 
 MIGRATIONS: dict[int, Callable[[str, JsonObject], JsonObject | None]] = {}
-"""From version n: (key, record) -> the record in version n+1, or None to drop it."""
+"""From version n: (key, record) -> the record in version n+1, or None to delete it."""
 
 RESERVE = 16 * 2**20
-"""Bytes of the disk (or a twentieth of a small one) that are left to what is under way: with less
-nothing new is begun. LevelDB needs room for a log and a table of 4 MiB each to go on."""
+"""Free bytes (at most a twentieth of the disk) that are reserved for changes that are under way:
+with less free space nothing new begins. To go on, LevelDB needs space for a log and a table of
+4 MiB each."""
 
 _SENTINEL = "meta/store"
 _BACKUP_KIND = "speck-backup"
 
 _held: set[Path] = set()
-"""Stores that this process holds. LevelDB itself must never see a second opening from here:
-while it refuses one, it gives up the file lock that keeps other processes out."""
+"""The stores that this process has open. It must never open one of them with LevelDB again: while
+refusing the second opening, LevelDB releases the file lock that excludes other processes."""
 _held_lock = threading.Lock()
 
 
 class Store:
-    """An open store. Use `create` once and `open` ever after.
+    """An open store. Use `create` once and `open` from then on.
 
-    Safe for use from several threads; one at a time writes.
+    Thread-safe; writes are serialised.
     """
 
     on_failure: Callable[[StoreWriteError], None] | None = None
-    """Told, once, that the store takes no more writes: the process should end and begin anew."""
+    """Called once, when the store begins to refuse writes: the process should exit and restart."""
 
     def __init__(self, database: Any, path: Path):
         self._db = database
@@ -77,10 +78,10 @@ class Store:
 
     @classmethod
     def create(cls, path: Path, first: Mapping[str, JsonObject]) -> Store:
-        """Make a new store at `path` holding `first`. Raises StoreError if anything is there.
+        """Create a store at `path` that holds `first`. Raises StoreError if anything is there.
 
-        It is made beside `path` and moved there when complete, so that a kill in the middle
-        leaves no half of a store.
+        It is created beside `path` and moved there when complete, so that a kill in the middle
+        leaves no partial store.
         """
         if cls.exists(path):
             raise StoreError(
@@ -93,7 +94,7 @@ class Store:
             try:
                 with closing(cls(_open(unfinished, create=True), unfinished)) as store:
                     store.write({_SENTINEL: {"version": VERSION}, **first})
-                    store._lift()
+                    store._migrate()
                 os.rename(unfinished, path)
                 _sync_folder(path.parent)
             finally:
@@ -104,8 +105,8 @@ class Store:
 
     @classmethod
     def open(cls, path: Path) -> Store:
-        """Open the store at `path`, lifting older records. Raises StoreError when it is not
-        there, in use, damaged, or written by a newer speck."""
+        """Open the store at `path` and migrate older records. Raises StoreError if it is missing,
+        in use, damaged, or written by a newer speck."""
         if not (path / "CURRENT").exists():
             raise StoreError(
                 f"cannot open the store at {path}: no CURRENT file there;"
@@ -115,7 +116,7 @@ class Store:
         store = cls(_open(path, create=False), path)
         try:
             store._check_all()
-            store._lift()
+            store._migrate()
         except BaseException:
             store.close()
             raise
@@ -123,8 +124,8 @@ class Store:
 
     @staticmethod
     def exists(path: Path) -> bool:
-        """Whether a store was begun at `path`: any file there counts, so that a damaged
-        store is never taken for a missing one."""
+        """Whether there is a store at `path`, even a partial one: any file there counts, so that a
+        damaged store is never taken for a missing one."""
         return path.is_dir() and any(path.iterdir())
 
     def get(self, key: str) -> JsonObject | None:
@@ -135,7 +136,7 @@ class Store:
     def scan(self, prefix: str, *, after: str = "") -> Iterator[tuple[str, JsonObject]]:
         """(key, record) for every key with `prefix`, in key order, from one snapshot.
 
-        `after`: begin behind this full key.
+        `after`: start after this full key.
         """
         start = prefix.encode()
         options: dict[str, Any] = {"start": start, "stop": _successor(start), **_CHECKED}
@@ -152,13 +153,15 @@ class Store:
         row = self._read(lambda: next(self._db.iterator(reverse=True, **options), None))
         if row is not None:
             return row[0].decode(), _decode(row[1])
-        record = self.get(prefix)  # plyvel overlooks a sole key that equals the start
+        record = self.get(
+            prefix
+        )  # plyvel misses a key that equals the start, if it is the only one
         return None if record is None else (prefix, record)
 
     def write(self, records: Mapping[str, JsonObject | None]) -> None:
-        """Put all `records` (None: delete) in one atomic batch, on disk before it returns.
+        """Write all `records` (None: delete) in one atomic batch, synced before it returns.
 
-        Raises StoreWriteError when the disk does not take it, and from then on.
+        Raises StoreWriteError if the disk refuses the write, and for all further writes.
         """
         rows = {
             key.encode(): None if record is None else _encode(record)
@@ -184,14 +187,14 @@ class Store:
                     batch.put(key, value)
 
     def check_writable(self) -> None:
-        """Raises StoreWriteError when a write has failed, StoreFullError when there is too
-        little room to begin anything."""
+        """Raise StoreWriteError if a write has failed, StoreFullError if there is too little free
+        space to begin anything."""
         if self._failure is not None:
             raise self._failure
         _check_room(self._path)
 
     def backup(self) -> Iterator[bytes]:
-        """The whole store as one gzip stream of JSON lines that ends with its own checksum."""
+        """Return the whole store as a gzip stream of JSON lines; the last one is a checksum."""
         packer = zlib.compressobj(wbits=_GZIP)
         digest = hashlib.sha256()
         for line in self._lines():
@@ -200,7 +203,7 @@ class Store:
         yield packer.compress(_line({"sha256": digest.hexdigest()})) + packer.flush()
 
     def _lines(self) -> Iterator[bytes]:
-        """A head and every record, from one snapshot."""
+        """A header and every record, from one snapshot."""
         yield _line({"kind": _BACKUP_KIND, "version": VERSION})
         snapshot = self._read(self._db.snapshot)
         with snapshot:
@@ -210,27 +213,27 @@ class Store:
 
     @classmethod
     def restore(cls, path: Path, backup: Path) -> int:
-        """Make a new store at `path` from a file that `backup` wrote; the number of records.
+        """Create a store at `path` from a file that `backup` wrote; returns the number of records.
 
-        Raises StoreError when the file is cut or changed, or something is at `path`; nothing
-        is left behind then.
+        Raises StoreError if the file is damaged or incomplete, or if anything is at `path`; nothing
+        is created then.
         """
         records = _read_backup(backup)
         cls.create(path, records).close()
         return len(records)
 
     def compact(self) -> None:
-        """Merge and compress what is on disk."""
+        """Compact the database on disk."""
         with self._using("compact"):
             self._db.compact_range()
 
     def bytes_on_disk(self) -> int:
-        """Size of all files of the store in bytes."""
+        """Return the size of all files of the store in bytes."""
         return sum(file.stat().st_size for file in self._path.iterdir() if file.is_file())
 
     def close(self) -> None:
-        """Give the store back, once nobody is in the middle of a call; harmless when it is
-        closed. LevelDB crashes the process when it is closed under a reader."""
+        """Close the store once all calls in progress have returned; does nothing if it is closed
+        already. LevelDB would crash the process if it were closed during a read."""
         with self._idle:
             if self._closed:
                 return
@@ -252,20 +255,22 @@ class Store:
         try:
             yield
         except (plyvel.Error, RuntimeError) as error:
-            raise StoreError(f"cannot {what} the store at {self._path}: {_told(error)}") from error
+            raise StoreError(
+                f"cannot {what} the store at {self._path}: {_message_of(error)}"
+            ) from error
         finally:
             with self._idle:
                 self._users -= 1
                 self._idle.notify_all()
 
     def _check_all(self) -> None:
-        """Read everything once: damage is to be found now, not when its record is wanted."""
+        """Read everything once, to detect damage now rather than when a record is needed."""
         try:
             self._read(lambda: deque(self._db.iterator(include_value=False, **_CHECKED), maxlen=0))
         except StoreError as error:
             raise StoreError(f"{error}; restore a backup with `speck restore`") from error
 
-    def _lift(self) -> None:
+    def _migrate(self) -> None:
         sentinel = self.get(_SENTINEL)
         if sentinel is None:
             raise StoreError(
@@ -284,16 +289,18 @@ class Store:
                     f"cannot use the store at {self._path}: it has version {step}, from before the"
                     " first release, which this speck cannot read; start with another SPECK_HOME"
                 )
-            lift = MIGRATIONS[step]
-            changed = {key: lift(key, record) for key, record in self.scan("") if key != _SENTINEL}
-            self.write({**changed, _SENTINEL: {"version": step + 1}})
+            migrate = MIGRATIONS[step]
+            records = {
+                key: migrate(key, record) for key, record in self.scan("") if key != _SENTINEL
+            }
+            self.write({**records, _SENTINEL: {"version": step + 1}})
 
 
 def _open(path: Path, *, create: bool) -> Any:
-    held = f"cannot open the store at {path}: another speck holds it; stop that one first"
+    message = f"cannot open the store at {path}: another speck holds it; stop that one first"
     with _held_lock:
         if path.resolve() in _held:
-            raise StoreHeldError(held)
+            raise StoreHeldError(message)
         _held.add(path.resolve())
     try:
         if not create:
@@ -308,11 +315,11 @@ def _open(path: Path, *, create: bool) -> Any:
     except plyvel.Error as error:
         _release(path)
         if f"lock {path}" in str(error):
-            raise StoreHeldError(held) from error
-        if any(words in _told(error) for words in (*_NO_ROOM, *_BAD_DISK)):
+            raise StoreHeldError(message) from error
+        if any(words in _message_of(error) for words in (*_NO_ROOM, *_BAD_DISK)):
             raise _write_error(path, error) from error
         raise StoreError(
-            f"cannot open the store at {path}: {_told(error)}; restore a backup with"
+            f"cannot open the store at {path}: {_message_of(error)}; restore a backup with"
             " `speck restore`"
         ) from error
     except BaseException:
@@ -326,10 +333,10 @@ def _release(path: Path) -> None:
 
 
 def _check_logs(path: Path) -> None:
-    """Raises StoreError when LevelDB would drop records since the length of one is damaged."""
+    """Raise StoreError if LevelDB would drop records because the length of one is damaged."""
     for file in sorted([*path.glob("*.log"), *path.glob("MANIFEST-*")]):
         try:
-            at = wal.damaged_at(file)
+            at = wal.find_damage(file)
         except FileNotFoundError:  # the process that holds the store has just replaced it
             continue
         if at is not None:
@@ -340,32 +347,32 @@ def _check_logs(path: Path) -> None:
 
 
 def _check_room(path: Path) -> None:
-    """Raises StoreFullError when the disk of `path` has less room than is to be left."""
+    """Raise StoreFullError if the disk of `path` has less free space than is reserved."""
     disk = shutil.disk_usage(path)
-    least = min(RESERVE, disk.total // 20)
-    if disk.free < least:
+    minimum = min(RESERVE, disk.total // 20)
+    if disk.free < minimum:
         raise StoreFullError(
-            f"cannot write to the store at {path}: {disk.free} bytes are left on its disk;"
-            f" free space until it has {least} and more, then speck goes on by itself"
+            f"cannot write to the store at {path}: {disk.free} bytes are free on its disk;"
+            f" free at least {minimum} bytes, then speck goes on by itself"
         )
 
 
 def _write_error(path: Path, error: plyvel.Error) -> StoreWriteError:
-    told = _told(error)
-    if any(words in told for words in _NO_ROOM):
+    message = _message_of(error)
+    if any(words in message for words in _NO_ROOM):
         return StoreFullError(
-            f"cannot write to the store at {path}: {told};"
+            f"cannot write to the store at {path}: {message};"
             " free space on that disk, then speck goes on by itself"
         )
     return StoreWriteError(
-        f"cannot write to the store at {path}: {told}; look after that disk, then start speck again"
+        f"cannot write to the store at {path}: {message}; check that disk, then start speck again"
     )
 
 
-def _told(error: plyvel.Error) -> str:
-    """LevelDB's own words, which plyvel gives as bytes."""
-    words = error.args[0] if error.args else error
-    return words.decode(errors="replace") if isinstance(words, bytes) else str(words)
+def _message_of(error: plyvel.Error) -> str:
+    """LevelDB's own message, which plyvel passes on as bytes."""
+    message = error.args[0] if error.args else error
+    return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
 
 
 _NO_ROOM = (os.strerror(errno.ENOSPC), os.strerror(errno.EFBIG), os.strerror(errno.EDQUOT))
@@ -373,7 +380,7 @@ _BAD_DISK = (os.strerror(errno.EIO), os.strerror(errno.EROFS))
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename within `folder` last."""
+    """Make a rename within `folder` durable."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -392,7 +399,7 @@ def _decode(value: bytes) -> JsonObject:
 
 
 def _successor(prefix: bytes) -> bytes | None:
-    """The least key above every key with `prefix`; None when there is none."""
+    """The least key above all keys with `prefix`; None if there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
 
@@ -402,19 +409,19 @@ def _line(content: JsonObject) -> bytes:
 
 
 def _read_backup(backup: Path) -> dict[str, JsonObject]:
-    broken = f"cannot restore {backup}: it is cut or changed; take another backup"
+    damage = f"cannot restore {backup}: it is damaged or incomplete; take another backup"
     try:
         with gzip.open(backup, "rb") as stream:
             lines = stream.read().splitlines(keepends=True)
         head, *body, tail = lines
-        parsed = json.loads(head)
-        if parsed.get("kind") != _BACKUP_KIND:
+        header = json.loads(head)
+        if header.get("kind") != _BACKUP_KIND:
             raise StoreError(f"cannot restore {backup}: it is no speck backup")
         if json.loads(tail)["sha256"] != hashlib.sha256(head + b"".join(body)).hexdigest():
-            raise StoreError(broken)
-        if parsed["version"] > VERSION:
+            raise StoreError(damage)
+        if header["version"] > VERSION:
             raise StoreError(
-                f"cannot restore {backup}: it has version {parsed['version']}, this speck knows"
+                f"cannot restore {backup}: it has version {header['version']}, this speck knows"
                 f" {VERSION}; use a newer speck"
             )
         rows = [json.loads(line) for line in body]
@@ -422,9 +429,9 @@ def _read_backup(backup: Path) -> dict[str, JsonObject]:
     except FileNotFoundError as error:
         raise StoreError(f"cannot restore {backup}: no such file") from error
     except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise StoreError(broken) from error
+        raise StoreError(damage) from error
     except zlib.error as error:
-        raise StoreError(broken) from error
+        raise StoreError(damage) from error
 
 
 _CHECKED = {"verify_checksums": True}

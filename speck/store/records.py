@@ -1,6 +1,6 @@
 """Typed access to the store; every write is one synced batch.
 
-`speck.store.tables` lists what the store holds.
+`speck.store.tables` lists the tables.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Write:
 
 
 class Records(Tables):
-    """Typed access to an open store; its tables hold what has no type of its own."""
+    """Typed access to an open store; records without a type of their own are in its tables."""
 
     def __init__(self, store: Store, clock: Clock):
         super().__init__(store)
@@ -52,9 +52,9 @@ class Records(Tables):
         self._committing = threading.Lock()
         self._retention = Retention(self, clock)
         self._marks = itertools.count()
-        # what every look needs of all jobs is kept as it is used, beside the store
+        # every poll needs these records of all jobs: they are cached in parsed form
         self._sessions: defaultdict[str, dict[str, Session]] = defaultdict(dict)
-        self._deployed: defaultdict[str, dict[str, Incarnation]] = defaultdict(dict)
+        self._incarnations: defaultdict[str, dict[str, Incarnation]] = defaultdict(dict)
         self._sites: dict[str, Site] = {}
         for table in (self.session_records, self.incarnation_records, self.site_records):
             for identity, record in table.items():
@@ -62,7 +62,7 @@ class Records(Tables):
 
     @classmethod
     def at(cls, path: Path, clock: Clock) -> Records:
-        """Open the store at `path`; at the very first start make it, with a new UUID."""
+        """Open the store at `path`; at the first start, create it with a new UUID."""
         if Store.exists(path):
             return cls(Store.open(path), clock)
         installation = {"uuid": new_installation(), "at": rfc3339(clock.now())}
@@ -70,10 +70,10 @@ class Records(Tables):
         return cls(Store.create(path, first), clock)
 
     def write(self, *batches: Batch) -> None:
-        """Write all batches as one; events in them get their numbers now.
+        """Write all batches as one; the events in them are numbered now.
 
-        Who writes while another write is being synced shares the next one. Each still fails
-        or succeeds for itself.
+        Writes that come while another one is being synced are combined into the next. Each still
+        fails or succeeds on its own.
         """
         mine = _Write({key: value for batch in batches for key, value in batch.items()})
         with self._queueing:
@@ -87,12 +87,12 @@ class Records(Tables):
             raise mine.error
 
     def check_readable(self) -> None:
-        """Raises StoreError when the store does not answer."""
+        """Raise StoreError if the store cannot be read."""
         self.meta.get("installation")
 
     @property
     def queued(self) -> int:
-        """How many writes wait for the one that is being synced."""
+        """The number of writes that wait for the one that is being synced."""
         with self._queueing:
             return len(self._queue)
 
@@ -100,7 +100,7 @@ class Records(Tables):
         try:
             self._write([write.batch for write in writes])
         except BaseException as error:
-            if len(writes) > 1:  # one of them is at fault: find out which
+            if len(writes) > 1:  # one of them is at fault: write each on its own
                 for write in writes:
                     self._commit([write])
                 return
@@ -109,24 +109,24 @@ class Records(Tables):
             write.over = True
 
     def _write(self, batches: list[Batch]) -> None:
-        """One synced write. Events are numbered here, in the order in which they can be read:
-        whoever has read event n never meets a lower one later."""
-        joined: Batch = {}
+        """Write once, synced. Events are numbered here, in the order in which they become readable:
+        a client that has read event n never finds a lower one later."""
+        combined: Batch = {}
         number = self._next_event
         for batch in batches:
             for key, record in batch.items():
                 if key.startswith(_UNNUMBERED) and record is not None:
-                    joined[self.event_records.key(number)] = {"id": number, **record}
+                    combined[self.event_records.key(number)] = {"id": number, **record}
                     number += 1
                 else:
-                    joined[key] = record
-        self.store.write({**joined, **self._retention.superfluous(joined)})
+                    combined[key] = record
+        self.store.write({**combined, **self._retention.find_superfluous(combined)})
         self._next_event = number
-        for key, record in joined.items():
+        for key, record in combined.items():
             self._note(key, record)
 
     def _note(self, key: str, record: JsonObject | None) -> None:
-        """Keep what is stored now at a key, if it is of those that are kept."""
+        """Update the cache with the record that is now stored at a key."""
         if (site := self.site_records.id_of(key)) is not None:
             sites = self._sites.copy()
             _keep(sites, site, from_json(record, Site) if record else None)
@@ -137,13 +137,15 @@ class Records(Tables):
         elif (job := self.incarnation_records.id_of(key)) is not None:
             name, _, job_name = job.partition("/")
             _keep(
-                self._deployed[name], job_name, from_json(record, Incarnation) if record else None
+                self._incarnations[name],
+                job_name,
+                from_json(record, Incarnation) if record else None,
             )
 
     # -- sites ----------------------------------------------------------------------------
 
     def sites(self) -> Mapping[str, Site]:
-        """By name, in that order; not to be altered: it is asked for at each call to a site."""
+        """The sites by name, in order of name; not a copy, since every call to a site needs it."""
         return self._sites
 
     def put_site(self, site: Site) -> Batch:
@@ -155,43 +157,43 @@ class Records(Tables):
     # -- inventory ------------------------------------------------------------------------
 
     def inventory(self, scope: str) -> Inventory:
-        jobs = dict(sorted(_copy(self._deployed, scope).items()))
-        sessions = tuple(held for _, held in sorted(_copy(self._sessions, scope).items()))
+        jobs = dict(sorted(_copy(self._incarnations, scope).items()))
+        sessions = tuple(self.sessions(scope))
         attempts = {name: int(record["n"]) for name, record in self.attempt_records.items(scope)}
         return Inventory(jobs, sessions, attempts)
 
     def attempts(self, scope: str, job_name: str) -> int:
-        """The highest attempt ever used; 0 when there was none."""
+        """Return the highest attempt ever used; 0 if there was none."""
         record = self.attempt_records.get(scope, job_name)
         return int(record["n"]) if record else 0
 
-    def deployed(self, scope: str, job_name: str) -> Incarnation | None:
-        jobs = self._deployed.get(scope)
+    def incarnation(self, scope: str, job_name: str) -> Incarnation | None:
+        jobs = self._incarnations.get(scope)
         return jobs.get(job_name) if jobs else None
 
     def all_incarnations(self) -> dict[tuple[str, str], Incarnation]:
         """(scope, job name) -> incarnation, over all scopes."""
         return {
-            (scope, job_name): deployed
-            for scope, jobs in sorted(self._deployed.copy().items())
-            for job_name, deployed in sorted(jobs.copy().items())
+            (scope, job_name): incarnation
+            for scope, jobs in sorted(self._incarnations.copy().items())
+            for job_name, incarnation in sorted(jobs.copy().items())
         }
 
     def links_read_outside(self, scopes: Collection[str]) -> frozenset[Link]:
-        """Links on which a session is held by a scope that is none of `scopes`."""
+        """Return the links on which a scope other than `scopes` has a session."""
         return frozenset(session.link for scope, session in self._sessions_outside(scopes))
 
     def sinks_outside(self, scopes: Collection[str]) -> dict[Link, list[str]]:
-        """Link -> client ids of the sinks that feed it, of jobs that none of `scopes` holds."""
+        """Return link -> client ids of the sinks that write to it, in scopes except `scopes`."""
         sinks: defaultdict[Link, list[str]] = defaultdict(list)
-        for (scope, job_name), deployed in self.all_incarnations().items():
+        for (scope, job_name), incarnation in self.all_incarnations().items():
             if scope not in scopes:
-                job = deployed.job
+                job = incarnation.job
                 sinks[job.sink].append(sink_client_id(self.installation, job_name, job.source))
         return dict(sinks)
 
     def readers_outside(self, scopes: Collection[str]) -> dict[tuple[str, str], str]:
-        """(broker, client id) -> scope, of sessions that are held by none of `scopes`."""
+        """Return (broker, client id) -> scope, of the sessions of scopes other than `scopes`."""
         return {
             (session.link.broker, session.client_id): scope
             for scope, session in self._sessions_outside(scopes)
@@ -200,33 +202,35 @@ class Records(Tables):
     def _sessions_outside(self, scopes: Collection[str]) -> list[tuple[str, Session]]:
         return [
             (scope, session)
-            for scope, held in self._sessions.copy().items()
+            for scope, sessions in self._sessions.copy().items()
             if scope not in scopes
-            for session in held.copy().values()
+            for session in sessions.copy().values()
         ]
 
-    def put_incarnation(self, scope: str, deployed: Incarnation) -> Batch:
-        """An adopted one may have a lower attempt than others of its name had in this scope."""
-        name = deployed.job.job_name
-        highest = max(deployed.attempt, self.attempts(scope, name))
+    def put_incarnation(self, scope: str, incarnation: Incarnation) -> Batch:
+        """Store an incarnation and the highest attempt of its job. The attempt of an adopted one
+        may be lower than that of an earlier job of the same name in this scope."""
+        name = incarnation.job.job_name
+        highest = max(incarnation.attempt, self.attempts(scope, name))
         return {
-            self.incarnation_records.key(scope, name): to_json(deployed),
+            self.incarnation_records.key(scope, name): to_json(incarnation),
             **self.put_attempts(scope, name, highest),
         }
 
     def put_attempts(self, scope: str, job_name: str, highest: int) -> Batch:
         return self.attempt_records.put({"n": highest}, scope, job_name)
 
-    def drop_deployed(self, scope: str, job_name: str) -> Batch:
+    def drop_incarnation(self, scope: str, job_name: str) -> Batch:
         return self.incarnation_records.drop(scope, job_name)
 
     def session(self, scope: str, client_id: str, site: str) -> Session | None:
-        held = self._sessions.get(scope)
-        return held.get(self.session_records.key(scope, client_id, site)) if held else None
+        sessions = self._sessions.get(scope)
+        key = self.session_records.key(scope, client_id, site)
+        return sessions.get(key) if sessions else None
 
     def sessions(self, scope: str) -> list[Session]:
-        """Those of one scope, by their keys."""
-        return [held for _, held in sorted(_copy(self._sessions, scope).items())]
+        """The sessions of one scope, in order of their keys."""
+        return [session for _, session in sorted(_copy(self._sessions, scope).items())]
 
     def all_sessions(self) -> list[tuple[str, Session]]:
         """(scope, session), over all scopes."""
@@ -259,18 +263,19 @@ class Records(Tables):
         return list(self.operation_records.values(change_id))
 
     def changes(self) -> Iterator[JsonObject]:
-        """Heads of all changes, oldest first (ids begin with their time)."""
+        """Heads of all changes, oldest first (ids begin with the time)."""
         return self.change_heads.values()
 
     # -- events ---------------------------------------------------------------------------
 
-    def event(self, kind: str, message: str, **about: object) -> Batch:
-        """An event to write with what it tells about; `about` holds site, job_name, change..."""
+    def event(self, kind: str, message: str, **subjects: object) -> Batch:
+        """An event, to be written in one batch with what it reports. Its `subjects` are a site, a
+        job_name, a change, ..."""
         record: JsonObject = {
             "at": rfc3339(self._clock.now()),
             "kind": kind,
             "message": message,
-            **{key: value for key, value in about.items() if value is not None},
+            **{key: value for key, value in subjects.items() if value is not None},
         }
         return {f"{_UNNUMBERED}{next(self._marks)}": record}
 
@@ -282,14 +287,14 @@ class Records(Tables):
 _T = TypeVar("_T")
 
 
-def _keep(held: dict[str, _T], key: str, value: _T | None) -> None:
+def _keep(cache: dict[str, _T], key: str, value: _T | None) -> None:
     if value is None:
-        held.pop(key, None)
+        cache.pop(key, None)
     else:
-        held[key] = value
+        cache[key] = value
 
 
-def _copy(held: Mapping[str, dict[str, _T]], scope: str) -> dict[str, _T]:
-    """Of one scope, as it is now: others write meanwhile."""
-    found = held.get(scope)
-    return found.copy() if found else {}
+def _copy(cache: Mapping[str, dict[str, _T]], scope: str) -> dict[str, _T]:
+    """Copy the entries of one scope, since other threads may write meanwhile."""
+    entries = cache.get(scope)
+    return entries.copy() if entries else {}

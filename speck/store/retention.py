@@ -1,6 +1,6 @@
-"""What is dropped from the store when something newer of its kind is written.
+"""Retention: which old records are deleted when a newer one of their kind is written.
 
-Nothing is searched for at a write: what is there is learnt once, when the store is opened.
+The store is scanned once, when it is opened; a write scans nothing.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from speck.model.values import JsonObject
 from speck.store.tables import Tables
 
 EVENTS = 10_000
-"""How many events are kept."""
+"""The number of events that are kept."""
 CHANGES_OF_A_SCOPE = 200
-"""How many changes of one composition, or of one job posted alone, are kept."""
+"""The number of changes that are kept for one composition, or one job posted alone."""
 CHANGES = 10_000
-"""How many changes are kept in all."""
+"""The number of changes that are kept in all."""
 ANSWERS = timedelta(days=1)
 """How long the answer to an Idempotency-Key is kept."""
 
 
-def expired(record: JsonObject, now: datetime) -> bool:
-    """Whether the answer to an Idempotency-Key is too old to be given again, or from so far in
-    the future that the clock was wrong then."""
+def is_expired(record: JsonObject, now: datetime) -> bool:
+    """Whether the answer to an Idempotency-Key is too old to be repeated, or so far in the future
+    that the clock must have been wrong when it was stored."""
     return abs(now - datetime.fromisoformat(record["at"])) > ANSWERS
 
 
 class Retention:
-    """Says what a write makes superfluous. Not thread-safe: one write at a time asks."""
+    """Determines which records a write makes superfluous. Not thread-safe: use it serially."""
 
     def __init__(self, tables: Tables, clock: Clock):
         self._tables = tables
@@ -46,37 +46,37 @@ class Retention:
         answers = sorted(tables.answers.items(), key=lambda item: str(item[1]["at"]))
         self._answers.update((identity, {"at": record["at"]}) for identity, record in answers)
 
-    def superfluous(self, written: Mapping[str, JsonObject | None]) -> dict[str, None]:
-        """The keys to delete together with what is `written`."""
-        gone: dict[str, None] = {}
-        for key, record in written.items():
+    def find_superfluous(self, batch: Mapping[str, JsonObject | None]) -> dict[str, None]:
+        """Return the keys to delete together with the write of `batch`."""
+        superfluous: dict[str, None] = {}
+        for key, record in batch.items():
             if record is None:
                 continue
             if self._tables.event_records.id_of(key) is not None:
-                gone |= self._event(int(record["id"]) - EVENTS)
+                superfluous |= self._event(int(record["id"]) - EVENTS)
             elif (change := self._tables.change_heads.id_of(key)) is not None:
-                gone |= self._changes_before(change, record, written)
+                superfluous |= self._changes_before(change, record, batch)
             elif (answer := self._tables.answers.id_of(key)) is not None:
                 self._answers[answer] = {"at": record["at"]}
-                gone |= dict.fromkeys(self._expired())
-        return {key: None for key in gone if key not in written}
+                superfluous |= dict.fromkeys(self._drop_expired_answers())
+        return {key: None for key in superfluous if key not in batch}
 
     def _changes_before(
-        self, identity: str, record: JsonObject, written: Mapping[str, JsonObject | None]
+        self, identity: str, record: JsonObject, batch: Mapping[str, JsonObject | None]
     ) -> dict[str, None]:
         if not self._note_change(identity, record):
             return {}
-        gone: dict[str, None] = {}
-        of_scope = self._changes[self._scope_of[str(record["id"])]]
-        while len(of_scope) > CHANGES_OF_A_SCOPE:
-            gone |= self._drop(of_scope[0])
+        superfluous: dict[str, None] = {}
+        changes = self._changes[self._scope_of[str(record["id"])]]
+        while len(changes) > CHANGES_OF_A_SCOPE:
+            superfluous |= self._drop(changes[0])
         if len(self._scope_of) > CHANGES:
-            oldest = next((i for i in self._scope_of if self._over(i, written)), None)
-            gone |= self._drop(oldest) if oldest is not None else {}
-        return gone
+            oldest = next((i for i in self._scope_of if self._is_over(i, batch)), None)
+            superfluous |= self._drop(oldest) if oldest is not None else {}
+        return superfluous
 
     def _note_change(self, identity: str, record: JsonObject) -> bool:
-        """False when it is known: only its state has changed."""
+        """Record a change; returns whether it is new, rather than one whose state has changed."""
         if identity in self._scope_of:
             return False
         scope = record["composition"] or composition_of_one(record["job_name"])
@@ -93,16 +93,16 @@ class Retention:
         keys = (operations.key(identity, number) for number, _ in operations.items(identity))
         return dict.fromkeys([self._tables.change_heads.key(identity), *keys])
 
-    def _over(self, identity: str, written: Mapping[str, JsonObject | None]) -> bool:
-        """One under way is kept: a blocked one may be older than all others."""
+    def _is_over(self, identity: str, batch: Mapping[str, JsonObject | None]) -> bool:
+        """Whether a change has ended. Others are kept, though a blocked one may be the oldest."""
         heads = self._tables.change_heads
-        record = written.get(heads.key(identity)) or heads.get(identity)
+        record = batch.get(heads.key(identity)) or heads.get(identity)
         return record is None or ChangeState(record["state"]).over
 
-    def _expired(self) -> Iterator[str]:
+    def _drop_expired_answers(self) -> Iterator[str]:
         now = self._clock.now()
-        aged = takewhile(lambda item: expired(item[1], now), self._answers.items())
-        for identity in [identity for identity, _ in aged]:  # oldest first
+        expired = takewhile(lambda item: is_expired(item[1], now), self._answers.items())
+        for identity in [identity for identity, _ in expired]:  # oldest first
             del self._answers[identity]
             yield self._tables.answers.key(identity)
 

@@ -1,4 +1,4 @@
-"""Keys of the store: one table for each noun, and nobody else who knows how its keys look."""
+"""The tables of the store, one for each noun; only this module knows the form of their keys."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from speck.model.values import JsonObject
 from speck.store.leveldb import Store
 
 Batch = dict[str, JsonObject | None]
-"""What one atomic write holds; None deletes."""
+"""The records of one atomic write by key; None deletes."""
 
 
 INSTALLATION = "meta/installation"
-"""Of the record that a store is made with."""
+"""The key of the record that a new store is created with."""
 
 
 class Table:
-    """The records of one noun. An id has one part or several; numbers have so many `digits`, so
-    that they sort as numbers do."""
+    """The records of one noun. An id has one or more parts; numbers are padded to `digits`, so
+    that keys sort in numeric order."""
 
     def __init__(self, store: Store, noun: str, digits: int = 0):
         self._store = store
@@ -30,7 +30,7 @@ class Table:
         return "/".join((self._noun, *parts))
 
     def id_of(self, key: str) -> str | None:
-        """The id behind a key; None when it is not one of this table."""
+        """The id in a key; None if the key does not belong to this table."""
         noun, _, identity = key.partition("/")
         return identity if noun == self._noun else None
 
@@ -43,25 +43,25 @@ class Table:
         return self.get(*identity) is not None
 
     def put(self, record: JsonObject, *identity: str | int) -> Batch:
-        """What to write to store it."""
+        """The batch that stores a record."""
         return {self.key(*identity): record}
 
     def drop(self, *identity: str | int) -> Batch:
-        """What to write to delete it."""
+        """The batch that deletes a record."""
         return {self.key(*identity): None}
 
     def items(
         self, *first: str | int, starting: str = "", after: str | int | None = None
     ) -> Iterator[tuple[str, JsonObject]]:
-        """(rest of the id, record) by id, of the records whose id has these `first` parts; only
-        those whose rest begins with `starting`, or comes `after` that one."""
+        """(rest of the id, record) of the records whose id begins with the parts `first`, in order
+        of the id; only those whose rest starts with `starting`, or sorts after `after`."""
         prefix = f"{self.key(*first)}/"
         last = "" if after is None else self.key(*first, after)
         for key, record in self._store.scan(f"{prefix}{starting}", after=last):
             yield key.removeprefix(prefix), record
 
     def values(self, *first: str | int) -> Iterator[JsonObject]:
-        """The records by id, of those whose id has these `first` parts."""
+        """The records whose id begins with the parts `first`, in order of the id."""
         return (record for _, record in self.items(*first))
 
     def last_id(self) -> str | None:
@@ -71,8 +71,7 @@ class Table:
 
 
 class Tables:
-    """Every noun that the store holds. A scope is a composition, or `~<job>` for a job posted
-    alone."""
+    """All tables of the store. A scope is a composition, or `~<job>` for a job posted alone."""
 
     def __init__(self, store: Store):
         self.meta = Table(store, "meta")
@@ -80,7 +79,7 @@ class Tables:
         self.site_records = Table(store, "site")
         """<site>: a registered site."""
         self.heads = Table(store, "head")
-        """<composition>: newest and deployed revision, time, who."""
+        """<composition>: its newest and its deployed revision, with time and user."""
         self.revisions = Table(store, "rev", digits=8)
         """<composition>/<revision>: a description as it was accepted."""
         self.owners = Table(store, "own")
@@ -96,19 +95,19 @@ class Tables:
         self.operation_records = Table(store, "op", digits=6)
         """<change>/<step>: an operation and its outcome."""
         self.endings = Table(store, "ending")
-        """<change>: that somebody asked for its end."""
+        """<change>: a request to end it."""
         self.answers = Table(store, "idem")
         """<hash of an Idempotency-Key>: the first answer."""
         self.event_records = Table(store, "event", digits=12)
-        """<number>: what happened, oldest first."""
+        """<number>: an event, oldest first."""
         self.requirements = Table(store, "required")
-        """<composition>: which of its requirements were not kept when."""
+        """<composition>: which of its requirements were violated, and when."""
         self.tokens = Table(store, "token")
         """<name>: role and hash of a token."""
         self.artifacts = Table(store, "artifact")
-        """<sha256>: size and time of a jar that is kept."""
+        """<sha256>: size and time of a stored jar."""
         self.heartbeats = Table(store, "beat")
-        """<site>: what its agent reported last."""
+        """<site>: the last report of its agent."""
         self.calibrations = Table(store, "calibration")
         """<site>: how fast it is."""
         self.analyses = Table(store, "analysis")
@@ -118,4 +117,4 @@ class Tables:
         self.autopilots = Table(store, "pilot")
         """<composition>: settings and memory of its autopilot."""
         self.autopilot_logs = Table(store, "pilotlog")
-        """<composition>: why its autopilot did what."""
+        """<composition>: the log of its autopilot's decisions."""

@@ -1,9 +1,9 @@
-"""Tells a damaged length in a LevelDB log from a record that was cut by a kill.
+"""Distinguishes a damaged length in a LevelDB log from a record that a kill has truncated.
 
-LevelDB takes a record of its log's (or manifest's) last block that is longer than the rest of the
-file for one whose writer died, and drops it with all that follow it in that block, silently even
-with paranoid checks. One flipped bit in a length is enough. A record that was cut matches its
-checksum at no length; one whose length was damaged does.
+If a record in the last block of a log (or manifest) is longer than the rest of the file, LevelDB
+assumes that its writer was killed, and drops it and all following records of the block, silently
+even with paranoid checks. One flipped bit in a length is enough. A truncated record matches its
+checksum at no length; a record whose length is damaged does.
 
 Format: https://github.com/google/leveldb/blob/main/doc/log_format.md; a record is a masked CRC-32C
 of type and payload (4 bytes), the payload's length (2), the type (1), and the payload.
@@ -21,20 +21,20 @@ _MASK = 0xA282EAD8
 
 
 def _table() -> tuple[int, ...]:
-    found = []
+    entries = []
     for value in range(256):
         for _ in range(8):
             value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
-        found.append(value)
-    return tuple(found)
+        entries.append(value)
+    return tuple(entries)
 
 
 _TABLE = _table()
 
 
-def damaged_at(file: Path) -> int | None:
-    """The offset in bytes of a record whose length is damaged, in the last block of a log or
-    manifest; None when there is none."""
+def find_damage(file: Path) -> int | None:
+    """Find a record whose length is damaged in the last block of a log or manifest; returns its
+    offset in bytes, or None."""
     content = file.read_bytes()
     end = len(content)
     at = end - end % _BLOCK
@@ -50,13 +50,13 @@ def damaged_at(file: Path) -> int | None:
 def _matches(masked: int, kind: int, rest: bytes) -> bool:
     """Whether the checksum is that of the type and some beginning of `rest`."""
     rotated = (masked - _MASK) & 0xFFFFFFFF
-    wanted = ((rotated >> 17 | rotated << 15) & 0xFFFFFFFF) ^ 0xFFFFFFFF
+    expected = ((rotated >> 17 | rotated << 15) & 0xFFFFFFFF) ^ 0xFFFFFFFF
     state = _step(0xFFFFFFFF, kind)
-    if state == wanted:
+    if state == expected:
         return True
     for byte in rest:
         state = _step(state, byte)
-        if state == wanted:
+        if state == expected:
             return True
     return False
 

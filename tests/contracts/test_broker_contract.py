@@ -443,9 +443,9 @@ def test_view_reads_what_was_taken_past_a_hole_and_what_was_sent_where(bench: Be
     assert view.taken["speck-abc-merge-1"].epochs() == (
         TakenEpoch("abc-clean", epoch, 40, ((43, 43), (45, 60))),
     )
-    assert view.sent_to("traffic/a", "speck-abc-clean-1-out") == sent
-    assert view.sent_to("traffic/b", "speck-abc-clean-1-out") is None
-    assert view.sent_to("traffic/b", "speck-abc-old-1-out") == SENT
+    assert view.find_sent("traffic/a", "speck-abc-clean-1-out") == sent
+    assert view.find_sent("traffic/b", "speck-abc-clean-1-out") is None
+    assert view.find_sent("traffic/b", "speck-abc-old-1-out") == SENT
 
 
 def test_a_mark_goes_through_the_session_of_its_reader_behind_what_waits_there(

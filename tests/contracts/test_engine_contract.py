@@ -406,7 +406,7 @@ def test_a_savepoint_fails_while_tasks_wait(bench: Bench, engine: StreamEngine) 
 
 def test_an_unknown_trigger_is_refused(bench: Bench, engine: StreamEngine) -> None:
     job = run(engine, submission(bench))
-    with pytest.raises(EngineRefusedError, match=r"^cannot look at savepoint"):
+    with pytest.raises(EngineRefusedError, match=r"^cannot read progress of savepoint"):
         engine.savepoint_progress(job, uuid4().hex)
 
 

@@ -28,7 +28,7 @@ def test_a_link_goes_over_to_batches_and_back_and_every_record_comes_once(speck:
     source.count(range(101, 301))
 
     answer = speck.apply(changed(between, "b-2", link=BATCHES))
-    assert "an output: its readers must take them apart" in answer["warnings"][0]
+    assert "an output: its readers must split them" in answer["warnings"][0]
     source.count(range(301, 501))
     speck.apply(plain)
     source.count(range(501, 601))

@@ -98,7 +98,7 @@ def test_a_sync_that_fails_in_the_middle_of_a_change(fog: Fog, jars: Path, tmp_p
             wait_for(lambda: in_its_middle(speck, change), "the middle of the change")
             sick.touch()
             assert server.process.wait(60) == 1, "a supervisor is to see it"
-            assert "Input/output error; look after that disk" in server.log.whole()
+            assert "Input/output error; check that disk" in server.log.whole()
             with pytest.raises(requests.ConnectionError):
                 speck.call("GET", "/livez")
         asked = speck.on_engines()

@@ -17,7 +17,7 @@ from speck.api.shapes.base import (
 )
 from speck.api.shapes.changes import CHANGE_STATES
 from speck.model.job import JobOptions
-from speck.spec.options import derived_fields
+from speck.spec.options import derive_fields
 
 JOB_STATES = (
     "pending",
@@ -54,7 +54,7 @@ class JobShape(Shape):
     sink_broker = optional_text("as in the request")
     sink_site = optional_text("as in the request")
     vars().update(
-        {name: _response_field(field) for name, field in derived_fields(JobOptions).items()}
+        {name: _response_field(field) for name, field in derive_fields(JobOptions).items()}
     )
     state = one_of(JOB_STATES, "the observed state")
     composition = nullable_text("null for a job posted alone")

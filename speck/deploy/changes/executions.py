@@ -44,7 +44,7 @@ class Executions:
             scope,
             self.jar_file,
             self.patience,
-            failpoints.watched(self.keeper, tells=False),
+            failpoints.wrap(self.keeper, hits_after_request=False),
             self.refills,
         )
         return Execution(

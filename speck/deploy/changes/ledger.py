@@ -75,7 +75,7 @@ class ChangeLedger:
         """The changes whose end is not stored, oldest first."""
         for head in list(self._records.changes()):
             if not ChangeState(head["state"]).over:
-                yield Change.cut_short(head, self._records.operations(head["id"]))
+                yield Change.from_store(head, self._records.operations(head["id"]))
 
     def note_cut_short(self, change: Change) -> None:
         """A change was under way when the service stopped."""

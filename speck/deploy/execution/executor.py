@@ -189,7 +189,7 @@ class Execution:
                 with failpoints.carrying_out(operation.kind):
                     outcome = action()
                     if call.finish is None:
-                        failpoints.reached(failpoints.AFTER_ANSWER)
+                        failpoints.hit(failpoints.AFTER_ANSWER)
                 self._inbox.put(_Result(call.step_id, outcome, None))
             except BaseException as error:  # the loop decides by type
                 self._inbox.put(_Result(call.step_id, None, error))

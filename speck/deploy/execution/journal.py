@@ -44,7 +44,7 @@ class Journal:
         """Store that steps begin, or are tried again, before anything is asked for."""
         records = [self._by_id[step_id] for step_id in step_ids]
         for record in records:
-            failpoints.reached(failpoints.BEFORE_INTENT, record.step.operation.kind)
+            failpoints.hit(failpoints.BEFORE_INTENT, record.step.operation.kind)
         for record in records:
             record.attempts += 1
             self._begun.setdefault(record.step.id, self._clock.monotonic())
@@ -117,7 +117,7 @@ class Journal:
         """Store in one write what steps have brought about, and those that they have spared."""
         records = [self._by_id[step_id] for step_id, _ in successes]
         for record in records:
-            failpoints.reached(failpoints.BEFORE_OUTCOME, record.step.operation.kind)
+            failpoints.hit(failpoints.BEFORE_OUTCOME, record.step.operation.kind)
         skipped_records = [self._by_id[step_id] for step_id in spared_steps]
         for record in skipped_records:
             self._set(record, OperationState.SKIPPED)
@@ -131,7 +131,7 @@ class Journal:
             ),
         )
         for record in records:
-            failpoints.reached(failpoints.AFTER_OUTCOME, record.step.operation.kind)
+            failpoints.hit(failpoints.AFTER_OUTCOME, record.step.operation.kind)
         self._on_progress()
 
     def end_failed(self, step_id: int, error: str, skipped: Iterable[int]) -> None:

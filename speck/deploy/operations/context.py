@@ -61,4 +61,4 @@ class Context:
 
     def find_incarnation(self, job_name: str) -> Incarnation | None:
         """The newest incarnation of a job, as stored."""
-        return self.records.deployed(self.scope, job_name)
+        return self.records.incarnation(self.scope, job_name)

@@ -65,7 +65,7 @@ class Draining:
         self.polled_at = self.context.clock.monotonic()
         lag = view.untaken(operation.client_id, self._update_owed(view))
         # A sink of ours without a number has sent nothing; of a foreign sink nothing is known.
-        is_known = all(view.sent_to(operation.link.topic, sink) for sink in operation.silent)
+        is_known = all(view.find_sent(operation.link.topic, sink) for sink in operation.silent)
         has_taken = lag == 0 and is_known and not (self.stale or operation.fed_outside)
         is_quiet = self.refused and self._is_quiet(checkpoint, view)
         if has_taken or self._has_mark(view) or is_quiet:
@@ -139,9 +139,9 @@ class Draining:
             self.owed = {(p, e): n for p, e, n in session.owed} if session else {}
         operation = self.operation
         for sink in operation.sinks:
-            self._owe(view.sent_to(operation.link.topic, sink))
+            self._owe(view.find_sent(operation.link.topic, sink))
         for sink in operation.going_on if first else tuple(self.stale):
-            sent = view.sent_to(operation.link.topic, sink)
+            sent = view.find_sent(operation.link.topic, sink)
             if first and operation.followed:
                 self.stale[sink] = sent
             elif not first and sent == self.stale[sink]:

@@ -93,7 +93,7 @@ _OTHERS_KEPT = 16
 def forget(context: Context, operation: Forget) -> Outcome:
     note_owed(context, operation.sink_site, operation.sink, operation.sinks, operation.readers)
     forget_sinks(context, operation.sink_site, operation.sinks)
-    return Done(context.records.drop_deployed(context.scope, operation.job_name))
+    return Done(context.records.drop_incarnation(context.scope, operation.job_name))
 
 
 def clear(context: Context, operation: Clear) -> Outcome:

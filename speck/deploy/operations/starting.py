@@ -12,7 +12,7 @@ from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.state_transfer import bring
 from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError, SpeckError
 from speck.model.ids import source_client_id
-from speck.model.incarnation import Incarnation, Left, StartState
+from speck.model.incarnation import Incarnation, StartState, UsedState
 from speck.model.observation import EngineJob, RunState
 from speck.model.plan import Start
 from speck.store.tables import Batch
@@ -145,7 +145,7 @@ def _reads_again(context: Context, operation: Start) -> Batch:
 
 def _list_start_states(
     context: Context, operation: Start, old: Incarnation | None, savepoint: str | None
-) -> tuple[Left, ...]:
+) -> tuple[UsedState, ...]:
     """All states that this attempt and earlier ones were started from and that may still be stored:
     those of earlier attempts, and those used now, both copy and original."""
     newest = context.find_incarnation(operation.job_name)
@@ -154,7 +154,7 @@ def _list_start_states(
         places = {(operation.site, savepoint)}
         if old.carried is not None and old.carried.location == savepoint:
             places.add((old.job.site, old.carried.origin))
-        states |= {place: Left(*place, operation.attempt) for place in sorted(places)}
+        states |= {place: UsedState(*place, operation.attempt) for place in sorted(places)}
     return tuple(states.values())
 
 

@@ -11,7 +11,7 @@ from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.states import newest_state
 from speck.errors import PermanentError
-from speck.model.incarnation import Carried, Incarnation
+from speck.model.incarnation import Incarnation, StateCopy
 from speck.model.plan import Carry
 
 Then = Callable[[Incarnation | None, str | None], Outcome]
@@ -85,7 +85,7 @@ class _StateTransfer:
 
     def _finish(self, location: str) -> Outcome:
         transfer = self.transfer
-        copy = Carried(transfer.path, transfer.target, location)
+        copy = StateCopy(transfer.path, transfer.target, location)
         self.incarnation = replace(self.incarnation, carried=copy)
         newest = self.context.find_incarnation(transfer.job_name)
         incarnation = _add_copy(newest, transfer.engine_job_id, copy)
@@ -96,7 +96,7 @@ class _StateTransfer:
 
 
 def _add_copy(
-    incarnation: Incarnation | None, engine_job_id: str, copy: Carried
+    incarnation: Incarnation | None, engine_job_id: str, copy: StateCopy
 ) -> Incarnation | None:
     """`incarnation`, with the copy added to the one of that id among it and its bases."""
     if incarnation is None:

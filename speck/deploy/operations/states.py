@@ -8,7 +8,7 @@ from speck.deploy.operations.context import Context
 from speck.errors import EngineRefusedError, PermanentError
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
-from speck.spec.job_contract import tells_numbers
+from speck.spec.job_contract import reports_numbers
 
 STATELESS = "set `upgrade: stateless` to start it without state"
 
@@ -80,7 +80,7 @@ def _has_taken(context: Context, incarnation: Incarnation) -> bool:
     """Whether a job that started without state may have acknowledged messages. Our readers report
     at each checkpoint what they have taken; a foreign reader reports nothing."""
     job = incarnation.job
-    if not tells_numbers(job):
+    if not reports_numbers(job):
         return True
     client_id = source_client_id(context.records.installation, job.job_name, job.source)
     return client_id in context.connections.broker(job.source_site).view().taken

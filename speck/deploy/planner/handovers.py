@@ -15,7 +15,7 @@ from speck.model.incarnation import Session
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.plan import HandOver
-from speck.spec.job_contract import tells_numbers
+from speck.spec.job_contract import reports_numbers
 
 
 def match_readers(draft: Draft) -> None:
@@ -98,7 +98,7 @@ def _find_new_job(draft: Draft, session: Session) -> Job | None:
 
 
 def _is_numbered(job: Job | None) -> bool:
-    return job is not None and tells_numbers(job)
+    return job is not None and reports_numbers(job)
 
 
 def _has_same_sink(old: Job | None, new: Job | None) -> bool:

@@ -12,7 +12,7 @@ from speck.model.ids import source_client_id
 from speck.model.incarnation import Session
 from speck.model.link import Link
 from speck.model.plan import Release, Reserve
-from speck.spec.job_contract import tells_numbers
+from speck.spec.job_contract import reports_numbers
 
 
 def list_wanted_sessions(
@@ -69,7 +69,7 @@ def _explain_joining(draft: Draft, session: Session) -> str:
         and (name not in draft.wanted_jobs or draft.wanted_jobs[name].source != session.link)
     ]
     unnumbered_jobs = [
-        each.job_name for each in (*leaving, job) if each and not tells_numbers(each)
+        each.job_name for each in (*leaving, job) if each and not reports_numbers(each)
     ]
     do = "numbers" if len(unnumbered_jobs) == 1 else "number"
     if job is None or not leaving or not unnumbered_jobs or not is_still_fed(draft, session.link):
@@ -182,14 +182,14 @@ def count_abandoned(draft: Draft, session: Session) -> int | None:
         return 0
     view = draft.observation.brokers.get(session.site)
     reader = draft.inventory.jobs.get(session.job_name or "")
-    tells = reader is not None and tells_numbers(reader.job)
+    tells = reader is not None and reports_numbers(reader.job)
     if view is None or not (tells or session.client_id in view.taken):
         return None
     sinks: list[str] = []
     topic = session.link.topic
     for incarnation in draft.producers.get(session.link, ()):
         own = sink_of(draft, incarnation)
-        if view.sent_to(topic, own) is None:
+        if view.find_sent(topic, own) is None:
             return None
         sinks += [own, *view.sinks_of(topic, incarnation.former_sinks)]
     if not sinks and session.owed:  # its producers have left, and what they sent is noted

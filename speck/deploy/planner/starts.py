@@ -14,7 +14,7 @@ from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.plan import Carry, Return, Start, TryMain, Upload
 from speck.spec.fingerprint import differences
-from speck.spec.job_contract import tells_numbers
+from speck.spec.job_contract import reports_numbers
 
 
 def upload(draft: Draft, job: Job) -> int:
@@ -32,7 +32,7 @@ def try_main(draft: Draft, decision: Decision) -> int:
     """
     job = decision.new
     assert job is not None
-    links = () if tells_numbers(job) else (job.source, job.sink)
+    links = () if reports_numbers(job) else (job.source, job.sink)
     how = (job.args, job.parallelism, job.delivery, job.link)
     key = (job.site, job.jar, job.entry_class, *how, links)
     if key not in draft.tries:

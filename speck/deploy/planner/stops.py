@@ -15,7 +15,7 @@ from speck.model.incarnation import Incarnation
 from speck.model.job import Delivery, DesiredState
 from speck.model.link import Link
 from speck.model.plan import Cancel, Drain, Fence, Stop
-from speck.spec.job_contract import tells_numbers
+from speck.spec.job_contract import reports_numbers
 
 
 def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
@@ -127,7 +127,7 @@ def find_staying_producers(draft: Draft, reader: Decision) -> list[Incarnation]:
     link = reader.old.job.source
     leaving = {d.job_name for d in draft.leavers[link]}
     staying = [d for d in draft.producers.get(link, ()) if d.job.job_name not in leaving]
-    return [incarnation for incarnation in staying if tells_numbers(incarnation.job)]
+    return [incarnation for incarnation in staying if reports_numbers(incarnation.job)]
 
 
 def drain(
@@ -149,7 +149,7 @@ def drain(
         return None
     leavers = [d.old for d in producers if d.old]
     sinks = [sink for each in leavers for sink in sinks_of(draft, each)]
-    silent = [s for d in leavers if not tells_numbers(d.job) for s in sinks_of(draft, d)]
+    silent = [s for d in leavers if not reports_numbers(d.job) for s in sinks_of(draft, d)]
     others = draft.sinks_outside.get(source, ()) if has_follower else ()
     operation = Drain(
         old.job.source_site,
@@ -173,7 +173,7 @@ def drain(
     draft.drained_readers.add(client_id)
     for sink in operation.sinks:
         draft.drains_of[sink].append(step)
-    if tells_numbers(old.job) and not silent and not is_still_fed(draft, source):
+    if reports_numbers(old.job) and not silent and not is_still_fed(draft, source):
         draft.emptied_readers.add(client_id)
     return step
 
@@ -183,7 +183,7 @@ def is_fed_outside(draft: Draft, link: Link) -> bool:
     producers = draft.producers.get(link, ())
     if not producers and link not in draft.sinks_outside:
         return True
-    return link in draft.desired.inputs or not all(tells_numbers(p.job) for p in producers)
+    return link in draft.desired.inputs or not all(reports_numbers(p.job) for p in producers)
 
 
 def is_followed(draft: Draft, client_id: str) -> bool:

@@ -149,7 +149,9 @@ def test_states_that_are_gone_or_in_memory_do_not_count() -> None:
     assert number(checkpoints(state(7, discarded=True), state(8, savepoint=True))) == 8
     memory = "<checkpoint-not-externally-addressable>"
     for gone in (state(7, discarded=True), state(7, external_path=memory)):
-        with pytest.raises(EngineRefusedError, match="every checkpoint that it completed is gone"):
+        with pytest.raises(
+            EngineRefusedError, match="every checkpoint that it completed was discarded"
+        ):
             checkpoints(gone)
     older = (state(7, status="FAILED"), state(6), state(5, discarded=True))
     assert number(checkpoints(history=older)) == 6
@@ -215,4 +217,7 @@ def test_counters_are_summed_over_subtasks_and_what_is_no_number_is_left_out() -
         {"id": "0.c.numRecordsOut"},
         {"id": "0.accumulateBusyTimeMs", "value": "7.5"},
     ]
-    assert answers.summed("v1", values) == {"a.numRecordsOut": 5.0, "v1.accumulateBusyTimeMs": 7.5}
+    assert answers.sum_subtasks("v1", values) == {
+        "a.numRecordsOut": 5.0,
+        "v1.accumulateBusyTimeMs": 7.5,
+    }

@@ -74,19 +74,19 @@ NO_SAVEPOINT = submission_failed(
         ),
         (
             NO_SAVEPOINT,
-            "the state that it is to begin with is gone (set `upgrade: stateless` to start it"
+            "the state to resume from no longer exists (set `upgrade: stateless` to start it"
             " without state, or destroy it and apply again): Cannot find checkpoint or savepoint"
             " file/directory '/x' on file system 'file'.",
         ),
         (
             "java.lang.Exception: Could not restore\n"
             "Caused by: java.io.FileNotFoundException: /fog/a/chk-1008/7f (No such file)",
-            "the state that it is to begin with is gone (set `upgrade: stateless` to start it"
+            "the state to resume from no longer exists (set `upgrade: stateless` to start it"
             " without state, or destroy it and apply again): /fog/a/chk-1008/7f (No such file)",
         ),
         (
             f"{REST}: No jobs included in application.{FRAME}",
-            "main returned without execute(): it has built no job",
+            "main returned without calling execute(): it has built no job",
         ),
         (
             f"{REST}: Job could not be found.{FRAME}",
@@ -141,4 +141,4 @@ def test_only_flinks_own_words_make_a_job_unknown() -> None:
     unknown = f"org.apache.flink.runtime.rest.NotFoundException: Job {'a' * 32} not found{FRAME}"
     assert Refusal(404, unknown).job_unknown
     assert not Refusal(404, "Unable to load requested file /jobs/x.").job_unknown
-    assert Refusal(500, f"{REST}: Jar file /u/1_a.jar does not exist").jar_gone
+    assert Refusal(500, f"{REST}: Jar file /u/1_a.jar does not exist").jar_missing

@@ -246,7 +246,7 @@ def test_what_a_cache_lists_of_a_running_job_may_be_gone_without_its_state_being
     listed = {"id": 7, "status": "COMPLETED", "external_path": path, "discarded": discarded}
     answer = {"latest": {"completed": listed}, "history": [listed], "counts": {"completed": 1}}
     fake.say(f"/jobs/{JOB}/checkpoints", answer)
-    with pytest.raises(error, match="every checkpoint that it completed is gone"):
+    with pytest.raises(error, match="every checkpoint that it completed was discarded"):
         engine.newest_state(JOB)
 
 

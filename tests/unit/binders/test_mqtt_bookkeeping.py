@@ -117,13 +117,13 @@ def test_what_a_sink_holds_back_is_read() -> None:
 
 def test_retained_topics_make_a_view_and_empty_ones_clear() -> None:
     read = Retained()
-    read.note("speck/sent/gone", b'{"v":1,"producer":"p","epoch":1,"number":7}')
-    read.note("speck/sent/gone", b"")
-    read.note("speck/taken/r", b'{"v":1,"checkpoint":0}')
-    read.note("speck/readers/a/b", b"some")
-    read.note("speck/readers/c", b"none")
-    read.note("$SYS/broker/uptime", b"12 seconds")
-    read.note("$SYS/broker/publish/messages/dropped", b"3")
+    read.add("speck/sent/gone", b'{"v":1,"producer":"p","epoch":1,"number":7}')
+    read.add("speck/sent/gone", b"")
+    read.add("speck/taken/r", b'{"v":1,"checkpoint":0}')
+    read.add("speck/readers/a/b", b"some")
+    read.add("speck/readers/c", b"none")
+    read.add("$SYS/broker/uptime", b"12 seconds")
+    read.add("$SYS/broker/publish/messages/dropped", b"3")
 
     assert read.view() == BrokerView(
         {"r": Taken(0, {})}, {}, uptime_s=12, dropped=3, readers={"a/b": True, "c": False}
@@ -139,7 +139,7 @@ def told(before: dict[str, int], elapsed_s: float = 0.0, **values: int) -> bookk
     topics |= {"stored": bookkeeping.STORED, "retained": bookkeeping.RETAINED}
     totals = bookkeeping.Totals(before, elapsed_s)
     for name, value in values.items():
-        totals.note(topics[name], f"{value} seconds".encode())
+        totals.add(topics[name], f"{value} seconds".encode())
     return totals
 
 
@@ -147,24 +147,24 @@ def test_totals_that_a_broker_does_not_tell_again_are_as_they_were() -> None:
     """Mosquitto's retained $SYS messages expire after a minute without a change."""
     first = told({}, uptime_s=10, dropped=5, messages_in=7, stored=9, retained=6)
     assert (first.measures().dropped, first.measures().queued) == (5, 3)
-    later = told(first.known(), uptime_s=100, messages_in=8)
+    later = told(first.values(), uptime_s=100, messages_in=8)
     assert (later.measures().dropped, later.measures().messages_in) == (5, 8)
 
 
 def test_a_broker_that_began_anew_is_not_what_it_was() -> None:
     first = told({}, uptime_s=100, dropped=5)
-    assert told(first.known(), uptime_s=3, messages_in=1).measures().dropped is None
+    assert told(first.values(), uptime_s=3, messages_in=1).measures().dropped is None
 
 
 def test_a_broker_that_tells_nothing_tells_nothing() -> None:
     first = told({}, uptime_s=100, dropped=5)
-    assert told(first.known()).measures() == BrokerMeasures()
+    assert told(first.values()).measures() == BrokerMeasures()
 
 
 def test_a_broker_that_began_anew_long_ago_is_not_what_it_was_either() -> None:
     """It has been up for longer by now than at the look before, but not since then."""
     first = told({}, uptime_s=100, dropped=5)
-    again = told(first.known(), 600, uptime_s=200, messages_in=1)
+    again = told(first.values(), 600, uptime_s=200, messages_in=1)
     assert again.measures().dropped is None
-    went_on = told(first.known(), 600, uptime_s=690, messages_in=1)  # as of 10 s ago
+    went_on = told(first.values(), 600, uptime_s=690, messages_in=1)  # as of 10 s ago
     assert went_on.measures().dropped == 5

@@ -266,9 +266,9 @@ def test_a_point_is_met_at_the_wanted_time_and_once() -> None:
     met: list[str] = []
     failpoints.arm("start:after-answer:2", met.append)
     for kind in ("stop", "start", "start", "start"):
-        failpoints.reached(failpoints.AFTER_ANSWER, kind)
+        failpoints.hit(failpoints.AFTER_ANSWER, kind)
     assert met == ["start:after-answer"]
-    assert not failpoints.armed()
+    assert not failpoints.is_armed()
 
 
 def test_no_such_point_is_refused() -> None:
@@ -281,13 +281,13 @@ def test_a_service_that_has_died_once_lives(tmp_path: Path) -> None:
     env = {"SPECK_CRASH_AT": "start:after-answer", "SPECK_CRASH_MARK": str(mark)}
     mark.write_text("start:after-answer")
     failpoints.arm_from(env)
-    assert not failpoints.armed()
+    assert not failpoints.is_armed()
     mark.unlink()
     failpoints.arm_from(env)
-    assert failpoints.armed()
+    assert failpoints.is_armed()
     failpoints.disarm()
 
 
 def test_nothing_is_wrapped_while_nothing_is_watched() -> None:
     binder = object()
-    assert failpoints.watched(binder) is binder
+    assert failpoints.wrap(binder) is binder

@@ -98,10 +98,10 @@ def test_what_a_sink_sent_to_another_topic_is_not_of_this_one() -> None:
         Sent("R", 1, 5),
     )
     view = BrokerView({}, {"P-out": here, "Q-out": elsewhere, "R-out": silent})
-    assert view.sent_to("t", "P-out") == here
-    assert view.sent_to("t", "Q-out") is None
-    assert view.sent_to("t", "R-out") == silent, "it does not say where to"
-    assert view.sent_to("t", "never-was") is None
+    assert view.find_sent("t", "P-out") == here
+    assert view.find_sent("t", "Q-out") is None
+    assert view.find_sent("t", "R-out") == silent, "it does not say where to"
+    assert view.find_sent("t", "never-was") is None
     assert view.sinks_of("t", ["R-out", "Q-out", "never-was", "P-out"]) == ["R-out", "P-out"]
 
 

@@ -450,7 +450,7 @@ def test_a_stopped_job_keeps_its_session_and_comes_back_from_its_savepoint(
     assert engine("edge-a").running() == []
     assert len(broker("edge-a").sessions) == 1
     assert service.compositions.drift("c") == {"drift": []}
-    left = service.records.deployed("c", "A")
+    left = service.records.incarnation("c", "A")
     assert left is not None and left.savepoint is not None
 
     service.compositions.apply(composition(A), DONE)

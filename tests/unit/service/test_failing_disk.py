@@ -54,7 +54,7 @@ def fails(folder: Path, left: int, *, arrives: bool) -> bool:
             answer = service.compositions.apply(SECOND, DONE)
             assert answer.body.get("state") == ("done" if answer.status == 200 else None)
         except StoreWriteError as error:
-            assert "Input/output error; look after that disk" in str(error)
+            assert "Input/output error; check that disk" in str(error)
             assert disk.failed
         wait_for(lambda: not service.changes.all_under_way())
         for operation in ("check_ready", "apply"):

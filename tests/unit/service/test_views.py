@@ -157,7 +157,7 @@ def test_jobs_that_a_deletion_has_done_with_are_not_shown_as_pending(service: Se
     service.compositions.apply(composition(A, B), DONE)
     engine("cloud").unreachable = True
     service.compositions.delete("c", 0)
-    wait_for(lambda: service.records.deployed("c", "A") is None)
+    wait_for(lambda: service.records.incarnation("c", "A") is None)
     assert [j["job_name"] for j in service.jobs.all()] == ["B"]
     engine("cloud").unreachable = False
     wait_for(lambda: service.changes.under_way("c") is None)

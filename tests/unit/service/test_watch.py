@@ -92,7 +92,7 @@ def deploy(watched: Watched, *jobs: JsonObject, **more: str) -> None:
 
 
 def incarnation(watched: Watched, name: str, scope: str = "c") -> str:
-    deployed = watched.service.records.deployed(scope, name)
+    deployed = watched.service.records.incarnation(scope, name)
     assert deployed is not None
     return deployed.engine_job_id
 
@@ -339,7 +339,7 @@ def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_aga
 ) -> None:
     deploy(watched, job_body("A"))
     records = watched.service.records
-    old = records.deployed("c", "A")
+    old = records.incarnation("c", "A")
     assert old is not None
     new = replace(old, attempt=2, engine_job_id="2" * 32, start=StartState.REQUESTED, base=old)
     records.write(records.put_incarnation("c", new))
@@ -361,7 +361,7 @@ def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_aga
 
 def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(watched: Watched) -> None:
     deploy(watched, job_body("A"))
-    old = watched.service.records.deployed("c", "A")
+    old = watched.service.records.incarnation("c", "A")
     assert old is not None
     engine("edge-a").fail(old.engine_job_id, "bad")
     for number in range(5):

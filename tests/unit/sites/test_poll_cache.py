@@ -50,26 +50,26 @@ def sites() -> Iterator[Sites]:
 
 
 def test_a_look_is_good_for_a_while(sites: Sites) -> None:
-    sites.looks.at(["a"])
+    sites.looks.poll(["a"])
     sites.time.at += FRESH_S / 2
-    assert sites.looks.at(["a"])["a"].found == 1
+    assert sites.looks.poll(["a"])["a"].answer == 1
     sites.time.at += FRESH_S
-    assert sites.looks.at(["a"])["a"].found == 2
+    assert sites.looks.poll(["a"])["a"].answer == 2
 
 
 def test_who_takes_older_ones_has_none_taken(sites: Sites) -> None:
-    sites.looks.at(["a"])
+    sites.looks.poll(["a"])
     sites.time.at += 10.0
-    assert sites.looks.at(["a"], 11.0)["a"].found == 1
+    assert sites.looks.poll(["a"], 11.0)["a"].answer == 1
     sites.looks.begin(["a"], 11.0)
     assert sites.taken == {"a": 1}
 
 
 def test_what_changed_since_is_looked_at_however_old_looks_may_be(sites: Sites) -> None:
-    sites.looks.at(["a"])
+    sites.looks.poll(["a"])
     sites.touched = sites.time.at
     sites.time.at += 0.1
-    assert sites.looks.at(["a"], 60.0)["a"].found == 2
+    assert sites.looks.poll(["a"], 60.0)["a"].answer == 2
 
 
 def test_many_sites_are_looked_at_once_though_the_first_are_old_when_the_last_are_taken(
@@ -81,12 +81,12 @@ def test_many_sites_are_looked_at_once_though_the_first_are_old_when_the_last_ar
         sites.time.at += FRESH_S / 10
 
     sites.during = slow
-    sites.looks.at(names)
+    sites.looks.poll(names)
     assert max(sites.taken.values()) == 1
 
 
 def test_a_site_that_is_slow_is_not_waited_for(sites: Sites) -> None:
-    sites.looks.at(["a", "slow"])
+    sites.looks.poll(["a", "slow"])
     sites.time.at += FRESH_S + 0.1
     there, go_on = threading.Event(), threading.Event()
 
@@ -99,9 +99,9 @@ def test_a_site_that_is_slow_is_not_waited_for(sites: Sites) -> None:
     sites.looks.begin(["slow"])
     assert there.wait(20)
     sites.time.at += PATIENCE_S
-    found = sites.looks.at(["a", "slow"])
+    found = sites.looks.poll(["a", "slow"])
     go_on.set()
-    assert {site: look.found for site, look in found.items()} == {"a": 2, "slow": 1}
+    assert {site: look.answer for site, look in found.items()} == {"a": 2, "slow": 1}
 
 
 def test_many_are_looked_at_more_rarely() -> None:
@@ -119,10 +119,10 @@ def test_who_wants_one_site_does_not_wait_for_looks_at_many(sites: Sites) -> Non
 
     sites.during = hang
     names = [f"s{n}" for n in range(500)]
-    many = threading.Thread(target=sites.looks.at, args=(names, FRESH_S, 60.0))
+    many = threading.Thread(target=sites.looks.poll, args=(names, FRESH_S, 60.0))
     many.start()
     assert all(there.acquire(timeout=20) for _ in range(16))
-    assert sites.looks.at(["one"])["one"].found == 1
+    assert sites.looks.poll(["one"])["one"].answer == 1
     assert sites.taken == {"one": 1}
     go_on.set()
     many.join(20)
@@ -152,15 +152,15 @@ def test_no_more_looks_go_on_than_may_at_once_but_for_those_at_silent_sites(site
             now -= 1
 
     sites.during = during
-    sites.looks.at(names)
+    sites.looks.poll(names)
     sites.time.at, most = sites.time.at + 10 * FRESH_S, 0
-    found = sites.looks.at(set(names) - silent, at_once=lambda: 2)
+    found = sites.looks.poll(set(names) - silent, at_once=lambda: 2)
     assert most == 2
     sites.time.at += 10 * FRESH_S
     begun = sites.time.at
-    many = threading.Thread(target=sites.looks.at, args=(names,), kwargs={"at_once": lambda: 2})
+    many = threading.Thread(target=sites.looks.poll, args=(names,), kwargs={"at_once": lambda: 2})
     many.start()
-    while any(sites.looks.at([n], 1000.0)[n].begun < begun for n in found):
+    while any(sites.looks.poll([n], 1000.0)[n].begun < begun for n in found):
         assert many.is_alive()
     over.set()
     many.join(20)
@@ -174,10 +174,10 @@ def test_who_does_not_wait_for_all_comes_to_all_of_them_in_the_end(sites: Sites)
         sites.time.at += 0.01
 
     sites.during = slow
-    found = sites.looks.at(names, 60.0)
+    found = sites.looks.poll(names, 60.0)
     assert len(found) < 300
     for _ in range(10):
-        found = sites.looks.at(names, 60.0)
+        found = sites.looks.poll(names, 60.0)
     assert found.keys() == set(names)
     assert max(sites.taken.values()) == 1
 
@@ -188,10 +188,10 @@ def test_what_somebody_else_saw_is_told_while_it_is_fresh_and_was_an_answer(site
             raise TransientError("no answer")
 
     sites.during = refuse
-    sites.looks.at(["a", "silent"])
-    assert sites.looks.answered(["a", "silent", "b"], 5.0).keys() == {"a"}
+    sites.looks.poll(["a", "silent"])
+    assert sites.looks.find_fresh(["a", "silent", "b"], 5.0).keys() == {"a"}
     sites.time.at += 6.0
-    assert sites.looks.answered(["a"], 5.0) == {}
+    assert sites.looks.find_fresh(["a"], 5.0) == {}
     assert sites.taken == {"a": 1}
 
 
@@ -203,7 +203,7 @@ def test_nobody_waits_for_looks_that_are_closed(sites: Sites) -> None:
         go_on.wait(20)
 
     sites.during = hang
-    waits = threading.Thread(target=sites.looks.at, args=(["a"], FRESH_S, 60.0))
+    waits = threading.Thread(target=sites.looks.poll, args=(["a"], FRESH_S, 60.0))
     waits.start()
     assert there.wait(20)
     sites.looks.close()
@@ -218,9 +218,9 @@ def test_a_site_that_is_forgotten_while_it_is_awaited_is_not_looked_at_again(sit
         sites.looks.forget(site)
 
     sites.during = forget
-    assert sites.looks.at(["a"]) == {}
+    assert sites.looks.poll(["a"]) == {}
     assert sites.taken == {"a": 1}
-    assert sites.looks.at(["b", "c", "d"], at_once=lambda: 1) == {}
+    assert sites.looks.poll(["b", "c", "d"], at_once=lambda: 1) == {}
     assert sites.taken == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 

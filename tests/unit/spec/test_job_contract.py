@@ -77,13 +77,13 @@ def test_a_job_that_would_not_be_told_of_its_link_is_a_fault() -> None:
     assert link_fault(BATCHED, [*args, "{linger_ms}"]) is None
     assert link_fault(BATCHED, args) == (
         "args have placeholders, but none of {batch_records}, {compression}, {linger_ms}:"
-        " the job would not be told"
+        " the job would not receive them"
     )
 
 
 def test_what_link_says_is_not_said_in_args() -> None:
     assert args_faults(["--linger-ms", "5"]) == {
-        0: "--linger-ms is given by speck itself; write link: {linger_ms: ...}"
+        0: "--linger-ms is set by speck itself; write link: {linger_ms: ...}"
     }
 
 
@@ -129,7 +129,7 @@ def test_an_unknown_placeholder_is_a_fault() -> None:
 @pytest.mark.parametrize("arg", ["--epoch", "--client-id=x", "--taken", "--taken=p/1/2"])
 def test_what_speck_gives_is_not_given_again(arg: str) -> None:
     flag = arg.partition("=")[0]
-    assert args_faults([arg]) == {0: f"{flag} is given by speck itself; leave it out"}
+    assert args_faults([arg]) == {0: f"{flag} is set by speck itself; leave it out"}
 
 
 def test_with_placeholders_a_job_spells_its_arguments_as_it_likes() -> None:

@@ -275,15 +275,16 @@ def test_arguments_that_cannot_be_passed(find_jar: FindJar) -> None:
             "{batch_records}, {linger_ms}, {compression}; "
             "write {{nope}} for the text {nope}",
         ),
-        Problem("jobs[1].args[0]", "--epoch is given by speck itself; leave it out"),
+        Problem("jobs[1].args[0]", "--epoch is set by speck itself; leave it out"),
     ]
 
 
 def test_a_job_with_an_own_contract_is_warned_of(find_jar: FindJar) -> None:
     resolved = resolve(closed(described("A", args=("--in={source_topic}",))), SITES, find_jar)
     assert resolved.warnings == [
-        "job A has placeholders in its args: unless it tells its numbers all the same, speck"
-        " cannot tell when its links are drained, how far it lags, or what came twice"
+        "job A has placeholders in its args: unless it reports its sequence numbers anyway, speck"
+        " cannot determine when its links are drained, how far it lags, or which messages came"
+        " twice"
     ]
 
 
@@ -357,14 +358,15 @@ def test_batches_for_an_old_broker_are_a_warning(find_jar: FindJar) -> None:
 
 def test_who_reads_batches_from_outside_is_warned(find_jar: FindJar) -> None:
     sends = "job A sends batches to A-out at edge-a"
-    take_apart = "must take them apart (speck.model.batches does, see docs/guarantees.md)"
+    must_split = "must split them (speck.model.batches does, see docs/guarantees.md)"
     output = resolve(closed(described(link=BATCHED)), SITES, find_jar)
-    assert output.warnings == [f"{sends}, an output: its readers {take_apart}"]
+    assert output.warnings == [f"{sends}, an output: its readers {must_split}"]
     assert output.composition.jobs[0].link == BATCHED
     compressed = described(link=Batching(compression=Compression.ZSTD))
     assert resolve(closed(compressed), SITES, find_jar).warnings == output.warnings
     assert resolve(closed(described(link=Batching(linger_ms=5))), SITES, find_jar).warnings == [
-        "job A waits for nothing: linger_ms of its link is of no meaning while batch_records is 1"
+        "job A sends each record at once: linger_ms of its link has no effect while batch_records"
+        " is 1"
     ]
 
 
@@ -373,9 +375,8 @@ def test_a_job_with_an_own_contract_that_reads_batches_is_warned_of(find_jar: Fi
     second = described("B", source_topic="A-out", args=("{source_topic}",))
     found = resolve(composed(first, second), SITES, find_jar).warnings
     assert (
-        "job A sends batches to A-out at edge-a, which job B reads: having placeholders in its"
-        " args, it must take them apart (speck.model.batches does, see docs/guarantees.md) by"
-        " itself"
+        "job A sends batches to A-out at edge-a, which job B reads: since it has placeholders in"
+        " its args, it must split them (speck.model.batches does, see docs/guarantees.md) by itself"
     ) in found
 
 
@@ -385,15 +386,15 @@ def test_batches_between_a_job_and_those_of_elsewhere_are_warned_of(find_jar: Fi
         described(name, source_topic="A-out", args=("{source_topic}",)) for name in ("B", "C")
     ]
     there = [resolve(composed(one), SITES, find_jar).composition.jobs[0] for one in readers]
-    told = [
-        f"job A sends batches to A-out at edge-a, which job {name} reads: having placeholders in"
-        " its args, it must take them apart (speck.model.batches does, see docs/guarantees.md) by"
+    expected = [
+        f"job A sends batches to A-out at edge-a, which job {name} reads: since it has placeholders"
+        " in its args, it must split them (speck.model.batches does, see docs/guarantees.md) by"
         " itself"
         for name in ("B", "C")
     ]
     found = resolve(composed(described(link=BATCHED)), SITES, find_jar, others=there).warnings
-    assert [warning for warning in found if "sends batches" in warning] == told
-    assert told[0] in resolve(alone(readers[0]), SITES, find_jar, others=[sender]).warnings
+    assert [warning for warning in found if "sends batches" in warning] == expected
+    assert expected[0] in resolve(alone(readers[0]), SITES, find_jar, others=[sender]).warnings
     unconcerned = resolve(composed(described("D")), SITES, find_jar, others=[sender, *there])
     assert not [warning for warning in unconcerned.warnings if "sends batches" in warning]
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from speck.model.incarnation import (
-    Carried,
     EndState,
     Incarnation,
-    Left,
     Session,
     StaleSink,
     StartState,
+    StateCopy,
+    UsedState,
 )
 from speck.model.job import Batching, Compression, Delivery, DesiredState, Job, Upgrade
 from speck.model.link import Link
@@ -66,8 +66,8 @@ def test_an_incarnation_is_read_back_with_what_it_continues() -> None:
         end=EndState.STOPPING,
         former_sinks=("x-out", "y-out"),
         restored="file:/there/s",
-        carried=Carried("file:/s", "b", "file:/there/s"),
-        left=(Left("a", "file:/s", 1), Left("b", "file:/there/s", 2)),
+        carried=StateCopy("file:/s", "b", "file:/there/s"),
+        left=(UsedState("a", "file:/s", 1), UsedState("b", "file:/there/s", 2)),
         stale=(StaleSink("a", LINK, "x-out"),),
     )
     assert from_json(stored(to_json(deployed)), Incarnation) == deployed

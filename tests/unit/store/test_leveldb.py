@@ -185,7 +185,7 @@ def test_whoever_holds_the_store_is_told_once_that_it_takes_no_more(
     store.write({"a": {"n": 1}})
     with monkeypatch.context() as sick:
         sick.setattr(store, "_put", refuse)
-        with pytest.raises(StoreWriteError, match="Input/output error; look after that disk"):
+        with pytest.raises(StoreWriteError, match="Input/output error; check that disk"):
             store.write({"a": {"n": 2}})
     for attempt in (lambda: store.write({"a": {"n": 3}}), store.check_writable):
         with pytest.raises(StoreWriteError, match="Input/output error"):
@@ -211,7 +211,7 @@ def test_a_disk_with_too_little_room_is_refused_before_anything_is_begun(
 
     room = Usage(100 * 2**20, 0, 5 * 2**20 - 1)
     monkeypatch.setattr(store_module.shutil, "disk_usage", lambda _: room)
-    wanted = f"{room.free} bytes are left on its disk; free space until it has {5 * 2**20}"
+    wanted = f"{room.free} bytes are free on its disk; free at least {5 * 2**20} bytes"
     with pytest.raises(StoreFullError, match=wanted):
         store.check_writable()
     store.write({"a": {}})  # what is under way may use the rest
@@ -457,7 +457,7 @@ def test_a_backup_that_is_cut_or_changed_is_refused_and_leaves_nothing(
     before = {backup, path}
     for content in bad:
         backup.write_bytes(content)
-        with pytest.raises(StoreError, match="it is cut or changed; take another backup"):
+        with pytest.raises(StoreError, match="it is damaged or incomplete; take another backup"):
             Store.restore(restored, backup)
         assert set(path.parent.iterdir()) == before
 

@@ -84,7 +84,7 @@ def test_scopes_of_compositions_and_of_jobs_alone_do_not_meet(records: Records) 
     assert dict(inventory.jobs) == {"A": first}
     assert inventory.sessions == (session("r-1"),)
     assert dict(inventory.attempts) == {"A": 1}
-    assert records.deployed(ALONE, "A") == second
+    assert records.incarnation(ALONE, "A") == second
     assert set(records.all_incarnations()) == {
         ("c", "A"),
         (ALONE, "A"),
@@ -94,7 +94,7 @@ def test_scopes_of_compositions_and_of_jobs_alone_do_not_meet(records: Records) 
 
 def test_a_removed_job_leaves_the_highest_attempt_behind(records: Records) -> None:
     records.write(records.put_incarnation("c", Incarnation(JOB, 7, "7")))
-    records.write(records.drop_deployed("c", "A"))
+    records.write(records.drop_incarnation("c", "A"))
     inventory = records.inventory("c")
     assert inventory.jobs == {}
     assert inventory.attempts == {"A": 7}
@@ -133,7 +133,7 @@ def test_sinks_outside_are_those_of_other_scopes_by_the_link_that_they_feed(
     assert records.sinks_outside({"c", "d"}) == {}
     again = reopened(records, path)
     assert again.sinks_outside(()) == {JOB.sink: [ours, theirs]}
-    again.write(again.drop_deployed("c", "A"))
+    again.write(again.drop_incarnation("c", "A"))
     assert again.sinks_outside(()) == {JOB.sink: [theirs]}
     again.store.close()
 
@@ -372,13 +372,13 @@ def test_what_runs_is_read_once_and_known_as_it_is_written(records: Records, pat
     )
     known = records.all_incarnations()
     assert known == {("demo", "A"): begun, (ALONE, "A"): begun}
-    assert records.deployed("demo", "A") is known["demo", "A"]
+    assert records.incarnation("demo", "A") is known["demo", "A"]
     assert records.inventory("demo").jobs["A"] is known["demo", "A"]
 
-    records.write(records.drop_deployed(ALONE, "A"))
+    records.write(records.drop_incarnation(ALONE, "A"))
     again = reopened(records, path)
 
     assert again.all_incarnations() == {("demo", "A"): begun}
-    assert again.deployed(ALONE, "A") is None
+    assert again.incarnation(ALONE, "A") is None
     assert again.inventory("nobody").jobs == {}
     again.store.close()

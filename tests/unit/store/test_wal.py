@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from speck.store.leveldb import Store
-from speck.store.wal import damaged_at
+from speck.store.wal import find_damage
 
 HEADER = 7
 
@@ -36,14 +36,14 @@ def records_of(content: bytes) -> list[tuple[int, int]]:
 
 def test_a_whole_log_is_sound(log: Path) -> None:
     assert len(records_of(log.read_bytes())) == 5
-    assert damaged_at(log) is None
+    assert find_damage(log) is None
 
 
 def test_a_log_that_was_cut_anywhere_is_sound(log: Path) -> None:
     content = log.read_bytes()
     for end in range(len(content)):
         log.write_bytes(content[:end])
-        assert damaged_at(log) is None, end
+        assert find_damage(log) is None, end
 
 
 def test_any_length_that_is_too_great_is_found(log: Path) -> None:
@@ -54,19 +54,19 @@ def test_any_length_that_is_too_great_is_found(log: Path) -> None:
             damaged = bytearray(content)
             damaged[at + 4 : at + 6] = wrong.to_bytes(2, "little")
             log.write_bytes(damaged)
-            assert damaged_at(log) == at
+            assert find_damage(log) == at
 
 
 def test_an_empty_file_is_sound(log: Path) -> None:
     log.write_bytes(b"")
-    assert damaged_at(log) is None
+    assert find_damage(log) is None
 
 
 def test_only_the_last_block_is_judged_since_leveldb_tells_of_the_others(log: Path) -> None:
     content = log.read_bytes()
     log.write_bytes(b"\0" * 32768 + content[:-1])
-    assert damaged_at(log) is None
+    assert find_damage(log) is None
     damaged = bytearray(content)
     damaged[5] ^= 0x40
     log.write_bytes(b"\0" * 32768 + damaged)
-    assert damaged_at(log) == 32768
+    assert find_damage(log) == 32768

@@ -313,13 +313,13 @@ def test_what_a_start_will_do_is_stored_before_the_engine_is_asked(bench: Bench)
 
     def look(kind: str, subject: str) -> None:
         if kind == "submit":
-            found.append(bench.records.deployed("c", "A"))
+            found.append(bench.records.incarnation("c", "A"))
 
     engine("edge-a").before = look
     bench.run((start("A"), ()))
     operation = start("A")
     assert found == [Incarnation(operation.job, 1, operation.engine_job_id)]
-    confirmed = bench.records.deployed("c", "A")
+    confirmed = bench.records.incarnation("c", "A")
     assert confirmed == Incarnation(operation.job, 1, operation.engine_job_id, StartState.CONFIRMED)
 
 
@@ -501,7 +501,7 @@ def test_a_start_goes_on_from_the_newest_state_also_at_its_second_try(bench: Ben
     bench.run((first, ()))
     stop = Stop("edge-a", "A", 1, first.engine_job_id)
     bench.run((stop, ()))
-    left = bench.records.deployed("c", "A")
+    left = bench.records.incarnation("c", "A")
     assert left is not None and left.ended and left.savepoint is not None
     engine("edge-a").refuse("submit", 1, UnreachableError("cannot reach edge-a"))
     again = start("A", attempt=2, keeps_state=True)
@@ -515,12 +515,12 @@ def test_starts_that_fail_do_not_pile_up_in_the_record(bench: Bench) -> None:
     first = start("A")
     bench.run((first, ()))
     bench.run((Stop("edge-a", "A", 1, first.engine_job_id), ()))
-    base = bench.records.deployed("c", "A")
+    base = bench.records.incarnation("c", "A")
     refusal = EngineRefusedError("cannot start A: no")
     for attempt in range(2, 6):
         engine("edge-a").refuse("submit", 1, refusal)
         bench.run((start("A", attempt=attempt, keeps_state=True), ()))
-        left = bench.records.deployed("c", "A")
+        left = bench.records.incarnation("c", "A")
         assert left is not None and left.attempt == attempt
         assert left.base == base
 
@@ -679,7 +679,7 @@ def test_a_drain_waits_for_what_was_sent_under_a_former_source(bench: Bench) -> 
 
 def test_a_start_stores_the_former_sinks_with_the_incarnation(bench: Bench) -> None:
     bench.run((replace(start("A"), former_sinks=("x-out", "y-out")), ()))
-    deployed = bench.records.deployed("c", "A")
+    deployed = bench.records.incarnation("c", "A")
     assert deployed is not None
     assert deployed.confirmed
     assert deployed.former_sinks == ("x-out", "y-out")

@@ -257,7 +257,7 @@ def test_a_reader_does_not_start_in_a_session_that_the_broker_has_lost(bench: Be
         " apply again: Old then takes what came meanwhile"
     )
     assert engine("edge-a").count("submit") == 0
-    assert bench.records.deployed("c", "A") is None
+    assert bench.records.incarnation("c", "A") is None
     skip = (TakenEpoch("i-P", 1, 2, ((4, 4),)),)
     assert stored(bench) == {
         OLD: session(OLD, "Old"),
@@ -1029,11 +1029,11 @@ def test_what_a_sink_said_is_cleared_by_the_next_plan_if_the_change_ended_before
     """The start is stored with what is left to clear, and the clearing takes it off the list."""
     gone, own = StaleSink("edge-b", job("B").sink, "speck-i-A-0-out"), start("A")
     bench.run((replace(own, stale=(gone,)), ()))
-    deployed = bench.records.deployed("c", "A")
+    deployed = bench.records.incarnation("c", "A")
     assert deployed is not None and deployed.stale == (gone,)
     broker("edge-b").sent[gone.client_id] = Sent("i-A", 1, 7)
     assert states(bench.run((Clear("edge-b", "A", gone.link, (gone.client_id,)), ()))) == [DONE]
-    deployed = bench.records.deployed("c", "A")
+    deployed = bench.records.incarnation("c", "A")
     assert deployed is not None and deployed.stale == ()
     assert broker("edge-b").sent == {}
 
