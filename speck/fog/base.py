@@ -45,9 +45,9 @@ class FogBase:
         self._network = Network(self.folder)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         """Alone at work on this fog, knowing what its file says now."""
-        with self._file.locked(self._lock_timeout_s):
+        with self._file.lock(self._lock_timeout_s):
             self._state = None
             yield
 
@@ -56,52 +56,50 @@ class FogBase:
         record = ProcessRecord(site, command.what, secrets.token_hex(16))
         if self._wrap is not None and site not in (WAN, SUPERVISOR):
             command = self._wrap(site, command)
-        command = self._placed(site, command)
+        command = self._place(site, command)
         if speed is not None:
             command = into(self._quotas.hold(site, speed), command)
         with self._guard:
             if not self._launching:
                 raise PermanentError(f"cannot start {command.what} of {site}: interrupted")
-            self._save(self._loaded().with_process(record))
+            self._save(self._load().with_process(record))
             process = spawn(command, record.token)
             self._save(
-                self._loaded().with_process(
-                    ProcessRecord(site, command.what, record.token, process)
-                )
+                self._load().with_process(ProcessRecord(site, command.what, record.token, process))
             )
         return process
 
-    def _placed(self, site: str, command: Command) -> Command:
+    def _place(self, site: str, command: Command) -> Command:
         """The same command, in the site's namespace, or told of the site's relays."""
-        state = self._loaded()
+        state = self._load()
         if state.wan is None or site in (WAN, SUPERVISOR):
             return command
         if state.wan.mode == "namespaces":
             return self._network.into(site, command)
-        return proxied.told(state.site(site), state.wan, state.sites, command)
+        return proxied.route_brokers(state.site(site), state.wan, state.sites, command)
 
     def _end_all(self) -> int:
         state = self._file.load()
         if state is None:
             return 0
-        self._save(state.found())
+        self._save(state.find_processes())
         running = self._running()
         stop_all(running, 15.0)
         return len(running)
 
     def _running(self) -> list[Process]:
-        state = self._loaded()
+        state = self._load()
         places = [SUPERVISOR, *(site.name for site in state.sites), WAN]
         return [process for place in places for process in state.of(place).values()]
 
-    def _loaded(self) -> FogState:
+    def _load(self) -> FogState:
         if self._state is None:
             state = self._file.load()
             if state is None:
                 raise PermanentError(
                     f"cannot find a fog in {self.folder}: bring one up (speck fog up)"
                 )
-            self._state = state.found()
+            self._state = state.find_processes()
         return self._state
 
     def _save(self, state: FogState) -> None:

@@ -92,19 +92,19 @@ class Quotas:
 
         Raises PermanentError when this process may not; then no group is left behind.
         """
-        found = find_controller(self._mounts)
-        group = found.root / f"{self._prefix}{site}"
-        fresh = not group.exists()
+        controller = find_controller(self._mounts)
+        group = controller.root / f"{self._prefix}{site}"
+        is_new = not group.exists()
         try:
-            if found.version == 2:
-                _enable(found.root)
+            if controller.version == 2:
+                _enable(controller.root)
             group.mkdir(exist_ok=True)
-            _set(found, group, speed)
+            _set(controller, group, speed)
         except OSError as error:
-            if fresh:
+            if is_new:
                 with suppress(OSError):
                     group.rmdir()
-            raise PermanentError(_refusal(site, speed, found, error)) from error
+            raise PermanentError(_explain_refusal(site, speed, controller, error)) from error
         return group
 
     def release(self) -> None:
@@ -132,9 +132,9 @@ def _enable(root: Path) -> None:
         control.write_text("+cpu")
 
 
-def _set(found: Controller, group: Path, speed: float) -> None:
+def _set(controller: Controller, group: Path, speed: float) -> None:
     quota, period = max(round(speed * PERIOD_US), _LEAST_QUOTA_US), PERIOD_US
-    if found.version == 2:
+    if controller.version == 2:
         (group / "cpu.max").write_text(f"{quota} {period}")
         return
     # without a quota first: quota and period must fit to each other at every moment
@@ -143,12 +143,12 @@ def _set(found: Controller, group: Path, speed: float) -> None:
     (group / "cpu.cfs_quota_us").write_text(str(quota))
 
 
-def _refusal(site: str, speed: float, found: Controller, error: OSError) -> str:
+def _explain_refusal(site: str, speed: float, controller: Controller, error: OSError) -> str:
     if os.geteuid() != 0:
-        why = f"only root may set a CPU quota below {found.root}; run it as root"
+        why = f"only root may set a CPU quota below {controller.root}; run it as root"
     else:
         why = (
-            f"{found.root} takes no group with a CPU quota ({error}); a container must be"
+            f"{controller.root} takes no group with a CPU quota ({error}); a container must be"
             " privileged and see the host's cgroups (--cgroupns=host)"
         )
     return f"cannot give {site} the speed {speed:g}: {why}, or leave --speed away"

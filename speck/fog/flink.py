@@ -120,7 +120,7 @@ def start(
     processes = dict(running or {})
     if not processes:
         flink_conf.write(settings, port)
-    commands = _single(settings) if settings.runtime == "single" else _cluster(settings)
+    commands = _build_single(settings) if settings.runtime == "single" else _build_cluster(settings)
     engine = Flink(processes, settings.host, port, settings.folder, settings.state)
     started: dict[str, Process] = {}
     try:
@@ -188,7 +188,7 @@ def _wait_ready(
     wait_until(ready, started, f"Flink at {engine.url}", logs, timeout_s)
 
 
-def _single(settings: FlinkSettings) -> list[Command]:
+def _build_single(settings: FlinkSettings) -> list[Command]:
     heap = settings.task_heap_mb
     # SerialGC and C1 alone: small and quick to start. Many JVMs share this machine's cores.
     memory = [
@@ -202,23 +202,23 @@ def _single(settings: FlinkSettings) -> list[Command]:
     ]
     main = ["io.speck.runtime.EdgeSite", "--config-dir", str(settings.folder / "conf")]
     jar = settings.runtime_jar or edge_jar("speck-runtime.jar")
-    return [_java(settings, "engine", memory, main, [jar])]
+    return [_build_java(settings, "engine", memory, main, [jar])]
 
 
-def _cluster(settings: FlinkSettings) -> list[Command]:
+def _build_cluster(settings: FlinkSettings) -> list[Command]:
     conf = ["--configDir", str(settings.folder / "conf")]
     small = ["-XX:+UseSerialGC", "-Xss512k"]
-    job_options, job_config = _memory(settings, "GET_JM_RESOURCE_PARAMS")
-    task_options, task_config = _memory(settings, "GET_TM_RESOURCE_PARAMS")
+    job_options, job_config = _compute_memory(settings, "GET_JM_RESOURCE_PARAMS")
+    task_options, task_config = _compute_memory(settings, "GET_TM_RESOURCE_PARAMS")
     job_main = [_JOB_MANAGER, *conf, *job_config]
     task_main = [_TASK_MANAGER, *conf, *task_config]
     return [
-        _java(settings, "jobmanager", [*small, *job_options], job_main),
-        _java(settings, "taskmanager", [*small, *task_options], task_main),
+        _build_java(settings, "jobmanager", [*small, *job_options], job_main),
+        _build_java(settings, "taskmanager", [*small, *task_options], task_main),
     ]
 
 
-def _java(
+def _build_java(
     settings: FlinkSettings,
     what: str,
     memory: Sequence[str],
@@ -246,7 +246,7 @@ def _java(
     return Command(what, argv, folder, folder / "log" / f"{what}.out", env)
 
 
-def _memory(settings: FlinkSettings, question: str) -> tuple[list[str], list[str]]:
+def _compute_memory(settings: FlinkSettings, question: str) -> tuple[list[str], list[str]]:
     """JVM options and `-D` settings that Flink's own tool derives from config.yaml."""
     flink = settings.flink or flink_folder()
     tool = next(iter(sorted(flink.rglob("bash-java-utils.jar"))), None)
@@ -256,13 +256,13 @@ def _memory(settings: FlinkSettings, question: str) -> tuple[list[str], list[str
     argv = [str(find_java()), "-XX:TieredStopAtLevel=1", "-Xmx64m"]
     argv += ["-cp", ":".join(str(jar) for jar in jars), _MEMORY_TOOL, question]
     argv += ["--configDir", str(settings.folder / "conf")]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     lines = [
         line.partition(_MEMORY_LINE)[2].strip()
-        for line in done.stdout.splitlines()
+        for line in result.stdout.splitlines()
         if _MEMORY_LINE in line
     ]
-    if done.returncode != 0 or len(lines) < 2:
-        said = (done.stderr or done.stdout).strip().splitlines()[-5:]
-        raise PermanentError("cannot compute Flink's memory settings: " + " ".join(said))
+    if result.returncode != 0 or len(lines) < 2:
+        output = (result.stderr or result.stdout).strip().splitlines()[-5:]
+        raise PermanentError("cannot compute Flink's memory settings: " + " ".join(output))
     return lines[0].split(), lines[1].split()

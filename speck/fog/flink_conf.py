@@ -12,7 +12,7 @@ from speck.fog.ports import pick_port
 if TYPE_CHECKING:
     from speck.fog.flink import FlinkSettings
 
-_OPENED = (
+_OPEN_PACKAGES = (
     "java.base/java.lang",
     "java.base/java.net",
     "java.base/java.io",
@@ -30,7 +30,7 @@ _OPENED = (
 JAVA_OPTIONS = (
     # the net under a job that calls System.exit
     "-Djava.security.manager=allow",
-    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPEN_PACKAGES),
 )
 """What Flink's own scripts pass to its JVMs (`env.java.opts.all`)."""
 
@@ -72,13 +72,13 @@ def write(settings: FlinkSettings, port: int) -> None:
         (settings.folder / name).mkdir(parents=True, exist_ok=True)
     settings.state.mkdir(parents=True, exist_ok=True)
     conf = settings.folder / "conf"
-    values = {**_common(settings, port), **_memory(settings), **settings.config}
+    values = {**_common_settings(settings, port), **_memory_settings(settings), **settings.config}
     # keys in their dotted form, as the documentation gives them
     (conf / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     (conf / "log4j.properties").write_text(_LOG4J)
 
 
-def _common(settings: FlinkSettings, port: int) -> dict[str, str | int]:
+def _common_settings(settings: FlinkSettings, port: int) -> dict[str, str | int]:
     folder, host, state = settings.folder.absolute(), settings.host, settings.state
     rest_log = "engine.log" if settings.runtime == "single" else "jobmanager.log"
     return {
@@ -118,7 +118,7 @@ def _common(settings: FlinkSettings, port: int) -> dict[str, str | int]:
     }
 
 
-def _memory(settings: FlinkSettings) -> dict[str, str | int]:
+def _memory_settings(settings: FlinkSettings) -> dict[str, str | int]:
     """State is on the heap; a few network buffers for each slot are enough on one machine."""
     if settings.runtime == "single":
         return {}  # speck-runtime's own defaults; the heap is given to the JVM

@@ -15,7 +15,7 @@ from speck.fog.process import Command, stop_all, wait_until
 from speck.fog.state import FogState
 from speck.fog.wan import proxied
 from speck.fog.wan.model import LinkStatus, Mode, Uplink, Wan, WanState, check_uplink, check_wan
-from speck.fog.wan.namespaces import SECOND_BEST, refusal, write_table
+from speck.fog.wan.namespaces import SECOND_BEST, explain_refusal, write_table
 from speck.fog.wan.plan import DELAY, Layout
 from speck.model.values import JsonObject
 
@@ -30,7 +30,7 @@ class Links(FogBase):
         state = self._file.load()
         if state is None or state.wan is None:
             return []
-        state = state.found()
+        state = state.find_processes()
         assert state.wan is not None
         if state.wan.mode == "proxy":
             counts = self._network.table.with_suffix(".counts")
@@ -39,14 +39,14 @@ class Links(FogBase):
 
     def set_link(self, site: str, up: bool) -> None:
         """Take a site's uplink down (packets vanish silently, both ways) or up again."""
-        with self._locked():
-            self._change(site, self._wan_state().linked(site, up))
+        with self._hold_lock():
+            self._change(site, self._wan_state().with_link(site, up))
 
     def shape(self, site: str, uplink: Uplink) -> None:
         """Give a site's uplink other rates and another latency, while packets flow."""
         check_uplink(site, uplink)
-        with self._locked():
-            self._change(site, self._wan_state().shaped(site, uplink))
+        with self._hold_lock():
+            self._change(site, self._wan_state().with_uplink(site, uplink))
 
     def enter(self, site: str) -> list[str]:
         """What to put before a command line so that it runs at `site`: in its namespace. Nothing
@@ -66,18 +66,18 @@ class Links(FogBase):
         check_wan(wan, sites)
         if mode == "proxy":
             proxied.check_proxied(wan, sites)
-        elif (why := refusal()) is not None:
+        elif (why := explain_refusal()) is not None:
             raise PermanentError(f"cannot bring up a WAN: {why}")
 
-    def _join(self) -> None:
+    def _build_network(self) -> None:
         """Bring up the network, and what makes latency, unless they are there."""
-        state = self._loaded()
+        state = self._load()
         if state.wan is None:
             return
         if not _sites_run(state):
             stop_all(state.of(WAN).values(), 5.0)
         if state.wan.mode == "proxy":
-            self._relay()
+            self._start_relay()
             return
         layout = self._layout(state)
         if not _sites_run(state):
@@ -87,11 +87,11 @@ class Links(FogBase):
                 f"cannot find the network of the fog in {self.folder}: its namespaces were"
                 " removed while it ran; end it (speck fog down), and bring it up again"
             )
-        self._delay(layout)
+        self._start_delay(layout)
         if state.service is not None and not state.shared:
-            self._forward(state.service, layout)
+            self._start_forward(state.service, layout)
 
-    def _planned(
+    def _plan_network(
         self, wan: Wan | None, mode: Mode | None, sites: Sequence[str]
     ) -> tuple[list[str], WanState | None]:
         """An address for each site, and the WAN that is to be."""
@@ -110,53 +110,53 @@ class Links(FogBase):
         self._apply(replace(self._wan_state(), wan=wan, down=()))
 
     def _change(self, site: str, after: WanState) -> None:
-        self._loaded().site(site)
+        self._load().site(site)
         self._apply(after)
 
     def _apply(self, after: WanState) -> None:
         """Written down first: after a crash `up` brings the links to what was written."""
-        state = self._loaded()
+        state = self._load()
         before = self._layout(state)
         self._save(replace(state, wan=after))
         if not _sites_run(state):
             return  # they will find the links as they were written down
         if after.mode == "proxy":
-            self._relay()
+            self._start_relay()
         else:
-            layout = self._layout(self._loaded())
+            layout = self._layout(self._load())
             self._network.change(before, layout)
-            self._delay(layout)
+            self._start_delay(layout)
 
-    def _relay(self) -> None:
+    def _start_relay(self) -> None:
         """Have the relay heed what the links are to be like."""
-        state = self._loaded()
+        state = self._load()
         assert state.wan is not None
         write_table(self._network.table, proxied.table(state.wan, state.sites))
         argv = [sys.executable, "-m", "speck.fog.wan.relay", str(self._network.table)]
         log = self.folder / "wan" / "relay.log"
-        self._heed(Command("relay", argv, self.folder, log), "the relay of the WAN")
+        self._apply_table(Command("relay", argv, self.folder, log), "the relay of the WAN")
 
-    def _heed(self, command: Command, what: str) -> None:
+    def _apply_table(self, command: Command, what: str) -> None:
         """Have a program read its table, begun if it does not run; returns when it has."""
-        running = self._loaded().of(WAN).get(command.what)
+        running = self._load().of(WAN).get(command.what)
         if running is not None:
             running.send(signal.SIGHUP)
         else:
             running = self._launch(WAN, command)
         processes = {command.what: running}
-        wait_until(lambda: self._network.heeded, processes, what, [command.log], _READY_S)
+        wait_until(lambda: self._network.table_applied, processes, what, [command.log], _READY_S)
 
-    def _delay(self, layout: Layout) -> None:
+    def _start_delay(self, layout: Layout) -> None:
         """Have the delay element heed the table, if anything is to be delayed."""
         if not any(layout.latencies_ms().values()):
             return
         argv = [sys.executable, "-m", "speck.fog.wan.delay", DELAY, str(self._network.table)]
         command = Command("delay", argv, self.folder, self.folder / "wan" / "delay.log")
-        self._heed(self._network.into_router(command), "the delay element of the WAN")
+        self._apply_table(self._network.into_router(command), "the delay element of the WAN")
 
-    def _forward(self, service: str, layout: Layout) -> None:
+    def _start_forward(self, service: str, layout: Layout) -> None:
         """Let agents reach a service that this machine alone can."""
-        if "forward" in self._loaded().of(WAN):
+        if "forward" in self._load().of(WAN):
             return
         host, port = _target(service)
         argv = [sys.executable, "-m", "speck.fog.wan.forward", layout.root, host, str(port)]
@@ -167,7 +167,7 @@ class Links(FogBase):
         what = f"the way from the sites to {service}"
         wait_until(lambda: accepts(layout.root, port), {"it": process}, what, [log], _READY_S)
 
-    def _service_seen(self, state: FogState) -> str:
+    def _service_for_agents(self, state: FogState) -> str:
         """The service's address as the agents of the sites see it."""
         assert state.service is not None
         if state.wan is None or state.wan.mode != "namespaces":
@@ -179,7 +179,7 @@ class Links(FogBase):
         return self._network.layout([site.name for site in state.sites], state.wan)
 
     def _wan_state(self) -> WanState:
-        state = self._loaded().wan
+        state = self._load().wan
         if state is None:
             raise PermanentError(
                 f"cannot change a link of the fog in {self.folder}: it has no WAN; bring it up"
@@ -192,7 +192,7 @@ def _sites_run(state: FogState) -> bool:
     return any(state.of(site.name) for site in state.sites)
 
 
-def described(body: JsonObject, wan: Wan | None) -> JsonObject:
+def describe_site(body: JsonObject, wan: Wan | None) -> JsonObject:
     """A site's body for the service, with what its uplink is like."""
     if wan is None:
         return body

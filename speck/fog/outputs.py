@@ -73,12 +73,12 @@ class OutputReader:
 
     def _keep(self, _: Client, __: Any, message: MQTTMessage) -> None:
         try:
-            found = records(message)
+            messages = records(message)
         except PermanentError:
             self.unreadable.append(bytes(message.payload))
             return
-        for each in found:
-            self._keep_one(each.payload)
+        for message_record in messages:
+            self._keep_one(message_record.payload)
 
     def _keep_one(self, payload: bytes) -> None:
         try:

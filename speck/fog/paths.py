@@ -33,11 +33,11 @@ def edge_jar(name: str) -> Path:
     Looked for in `$SPECK_EDGE_JOBS` (a folder of jars, or a built `edge_jobs` tree), then in the
     checkout's `edge_jobs`. Raises PermanentError saying how to build it.
     """
-    given = os.environ.get(EDGE_JOBS_VARIABLE)
-    root = Path(given) if given else checkout() / "edge_jobs"
-    for found in (root / name, *sorted(root.glob(f"*/target/{name}"))):
-        if found.is_file():
-            return found
+    variable = os.environ.get(EDGE_JOBS_VARIABLE)
+    root = Path(variable) if variable else checkout() / "edge_jobs"
+    for path in (root / name, *sorted(root.glob(f"*/target/{name}"))):
+        if path.is_file():
+            return path
     raise PermanentError(
         f"cannot find {name} below {root}: run `make jars` in the checkout, or let"
         f" {EDGE_JOBS_VARIABLE} name the folder that holds it"

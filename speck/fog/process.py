@@ -117,16 +117,16 @@ def stop_all(processes: Iterable[Process], timeout_s: float) -> None:
 
     Raises PermanentError when one survives even that (it hangs in the kernel).
     """
-    left = [process for process in processes if process.running]
+    remaining = [process for process in processes if process.running]
     if timeout_s > 0:
-        for process in left:
+        for process in remaining:
             process.send(signal.SIGTERM)
-        left = _wait_gone(left, timeout_s)
-    for process in left:
+        remaining = _wait_ended(remaining, timeout_s)
+    for process in remaining:
         process.send(signal.SIGKILL)
-    left = _wait_gone(left, 10.0)
-    if left:
-        pids = ", ".join(str(process.pid) for process in left)
+    remaining = _wait_ended(remaining, 10.0)
+    if remaining:
+        pids = ", ".join(str(process.pid) for process in remaining)
         raise PermanentError(f"cannot end process {pids}: it does not react to SIGKILL")
 
 
@@ -158,10 +158,10 @@ def wait_until(
     while not ready():
         ended = [name for name, process in processes.items() if not process.running]
         if ended:
-            raise PermanentError(f"cannot start {what}: {ended[0]} ended; {_last_words(logs)}")
+            raise PermanentError(f"cannot start {what}: {ended[0]} ended; {_last_lines(logs)}")
         if time.monotonic() > deadline:
             raise PermanentError(
-                f"cannot start {what}: not ready after {timeout_s:.0f} s; {_last_words(logs)}"
+                f"cannot start {what}: not ready after {timeout_s:.0f} s; {_last_lines(logs)}"
             )
         time.sleep(_POLL_S)
 
@@ -169,22 +169,22 @@ def wait_until(
 def find_program(name: str, hint: str, folders: Sequence[Path] = ()) -> Path:
     """A program on PATH or in `folders`. Raises PermanentError with `hint`, which says how to
     install it."""
-    found = shutil.which(name)
-    if found:
-        return Path(found)
+    path = shutil.which(name)
+    if path:
+        return Path(path)
     for folder in folders:
         if os.access(folder / name, os.X_OK):
             return folder / name
     raise PermanentError(f"cannot find {name}: {hint}")
 
 
-def _wait_gone(processes: Sequence[Process], timeout_s: float) -> list[Process]:
+def _wait_ended(processes: Sequence[Process], timeout_s: float) -> list[Process]:
     deadline = time.monotonic() + timeout_s
-    left = [process for process in processes if process.running]
-    while left and time.monotonic() < deadline:
+    remaining = [process for process in processes if process.running]
+    while remaining and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-        left = [process for process in left if process.running]
-    return left
+        remaining = [process for process in remaining if process.running]
+    return remaining
 
 
 def _start_ticks(pid: int, *, dead_too: bool = False) -> int | None:
@@ -198,8 +198,8 @@ def _start_ticks(pid: int, *, dead_too: bool = False) -> int | None:
         return None
 
 
-def _last_words(logs: Sequence[Path], lines: int = 12) -> str:
-    told = []
+def _last_lines(logs: Sequence[Path], lines: int = 12) -> str:
+    sections = []
     for log in logs:
         try:
             text = log.read_text(errors="replace")
@@ -208,5 +208,5 @@ def _last_words(logs: Sequence[Path], lines: int = 12) -> str:
         # Java greets us with warnings about the security manager
         words = [line for line in text.splitlines() if line and not line.startswith("WARNING: ")]
         if words:
-            told.append(f"last lines of {log}:\n" + "\n".join(words[-lines:]))
-    return "\n".join(told) or f"nothing was written to {logs[0]}"
+            sections.append(f"last lines of {log}:\n" + "\n".join(words[-lines:]))
+    return "\n".join(sections) or f"nothing was written to {logs[0]}"

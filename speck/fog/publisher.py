@@ -142,8 +142,8 @@ class Publisher:
         self._failure: Exception | None = None
         self._pending: dict[int, Message] = {}
         # A heap of what is to be sent before anything new, in the trace's order.
-        self._again: list[tuple[int, str, int, Message]] = []
-        self._refused = False  # whether the last acknowledgement said that nobody reads
+        self._resend_queue: list[tuple[int, str, int, Message]] = []
+        self._lacks_reader = False  # whether the last acknowledgement said that nobody reads
         self._recent: deque[tuple[float, Message]] = deque()
         self._held_until = self._retry_at = 0.0
         self._backoff = 0.1
@@ -196,7 +196,7 @@ class Publisher:
         if reason.value == NO_READER:
             self.refused += 1
             if self._options.readers == "some":
-                self._refused = True
+                self._lacks_reader = True
                 self._hold(message)
                 self._held_until = time.monotonic() + TICK_S
                 return
@@ -205,7 +205,7 @@ class Publisher:
                 f"cannot publish to {self._topic(message)} on {self.address}: {reason}"
             )
             return
-        self._refused = False
+        self._lacks_reader = False
         now = self._progress = time.monotonic()
         self._recent.append((now, message))
         while self._recent[0][0] < now - self._options.resend_s:
@@ -214,7 +214,9 @@ class Publisher:
         self._on_acked(message, first)
 
     def _hold(self, message: Message) -> None:
-        heapq.heappush(self._again, (message.time_ms, message.stream, message.number, message))
+        heapq.heappush(
+            self._resend_queue, (message.time_ms, message.stream, message.number, message)
+        )
 
     def _topic(self, message: Message) -> str:
         return self._options.topic.format(stream=message.stream, site=site_of(message.stream))
@@ -222,20 +224,20 @@ class Publisher:
     @property
     def ready(self) -> bool:
         """Whether a new message may be sent now."""
-        waiting = self._again or self._refused
+        waiting = self._resend_queue or self._lacks_reader
         return self._connected and not waiting and len(self._pending) < self._window
 
     @property
     def drained(self) -> bool:
         """Everything sent was acknowledged."""
-        return not self._again and not self._pending
+        return not self._resend_queue and not self._pending
 
     def send(self, message: Message) -> None:
         """Publishes; one that cannot go out now stays with those to be sent again."""
         self._header.set(
             f"replay-{self._options.run}-{message.stream}/{self._epoch}/{message.number}"
         )
-        if self.drained and not self._refused:
+        if self.drained and not self._lacks_reader:
             self._progress = time.monotonic()  # patience begins with what is waited for
         info = self._client.publish(
             self._topic(message), message.payload, qos=1, properties=self._header
@@ -278,23 +280,23 @@ class Publisher:
         if waiting and now - self._progress > self._options.patience_s:
             raise TransientError(
                 f"cannot publish to {self.address}: the broker"
-                f" {'has no reader for the topic' if self._refused else 'does not answer'}"
+                f" {'has no reader for the topic' if self._lacks_reader else 'does not answer'}"
                 f" since {self._options.patience_s:g} s; see to it and replay again"
             )
 
     def _send_again(self, now: float) -> None:
         if not self._connected or now < self._held_until:
             return
-        while self._again and len(self._pending) < self._window:
-            self.send(heapq.heappop(self._again)[-1])
-            if self._refused:  # one is enough to ask whether a reader is there by now
+        while self._resend_queue and len(self._pending) < self._window:
+            self.send(heapq.heappop(self._resend_queue)[-1])
+            if self._lacks_reader:  # one is enough to ask whether a reader is there by now
                 self._held_until = now + TICK_S
                 return
 
     def _reconnect(self, now: float) -> None:
         if self._connected or self._pending:
             self._hold_unsure(now)
-            self._connected = self._refused = False
+            self._connected = self._lacks_reader = False
             self._progress = now
         if now >= self._retry_at:
             self._retry_at = now + self._backoff
@@ -307,8 +309,8 @@ class Publisher:
         since = now - self._options.resend_s
         unsure = [message for at, message in self._recent if at >= since]
         unsure += self._pending.values()
-        held = {id(entry[-1]) for entry in self._again}
-        for message in {id(m): m for m in unsure if id(m) not in held}.values():
+        queued = {id(entry[-1]) for entry in self._resend_queue}
+        for message in {id(m): m for m in unsure if id(m) not in queued}.values():
             self._hold(message)
             self.resent += 1
         self._recent.clear()

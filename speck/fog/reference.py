@@ -145,7 +145,9 @@ def _plain_rows(path: Path, lines: list[str], streams: Mapping[str, str]) -> Ite
         if raw:
             columns = raw.split(",")
             sensor = columns[1].strip() if len(columns) > 1 else ""
-            prefix = next((known for known in prefixes if sensor.startswith(known)), None)
+            prefix = next(
+                (candidate for candidate in prefixes if sensor.startswith(candidate)), None
+            )
             if prefix is None:
                 raise _no_stream(path, number, f"no stream is mapped to sensor '{sensor}'")
             yield Row(streams[prefix], raw, parse_detection(raw))
@@ -176,21 +178,21 @@ def compute_local(
     Occupancy is the sum of length / speed, each the time a vehicle covers the sensor, over
     the window's length, at most 1.
     """
-    found: dict[LocalKey, list[Detection]] = defaultdict(list)
-    for site, seen in _valid(rows):
-        found[site, seen.sensor, seen.time_ms // window_ms * window_ms].append(seen)
+    groups: dict[LocalKey, list[Detection]] = defaultdict(list)
+    for site, detection in _valid(rows):
+        groups[site, detection.sensor, detection.time_ms // window_ms * window_ms].append(detection)
     return {
         key: LocalStat(
             count=copies * len(group),
-            mean_speed_mps=math.fsum(seen.speed_mps for seen in group) / len(group),
+            mean_speed_mps=math.fsum(detection.speed_mps for detection in group) / len(group),
             occupancy=min(
                 1.0,
                 copies
-                * math.fsum(1000 * seen.length_m / seen.speed_mps for seen in group)
+                * math.fsum(1000 * detection.length_m / detection.speed_mps for detection in group)
                 / window_ms,
             ),
         )
-        for key, group in found.items()
+        for key, group in groups.items()
     }
 
 
@@ -198,17 +200,17 @@ def compute_global(
     rows: Iterable[Row], copies: int = 1, window_ms: int = WINDOW_MS
 ) -> dict[int, GlobalStat]:
     """What Merge must say in the end, by the start of the window in ms."""
-    found: dict[int, list[tuple[str, Detection]]] = defaultdict(list)
-    for site, seen in _valid(rows):
-        found[seen.time_ms // window_ms * window_ms].append((site, seen))
+    groups: dict[int, list[tuple[str, Detection]]] = defaultdict(list)
+    for site, detection in _valid(rows):
+        groups[detection.time_ms // window_ms * window_ms].append((site, detection))
     return {
         start: GlobalStat(
             count=copies * len(group),
-            mean_speed_mps=math.fsum(seen.speed_mps for _, seen in group) / len(group),
+            mean_speed_mps=math.fsum(detection.speed_mps for _, detection in group) / len(group),
             sites=_times(copies, Counter(site for site, _ in group)),
-            types=_times(copies, Counter(seen.type for _, seen in group)),
+            types=_times(copies, Counter(detection.type for _, detection in group)),
         )
-        for start, group in found.items()
+        for start, group in groups.items()
     }
 
 
@@ -299,8 +301,8 @@ def _newest(
     """The highest revision of each result; of the same revision the one that came last."""
     newest: dict[Any, Mapping[str, Any]] = {}
     for record in records:
-        known = newest.get(key_of(record))
-        if known is None or record.get("revision", 0) >= known.get("revision", 0):
+        best = newest.get(key_of(record))
+        if best is None or record.get("revision", 0) >= best.get("revision", 0):
             newest[key_of(record)] = record
     return newest
 

@@ -65,18 +65,18 @@ def expand(rows: Sequence[Row], copies: int = 1) -> Iterator[Message]:
 
 
 def _encode(row: Row, number: int, copy: int) -> bytes:
-    seen = row.detection
-    if seen is None:
+    detection = row.detection
+    if detection is None:
         return row.raw.encode("utf-8", "surrogateescape")
     record = {
         "id": number,
         "stream": row.stream,
-        "time_ms": seen.time_ms,
-        "sensor": seen.sensor,
-        "vehicle": seen.vehicle if copy == 1 else f"{seen.vehicle}#{copy}",
-        "speed_mps": seen.speed_mps,
-        "length_m": seen.length_m,
-        "type": seen.type,
+        "time_ms": detection.time_ms,
+        "sensor": detection.sensor,
+        "vehicle": detection.vehicle if copy == 1 else f"{detection.vehicle}#{copy}",
+        "speed_mps": detection.speed_mps,
+        "length_m": detection.length_m,
+        "type": detection.type,
     }
     return _dump(record)
 
@@ -145,7 +145,7 @@ class Replay:
         self._sent: Counter[str] = Counter()
         self._acked: Counter[str] = Counter()
         self._kinds: Counter[str] = Counter()
-        self._told = 0.0
+        self._last_report = 0.0
         self._publishers: dict[str, Publisher] = {}  # by site; sites may share one
         self._connections: list[Publisher] = []
 
@@ -204,7 +204,7 @@ class Replay:
         finally:
             for publisher in self._connections:
                 publisher.close()
-        self._tell(always=True)
+        self._report(always=True)
         return self._summary(time.monotonic() - started)
 
     def _summary(self, seconds: float) -> Summary:
@@ -281,12 +281,12 @@ class Replay:
                 publisher.write()
         for publisher in self._connections:
             publisher.tend()
-        self._tell()
+        self._report()
 
-    def _tell(self, *, always: bool = False) -> None:
+    def _report(self, *, always: bool = False) -> None:
         now = time.monotonic()
-        if self._on_progress is not None and (always or now - self._told > TICK_S):
-            self._told = now
+        if self._on_progress is not None and (always or now - self._last_report > TICK_S):
+            self._last_report = now
             self._on_progress(self.progress())
 
 

@@ -15,7 +15,7 @@ from speck.fog import flink, flink_conf, mosquitto
 from speck.fog.base import SUPERVISOR, WAN
 from speck.fog.cgroups import check_speeds
 from speck.fog.flink import FlinkSettings, Runtime
-from speck.fog.links import Links, described
+from speck.fog.links import Links, describe_site
 from speck.fog.paths import edge_jar
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, stop_all
@@ -55,7 +55,7 @@ class Fog(Links):
         state = self._file.load()
         shared = {"state_uri": flink_conf.uri(self.folder / "state")}
         return [
-            described(
+            describe_site(
                 {
                     "name": site.name,
                     "tier": site.tier,
@@ -114,7 +114,7 @@ class Fog(Links):
         names = [name for name, _, _ in shape]
         check_speeds(speeds or {}, names)
         self._check_wan(wan, wan_mode, names)
-        with self._locked():
+        with self._hold_lock():
             if shared_state is None and agents_for is not None:
                 shared_state = False
             state = self._prepare(
@@ -128,7 +128,7 @@ class Fog(Links):
                 wan_mode,
             )
             if agents_for is not None and not state.shared:
-                state = self._asking(state, agents_for)
+                state = self._with_service(state, agents_for)
             self._save(state)
             if wan is not None:
                 self._relink(wan)
@@ -140,7 +140,7 @@ class Fog(Links):
         return state.sites
 
     @property
-    def asked(self) -> str | None:
+    def service(self) -> str | None:
         """The service that the sites' agents ask; None without agents."""
         state = self._file.load()
         return state.service if state else None
@@ -151,16 +151,16 @@ class Fog(Links):
         `token` makes the secret of a site, for a service that wants one. A fog of shared state
         needs no agents: nothing happens.
         """
-        with self._locked():
-            state = self._loaded()
+        with self._hold_lock():
+            state = self._load()
             if state.shared:
                 return
             for site in state.sites if token else ():
                 assert token is not None
                 self._write_token(site.name, token(site.name))
-            state = self._asking(state, service)
+            state = self._with_service(state, service)
             self._save(state)
-            self._join()
+            self._build_network()
             for site in state.sites:
                 self._start_agent(site, state.of(site.name))
 
@@ -170,7 +170,7 @@ class Fog(Links):
         Works after any crash: of this program, of sites, of the machine.
         """
         supervised = self._end_supervisor()  # it may be restarting a site, and holds the lock then
-        with self._locked():
+        with self._hold_lock():
             ended = supervised + self._end_all() + self._network.remove()
             self._quotas.release()
             if not keep:
@@ -184,24 +184,24 @@ class Fog(Links):
         state = self._file.load()
         if state is None:
             return []
-        state = state.found()
+        state = state.find_processes()
         with ThreadPoolExecutor(8) as pool:
             return list(pool.map(lambda site: self._site_status(state, site), state.sites))
 
     def kill(self, site: str, what: str = "engine") -> None:
         """SIGKILL a site's `broker`, `agent` or `engine` (of a cluster also `jobmanager`,
         `taskmanager`)."""
-        with self._locked():
+        with self._hold_lock():
             stop_all(self._choose(site, what, "kill"), 0.0)
 
     def restart(self, site: str, what: str | None = None) -> None:
         """SIGTERM a site's `broker`, `agent` or `engine`, None: all, and start what is missing."""
-        with self._locked():
-            record = self._loaded().site(site)
+        with self._hold_lock():
+            record = self._load().site(site)
             if what is not None:
                 stop_all(self._choose(site, what, "restart"), 15.0)
             else:
-                stop_all(self._loaded().of(site).values(), 15.0)
+                stop_all(self._load().of(site).values(), 15.0)
             self._start([record], None)
 
     def processes(self) -> tuple[ProcessRecord, ...]:
@@ -217,22 +217,22 @@ class Fog(Links):
         return state is not None and bool(state.of(SUPERVISOR))
 
     def _choose(self, site: str, what: str, verb: str) -> list[Process]:
-        self._loaded().site(site)
-        running = self._loaded().of(site)
-        chosen = [
+        self._load().site(site)
+        running = self._load().of(site)
+        matches = [
             process
             for name, process in running.items()
             if what == name or (what == "engine" and name not in ("broker", "agent"))
         ]
-        if not chosen:
+        if not matches:
             names = ", ".join(sorted(running)) or "nothing"
             raise PermanentError(f"cannot {verb} the {what} of {site}: {names} runs there")
-        return chosen
+        return matches
 
     def start(self, site: str) -> None:
         """Start what does not run of a site: the same addresses, the same files."""
-        with self._locked():
-            self._start([self._loaded().site(site)], None)
+        with self._hold_lock():
+            self._start([self._load().site(site)], None)
 
     def _prepare(
         self,
@@ -247,7 +247,7 @@ class Fog(Links):
     ) -> FogState:
         """The state to bring up: the one that is there if it has this shape, else a new one."""
         secret_folder = str(credentials.absolute()) if credentials else None
-        wanted = (
+        desired = (
             runtime,
             checkpoint_interval_s,
             secret_folder,
@@ -255,21 +255,23 @@ class Fog(Links):
         )
         state = self._file.load()
         if state is not None:
-            state = state.found()
-            was = [(site.name, site.tier, site.slots, site.speed) for site in state.sites]
-            found = (state.runtime, state.checkpoint_interval_s, state.credentials, was)
-            alike = _way(state.wan) == (wan and (wan_mode or "namespaces", wan.host, wan.lans))
-            if wanted == found and alike and shared in (None, state.shared):
+            state = state.find_processes()
+            current_sites = [(site.name, site.tier, site.slots, site.speed) for site in state.sites]
+            current = (state.runtime, state.checkpoint_interval_s, state.credentials, current_sites)
+            same_wan = _fixed_part(state.wan) == (
+                wan and (wan_mode or "namespaces", wan.host, wan.lans)
+            )
+            if desired == current and same_wan and shared in (None, state.shared):
                 return state
             if any(state.of(site.name) for site in state.sites):
                 raise PermanentError(
-                    f"cannot bring up this fog in {self.folder}: another one of {len(was)} sites"
-                    " runs there; end it first (speck fog down)"
+                    f"cannot bring up this fog in {self.folder}: another one of"
+                    f" {len(current_sites)} sites runs there; end it first (speck fog down)"
                 )
         self._quotas.release()  # of an earlier fog here
         self._hold_quotas(speeds)
         sites = []
-        hosts, wan_state = self._planned(wan, wan_mode, [name for name, _, _ in shape])
+        hosts, wan_state = self._plan_network(wan, wan_mode, [name for name, _, _ in shape])
         for host, (name, tier, slots) in zip(hosts, shape, strict=True):
             broker, engine = pick_port(host, mosquitto.PORT), pick_port(host, flink.PORT)
             agent = pick_port(host, _AGENT_PORT)
@@ -287,7 +289,7 @@ class Fog(Links):
         )
 
     def _supervise(self, restart: bool) -> None:
-        running = self._loaded().of(SUPERVISOR)
+        running = self._load().of(SUPERVISOR)
         if restart and not running:
             argv = [sys.executable, "-m", "speck.fog.supervisor", str(self.folder)]
             log = self.folder / "supervisor.log"
@@ -297,7 +299,7 @@ class Fog(Links):
 
     def _end_supervisor(self) -> int:
         state = self._file.load()
-        running = list(state.found().of(SUPERVISOR).values()) if state is not None else []
+        running = list(state.find_processes().of(SUPERVISOR).values()) if state is not None else []
         stop_all(running, 30.0)
         return len(running)
 
@@ -310,7 +312,7 @@ class Fog(Links):
             self._quotas.release()
             raise
 
-    def _asking(self, state: FogState, service: str) -> FogState:
+    def _with_service(self, state: FogState, service: str) -> FogState:
         """The state in which agents ask `service`; those of another service are ended."""
         if state.service not in (None, service):
             agents = [state.of(site.name).get("agent") for site in state.sites]
@@ -325,7 +327,7 @@ class Fog(Links):
         self._launching = True
         pool = ThreadPoolExecutor(max(2, os.cpu_count() or 2))
         try:
-            self._join()
+            self._build_network()
             futures = {pool.submit(self._start_site, site, jars): site.name for site in sites}
             for future in as_completed(futures):
                 future.result()
@@ -342,7 +344,7 @@ class Fog(Links):
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _start_site(self, site: SiteRecord, jars: dict[str, Path]) -> None:
-        state = self._loaded()
+        state = self._load()
         folder = self.folder / "sites" / site.name
         running = state.of(site.name)
 
@@ -373,13 +375,13 @@ class Fog(Links):
 
     def _start_agent(self, site: SiteRecord, running: Mapping[str, Process]) -> None:
         """Start the site's agent unless it runs; it waits for engine and service by itself."""
-        state = self._loaded()
+        state = self._load()
         if state.shared or state.service is None or "agent" in running:
             return
         folder = self.folder / "sites" / site.name / "agent"
         folder.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "speck.cli", "agent", "--site", site.name]
-        argv += ["--service", self._service_seen(state), "--engine", site.engine_address]
+        argv += ["--service", self._service_for_agents(state), "--engine", site.engine_address]
         argv += ["--state-folder", str(self._state_folder(site.name, shared=False))]
         argv += ["--listen", f"{site.host}:{site.agent_port}"]
         token = folder / _TOKEN
@@ -398,7 +400,7 @@ class Fog(Links):
 
     def _copy_jars(self) -> dict[str, Path]:
         """Copies of our jars: a build must not replace what a running JVM reads from."""
-        state = self._loaded()
+        state = self._load()
         names = [_CONNECTOR, _RUNTIME] if state.runtime == "single" else [_CONNECTOR]
         lib = self.folder / "lib"
         lib.mkdir(parents=True, exist_ok=True)
@@ -432,7 +434,7 @@ class Fog(Links):
         )
 
 
-def _way(wan: WanState | None) -> object:
+def _fixed_part(wan: WanState | None) -> object:
     """What cannot be changed while a fog runs; rates and latencies can."""
     return wan and (wan.mode, wan.wan.host, wan.wan.lans)
 

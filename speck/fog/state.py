@@ -92,14 +92,14 @@ class FogState:
 
     def with_process(self, record: ProcessRecord) -> FogState:
         """Replaces an earlier process of the same site and kind."""
-        kept = tuple(
+        others = tuple(
             other
             for other in self.processes
             if (other.site, other.what) != (record.site, record.what)
         )
-        return replace(self, processes=(*kept, record))
+        return replace(self, processes=(*others, record))
 
-    def found(self) -> FogState:
+    def find_processes(self) -> FogState:
         """The same, knowing also those whose launcher died before it could write their pid."""
         if self.boot != boot_id():
             return replace(self, boot=boot_id(), processes=())
@@ -141,7 +141,7 @@ class StateFile:
         self.path.unlink(missing_ok=True)
 
     @contextmanager
-    def locked(self, timeout_s: float = 0.0) -> Iterator[None]:
+    def lock(self, timeout_s: float = 0.0) -> Iterator[None]:
         """One at a time, across processes; a crash gives the lock back.
 
         Raises PermanentError when another process still holds it after `timeout_s`.

@@ -88,7 +88,7 @@ def test_engines_are_told_of_relays(tmp_path: Path) -> None:
     relays = {"edge-a": {"cloud": 9001}, "cloud": {"edge-a": 9002}}
     state = WanState(Wan(), "proxy", relays=relays, down=("cloud",))
     command = Command("engine", ["java"], tmp_path, tmp_path / "log", {"A": "1"})
-    assert proxied.told(SITES[0], state, SITES, command).env == {
+    assert proxied.route_brokers(SITES[0], state, SITES, command).env == {
         "A": "1",
         "SPECK_MQTT_VIA": "198.18.7.2:1883=198.18.7.1:9001",
     }
