@@ -29,7 +29,7 @@ from speck.fog.paths import edge_jar
 from speck.fog.service import Served, serving
 from speck.fog.sites import Fog
 from speck.fog.state import SiteRecord
-from speck.metrics.dataset.maintenance import tend
+from speck.metrics.dataset.maintenance import maintain
 from speck.metrics.dataset.reading import read
 from speck.metrics.dataset.schema import TABLES
 from speck.model.values import JsonObject
@@ -155,7 +155,7 @@ def look(site: SiteRecord, job_ids: list[str]) -> JsonObject:
 
 def on_disk(root: Path) -> JsonObject:
     """Rows and bytes by table, after compaction."""
-    tend(root, datetime.now(UTC) + timedelta(days=1), 0)
+    maintain(root, datetime.now(UTC) + timedelta(days=1), 0)
     found: JsonObject = {}
     for name, table in TABLES.items():
         rows = read(root, table).num_rows

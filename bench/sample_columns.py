@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from speck.metrics.dataset.files import PART, Disk, Partition, file_name, put
+from speck.metrics.dataset.files import PART, Disk, Partition, make_file_name, put
 from speck.metrics.dataset.schema import Table
 
 _DAY_US = 86_400_000_000
@@ -52,7 +52,7 @@ class RowFiles:
             first = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=int(day))
             folder = Partition(first.date(), composition).folder(self.root, table)
             self.files += 1
-            put(folder, file_name(PART, first, f"{self.files:012x}"), ours, _QuickDisk())
+            put(folder, make_file_name(PART, first, f"{self.files:012x}"), ours, _QuickDisk())
             self.rows[table.name] += ours.num_rows
 
 

@@ -1,4 +1,4 @@
-"""Work that is done again and again in the background."""
+"""Repeated work in the background."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LOG = logging.getLogger(__name__)
 class PeriodicTask:
     """Calls `work` in a thread of its own, round after round, until it is stopped.
 
-    After each round it waits for `interval_s` seconds, or for as many as that returns; it must
-    not raise. An error in a round is logged, and the next round comes as if nothing had happened.
-    The first round begins at once, or after an interval with `waits_first`.
+    After each round it waits for `interval_s` seconds; this may be a function, which must not
+    raise. An error in a round is logged, and the next round follows as usual. The first round
+    begins at once, or after an interval with `waits_first`.
     """
 
     def __init__(
@@ -36,26 +36,26 @@ class PeriodicTask:
         self._woken = threading.Event()
         self._thread: threading.Thread | None = None
         self.stopping = threading.Event()
-        """Set once no further round is to begin; what a round waits for should give way to it."""
+        """Set once no further round is to begin; waits within a round should end when it is set."""
 
     def start(self) -> None:
-        """Begin, once."""
+        """Start the thread; call it once."""
         assert self._thread is None
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """Begin the next round now, or right after the one that runs."""
+        """Begin the next round now, or right after the running one."""
         self._woken.set()
 
     def ask_to_stop(self) -> None:
-        """Begin no further round, and do not wait for the one that runs."""
+        """Begin no further round; do not wait for the running one."""
         self.stopping.set()
         self._woken.set()
 
     def stop(self, within_s: float | None = None) -> None:
-        """Begin no further round, and wait for the end of the one that runs: for `within_s`
-        seconds at most. Does nothing more than that if it was never started."""
+        """Begin no further round, and wait for the running one to end, for `within_s` seconds at
+        most. A task that was never started is only marked as stopped."""
         self.ask_to_stop()
         if self._thread is not None:
             self._thread.join(within_s)
@@ -67,7 +67,7 @@ class PeriodicTask:
             try:
                 self._work()
             except Exception:
-                if not self.stopping.is_set():  # what it needs may be closed by now
+                if not self.stopping.is_set():  # its dependencies may be closed by now
                     LOG.exception("a round of %s failed", self._name)
             self._rest()
 

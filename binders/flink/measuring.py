@@ -57,7 +57,6 @@ _JOB = {
     "lastCompletedCheckpointId": "checkpoint_id",
     "lastCheckpointFullSize": "checkpoint_bytes",
     "lastCheckpointDuration": "checkpoint_ms",
-    "numberOfFailedCheckpoints": "checkpoints_failed",
 }
 _WORKER = {
     "Status.JVM.CPU.Time": 1e-6,  # of ns

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer import bottlenecks, clean, features, links, ranking, rates, result, sites, state
 from speck.analyzer.reading import Span, damaged, read, with_sound_files
-from speck.metrics.dataset.reading import reading
+from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import LINKS, PLANS, SITES, TABLES, TASKS
 from speck.model.values import JsonObject
 
@@ -51,7 +51,7 @@ def analyse(
         )
 
     left_out: set[str] = set()
-    with reading(root):  # else what is compacted meanwhile would be missing without a word
+    with hold_files(root):  # else what is compacted meanwhile would be missing without a word
         sliced, looked, ends, plans = with_sound_files(read_all, root, span.earlier(PLANS_EVERY))
         left_out.update(file for table in TABLES.values() for file in damaged(root, table, span))
     with _for_few_rows(spark):

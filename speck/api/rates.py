@@ -22,7 +22,7 @@ def list_rates(query: Query) -> Response:
     composition = query["composition"]
     jobs = [
         job
-        for job in service().sampler.jobs()
+        for job in service().sampler.rate_jobs()
         if composition is None or job["composition"] == composition
     ]
     jobs.sort(key=lambda job: str(job["job_name"]))

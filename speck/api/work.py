@@ -48,7 +48,7 @@ _BROKER = {
 
 def collect_samples(sampler: Sampler) -> Iterator[Metric]:
     """All metric families; they are empty when nothing is collected."""
-    jobs = sampler.jobs()
+    jobs = sampler.rate_jobs()
     for name, about in _JOB_TOTALS.items():
         counter = CounterMetricFamily(f"speck_job_{name}", about, labels=_JOB)
         yield _fill(counter, ((_job(job), job[name]) for job in jobs))
@@ -60,10 +60,12 @@ def collect_samples(sampler: Sampler) -> Iterator[Metric]:
         "Messages sent that a reader has not yet received",
         labels=("site", "topic", "reader"),
     )
-    ends = ((row["broker_site"], row["topic"], row["client_id"], row) for row in sampler.links())
+    ends = (
+        (row["broker_site"], row["topic"], row["client_id"], row) for row in sampler.list_links()
+    )
     yield _fill(lag, (((s, t, c), row["lag"]) for s, t, c, row in ends if row["role"] == "reader"))
-    yield from _by_site(sampler.engines(), {}, _ENGINE, "speck_engine")
-    yield from _by_site(sampler.brokers(), _BROKER_TOTALS, _BROKER, "speck_broker")
+    yield from _by_site(sampler.list_engines(), {}, _ENGINE, "speck_engine")
+    yield from _by_site(sampler.list_brokers(), _BROKER_TOTALS, _BROKER, "speck_broker")
     polls = CounterMetricFamily("speck_collector_looks", "Polls that were answered")
     polls.add_metric([], sampler.polls)
     gaps = CounterMetricFamily("speck_collector_gaps", "Polls that were not answered in time")

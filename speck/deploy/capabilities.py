@@ -1,4 +1,4 @@
-"""What engines and brokers say that they cannot do; none is asked."""
+"""What engines and brokers cannot do, by their binders' declarations; no request is sent."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from speck.errors import NotFoundError, SpeckError
 from speck.sites.connections import Connections
 
 
-def lacking(
+def find_sites_lacking(
     connections: Connections, capability: EngineCapability, sites: Iterable[str]
 ) -> frozenset[str]:
-    """The sites whose engine says that it cannot do something."""
+    """The sites whose engine does not have a capability."""
     without = set()
     for site in sites:
-        with suppress(NotFoundError):  # removed meanwhile: the change will be refused
+        with suppress(NotFoundError):  # the site was removed: the change will be refused
             if capability not in connections.engine(site).capabilities:
                 without.add(site)
     return frozenset(without)
 
 
 def keeps_no_sessions(connections: Connections, site: str) -> bool:
-    """Whether a site's broker says that it keeps nothing for a reader that is away."""
+    """Whether a site's broker keeps no messages for a reader that is disconnected."""
     try:
         capabilities = connections.broker(site).capabilities
-    except SpeckError:  # without its credentials nothing is known of it yet
+    except SpeckError:  # no connection without its credentials: unknown yet
         return False
     return BrokerCapability.SESSIONS not in capabilities

@@ -1,4 +1,4 @@
-"""What a change is for, as a function of what is stored: so a restart cannot lose it."""
+"""The purpose of a change, read from the store: a restart cannot lose it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from speck.spec.schema import composition_as_stored
 from speck.store.records import Records
 from speck.store.tables import Batch
 
-GONE = {"deleted": True, "removing": False, "deployed_revision": None, "jobs": 0}
-"""What the head of a composition says once nothing of it is left."""
+DELETED_HEAD = {"deleted": True, "removing": False, "deployed_revision": None, "jobs": 0}
+"""The fields of a composition's head once all of it has been removed."""
 
 
-def wanted_by(
+def read_desired_state(
     change: Change, records: Records
 ) -> tuple[CompositionDescription, Mapping[str, str] | None]:
     """The description that a change was accepted for, with its jars' SHA-256 by `job_path`.
@@ -30,36 +30,41 @@ def wanted_by(
     return composition_as_stored(record["description"]), record.get("jars")
 
 
-def left_by(change: Change, records: Records) -> Batch:
-    """What to store together with the end of a change."""
+def put_result(change: Change, records: Records) -> Batch:
+    """The writes that belong to the end of a change."""
     if change.state is not ChangeState.DONE or change.leave:
         return {}
     name = change.composition
     head = records.heads.get(name)
     assert head is not None
     if change.cause is Cause.REMOVE:
-        gone = {records.heads.key(name): {**head, **GONE}, **_disowned(name, set(), records)}
-        if job_posted_alone(name) is not None:  # nobody can ask for its revision any more
-            gone |= records.revisions.drop(name, head["revision"])
-        return gone
+        batch = {
+            records.heads.key(name): {**head, **DELETED_HEAD},
+            **_drop_owners(name, set(), records),
+        }
+        if job_posted_alone(name) is not None:  # its revision cannot be requested any more
+            batch |= records.revisions.drop(name, head["revision"])
+        return batch
     revision = records.revisions.get(name, change.revision or 0)
     assert revision is not None
     names = {job["job_name"] for job in revision["description"]["jobs"]}
-    deployed = {**head, "deployed_revision": change.revision}
-    return {records.heads.key(name): deployed, **_disowned(name, names, records)}
+    new_head = {**head, "deployed_revision": change.revision}
+    return {records.heads.key(name): new_head, **_drop_owners(name, names, records)}
 
 
-def _disowned(name: str, kept: set[str], records: Records) -> Batch:
-    """Gives up the names of jobs that are gone for good. Not earlier: while an old incarnation
-    runs, another of that name would take its session."""
+def _drop_owners(name: str, names: set[str], records: Records) -> Batch:
+    """Give up the names of removed jobs. Only once they have ended: while an old incarnation runs,
+    another job of that name would take over its session."""
     alone = job_posted_alone(name)
-    owned = records.owners.items() if alone is None else _one(records.owners.get(alone), alone)
+    owners = (
+        records.owners.items() if alone is None else _list_record(records.owners.get(alone), alone)
+    )
     return {
         records.owners.key(job_name): None
-        for job_name, record in owned
-        if record["composition"] == name and job_name not in kept
+        for job_name, record in owners
+        if record["composition"] == name and job_name not in names
     }
 
 
-def _one(record: JsonObject | None, job_name: str) -> list[tuple[str, JsonObject]]:
+def _list_record(record: JsonObject | None, job_name: str) -> list[tuple[str, JsonObject]]:
     return [(job_name, record)] if record else []

@@ -1,4 +1,4 @@
-"""From a description to a plan: observed, resolved, checked, planned."""
+"""Turns a description into a plan: observe, resolve, check, plan."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from speck.binding import EngineCapability, StateKeeper
 from speck.config import Config
 from speck.deploy.admission import Admission
-from speck.deploy.capabilities import lacking
-from speck.deploy.change_intent import wanted_by
+from speck.deploy.capabilities import find_sites_lacking
+from speck.deploy.change_intent import read_desired_state
 from speck.deploy.changes import Changes
 from speck.deploy.planner import plan
 from speck.model.change import Cause, Change
@@ -29,12 +29,13 @@ from speck.store.records import Records
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A plan that was made from what is there now, and what to tell about it.
+class PreparedPlan:
+    """A plan made from the current observation, with what its acceptance needs.
 
-    `sites` are those registered then, `jars` the SHA-256 of what each `job_path` named. `files`
-    says where the contents lie, by SHA-256. `running` are incarnations that were not known to
-    run, as they were stored, by scope and job name. Nothing of it is stored yet; see `accept`.
+    `sites` are the sites registered when it was made, `jars` the SHA-256 of the file that each
+    `job_path` named. `files` gives the files' locations by SHA-256. `running` holds stored
+    incarnations that the observation has confirmed to run, by scope and job name. Nothing is stored
+    yet; see `accept`.
     """
 
     scope: str
@@ -78,151 +79,152 @@ class Deployer:
         drain: bool = True,
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
-    ) -> Prepared:
-        """Resolve and plan; nothing is written. Raises InvalidError with every fault found;
-        `line_of` gives the line of a fault's path in what the user sent. Jobs posted alone that
-        are `adopted` count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of what
-        was accepted before and is to be used whatever lies there now. `drain`, `leave` and
-        `stopped` are those of `speck.deploy.planner.plan`."""
+    ) -> PreparedPlan:
+        """Resolve and plan; nothing is written. Raises InvalidError with all problems; `line_of`
+        gives the line of a problem's path in the request. `adopted` names jobs posted alone that
+        count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of files that were
+        accepted before and are used again, whatever the path names now. For `drain`, `leave` and
+        `stopped` see `speck.deploy.planner.plan`."""
         scope = description.name
         sites = self._records.sites()
-        inventory = self._inventory(scope, adopted)
-        observed = self._observe(sites, inventory, _sites_named(description, sites))
-        running = _turned_out_to_run(scope, inventory, observed, adopted)
-        confirmed = {name: _confirmed(deployed) for (_, name), deployed in running.items()}
-        inventory = replace(inventory, jobs={**inventory.jobs, **confirmed})
-        named: dict[str, str] = {}
+        inventory = self._read_inventory(scope, adopted)
+        observation = self._observe(sites, inventory, _find_sites(description, sites))
+        running = _find_newly_running(scope, inventory, observation, adopted)
+        confirmations = {name: _confirm(incarnation) for (_, name), incarnation in running.items()}
+        inventory = replace(inventory, jobs={**inventory.jobs, **confirmations})
+        jar_hashes: dict[str, str] = {}
 
         def find(job_path: str) -> Jar:
-            accepted = (jars or {}).get(job_path)
-            jar = self._jars(f"{ARTIFACT}{accepted}" if accepted else job_path)
-            named[job_path] = jar.sha256
+            sha256 = (jars or {}).get(job_path)
+            jar = self._jars(f"{ARTIFACT}{sha256}" if sha256 else job_path)
+            jar_hashes[job_path] = jar.sha256
             return jar
 
-        resolved = self._admission.resolve(
-            description, sites, find, inventory, observed, adopted, line_of
+        resolution = self._admission.resolve(
+            description, sites, find, inventory, observation, adopted, line_of
         )
-        composition = resolved.composition
-        leaving = self._leaving(composition, inventory)
+        composition = resolution.composition
+        leaving = self._find_left_brokers(composition, inventory)
         numbers = observe(self._connections, (), leaving & sites.keys()).brokers
-        prepared = self._planned(
+        prepared_plan = self._make_plan(
             scope,
             composition,
             inventory,
-            replace(observed, brokers=numbers),
-            resolved.warnings,
+            replace(observation, brokers=numbers),
+            resolution.warnings,
             adopted=adopted,
             drain=drain,
             leave=leave,
             stopped=stopped,
         )
-        return replace(prepared, sites=sites, jars=named, files=resolved.jars, running=running)
+        return replace(
+            prepared_plan, sites=sites, jars=jar_hashes, files=resolution.jars, running=running
+        )
 
-    def accept(self, prepared: Prepared) -> None:
-        """Keep the jars that a plan needs, and store which incarnations turned out to run.
+    def accept(self, prepared_plan: PreparedPlan) -> None:
+        """Keep the jars that a plan needs, and store which incarnations were found running.
 
-        The latter only while no change is at work in their scope: its start may still fail, or
-        it has gone on since they were looked at.
+        The latter only while no change is being carried out in their scope: it may have replaced
+        the incarnation since it was observed.
         """
-        for sha256, file in prepared.files.items():
+        for sha256, file in prepared_plan.files.items():
             self._artifacts.adopt(sha256, file)
-        for (scope, name), deployed in prepared.running.items():
+        for (scope, name), incarnation in prepared_plan.running.items():
             with self.changes.resting(scope) as resting:
-                if resting and self._records.deployed(scope, name) == deployed:
-                    self._records.write(self._records.put_incarnation(scope, _confirmed(deployed)))
+                if resting and self._records.deployed(scope, name) == incarnation:
+                    self._records.write(self._records.put_incarnation(scope, _confirm(incarnation)))
 
     def jar_of(self, job_path: str) -> str:
         """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""
         return self._jars(job_path).sha256
 
-    def prepare_removal(self, name: str, *, drain: bool = True) -> Prepared:
-        """The plan that removes everything of a composition; `drain`: see
-        `speck.deploy.planner`."""
+    def prepare_removal(self, name: str, *, drain: bool = True) -> PreparedPlan:
+        """The plan that removes a whole composition; `drain`: see `speck.deploy.planner`."""
         sites = self._records.sites()
         inventory = self._records.inventory(name)
         composition = Composition(name, ())
-        leaving = self._leaving(composition, inventory)
-        observed = self._observe(sites, inventory, set(), leaving)
-        prepared = self._planned(name, composition, inventory, observed, (), drain=drain)
-        return replace(prepared, sites=sites)
+        leaving = self._find_left_brokers(composition, inventory)
+        observation = self._observe(sites, inventory, set(), leaving)
+        prepared_plan = self._make_plan(name, composition, inventory, observation, (), drain=drain)
+        return replace(prepared_plan, sites=sites)
 
     def plan_anew(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
-        """The plan from what is there now to what a change was accepted for, and the sites.
+        """Plan a change again from the current observation; returns the plan and the sites.
 
-        Raises InvalidError, ConflictError, NotFoundError when that cannot be had any more.
+        Raises InvalidError, ConflictError, NotFoundError when no plan can be made any more.
         """
         if change.cause is Cause.REMOVE:
-            prepared = self.prepare_removal(change.composition, drain=change.drain)
+            prepared_plan = self.prepare_removal(change.composition, drain=change.drain)
         else:
-            description, jars = wanted_by(change, self._records)
-            prepared = self.prepare(
+            description, jars = read_desired_state(change, self._records)
+            prepared_plan = self.prepare(
                 description,
                 jars=jars,
                 drain=change.drain,
                 leave=change.leave,
                 stopped=change.stopped,
             )
-            self.accept(prepared)
-        return prepared.plan, prepared.sites
+            self.accept(prepared_plan)
+        return prepared_plan.plan, prepared_plan.sites
 
-    def _planned(
+    def _make_plan(
         self,
         scope: str,
         composition: Composition,
         inventory: Inventory,
-        observed: Observation,
+        observation: Observation,
         warnings: Sequence[str],
         *,
         adopted: Sequence[str] = (),
         drain: bool = True,
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
-    ) -> Prepared:
+    ) -> PreparedPlan:
         scopes = {scope, *map(composition_of_one, adopted)}
-        known = self._records.sites().keys()
-        engines = {d.job.site for d in inventory.jobs.values()} & known
+        site_names = self._records.sites().keys()
+        engines = {d.job.site for d in inventory.jobs.values()} & site_names
         engines |= {job.site for job in composition.jobs}
-        made = plan(
+        result = plan(
             composition,
             inventory,
-            observed,
+            observation,
             self._records.installation,
             self._records.links_read_outside(scopes),
             self._records.sinks_outside(scopes),
             drain=drain,
             leave=leave,
             stopped=stopped,
-            cannot_try=lacking(self._connections, EngineCapability.TRY_MAIN, engines),
-            cannot_save=lacking(self._connections, EngineCapability.SAVEPOINTS, engines),
-            apart=self._apart(composition, inventory),
+            cannot_try=find_sites_lacking(self._connections, EngineCapability.TRY_MAIN, engines),
+            cannot_save=find_sites_lacking(self._connections, EngineCapability.SAVEPOINTS, engines),
+            apart=self._find_unshared_storage(composition, inventory),
         )
-        return Prepared(scope, composition, made, {}, tuple(warnings))
+        return PreparedPlan(scope, composition, result, {}, tuple(warnings))
 
     def _observe(
         self,
         sites: Mapping[str, Site],
         inventory: Inventory,
-        named: Set[str],
+        desired_sites: Set[str],
         brokers: Set[str] = frozenset(),
     ) -> Observation:
-        engines = {d.job.site for d in inventory.jobs.values()} | named
+        engines = {d.job.site for d in inventory.jobs.values()} | desired_sites
         return observe(self._connections, engines & sites.keys(), brokers & sites.keys())
 
-    def _leaving(self, composition: Composition, inventory: Inventory) -> set[str]:
-        """The sites whose brokers have links that a session leaves: only what is told of those
-        matters to a plan."""
-        kept = {
+    def _find_left_brokers(self, composition: Composition, inventory: Inventory) -> set[str]:
+        """The sites of brokers where a session leaves a link: a plan depends on the numbers of
+        these brokers only."""
+        wanted_sessions = {
             (source_client_id(self._records.installation, job.job_name, job.source), job.source)
             for job in composition.jobs
         } | {(reader.client_id, reader.link) for reader in composition.readers}
-        return {s.site for s in inventory.sessions if (s.client_id, s.link) not in kept}
+        return {s.site for s in inventory.sessions if (s.client_id, s.link) not in wanted_sessions}
 
-    def _inventory(self, scope: str, adopted: Sequence[str]) -> Inventory:
+    def _read_inventory(self, scope: str, adopted: Sequence[str]) -> Inventory:
         own = self._records.inventory(scope)
         for job_name in adopted:
             alone = self._records.inventory(composition_of_one(job_name))
-            used = [i.attempts[job_name] for i in (own, alone) if job_name in i.attempts]
-            attempts = {job_name: max(used)} if used else {}
+            numbers = [i.attempts[job_name] for i in (own, alone) if job_name in i.attempts]
+            attempts = {job_name: max(numbers)} if numbers else {}
             own = Inventory(
                 {**own.jobs, **alone.jobs},
                 (*own.sessions, *alone.sessions),
@@ -230,34 +232,41 @@ class Deployer:
             )
         return own
 
-    def _apart(self, composition: Composition, inventory: Inventory) -> frozenset[tuple[str, str]]:
-        """From where to where the state of a job would have to be carried."""
+    def _find_unshared_storage(
+        self, composition: Composition, inventory: Inventory
+    ) -> frozenset[tuple[str, str]]:
+        """The pairs (from, to) of sites between which a job's state would have to be
+        transferred."""
         return frozenset(
             (home, job.site)
             for job in composition.jobs
-            if (deployed := inventory.jobs.get(job.job_name)) is not None
-            for home in deployed.homes
+            if (incarnation := inventory.jobs.get(job.job_name)) is not None
+            for home in incarnation.homes
             if not self._keeper.shares_storage(home, job.site)
         )
 
 
-def _sites_named(description: CompositionDescription, sites: Mapping[str, Site]) -> set[str]:
+def _find_sites(description: CompositionDescription, sites: Mapping[str, Site]) -> set[str]:
     by_engine = {site.spe.address: name for name, site in sites.items()}
-    named = {job.site or by_engine.get(job.engine_address or "") for job in description.jobs}
-    return {name for name in named if name is not None}
+    names = {job.site or by_engine.get(job.engine_address or "") for job in description.jobs}
+    return {name for name in names if name is not None}
 
 
-def _turned_out_to_run(
-    scope: str, inventory: Inventory, observed: Observation, adopted: Sequence[str]
+def _find_newly_running(
+    scope: str, inventory: Inventory, observation: Observation, adopted: Sequence[str]
 ) -> dict[tuple[str, str], Incarnation]:
-    """Incarnations that were asked for and run, though nobody has seen that yet."""
-    found = {}
-    for name, deployed in inventory.jobs.items():
-        seen = observed.job(deployed.job.site, deployed.engine_job_id)
-        if seen is not None and not deployed.confirmed and seen.state is RunState.RUNNING:
-            found[composition_of_one(name) if name in adopted else scope, name] = deployed
-    return found
+    """Incarnations that are observed running though the store does not have them confirmed."""
+    incarnations = {}
+    for name, incarnation in inventory.jobs.items():
+        engine_job = observation.job(incarnation.job.site, incarnation.engine_job_id)
+        if (
+            engine_job is not None
+            and not incarnation.confirmed
+            and engine_job.state is RunState.RUNNING
+        ):
+            incarnations[composition_of_one(name) if name in adopted else scope, name] = incarnation
+    return incarnations
 
 
-def _confirmed(deployed: Incarnation) -> Incarnation:
-    return replace(deployed, start=StartState.CONFIRMED, base=None)
+def _confirm(incarnation: Incarnation) -> Incarnation:
+    return replace(incarnation, start=StartState.CONFIRMED, base=None)

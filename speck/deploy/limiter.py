@@ -11,11 +11,11 @@ class Holder(Protocol):
     """A change under way, which acquires permits."""
 
     def wake(self) -> None:
-        """A permit that was refused may be available now."""
+        """Called when a permit that was refused may be available."""
 
 
 class Limiter:
-    """At most `per_site` permits at each site, shared evenly by those who want them.
+    """At most `per_site` permits for each site, shared evenly by the changes that want them.
 
     Never blocks: a holder that was refused is woken when a permit is released.
     """
@@ -23,42 +23,42 @@ class Limiter:
     def __init__(self, per_site: int):
         self._per_site = per_site
         self._lock = threading.Lock()
-        self._held: defaultdict[str, dict[Holder, int]] = defaultdict(dict)
-        self._refused: defaultdict[str, set[Holder]] = defaultdict(set)
+        self._permits: defaultdict[str, dict[Holder, int]] = defaultdict(dict)
+        self._waiting: defaultdict[str, set[Holder]] = defaultdict(set)
 
-    def acquire(self, site: str, who: Holder) -> bool:
-        """Acquire a permit at a site; false while there is none for `who`."""
+    def acquire(self, site: str, holder: Holder) -> bool:
+        """Acquire a permit for a site; false if none is available for `holder`."""
         with self._lock:
-            held, refused = self._held[site], self._refused[site]
-            mine = held.get(who, 0)
-            wanted_by = held.keys() | refused | {who}
-            # While others wait nobody takes more than its share, or who came first kept it all.
-            others_wait = bool(refused - {who})
-            share = max(1, self._per_site // len(wanted_by)) if others_wait else self._per_site
-            if sum(held.values()) >= self._per_site or mine >= share:
-                refused.add(who)
+            permits, waiting = self._permits[site], self._waiting[site]
+            own = permits.get(holder, 0)
+            holders = permits.keys() | waiting | {holder}
+            # While others wait, a holder gets its share only; otherwise the first would keep all.
+            others_wait = bool(waiting - {holder})
+            share = max(1, self._per_site // len(holders)) if others_wait else self._per_site
+            if sum(permits.values()) >= self._per_site or own >= share:
+                waiting.add(holder)
                 return False
-            refused.discard(who)
-            held[who] = mine + 1
+            waiting.discard(holder)
+            permits[holder] = own + 1
             return True
 
-    def release(self, site: str, who: Holder) -> None:
-        """Release a permit, and wake those who were refused one."""
+    def release(self, site: str, holder: Holder) -> None:
+        """Release a permit, and wake the holders that were refused one."""
         with self._lock:
-            held = self._held[site]
-            held[who] -= 1
-            if not held[who]:
-                del held[who]
-            waiting = list(self._refused[site])
-        for holder in waiting:
+            permits = self._permits[site]
+            permits[holder] -= 1
+            if not permits[holder]:
+                del permits[holder]
+            to_wake = list(self._waiting[site])
+        for holder in to_wake:
             holder.wake()
 
-    def leave(self, who: Holder) -> None:
-        """Release all permits of `who`, which wants no more."""
+    def leave(self, holder: Holder) -> None:
+        """Release all permits of `holder` and forget its requests."""
         with self._lock:
-            for refused in self._refused.values():
-                refused.discard(who)
-            left = [site for site, held in self._held.items() if held.pop(who, 0)]
-            waiting = {holder for site in left for holder in self._refused[site]}
-        for holder in waiting:
+            for waiting in self._waiting.values():
+                waiting.discard(holder)
+            sites = [site for site, permits in self._permits.items() if permits.pop(holder, 0)]
+            to_wake = {holder for site in sites for holder in self._waiting[site]}
+        for holder in to_wake:
             holder.wake()

@@ -6,7 +6,7 @@ import threading
 
 
 class NamedLocks:
-    """Locks by name, made when first asked for; whoever asks at once gets the same one."""
+    """Locks by name, created at first use; concurrent callers get the same lock."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()

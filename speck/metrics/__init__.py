@@ -1,4 +1,4 @@
-"""What jobs and links do: sampled at all sites, kept as Parquet files, shown as rates.
+"""Metrics of jobs, links and sites: sampled at all sites, stored as Parquet, served as rates.
 
 Imports `speck.sites` and `speck.store`. Begin with `sampler`, then `rows`.
 """

@@ -1,9 +1,9 @@
-"""From what engines and brokers tell to rows of the dataset, and to rates. Pure; time is given.
+"""Turns measures of engines and brokers into rows of the dataset. Pure; time is a parameter.
 
-A counter that was not told is null. What was told before and is told once more unchanged, because
-an engine answers from its cache, makes no row: busy, idle and back-pressured time of a living
-task always grow together, so such an answer is not of now. Their growth is also the true time
-between two samples, whatever age they had when they were read.
+A counter that was not reported is null. An engine may answer from its cache: values that are equal
+to the previous ones make no row. Since busy, idle and back-pressured time of a living task always
+grow, such values are stale. Their growth is also the true time between two samples, whatever their
+age when they were read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from speck.model.values import JsonObject
 
 Row = dict[str, Any]
 MOMENT_MS = 50.0
-"""What a task tells of itself within so long is of one moment: no rate comes out of it."""
+"""Samples of a task that are closer than this are one moment, from which no rate follows."""
 
 TaskKey = tuple[str, str, int]
 """(engine job id, vertex, subtask)"""
@@ -43,7 +43,7 @@ TaskKey = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one task told at one look of its job."""
+    """The values of one task at one poll of its engine."""
 
     at: datetime
     job: JobMeasure
@@ -51,7 +51,7 @@ class Sample:
 
 
 Samples = Mapping[TaskKey, tuple[Sample | None, Sample]]
-"""The last two samples of each task that differ, the older first."""
+"""The last two different samples of each task, the older first."""
 
 
 def composition_of(scope: str) -> str:
@@ -59,33 +59,33 @@ def composition_of(scope: str) -> str:
     return visible_name(scope) or ALONE
 
 
-def samples_of(at: datetime, measures: EngineMeasures, before: Samples) -> Samples:
-    """The samples with those of this look; of a task that told nothing new they are as they were.
+def update_samples(at: datetime, measures: EngineMeasures, before: Samples) -> Samples:
+    """Add the samples of this poll; a task without new values keeps its former samples.
 
-    Tasks of jobs that are not in `measures` are gone from it.
+    Tasks of jobs that are not in `measures` are dropped.
     """
-    found: dict[TaskKey, tuple[Sample | None, Sample]] = {}
+    samples: dict[TaskKey, tuple[Sample | None, Sample]] = {}
     for job in measures.jobs.values():
         for task in job.tasks:
             key = (job.engine_job_id, task.vertex, task.subtask)
-            old = before.get(key)
-            if old is not None and _is_stale(old[1], job, task):
-                found[key] = old
-            elif old is not None:
-                found[key] = (old[1], Sample(at, job, task))
+            previous = before.get(key)
+            if previous is not None and _is_stale(previous[1], job, task):
+                samples[key] = previous
+            elif previous is not None:
+                samples[key] = (previous[1], Sample(at, job, task))
             else:
-                found[key] = (None, Sample(at, job, task))
-    return found
+                samples[key] = (None, Sample(at, job, task))
+    return samples
 
 
 def _is_stale(before: Sample, job: JobMeasure, now: TaskMeasure) -> bool:
-    """Whether this is told once more, or of the same moment: an engine may fetch twice in a row,
-    out of order even. What came meanwhile is told at the next look.
+    """Whether the values are repeated, or from the same moment as the previous ones.
 
-    A task that tells no times may well have had nothing to do.
+    An engine may fetch twice in a row, and even out of order; the next poll has what is missing.
+    Equal values of a task that reports no times are not stale: it may have been idle.
     """
     tells_times = any(getattr(now, name) is not None for name in TIMES)
-    if tells_times and _counts(before.task) == _counts(now):
+    if tells_times and _counters_of(before.task) == _counters_of(now):
         return True
     old, new = before.task.lived_ms, now.lived_ms
     if old is None or new is None or before.job.restarts != job.restarts:
@@ -93,32 +93,35 @@ def _is_stale(before: Sample, job: JobMeasure, now: TaskMeasure) -> bool:
     return abs(new - old) < MOMENT_MS
 
 
-def _counts(task: TaskMeasure) -> tuple[float | None, ...]:
+def _counters_of(task: TaskMeasure) -> tuple[float | None, ...]:
     return tuple(getattr(task, name) for name in (*TIMES, *COUNTS))
 
 
-def task_rows(
+def make_task_rows(
     at: datetime,
     samples: Samples,
-    deployed: Mapping[tuple[str, str], Incarnation],
+    incarnations: Mapping[tuple[str, str], Incarnation],
     host: Host,
 ) -> list[Row]:
-    """Rows of the samples that were new at `at`, of incarnations that speck deployed."""
-    known = {each.engine_job_id: (scope, each) for (scope, _), each in deployed.items()}
+    """Rows for the samples that were new at `at`, for incarnations that speck deployed."""
+    by_job_id = {
+        incarnation.engine_job_id: (scope, incarnation)
+        for (scope, _), incarnation in incarnations.items()
+    }
     rows = []
     for (job_id, _, _), (_, sample) in samples.items():
-        if sample.at != at or job_id not in known:
+        if sample.at != at or job_id not in by_job_id:
             continue
-        scope, each = known[job_id]
+        scope, incarnation = by_job_id[job_id]
         job, task = sample.job, sample.task
         rows.append(
             {
                 "at": at,
                 "composition": composition_of(scope),
-                "job_name": each.job.job_name,
-                "site": each.job.site,
+                "job_name": incarnation.job.job_name,
+                "site": incarnation.job.site,
                 "engine_job_id": job_id,
-                "attempt": each.attempt,
+                "attempt": incarnation.attempt,
                 "vertex": task.vertex,
                 "subtask": task.subtask,
                 "subtasks": task.subtasks,
@@ -142,9 +145,11 @@ def task_rows(
     return rows
 
 
-def plan_nodes(plan: Mapping[str, Any]) -> tuple[PlanNode, ...]:
-    """An engine's plan (`StreamEngine.job_plan`) as nodes. Raises KeyError, TypeError,
-    ValueError for anything else."""
+def parse_plan(plan: Mapping[str, Any]) -> tuple[PlanNode, ...]:
+    """Parse an engine's plan (`StreamEngine.job_plan`) into nodes.
+
+    Raises KeyError, TypeError or ValueError for any other structure.
+    """
     return tuple(
         PlanNode(
             str(node["id"]),
@@ -159,25 +164,27 @@ def plan_nodes(plan: Mapping[str, Any]) -> tuple[PlanNode, ...]:
     )
 
 
-def plan_rows(
+def make_plan_rows(
     at: datetime,
     scope: str,
-    deployed: Incarnation,
+    incarnation: Incarnation,
     nodes: Iterable[PlanNode],
     *,
     pinned: bool = False,
     stateful: bool | None = None,
 ) -> list[Row]:
-    """One row for each task of an incarnation; what the user says of the job now goes with it,
-    `stateful` None when that is nothing."""
-    job = deployed.job
+    """One row for each task of an incarnation.
+
+    `pinned` and `stateful` are the user's current declarations; None: not declared.
+    """
+    job = incarnation.job
     return [
         {
             "at": at,
             "composition": composition_of(scope),
             "job_name": job.job_name,
             "site": job.site,
-            "engine_job_id": deployed.engine_job_id,
+            "engine_job_id": incarnation.engine_job_id,
             "vertex": node.id,
             "description": node.description,
             "parallelism": node.parallelism,
@@ -193,14 +200,14 @@ def plan_rows(
     ]
 
 
-def site_row(
+def make_site_row(
     at: datetime,
     site: Site,
     measures: EngineMeasures,
     host: Host,
     calibration: JsonObject | None,
 ) -> Row:
-    """One row; cores are calibrated, else those that the engine told, and pace is null then."""
+    """One row. Without a calibration `cores` is what the engine reports and `pace` is null."""
     calibration = calibration or {}
     cores = calibration.get("cores")
     return {
@@ -221,7 +228,7 @@ def site_row(
     }
 
 
-def broker_row(at: datetime, site: str, measures: BrokerMeasures) -> Row:
+def make_broker_row(at: datetime, site: str, measures: BrokerMeasures) -> Row:
     """One row."""
     return {
         "at": at,
@@ -239,54 +246,62 @@ def broker_row(at: datetime, site: str, measures: BrokerMeasures) -> Row:
 
 @dataclass(frozen=True)
 class Ends:
-    """Who sends to links and who reads them: all incarnations, by (scope, job), the readers
-    outside speck, and the installation that client ids are made of. Made once for a look at all
-    sites: what follows from all jobs is worked out once."""
+    """Producers and readers of all links.
+
+    All incarnations by (scope, job), the readers outside speck, and the installation, which is part
+    of client ids. One object serves a poll of all sites, so that the properties are computed once.
+    """
 
     installation: str
-    deployed: Mapping[tuple[str, str], Incarnation]
+    incarnations: Mapping[tuple[str, str], Incarnation]
     sessions: Sequence[tuple[str, Session]] = ()
 
     @cached_property
     def sinks(self) -> Mapping[Link, list[str]]:
-        """Link -> client ids of the sinks that feed it now or have fed it."""
-        found: dict[Link, list[str]] = {}
-        for each in self.deployed.values():
-            own = sink_client_id(self.installation, each.job.job_name, each.job.source)
-            found.setdefault(each.job.sink, []).extend((own, *each.former_sinks))
-        return found
+        """Link -> client ids of its present and former sinks."""
+        clients: dict[Link, list[str]] = {}
+        for incarnation in self.incarnations.values():
+            client_id = sink_client_id(
+                self.installation, incarnation.job.job_name, incarnation.job.source
+            )
+            clients.setdefault(incarnation.job.sink, []).extend(
+                (client_id, *incarnation.former_sinks)
+            )
+        return clients
 
     @cached_property
     def by_site(self) -> Mapping[str, list[tuple[str, Incarnation]]]:
-        """Site of a broker -> (scope, incarnation) of those that send or read there."""
-        found: dict[str, list[tuple[str, Incarnation]]] = {}
-        for (scope, _), each in self.deployed.items():
-            if not each.ended:
-                for site in {each.job.sink_site, each.job.source_site}:
-                    found.setdefault(site, []).append((scope, each))
-        return found
+        """Site of a broker -> (scope, incarnation) of its producers and readers."""
+        by_site: dict[str, list[tuple[str, Incarnation]]] = {}
+        for (scope, _), incarnation in self.incarnations.items():
+            if not incarnation.ended:
+                for site in {incarnation.job.sink_site, incarnation.job.source_site}:
+                    by_site.setdefault(site, []).append((scope, incarnation))
+        return by_site
 
     @cached_property
     def outside(self) -> Mapping[str, list[tuple[str, Session]]]:
-        """Site of a broker -> (scope, session) of readers there that are outside speck."""
-        found: dict[str, list[tuple[str, Session]]] = {}
+        """Site of a broker -> (scope, session) of its readers outside speck."""
+        sessions: dict[str, list[tuple[str, Session]]] = {}
         for scope, session in self.sessions:
             if session.job_name is None:
-                found.setdefault(session.site, []).append((scope, session))
-        return found
+                sessions.setdefault(session.site, []).append((scope, session))
+        return sessions
 
 
-def link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> list[Row]:
-    """Rows of all ends of the links of one site's broker. The lag is null where a producer
-    tells no numbers, or none is known."""
+def make_link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> list[Row]:
+    """Rows for all ends of the links at one site's broker.
+
+    The lag is null if a producer reports no numbers, or no producer is known.
+    """
     sinks = ends.sinks
     rows = []
-    for scope, each in ends.by_site.get(site, ()):
-        job, name = each.job, each.job.job_name
+    for scope, incarnation in ends.by_site.get(site, ()):
+        job, name = incarnation.job, incarnation.job.job_name
         if job.sink_site == site:
             client_id = sink_client_id(ends.installation, name, job.source)
             sent = view.sent_to(job.sink.topic, client_id)
-            row = _end(at, scope, site, job.sink.topic, "producer", client_id, name, job.site)
+            row = _make_end(at, scope, site, job.sink.topic, "producer", client_id, name, job.site)
             rows.append(
                 {
                     **row,
@@ -296,45 +311,50 @@ def link_rows(at: datetime, site: str, view: BrokerView, ends: Ends) -> list[Row
             )
         if job.source_site == site:
             client_id = source_client_id(ends.installation, name, job.source)
-            row = _end(at, scope, site, job.source.topic, "reader", client_id, name, job.site)
-            rows.append({**row, **_reading(view, client_id, job.source, sinks)})
+            row = _make_end(at, scope, site, job.source.topic, "reader", client_id, name, job.site)
+            rows.append({**row, **_read_position(view, client_id, job.source, sinks)})
     for scope, session in ends.outside.get(site, ()):
-        row = _end(at, scope, site, session.link.topic, "reader", session.client_id, None, None)
-        rows.append({**row, **_reading(view, session.client_id, session.link, sinks)})
+        row = _make_end(
+            at, scope, site, session.link.topic, "reader", session.client_id, None, None
+        )
+        rows.append({**row, **_read_position(view, session.client_id, session.link, sinks)})
     return rows
 
 
-def since_joining(
-    rows: Iterable[Row], view: BrokerView, before: Mapping[str, int]
+def discount_first_lag(
+    rows: Iterable[Row], view: BrokerView, previous: Mapping[str, int]
 ) -> tuple[list[Row], dict[str, int]]:
-    """The rows of `link_rows` with the lag of readers that have taken nothing yet counted from
-    when they were first seen: what was sent before is not theirs. Also what to give as `before`
-    at the next look: client id -> the lag to leave out."""
-    found, joined = [], {}
+    """Subtract from the lag of new readers what was sent before they joined.
+
+    `rows` are those of `make_link_rows`. A reader that has taken nothing yet has its lag counted
+    from its first poll. Returns the rows, and `previous` for the next poll: client id -> the lag to
+    subtract.
+    """
+    rows_out, first_lags = [], {}
     for row in rows:
         taken = view.taken.get(row["client_id"]) if row["role"] == "reader" else None
         lag = row["lag"]
         if taken is not None and not taken.taken and lag is not None:
-            joined[row["client_id"]] = least = min(lag, before.get(row["client_id"], lag))
-            row = {**row, "lag": lag - least}
-        found.append(row)
-    return found, joined
+            first_lags[row["client_id"]] = first_lag = min(lag, previous.get(row["client_id"], lag))
+            row = {**row, "lag": lag - first_lag}
+        rows_out.append(row)
+    return rows_out, first_lags
 
 
-def _reading(
+def _read_position(
     view: BrokerView, client_id: str, link: Link, sinks: Mapping[Link, Sequence[str]]
 ) -> Row:
-    """Of a reader that has told nothing (yet) nothing is known, its lag neither."""
+    """A reader's position and lag; both null until it has published its taken numbers."""
     taken = view.taken.get(client_id)
-    # a new sink tells at its first flush
-    told = view.sinks_of(link.topic, sinks.get(link, ()))
+    # a new sink reports at its first flush
+    reporting_sinks = view.sinks_of(link.topic, sinks.get(link, ()))
     return {
         "messages": taken.messages if taken else None,
-        "lag": view.lag(client_id, told) if taken else None,
+        "lag": view.lag(client_id, reporting_sinks) if taken else None,
     }
 
 
-def _end(
+def _make_end(
     at: datetime,
     scope: str,
     site: str,

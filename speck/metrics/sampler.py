@@ -1,8 +1,8 @@
-"""The loop that looks at the work of all sites and keeps what they tell in the dataset.
+"""Polls the metrics of all sites periodically and appends them to the dataset.
 
-Every engine and every broker is looked at in a thread of its own, a few begun at a time. One that
-has not answered when the next look is due misses that: a gap in the dataset, which holds up nobody
-else.
+Each engine and each broker is polled in a thread of its own; a few polls start at a time. If one
+has not answered when its next poll is due, that poll is skipped: a gap in the dataset, which delays
+no other site.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from urllib.parse import urlsplit
 from speck.agent.host import HostLoad, cores
 from speck.clock import Clock
 from speck.errors import SpeckError, TransientError
-from speck.metrics.dataset.maintenance import tend
+from speck.metrics.dataset.maintenance import maintain
 from speck.metrics.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS, Table
 from speck.metrics.dataset.writer import Writer
-from speck.metrics.rates import Pair, job_metrics
+from speck.metrics.rates import Pair, compute_job_metrics
 from speck.metrics.rows import (
     Ends,
     Row,
     Samples,
-    broker_row,
-    link_rows,
-    plan_nodes,
-    plan_rows,
-    samples_of,
-    since_joining,
-    site_row,
-    task_rows,
+    discount_first_lag,
+    make_broker_row,
+    make_link_rows,
+    make_plan_rows,
+    make_site_row,
+    make_task_rows,
+    parse_plan,
+    update_samples,
 )
 from speck.model.composition import visible_name
 from speck.model.incarnation import Incarnation
@@ -53,44 +53,44 @@ from speck.store.records import Records
 LOG = logging.getLogger(__name__)
 
 PLANS_EVERY_S = 3600.0
-"""A job's plan is written down again after so long, so that each day of the dataset has it."""
+"""Interval at which a job's plan is written again, so that each day of the dataset has it."""
 
-TEND_EVERY_S = 600.0
-"""Small files are joined, and old days dropped, that often."""
+MAINTENANCE_EVERY_S = 600.0
+"""Interval at which small files are merged and old days dropped."""
 
-TEND_AGAIN_S = 30.0
-"""... and again so soon where an analysis or an export was reading."""
+MAINTENANCE_RETRY_S = 30.0
+"""Delay before maintenance is retried after an analysis or an export was reading."""
 
-BEAT_S = 20.0
-"""What a site's agent told of its machine counts for so long."""
+HEARTBEAT_VALID_S = 20.0
+"""How long the CPU load in an agent's heartbeat is valid."""
 
 BEGINNING_S = 30.0
-"""For so long at most are jobs left out since the change that begins them goes on: it would cost
-engines much at the moment when they have most to do, and tell of the start only."""
+"""A job is not polled while the change that starts it is running, for at most this long: engines
+are busiest then, and the values would only describe the start."""
 
 POLL_S = 10.0
-"""A look that took longer says nothing of the time at which it began."""
+"""The result of a poll that took longer is discarded: it does not describe the time it began."""
 
 _AT_ONCE = 512
-"""Threads at most, two for each site: sites that do not answer hold theirs until the time limit."""
+"""Maximum number of threads, two per site: a silent site keeps its threads until the time limit."""
 
 
 @dataclass(slots=True)
 class _Site:
-    """What the last looks at one site said."""
+    """The results of the last polls of one site."""
 
     samples: Samples = field(default_factory=dict)
     engine: EngineMeasures | None = None
     broker: BrokerMeasures | None = None
     links: list[Row] = field(default_factory=list)
-    joined: dict[str, int] = field(default_factory=dict)
-    """See `speck.metrics.rows.since_joining`."""
+    first_lags: dict[str, int] = field(default_factory=dict)
+    """See `speck.metrics.rows.discount_first_lag`."""
     plans: dict[str, tuple[float, Marks]] = field(default_factory=dict)
-    """Engine job id -> when (monotonic) its plan was written down, and with what."""
+    """Engine job id -> when (monotonic) its plan was written, and with which marks."""
 
 
 class Sampler:
-    """Looks every `every_s` seconds (0: never by itself) and appends to `writer`."""
+    """Polls all sites every `every_s` seconds (0: only on demand) and appends rows to `writer`."""
 
     def __init__(
         self,
@@ -105,213 +105,225 @@ class Sampler:
         await_calm: Callable[[threading.Event], bool],
         at_once: Callable[[], int] | None = None,
     ):
-        """`days`: for how long rows are kept (0: for ever); `beat` gives what a site's agent told
-        last, and when; `beginning` the jobs that changes begin and `await_calm`, see `Changes`;
-        `at_once` how many looks that began just now may be under way (by default as
-        `AdaptiveConcurrency` says)."""
+        """`days`: how long rows are kept (0: for ever); `beat`: returns a site's last heartbeat and
+        its time; `beginning`: returns the jobs that running changes start (see `Changes`);
+        `await_calm`: see `Changes`; `at_once`: returns the maximum number of recent polls under way
+        (default: that of `AdaptiveConcurrency`)."""
         self._records = records
         self._connections = connections
         self._clock = clock
         self._writer = writer
         self._every_s = every_s
         self._days = days
-        self._beat = beat
-        self._beginning = beginning
+        self._read_heartbeat = beat
+        self._list_beginning_jobs = beginning
         self._await_calm = await_calm
-        self._wanted = DesiredJobs(records)
+        self._desired_jobs = DesiredJobs(records)
         self._host = HostLoad()
-        self._own = Host()
+        self._own_host = Host()
         self._lock = threading.Lock()
-        self._ended = threading.Condition(self._lock)
+        self._poll_ended = threading.Condition(self._lock)
         self._sites: dict[str, _Site] = {}
-        self._under_way: dict[tuple[str, str], float] = {}
-        self._begun: dict[tuple[str, str], float] = {}
+        self._polls_under_way: dict[tuple[str, str], float] = {}
+        self._begun_at: dict[tuple[str, str], float] = {}
         self._unanswered: set[tuple[str, str]] = set()
         self._cpu_s = 0.0
         self._at_once = at_once or AdaptiveConcurrency(lambda: self._cpu_s).at_once
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="collect")
-        self._task = PeriodicTask("collect", self._look_around, self._pause_s, clock)
+        self._task = PeriodicTask("collect", self._run_round, self._pause_s, clock)
         self._due = float("-inf")
-        self._failing: str | None = None
-        self._tended = float("-inf")
-        self._tending: Future[None] | None = None
+        self._failure: str | None = None
+        self._maintained_at = float("-inf")
+        self._maintenance: Future[None] | None = None
         self.polls = 0
-        """Looks that were answered."""
+        """Number of polls that were answered."""
         self.gaps = 0
-        """Looks that were not answered, or were not begun: the last one was under way still, or
-        its turn did not come in time."""
+        """Number of polls that failed or were skipped: the previous one was still running, or its
+        turn did not come in time."""
 
     @property
     def on(self) -> bool:
-        """Whether it looks by itself."""
+        """Whether the sampler polls periodically."""
         return self._every_s > 0
 
     def start(self) -> None:
-        """Begin to look, unless that is switched off."""
+        """Start polling, unless it is switched off."""
         if self.on:
             self._due = self._clock.monotonic()
             self._task.start()
 
     def close(self) -> None:
-        """Look no more, and write what is there."""
+        """Stop polling and write the waiting rows."""
         self._task.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._tending is not None and not self._tending.cancelled():
-            wait([self._tending])
+        if self._maintenance is not None and not self._maintenance.cancelled():
+            wait([self._maintenance])
         self.flush()
 
     def flush(self) -> None:
-        """Write all rows that wait to files, so that an analysis finds them; that the disk takes
-        none is told once, and the rows are kept."""
+        """Write all waiting rows to files, so that an analysis finds them.
+
+        If the disk fails, an event reports it once, and the rows are kept.
+        """
         try:
             self._writer.flush()
         except TransientError as error:
-            self._tell(str(error))
+            self._report_failure(str(error))
         else:
-            self._tell(None)
+            self._report_failure(None)
 
-    # -- what the last looks said ---------------------------------------------------------
+    # -- results of the last polls --------------------------------------------------------
 
-    def job(self, deployed: Incarnation) -> JsonObject:
-        """Rates of an incarnation between the last two looks that told something new, and its
-        reader's lag; None where nothing is known. See `speck.metrics.rates.job_metrics`."""
+    def rate_job(self, incarnation: Incarnation) -> JsonObject:
+        """Rates of an incarnation between its last two different samples, and its reader's lag.
+
+        None for unknown values. See `speck.metrics.rates.compute_job_metrics`.
+        """
         with self._lock:
-            at = self._sites.get(deployed.job.site, _Site())
+            state = self._sites.get(incarnation.job.site, _Site())
             pairs: list[Pair] = [
-                pair for key, pair in at.samples.items() if key[0] == deployed.engine_job_id
+                pair for key, pair in state.samples.items() if key[0] == incarnation.engine_job_id
             ]
-            newest = at.engine.jobs.get(deployed.engine_job_id) if at.engine else None
-            links = self._sites.get(deployed.job.source_site, _Site()).links
-            ends = [row for row in links if row["job_name"] == deployed.job.job_name]
+            measure = state.engine.jobs.get(incarnation.engine_job_id) if state.engine else None
+            links = self._sites.get(incarnation.job.source_site, _Site()).links
+            ends = [row for row in links if row["job_name"] == incarnation.job.job_name]
         lag = next((row["lag"] for row in ends if row["role"] == "reader"), None)
-        rates = job_metrics(pairs)
-        if newest is not None and newest.restarts is not None:
-            rates["restarts"] = newest.restarts  # of a crash loop the tasks tell nothing new
+        rates = compute_job_metrics(pairs)
+        if measure is not None and measure.restarts is not None:
+            rates["restarts"] = measure.restarts  # in a crash loop the tasks report nothing new
         return {**rates, "lag": lag}
 
-    def jobs(self) -> list[JsonObject]:
-        """`{job_name, composition, site, ...}` of every incarnation that ought to be there."""
+    def rate_jobs(self) -> list[JsonObject]:
+        """`{job_name, composition, site, ...}` of every incarnation that should be running."""
         return [
             {
                 "job_name": name,
                 "composition": visible_name(scope),
-                "site": deployed.job.site,
-                **self.job(deployed),
+                "site": incarnation.job.site,
+                **self.rate_job(incarnation),
             }
-            for (scope, name), deployed in sorted(self._records.all_incarnations().items())
-            if not deployed.ended
+            for (scope, name), incarnation in sorted(self._records.all_incarnations().items())
+            if not incarnation.ended
         ]
 
-    def links(self) -> list[Row]:
+    def list_links(self) -> list[Row]:
         """The newest rows of the ends of all links."""
         with self._lock:
             return [row for _, site in sorted(self._sites.items()) for row in site.links]
 
-    def engines(self) -> dict[str, EngineMeasures]:
-        """By site, what engines said at the last look that they answered."""
+    def list_engines(self) -> dict[str, EngineMeasures]:
+        """By site, the measures of engines that answered their last poll."""
         with self._lock:
             return {name: s.engine for name, s in sorted(self._sites.items()) if s.engine}
 
-    def brokers(self) -> dict[str, BrokerMeasures]:
-        """By site, what brokers said at the last look that they answered."""
+    def list_brokers(self) -> dict[str, BrokerMeasures]:
+        """By site, the measures of brokers that answered their last poll."""
         with self._lock:
             return {name: s.broker for name, s in sorted(self._sites.items()) if s.broker}
 
-    # -- one look -------------------------------------------------------------------------
+    # -- one poll -------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Begin a look at all sites; it ends by itself. Of many sites a few looks at a time are
-        begun, the oldest first, until the next one is due."""
+        """Start a poll of all sites; the polls end in the background.
+
+        With many sites only a few polls start at a time, the longest-waiting sites first, until the
+        next round is due.
+        """
         until = self._clock.monotonic() + (self._every_s or POLL_S)
         sites = self._records.sites()
-        deployed = self._records.all_incarnations()
+        incarnations = self._records.all_incarnations()
         sessions = self._records.all_sessions()
-        ends = Ends(self._records.installation, deployed, sessions)
-        self._own = Host(self._host.cpu(), cores())
+        ends = Ends(self._records.installation, incarnations, sessions)
+        self._own_host = Host(self._host.cpu(), cores())
         with self._lock:
             for name in self._sites.keys() - sites.keys():
                 del self._sites[name]
         at_site: dict[str, dict[tuple[str, str], Incarnation]] = {}
-        beginning = self._beginning(BEGINNING_S)
-        for key, each in deployed.items():
-            if not each.ended and each.engine_job_id not in beginning:
-                at_site.setdefault(each.job.site, {})[key] = each
+        beginning_jobs = self._list_beginning_jobs(BEGINNING_S)
+        for key, incarnation in incarnations.items():
+            if not incarnation.ended and incarnation.engine_job_id not in beginning_jobs:
+                at_site.setdefault(incarnation.job.site, {})[key] = incarnation
         due = [(part, name) for name in sites for part in ("engine", "broker")]
-        self._begun = {each: self._begun.get(each, float("-inf")) for each in due}
+        self._begun_at = {
+            incarnation: self._begun_at.get(incarnation, float("-inf")) for incarnation in due
+        }
         with self._lock:
-            self._unanswered &= self._begun.keys()
-        for number, (part, name) in enumerate(sorted(due, key=self._begun.__getitem__)):
+            self._unanswered &= self._begun_at.keys()
+        for number, (part, name) in enumerate(sorted(due, key=self._begun_at.__getitem__)):
             if not self._await_turn(until):
                 with self._lock:
                     self.gaps += len(due) - number
                 return
             if part == "engine":
-                take = partial(self._poll_engine, at_site.get(name, {}))
+                poll = partial(self._poll_engine, at_site.get(name, {}))
             else:
-                take = partial(self._poll_broker, ends)
-            self._begin(part, sites[name], take)
+                poll = partial(self._poll_broker, ends)
+            self._submit(part, sites[name], poll)
 
     def _await_turn(self, until: float) -> bool:
-        """Wait while many looks are under way that began just now; False when that is so `until`
-        then (monotonic)."""
-        with self._ended:
+        """Wait while too many recent polls are under way; False if that lasts `until`
+        (monotonic)."""
+        with self._poll_ended:
             while not self._task.stopping.is_set():
                 now = self._clock.monotonic()
                 if self._has_room(now):
                     return True
                 if now >= until:
                     return False
-                self._ended.wait(min(until - now, PERIOD_S))
+                self._poll_ended.wait(min(until - now, PERIOD_S))
         return False
 
     def _has_room(self, now: float) -> bool:
-        """With the lock. What was not answered the last time costs nothing but a thread."""
-        young = answering = 0
-        for key, begun in reversed(self._under_way.items()):  # the last begun first
-            if now - begun >= PATIENCE_S or young >= MANY:
-                break
-            young += 1
-            answering += key not in self._unanswered
-        return young < MANY and answering < self._at_once()
+        """Whether one more poll may start; call with the lock.
 
-    def _begin(self, part: str, site: Site, take: Callable[[datetime, float, Site], None]) -> None:
+        A poll of a site that was silent the last time costs nothing but a thread.
+        """
+        recent = answering = 0
+        for key, begun_at in reversed(self._polls_under_way.items()):  # newest first
+            if now - begun_at >= PATIENCE_S or recent >= MANY:
+                break
+            recent += 1
+            answering += key not in self._unanswered
+        return recent < MANY and answering < self._at_once()
+
+    def _submit(self, part: str, site: Site, poll: Callable[[datetime, float, Site], None]) -> None:
         key = (part, site.name)
-        at, begun = self._clock.now(), self._clock.monotonic()
+        at, begun_at = self._clock.now(), self._clock.monotonic()
         with self._lock:
-            if key in self._under_way:
+            if key in self._polls_under_way:
                 self.gaps += 1
                 return
-            self._under_way[key] = self._begun[key] = begun
+            self._polls_under_way[key] = self._begun_at[key] = begun_at
         try:
-            self._pool.submit(self._take, key, lambda: take(at, begun, site))
-        except RuntimeError:  # it is closed
+            self._pool.submit(self._run_poll, key, lambda: poll(at, begun_at, site))
+        except RuntimeError:  # the sampler is closed
             with self._lock:
-                self._under_way.pop(key, None)
+                self._polls_under_way.pop(key, None)
 
-    def _take(self, key: tuple[str, str], take: Callable[[], None]) -> None:
-        answered, cpu_s = False, time.thread_time()
+    def _run_poll(self, key: tuple[str, str], poll: Callable[[], None]) -> None:
+        has_answered, cpu_s = False, time.thread_time()
         try:
-            take()
-            answered = True
+            poll()
+            has_answered = True
         except SpeckError as error:
             LOG.debug("no measures of the %s of %s: %s", *key, error)
         except Exception:
-            LOG.exception("the look at the %s of %s failed", *key)
+            LOG.exception("the poll of the %s of %s failed", *key)
         finally:
-            with self._ended:
-                self._under_way.pop(key, None)
-                self._ended.notify_all()
+            with self._poll_ended:
+                self._polls_under_way.pop(key, None)
+                self._poll_ended.notify_all()
                 self._cpu_s += time.thread_time() - cpu_s
-                self.polls += answered
-                self.gaps += not answered
-                if answered:
+                self.polls += has_answered
+                self.gaps += not has_answered
+                if has_answered:
                     self._unanswered.discard(key)
                 else:
                     self._unanswered.add(key)
                     self._forget(*key)
 
     def _forget(self, part: str, site: str) -> None:
-        """What was said before is not said of now."""
+        """Forget the former results of a site that did not answer."""
         state = self._sites.get(site)
         if state is not None and part == "engine":
             state.engine, state.samples = None, {}
@@ -319,82 +331,93 @@ class Sampler:
             state.broker, state.links = None, []
 
     def _poll_engine(
-        self, here: Mapping[tuple[str, str], Incarnation], at: datetime, begun: float, site: Site
+        self,
+        incarnations: Mapping[tuple[str, str], Incarnation],
+        at: datetime,
+        begun: float,
+        site: Site,
     ) -> None:
         engine = self._connections.engine(site.name)
-        measures = engine.measure([each.engine_job_id for each in here.values()])
-        self._refuse_late(begun)
+        measures = engine.measure(
+            [incarnation.engine_job_id for incarnation in incarnations.values()]
+        )
+        self._refuse_late_answer(begun)
         host = self._host_of(site)
         with self._lock:
             state = self._sites.setdefault(site.name, _Site())
             state.engine = measures
-            state.samples = samples = samples_of(at, measures, state.samples)
-        self._append(TASKS, task_rows(at, samples, here, host))
+            state.samples = samples = update_samples(at, measures, state.samples)
+        self._append(TASKS, make_task_rows(at, samples, incarnations, host))
         calibration = self._records.calibrations.get(site.name)
-        self._append(SITES, [site_row(at, site, measures, host, calibration)])
-        self._append(PLANS, self._plans(site, at, here, measures))
+        self._append(SITES, [make_site_row(at, site, measures, host, calibration)])
+        self._append(PLANS, self._make_plan_rows(site, at, incarnations, measures))
 
     def _poll_broker(self, ends: Ends, at: datetime, begun: float, site: Site) -> None:
         measures, view = self._connections.broker(site.name).measure()
-        self._refuse_late(begun)
-        rows = link_rows(at, site.name, view, ends)
+        self._refuse_late_answer(begun)
+        rows = make_link_rows(at, site.name, view, ends)
         with self._lock:
             state = self._sites.setdefault(site.name, _Site())
-            links, state.joined = since_joining(rows, view, state.joined)
+            links, state.first_lags = discount_first_lag(rows, view, state.first_lags)
             state.broker, state.links = measures, links
-        self._append(BROKERS, [broker_row(at, site.name, measures)])
+        self._append(BROKERS, [make_broker_row(at, site.name, measures)])
         self._append(LINKS, links)
 
-    def _refuse_late(self, begun: float) -> None:
+    def _refuse_late_answer(self, begun: float) -> None:
         took = self._clock.monotonic() - begun
         if took > POLL_S:
-            raise TransientError(f"cannot use a look that took {took:.1f} s")
+            raise TransientError(f"cannot use a poll that took {took:.1f} s")
 
-    def _plans(
+    def _make_plan_rows(
         self,
         site: Site,
         at: datetime,
-        here: Mapping[tuple[str, str], Incarnation],
+        incarnations: Mapping[tuple[str, str], Incarnation],
         measures: EngineMeasures,
     ) -> list[Row]:
-        """Of incarnations whose plan was not written down of late."""
+        """Rows for incarnations whose plan is new, changed, or was written long ago."""
         now = self._clock.monotonic()
         with self._lock:
-            told = self._sites[site.name].plans
-            for gone in told.keys() - {each.engine_job_id for each in here.values()}:
-                del told[gone]
+            written_plans = self._sites[site.name].plans
+            for job_id in written_plans.keys() - {
+                incarnation.engine_job_id for incarnation in incarnations.values()
+            }:
+                del written_plans[job_id]
         rows: list[Row] = []
-        for (scope, name), each in here.items():
-            job_id = each.engine_job_id
-            marks = self._wanted.marks(scope).get(name, Marks())
-            last, before = told.get(job_id, (float("-inf"), marks))
-            due = now - last >= PLANS_EVERY_S or marks != before
-            if not due or job_id not in measures.jobs:
+        for (scope, name), incarnation in incarnations.items():
+            job_id = incarnation.engine_job_id
+            marks = self._desired_jobs.marks(scope).get(name, Marks())
+            written_at, previous_marks = written_plans.get(job_id, (float("-inf"), marks))
+            is_due = now - written_at >= PLANS_EVERY_S or marks != previous_marks
+            if not is_due or job_id not in measures.jobs:
                 continue
-            nodes = self._plan(site.name, name, job_id)
+            nodes = self._fetch_plan(site.name, name, job_id)
             if nodes is not None:
-                rows += plan_rows(
-                    at, scope, each, nodes, pinned=marks.pinned, stateful=marks.stateful
+                rows += make_plan_rows(
+                    at, scope, incarnation, nodes, pinned=marks.pinned, stateful=marks.stateful
                 )
-                told[job_id] = now, marks
+                written_plans[job_id] = now, marks
         return rows
 
-    def _plan(self, site: str, name: str, job_id: str) -> tuple[PlanNode, ...] | None:
+    def _fetch_plan(self, site: str, name: str, job_id: str) -> tuple[PlanNode, ...] | None:
         try:
-            return plan_nodes(self._connections.engine(site).job_plan(job_id))
+            return parse_plan(self._connections.engine(site).job_plan(job_id))
         except (SpeckError, KeyError, TypeError, ValueError, AttributeError) as error:
             LOG.info("no plan of %s: %s", name, error)
             return None
 
     def _host_of(self, site: Site) -> Host:
-        """By the site's agent; this machine itself when the engine is on it; else not known."""
-        told, seen = self._beat(site.name)
-        fresh = seen is not None and self._clock.now() - seen <= timedelta(seconds=BEAT_S)
-        if fresh and isinstance(told.get("cpu"), int | float):
-            return Host(float(told["cpu"]), _whole(told.get("cores")))
+        """CPU load by the site's agent, or of this machine if the engine runs on it; else
+        unknown."""
+        heartbeat, received_at = self._read_heartbeat(site.name)
+        is_fresh = received_at is not None and self._clock.now() - received_at <= timedelta(
+            seconds=HEARTBEAT_VALID_S
+        )
+        if is_fresh and isinstance(heartbeat.get("cpu"), int | float):
+            return Host(float(heartbeat["cpu"]), _to_int(heartbeat.get("cores")))
         host = urlsplit(site.spe.address).hostname or ""
         if host in ("localhost", "::1") or host.startswith("127."):
-            return self._own
+            return self._own_host
         return Host()
 
     # -- the dataset ----------------------------------------------------------------------
@@ -404,58 +427,60 @@ class Sampler:
             try:
                 self._writer.append(table, rows)
             except TransientError as error:  # the rows are kept
-                self._tell(str(error))
+                self._report_failure(str(error))
 
-    def _tell(self, failure: str | None) -> None:
+    def _report_failure(self, failure: str | None) -> None:
         with self._lock:
-            before, self._failing = self._failing, failure
-        if (before is None) == (failure is None):
+            previous_failure, self._failure = self._failure, failure
+        if (previous_failure is None) == (failure is None):
             return
         message = failure or "metrics are written again"
         LOG.warning("%s", message)
         try:
             self._records.write(self._records.event("metrics", message))
-        except SpeckError as error:  # the same disk
+        except SpeckError as error:  # the event needs the same disk
             LOG.info("no event: %s", error)
 
-    def _tend_now_and_then(self) -> None:
+    def _start_maintenance(self) -> None:
         now = self._clock.monotonic()
-        under_way = self._tending is not None and not self._tending.done()
-        if not under_way and now - self._tended >= TEND_EVERY_S:
-            self._tended = now
-            self._tending = self._pool.submit(self._tend)
+        under_way = self._maintenance is not None and not self._maintenance.done()
+        if not under_way and now - self._maintained_at >= MAINTENANCE_EVERY_S:
+            self._maintained_at = now
+            self._maintenance = self._pool.submit(self._maintain)
 
-    def _tend(self) -> None:
+    def _maintain(self) -> None:
         try:
-            done = tend(self._writer.root, self._clock.now(), self._days)
+            report = maintain(self._writer.root, self._clock.now(), self._days)
         except TransientError as error:
             LOG.warning("%s", error)
         except Exception:
-            LOG.exception("cannot tend the metrics")
+            LOG.exception("cannot maintain the metrics dataset")
         else:
-            if done.busy:
-                self._tended = self._clock.monotonic() - TEND_EVERY_S + TEND_AGAIN_S
-            for each in done.damaged:
-                LOG.warning("%s", each)
+            if report.busy:
+                self._maintained_at = (
+                    self._clock.monotonic() - MAINTENANCE_EVERY_S + MAINTENANCE_RETRY_S
+                )
+            for damaged_file in report.damaged:
+                LOG.warning("%s", damaged_file)
 
     # -- a round --------------------------------------------------------------------------
 
-    def _look_around(self) -> None:
+    def _run_round(self) -> None:
         self._await_calm(self._task.stopping)
         if self._task.stopping.is_set():
             return
         self.poll()
-        if self._failing is not None:
+        if self._failure is not None:
             self.flush()
-        self._tend_now_and_then()
+        self._start_maintenance()
 
     def _pause_s(self) -> float:
-        """Looks begin every `every_s` seconds, however long they take; one that comes late is
-        not made up for."""
+        """Seconds until the next round. Rounds start every `every_s` seconds, however long they
+        take; a missed one is not made up for."""
         now = self._clock.monotonic()
         self._due = max(self._due + self._every_s, now)
         return self._due - now
 
 
-def _whole(value: Any) -> int | None:
+def _to_int(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -61,7 +61,6 @@ class JobMeasure:
     checkpoint_id: int | None = None
     checkpoint_bytes: int | None = None
     checkpoint_ms: int | None = None
-    checkpoints_failed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

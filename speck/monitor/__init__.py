@@ -1,7 +1,7 @@
-"""What goes wrong at sites, and what repairs it: jobs' health, lost sessions, requirements.
+"""Detects problems at sites and repairs them: jobs' health, lost sessions, requirements.
 
-`health`, `links` and `requirements` decide and are pure. Imports `speck.deploy`, `speck.sites`
-and `speck.placement`. Begin with `watch`: it looks at the sites, has `watched_jobs` say which jobs
-ought to run, `progress` how far they got, `health` what is amiss, `health_events` tell it and
-`repairs` mend it.
+`health`, `links` and `requirements` decide and are pure. Imports `speck.deploy`, `speck.sites` and
+`speck.placement`. Begin with `watch`: it polls the sites. `watched_jobs` lists the jobs that should
+run, `progress` reads their progress, `health` finds problems, `health_events` reports them and
+`repairs` repairs them.
 """

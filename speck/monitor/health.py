@@ -1,7 +1,7 @@
-"""What is amiss with jobs that ought to run, and when to mend it. Pure: no I/O, time is given.
+"""Decides which jobs are unhealthy, and when to repair them. Pure: no I/O, the time is passed in.
 
-Each look at the sites is judged together with what earlier looks left in `Memory`. Silence is
-never a fault of a job: only an engine that answers can say that a job has failed or is gone.
+Each poll of the sites is judged together with the `Memory` of earlier polls. An unreachable site is
+never a fault of its jobs: only an engine that answers can report a job as failed or unknown.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Key = tuple[str, str]
 
 
 class Health(StrEnum):
-    """How a job is that ought to run."""
+    """The health of a job that should run."""
 
     RUNNING = "running"
     STARTING = "starting"
-    STALLED = "stalled"  # it runs, and does not get on
-    RESTARTING = "restarting"  # the engine itself brings it back
-    STOPPING = "stopping"  # it is on its way to an end that nobody asked for
-    ENDED = "ended"  # cancelled or finished, and nobody asked for that
+    STALLED = "stalled"  # it runs without progress
+    RESTARTING = "restarting"  # the engine itself restarts it
+    STOPPING = "stopping"  # it is ending, and speck did not request that
+    ENDED = "ended"  # cancelled or finished, not by speck
     FAILED = "failed"
-    LOST = "lost"  # its engine answers and knows no such job
+    LOST = "lost"  # its engine answers and does not know the job
     UNREACHABLE = "unreachable"
 
     @property
@@ -36,7 +36,7 @@ class Health(StrEnum):
         return self in (Health.ENDED, Health.FAILED, Health.LOST)
 
 
-_SEEN = {
+_HEALTH_OF_STATE = {
     RunState.RUNNING: Health.RUNNING,
     RunState.STARTING: Health.STARTING,
     RunState.RESTARTING: Health.RESTARTING,
@@ -49,15 +49,15 @@ _SEEN = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """All in seconds, but for counts.
+    """All in seconds, except counts.
 
-    A job that breaks again is mended after `wait_first`, twice that, ... up to `wait_most`;
-    once it has run for `steady` that begins anew. A job that its engine does not know must be
-    unknown for `lost_for`: a master that comes back may bring its jobs with it, and its workers
-    may run old tasks on: those are waited for at most `zombies_for`. What does not
-    get on for `stall_intervals` checkpoint intervals, at least `stall_least` and `stall_looks`
-    looks, is stalled. Sites that fall silent within `at_once` of each other vanish together, and
-    hold up mending for at most `held_for`.
+    A job that breaks again is repaired after `wait_first`, then twice that, and so on up to
+    `wait_most`; once it has run for `steady` the waits begin anew. A job must be unknown to its
+    engine for `lost_for` before it is lost: a restarted master may recover its jobs. Its workers
+    may still run old tasks; their end is awaited for at most `zombies_for`. A job without progress
+    for `stall_intervals` checkpoint intervals, at least `stall_least` and `stall_polls` polls, is
+    stalled. Sites that become unreachable within `at_once` of each other count as one failure, and
+    suspend repairs for at most `hold_for`.
     """
 
     wait_first: float = 1.0
@@ -67,14 +67,14 @@ class Limits:
     zombies_for: float = 120.0
     stall_intervals: int = 3
     stall_least: float = 30.0
-    stall_looks: int = 3
+    stall_polls: int = 3
     at_once: float = 60.0
-    held_for: float = 600.0
+    hold_for: float = 600.0
     least_silent: int = 2
 
-    def wait(self, mends: int) -> float:
-        """How long to leave a job alone after its n-th mending."""
-        return float(min(self.wait_first * 2.0 ** min(mends - 1, 60), self.wait_most))
+    def wait(self, repairs: int) -> float:
+        """Seconds to wait after a job's n-th repair."""
+        return float(min(self.wait_first * 2.0 ** min(repairs - 1, 60), self.wait_most))
 
 
 LIMITS = Limits()
@@ -82,15 +82,15 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A job that ought to run: its newest incarnation. With `mend` false, what is amiss is
-    shown only, `since` something; one that is `busy` is being changed, and is not judged."""
+    """A job that should run: its newest incarnation. With `repair` false its health is only
+    reported, for the reason given by `since`. A `busy` job is being changed, and is not judged."""
 
     scope: str
     job_name: str
     site: str
     engine_job_id: str
     slots: int = 1
-    mend: bool = True
+    repair: bool = True
     busy: bool = False
     since: str = ""
 
@@ -101,9 +101,9 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a running job has got. `completed` is the id of its newest checkpoint; `taken`
-    counts the messages that it has acknowledged, `sent` those that jobs sent it, `lag` those
-    of them that it has not taken. None: not known."""
+    """The progress of a running job. `completed` is the id of its newest checkpoint; `taken` counts
+    the messages that it has acknowledged, `sent` those that its producers sent, `lag` those sent
+    but not taken. None: unknown."""
 
     interval_s: float | None
     completed: int | None = None
@@ -114,13 +114,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Standstill:
-    """A value that did not change: since when, and at how many looks."""
+    """A value that does not change: since when, and for how many polls."""
 
     value: int | None
     since: float
     polls: int = 0
 
-    def seen(self, value: int | None, now: float) -> _Standstill:
+    def update(self, value: int | None, now: float) -> _Standstill:
         if value != self.value:
             return _Standstill(value, now, 1)
         return replace(self, polls=self.polls + 1)
@@ -128,7 +128,8 @@ class _Standstill:
 
 @dataclass(frozen=True, slots=True)
 class _Feed:
-    """What producers sent while the job took nothing: how often more, first when."""
+    """Messages sent while the job took none: `rises` counts increases, `first` is the time of the
+    first."""
 
     sent: int
     rises: int = 0
@@ -137,14 +138,14 @@ class _Feed:
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
-    """What earlier looks said of a job; `mends` and `not_before` outlive its incarnations.
-    `waits` says what a broken one waits for at its site before it is mended."""
+    """What earlier polls showed of a job; `repairs` and `not_before` outlive its incarnations.
+    `waits` says what a repair waits for at the job's site."""
 
     engine_job_id: str
     health: Health
     since: float
     reason: str | None = None
-    mends: int = 0
+    repairs: int = 0
     not_before: float = float("-inf")
     interval_s: float | None = None
     checkpoint: _Standstill | None = None
@@ -155,8 +156,8 @@ class JobMemory:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What earlier looks said: of jobs, since when sites are silent, and whether they vanished
-    together, so that nothing is mended."""
+    """What earlier polls showed: of jobs; since when sites are unreachable; and whether repairs are
+    `held` since sites became unreachable at the same time."""
 
     jobs: Mapping[Key, JobMemory] = field(default_factory=dict)
     silent: Mapping[str, float] = field(default_factory=dict)
@@ -165,20 +166,25 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to remember, which jobs to mend now by scope, and when (monotonic) something may be
-    due before the next regular look."""
+    """The new memory, the jobs to repair now by scope, and when (monotonic) the next poll is due if
+    that is before the regular one."""
 
     memory: Memory
-    mend: Mapping[str, frozenset[str]]
+    repair: Mapping[str, frozenset[str]]
     due: float | None = None
 
 
 def wants_progress(memory: Memory, key: Key, now: float) -> bool:
-    """Whether it is worth asking an engine how far a running job is: about once an interval."""
-    known = memory.jobs.get(key)
-    if known is None or known.checkpoint is None or known.interval_s is None:
+    """Whether to ask the engine for a running job's progress: about once per checkpoint
+    interval."""
+    memory_of_job = memory.jobs.get(key)
+    if (
+        memory_of_job is None
+        or memory_of_job.checkpoint is None
+        or memory_of_job.interval_s is None
+    ):
         return True
-    return now - known.checkpoint.since >= known.interval_s
+    return now - memory_of_job.checkpoint.since >= memory_of_job.interval_s
 
 
 def decide(
@@ -189,53 +195,57 @@ def decide(
     before: Memory,
     limits: Limits = LIMITS,
 ) -> Decision:
-    """Judge one look, made at `now` (monotonic seconds).
+    """Judge one poll, made at `now` (monotonic seconds).
 
-    `sites` holds every registered site that was looked at: None for one that is silent. A job
-    whose site is missing there, or that is busy, keeps what is known of it; one that is not in
-    `jobs` any more is forgotten.
+    `sites` holds every site that was polled, with None for one that did not answer. A job that is
+    busy, or whose site was not polled, keeps its memory; one that is not in `jobs` any more is
+    forgotten.
     """
-    watched = list(jobs)
+    jobs_to_judge = list(jobs)
     silent = {site: before.silent.get(site, now) for site, view in sites.items() if view is None}
-    held = _held(now, silent, len(sites), before.held, limits)
-    known: dict[Key, JobMemory] = {}
-    for job in watched:
+    is_on_hold = _is_on_hold(now, silent, len(sites), before.held, limits)
+    memories: dict[Key, JobMemory] = {}
+    for job in jobs_to_judge:
         old = before.jobs.get(job.key)
         if job.busy:
             if old is not None:
-                known[job.key] = replace(old, checkpoint=None, taken=None, feed=None)
+                memories[job.key] = replace(old, checkpoint=None, taken=None, feed=None)
         elif job.site in sites:
-            known[job.key] = _judged(now, job, sites[job.site], progress.get(job.key), old, limits)
+            memories[job.key] = _judge(
+                now, job, sites[job.site], progress.get(job.key), old, limits
+            )
         elif old is not None:
-            known[job.key] = old
+            memories[job.key] = old
     due: list[float] = []
-    mend: dict[str, set[str]] = {}
-    if not held:
-        for job in _to_mend(now, watched, sites, known, due, limits):
-            memory = known[job.key]
-            mends = memory.mends + 1
-            known[job.key] = replace(memory, mends=mends, not_before=now + limits.wait(mends))
-            mend.setdefault(job.scope, set()).add(job.job_name)
+    repair: dict[str, set[str]] = {}
+    if not is_on_hold:
+        for job in _find_due_repairs(now, jobs_to_judge, sites, memories, due, limits):
+            memory = memories[job.key]
+            repairs = memory.repairs + 1
+            memories[job.key] = replace(
+                memory, repairs=repairs, not_before=now + limits.wait(repairs)
+            )
+            repair.setdefault(job.scope, set()).add(job.job_name)
     return Decision(
-        Memory(known, silent, held),
-        {scope: frozenset(names) for scope, names in mend.items()},
+        Memory(memories, silent, is_on_hold),
+        {scope: frozenset(names) for scope, names in repair.items()},
         min(due, default=None),
     )
 
 
-def _held(
+def _is_on_hold(
     now: float, silent: Mapping[str, float], sites: int, before: bool, limits: Limits
 ) -> bool:
-    """Whether half of the sites, and at least two, are silent and fell so at once.
+    """Whether half of the sites, and at least two, became unreachable at the same time.
 
-    Then the fault is rather between here and there. It is held until fewer are silent, or it has
-    lasted so long that the sites that do answer must not wait any more.
+    Then the fault is probably in the network near the control plane. Repairs are suspended until
+    fewer sites are unreachable, or for `hold_for`: the sites that do answer must not wait longer.
     """
     enough = max(limits.least_silent, (sites + 1) // 2)
     if len(silent) < enough:
         return False
     times = sorted(silent.values())
-    if now - times[enough - 1] > limits.held_for:
+    if now - times[enough - 1] > limits.hold_for:
         return False
     together = any(
         times[first + enough - 1] - times[first] <= limits.at_once
@@ -244,20 +254,21 @@ def _held(
     return before or together
 
 
-def _to_mend(
+def _find_due_repairs(
     now: float,
-    watched: list[Watched],
+    jobs: list[Watched],
     sites: Mapping[str, EngineView | None],
-    known: dict[Key, JobMemory],
+    memories: dict[Key, JobMemory],
     due: list[float],
     limits: Limits,
 ) -> Iterable[Watched]:
-    """Broken jobs whose time has come and for which there are slots, in the order of names."""
-    given: Counter[str] = Counter()
-    slots = {job.engine_job_id: job.slots for job in watched}
-    for job in sorted(watched, key=lambda job: job.key):
-        memory, view = known.get(job.key), sites.get(job.site)
-        if memory is None or view is None or not job.mend or job.busy:
+    """The broken jobs to repair now: their wait is over and there are slots for them. In order of
+    names."""
+    slots_given: Counter[str] = Counter()
+    slots = {job.engine_job_id: job.slots for job in jobs}
+    for job in sorted(jobs, key=lambda job: job.key):
+        memory, view = memories.get(job.key), sites.get(job.site)
+        if memory is None or view is None or not job.repair or job.busy:
             continue
         if not memory.health.broken:
             continue
@@ -267,33 +278,34 @@ def _to_mend(
         if now < ready:
             due.append(ready)
             continue
-        if view.slots is not None and view.slots.free - given[job.site] < job.slots:
-            free = max(0, view.slots.free - given[job.site])
+        if view.slots is not None and view.slots.free - slots_given[job.site] < job.slots:
+            free = max(0, view.slots.free - slots_given[job.site])
             waits = f"it waits for slots at {job.site}: {free} are free, it needs {job.slots}"
-            known[job.key] = replace(memory, waits=waits)
+            memories[job.key] = replace(memory, waits=waits)
             continue
         lost = memory.health is Health.LOST and now - memory.since < limits.zombies_for
-        if lost and _zombies(view, slots):
-            waits = f"it waits until tasks without a job at {job.site} have given back their slots"
-            known[job.key] = replace(memory, waits=waits)
+        if lost and _has_zombies(view, slots):
+            waits = f"it waits until tasks without a job at {job.site} have released their slots"
+            memories[job.key] = replace(memory, waits=waits)
             continue
-        given[job.site] += job.slots
+        slots_given[job.site] += job.slots
         yield job
 
 
-def _zombies(view: EngineView, slots: Mapping[str, int]) -> bool:
-    """Whether slots are in use that no job which the engine knows explains: the workers of a
-    master that was restarted may run the old tasks on until they miss it.
+def _has_zombies(view: EngineView, slots: Mapping[str, int]) -> bool:
+    """Whether slots are in use that belong to no job known to the engine: the workers of a
+    restarted master may run old tasks until they notice the restart.
 
-    `slots` are those of the watched jobs, by id. Beside jobs of others it cannot be told.
+    `slots` are those of the watched jobs, by id. False if foreign jobs run there: then it cannot be
+    determined.
     """
-    known = [seen.engine_job_id for seen in view.jobs.values() if not seen.state.terminal]
-    if view.slots is None or any(engine_job_id not in slots for engine_job_id in known):
+    running = [job.engine_job_id for job in view.jobs.values() if not job.state.terminal]
+    if view.slots is None or any(engine_job_id not in slots for engine_job_id in running):
         return False
-    return view.slots.total - view.slots.free > sum(slots[one] for one in known)
+    return view.slots.total - view.slots.free > sum(slots[one] for one in running)
 
 
-def _judged(
+def _judge(
     now: float,
     job: Watched,
     view: EngineView | None,
@@ -301,70 +313,71 @@ def _judged(
     old: JobMemory | None,
     limits: Limits,
 ) -> JobMemory:
-    """What is known of a job after this look."""
+    """The memory of a job after this poll."""
     same = old is not None and old.engine_job_id == job.engine_job_id
     memory = old if old is not None else JobMemory(job.engine_job_id, Health.RUNNING, now)
     if not same:
         memory = JobMemory(
-            job.engine_job_id, memory.health, now, None, memory.mends, memory.not_before
+            job.engine_job_id, memory.health, now, None, memory.repairs, memory.not_before
         )
-    health = _health(job, view)
+    health = _judge_health(job, view)
     reason = None
     if health is Health.RUNNING:
-        memory = _progressed(memory, progress, now)
-        reason = _stalled(memory, now, limits)
+        memory = _note_progress(memory, progress, now)
+        reason = _explain_stall(memory, now, limits)
         health = Health.STALLED if reason else Health.RUNNING
     else:
         memory = replace(memory, checkpoint=None, taken=None, feed=None)
     if not same or old is None or health is not old.health:
         memory = replace(memory, health=health, since=now)
     if health is Health.RUNNING and now - memory.since >= limits.steady:
-        memory = replace(memory, mends=0, not_before=float("-inf"))
+        memory = replace(memory, repairs=0, not_before=float("-inf"))
     return replace(memory, reason=reason, waits=None)
 
 
-def _health(job: Watched, view: EngineView | None) -> Health:
+def _judge_health(job: Watched, view: EngineView | None) -> Health:
     if view is None:
         return Health.UNREACHABLE
-    seen = view.jobs.get(job.engine_job_id)
-    return Health.LOST if seen is None else _SEEN[seen.state]
+    engine_job = view.jobs.get(job.engine_job_id)
+    return Health.LOST if engine_job is None else _HEALTH_OF_STATE[engine_job.state]
 
 
-def _progressed(memory: JobMemory, progress: Progress | None, now: float) -> JobMemory:
+def _note_progress(memory: JobMemory, progress: Progress | None, now: float) -> JobMemory:
     if progress is None:
         return memory
     checkpoint = memory.checkpoint or _Standstill(progress.completed, now)
     taken = memory.taken or _Standstill(progress.taken, now)
-    moved = progress.taken != taken.value
+    has_moved = progress.taken != taken.value
     feed = memory.feed
     if progress.sent is None or progress.taken is None or not progress.lag:
-        feed = None  # nothing waits for it, as far as can be told
-    elif feed is None or moved:
+        feed = None  # no messages are known to wait
+    elif feed is None or has_moved:
         feed = _Feed(progress.sent)
     elif progress.sent > feed.sent:
         feed = _Feed(progress.sent, feed.rises + 1, feed.first if feed.rises else now)
-    elif progress.sent < feed.sent:  # a producer counts anew in another epoch
+    elif progress.sent < feed.sent:  # a producer begins to count again in a new epoch
         feed = replace(feed, sent=progress.sent)
     return replace(
         memory,
         interval_s=progress.interval_s,
-        checkpoint=checkpoint.seen(progress.completed, now),
-        taken=taken.seen(progress.taken, now),
+        checkpoint=checkpoint.update(progress.completed, now),
+        taken=taken.update(progress.taken, now),
         feed=feed,
     )
 
 
-def _stalled(memory: JobMemory, now: float, limits: Limits) -> str | None:
-    """Why a job that runs counts as stalled; None: it gets on, or that is not known."""
+def _explain_stall(memory: JobMemory, now: float, limits: Limits) -> str | None:
+    """Explain why a running job counts as stalled; None if it makes progress, or if that is
+    unknown."""
     if memory.interval_s is None or memory.checkpoint is None:
         return None
     long = max(limits.stall_intervals * memory.interval_s, limits.stall_least)
     idle = memory.checkpoint
-    if idle.polls >= limits.stall_looks and now - idle.since > long:
+    if idle.polls >= limits.stall_polls and now - idle.since > long:
         return f"no checkpoint completed for {now - idle.since:.0f} s"
-    # One rise proves nothing: it may have been taken before its producer told it.
+    # One rise proves nothing: its messages may have been taken before the producer reported them.
     taken, feed = memory.taken, memory.feed
-    if taken is None or feed is None or feed.rises < 2 or taken.polls < limits.stall_looks:
+    if taken is None or feed is None or feed.rises < 2 or taken.polls < limits.stall_polls:
         return None
     if now - feed.first > long:
         return f"took nothing of its input for {now - taken.since:.0f} s while more was sent"

@@ -1,4 +1,4 @@
-"""What the watch has found out, as plain data for those who show it."""
+"""The findings of the watch as plain data, for the views that show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from speck.monitor.health import Health, Key
 
 @dataclass(frozen=True, slots=True)
 class JobHealth:
-    """How an incarnation is, and why."""
+    """The health of an incarnation, and the reason."""
 
     engine_job_id: str
     health: Health
@@ -19,18 +19,18 @@ class JobHealth:
 
 
 class HealthBoard:
-    """The newest report; the watch writes it as a whole, any thread reads it."""
+    """The newest findings: the watch replaces them as a whole, any thread reads them."""
 
     def __init__(self) -> None:
         self._jobs: Mapping[Key, JobHealth] = {}
         self._messages_lost: Mapping[str, int] = {}
 
     def publish(self, jobs: Mapping[Key, JobHealth], messages_lost: Mapping[str, int]) -> None:
-        """Replace the report: jobs by (scope, name), and messages lost at brokers by site."""
+        """Replace the findings: jobs by (scope, name), and messages lost at brokers by site."""
         self._jobs, self._messages_lost = jobs, messages_lost
 
     def job(self, scope: str, incarnation: Incarnation) -> JobHealth | None:
-        """None when nothing is known of this incarnation."""
+        """The health of an incarnation; None if unknown."""
         health = self._jobs.get((scope, incarnation.job.job_name))
         if health is None or health.engine_job_id != incarnation.engine_job_id:
             return None

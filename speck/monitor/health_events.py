@@ -1,4 +1,4 @@
-"""What is told of sites and jobs whose health became another: events, and why a job fails."""
+"""Reports changes of sites' and jobs' health as events, with the causes of failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from speck.store.tables import Batch
 LOG = logging.getLogger(__name__)
 
 CALM_S = 60.0
-"""A job that has run for so long since its last failure is not said to be failing any more."""
+"""A job that has run for this long since its last failure is not reported as failing any more."""
 
 _AMISS = (
     Health.STALLED,
@@ -34,8 +34,8 @@ _AMISS = (
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    """How often the engine lists an incarnation as failed (it keeps so many only), and the newest
-    reason."""
+    """The number of failures that the engine lists for an incarnation (it keeps a limited number),
+    and the newest reason."""
 
     failures: int
     reason: str
@@ -51,31 +51,31 @@ class _Cause:
 
 
 class HealthEvents:
-    """Writes the events, and remembers why jobs failed and since when something is amiss."""
+    """Writes the events, and remembers why jobs failed and since when they are unhealthy."""
 
     def __init__(self, records: Records, connections: Connections, clock: Clock):
         self._records = records
         self._connections = connections
         self._clock = clock
         self._causes: dict[Key, _Cause] = {}
-        self._amiss: dict[Key, float] = {}
+        self._amiss_since: dict[Key, float] = {}
 
     def health_of(self, key: Key, memory: JobMemory) -> JobHealth:
-        """What is shown of a job."""
+        """The health of a job as users see it."""
         cause = self._causes.get(key)
         reason = memory.reason or (str(cause) if cause else None) or memory.waits
         loops = cause is not None and cause.loops and memory.health is Health.RUNNING
         health = Health.RESTARTING if loops else memory.health
         return JobHealth(memory.engine_job_id, health, reason)
 
-    def tell_sites(
+    def report_sites(
         self, before: Memory, after: Memory, engines: Mapping[str, Poll[EngineView]], now: float
     ) -> None:
-        """An event for each site that fell silent or answers again."""
+        """Write an event for each site that became unreachable or answers again."""
         batches: list[Batch] = []
         for site in sorted(after.silent.keys() - before.silent.keys()):
             why = engines[site].error
-            message = f"site {site} is unreachable: {why}; what runs there is left alone"
+            message = f"site {site} is unreachable: {why}; its jobs are left unchanged"
             batches.append(self._records.event("site", message, site=site))
         for site in sorted(before.silent.keys() & engines.keys() - after.silent.keys()):
             away = now - before.silent[site]
@@ -83,19 +83,21 @@ class HealthEvents:
             batches.append(self._records.event("site", message, site=site))
         if after.held and not before.held:
             silent = ", ".join(sorted(after.silent))
-            message = f"{len(after.silent)} of {len(engines)} sites vanished at once ({silent})"
-            message += ": nothing is moved or mended until they are back"
+            message = (
+                f"{len(after.silent)} of {len(engines)} sites became unreachable at the same time"
+            )
+            message += f" ({silent}): no job is moved or repaired until they are back"
             batches.append(self._records.event("site", message))
         if before.held and not after.held:
-            batches.append(self._records.event("site", "enough sites are back: mending goes on"))
+            batches.append(self._records.event("site", "enough sites are back: repairs continue"))
         if batches:
             self._records.write(*batches)
 
-    def tell_jobs(self, jobs: list[Watched], before: Memory, made: Decision) -> None:
-        """An event for each job whose health became another."""
+    def report_jobs(self, jobs: list[Watched], before: Memory, decision: Decision) -> None:
+        """Write an event for each job whose health has changed."""
         batches: list[Batch] = []
         for job in jobs:
-            new, old = made.memory.jobs.get(job.key), before.jobs.get(job.key)
+            new, old = decision.memory.jobs.get(job.key), before.jobs.get(job.key)
             if new is None or job.busy:
                 continue
             if self._is_calm(job, new):
@@ -108,66 +110,66 @@ class HealthEvents:
                 continue
             if new.health in (Health.FAILED, Health.RESTARTING, Health.STOPPING):
                 self._note_cause(job)
-            now_mended = job.job_name in made.mend.get(job.scope, ())
-            left = None if now_mended else new.not_before - self._clock.monotonic()
-            message = self._news(job, new, left)
+            is_repaired_now = job.job_name in decision.repair.get(job.scope, ())
+            left_s = None if is_repaired_now else new.not_before - self._clock.monotonic()
+            message = self._describe_health(job, new, left_s)
             if message is not None:
                 kind = "drift" if new.health is Health.ENDED else "job"
                 batches.append(self._event(kind, message, job))
             batches += waits
-        known = made.memory.jobs
-        self._causes = {key: cause for key, cause in self._causes.items() if key in known}
-        self._amiss = {key: since for key, since in self._amiss.items() if key in known}
+        memories = decision.memory.jobs
+        self._causes = {key: cause for key, cause in self._causes.items() if key in memories}
+        self._amiss_since = {
+            key: since for key, since in self._amiss_since.items() if key in memories
+        }
         if batches:
             self._records.write(*batches)
 
     def _is_calm(self, job: Watched, new: JobMemory) -> bool:
-        """Whether nothing is to be said any more of why it failed."""
+        """Whether the causes of its failures need not be shown any more."""
         cause = self._causes.get(job.key)
         if new.health is not Health.RUNNING or cause is None or not cause.loops:
             return new.health in (Health.RUNNING, Health.UNREACHABLE)
         return self._clock.monotonic() - new.since >= CALM_S
 
-    def _news(self, job: Watched, new: JobMemory, left_s: float | None) -> str | None:
-        """What to tell of a job's health that is another than before; it is left alone for
-        `left_s`, None: it is being mended."""
+    def _describe_health(self, job: Watched, new: JobMemory, left_s: float | None) -> str | None:
+        """Describe a job's changed health. The next repair is due in `left_s` seconds; None: it is
+        being repaired."""
         name, cause = job.job_name, self._causes.get(job.key)
         because = f": {cause}" if cause else ""
         if new.health is Health.RUNNING:
-            amiss = self._amiss.pop(job.key, None)
+            amiss = self._amiss_since.pop(job.key, None)
             if amiss is None:
                 return None
             return f"{name} runs again at {job.site} after {new.since - amiss:.0f} s"
         if new.health in _AMISS:
-            self._amiss.setdefault(job.key, new.since)
+            self._amiss_since.setdefault(job.key, new.since)
         match new.health:
             case Health.LOST:
                 message = f"{name} is lost: the engine of {job.site} answers and does not know it"
             case Health.FAILED:
                 message = f"{name} has failed at {job.site}{because}"
             case Health.ENDED:
-                message = f"{name} was ended at {job.site} though nobody asked"
+                message = f"{name} has ended at {job.site} though speck did not stop it"
             case Health.RESTARTING:
                 return f"{name} is being restarted by the engine of {job.site}{because}"
             case Health.STALLED:
                 return f"{name} is stalled at {job.site}: {new.reason}"
             case _:
                 return None
-        if not job.mend:
-            return f"{message}; it is left so, since {job.since}"
+        if not job.repair:
+            return f"{message}; it is not repaired, since {job.since}"
         if left_s is None:
             return f"{message}; it is started again"
         if left_s > 0:
-            return (
-                f"{message}; mended {new.mends} times by now, it is left alone for {left_s:.0f} s"
-            )
+            return f"{message}; repaired {new.repairs} times so far, next repair in {left_s:.0f} s"
         return message
 
     def _note_cause(self, job: Watched) -> None:
         try:
             failures = self._connections.engine(job.site).exceptions(job.engine_job_id)
         except SpeckError as error:
-            LOG.info("no exceptions of %s: %s", job.job_name, error)
+            LOG.info("cannot read the exceptions of %s: %s", job.job_name, error)
             return
         if failures:
             reason = failures[0].reason or failures[0].name

@@ -1,7 +1,7 @@
-"""What happens to brokers and to messages on links, from look to look. Pure; time is given.
+"""Compares polls of brokers to detect restarts and lost messages. Pure; the time is passed in.
 
-A broker that began anew may have lost sessions. What is lost is counted once: messages that it
-dropped since a queue was full, and numbers that readers miss for good.
+A restarted broker may have lost sessions. Lost messages are counted once: those that a broker
+dropped because a queue was full, and numbers that a reader never gets.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from dataclasses import dataclass, field, replace
 from speck.model.observation import BrokerView
 
 SLACK_S = 30.0
-"""How far a broker's uptime may lag behind: it tells it every 10 s, unless configured."""
+"""How far a broker's reported uptime may lag behind: it is reported every 10 s by default."""
 
 FOR_GOOD_S = 60.0
-"""A number that is missing for so long does not come late: it is lost."""
+"""A number that is missing for this long will not come: it is lost."""
 
 QUEUE_LIMIT = 1_000_000
-"""Messages that a broker keeps for one reader, unless its site's label says otherwise."""
+"""Messages that a broker keeps for one reader, unless the site's label says otherwise."""
 
 FULL, EMPTIER = 0.8, 0.6
-"""A queue is filling up past the first part of its limit, until it is below the second."""
+"""A queue is filling up when it passes the first share of its limit, until it falls below the
+second."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderOf:
-    """A reader of ours: its link's topic, and the client ids of the sinks that fed it."""
+    """A reader of a job or an output: its link's topic, and the client ids of the sinks that fed
+    it."""
 
     client_id: str
     topic: str
@@ -37,11 +39,11 @@ class ReaderOf:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something that happened at a site's broker: what, and how much of it.
+    """Something that happened at a site's broker, and its amount.
 
-    `kind`: silent, back (`count` seconds), restarted, seen (for the first time), dropped
-    (`count` messages), lost (`count` numbers of `producer`), filling (`count` messages wait),
-    unread (`count` messages are held back, since the broker knows no reader).
+    `kind`: silent, back (`count` seconds), restarted, seen (for the first time), dropped (`count`
+    messages), lost (`count` numbers of `producer`), filling (`count` messages wait), unread
+    (`count` messages are held back, since the broker knows no reader).
     """
 
     kind: str
@@ -56,17 +58,17 @@ class _Broker:
     uptime_s: int | None
     at: float
     dropped: int = 0
-    told_dropped: int = 0
-    told_at: float = float("-inf")
+    reported_dropped: int = 0
+    reported_at: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class _Holes:
-    """Numbers missing: the fewest since `since`, and how many have been told."""
+    """Missing numbers: the fewest since `since`, and how many have been reported as lost."""
 
     low: int
     since: float
-    told: int
+    reported: int
 
 
 _Hole = tuple[str, str, str, int]
@@ -75,7 +77,7 @@ _Hole = tuple[str, str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class LinkMemory:
-    """What earlier looks said. `lost` and `dropped` count messages by site, from the first."""
+    """What earlier polls showed. `lost` and `dropped` count messages by site since the start."""
 
     brokers: Mapping[str, _Broker] = field(default_factory=dict)
     silent: Mapping[str, float] = field(default_factory=dict)
@@ -86,8 +88,8 @@ class LinkMemory:
 
 
 @dataclass(slots=True)
-class _Look:
-    """One look at one broker."""
+class _BrokerPoll:
+    """One poll of one broker."""
 
     site: str
     now: float
@@ -96,45 +98,46 @@ class _Look:
     news: list[News]
 
     def broker(self, old: _Broker | None, *, was_silent: bool) -> _Broker:
-        """Whether it began anew, and what it dropped; a rise is told at once, then each minute."""
+        """Detect restarts and dropped messages. The first drop is reported at once, later ones once
+        a minute."""
         view, now = self.view, self.now
-        restarted = old is not None and _restarted(old, view.uptime_s, now)
+        has_restarted = old is not None and _has_restarted(old, view.uptime_s, now)
         if old is None and not was_silent:
             self.news.append(News("seen", self.site))
-        if restarted:
+        if has_restarted:
             self.news.append(News("restarted", self.site))
         dropped = view.dropped
-        if dropped is None:  # not told again since it did not change
-            dropped = old.dropped if old is not None and not restarted else 0
+        if dropped is None:  # not reported again since it did not change
+            dropped = old.dropped if old is not None and not has_restarted else 0
         if old is None:
             return _Broker(view.uptime_s, now, dropped, dropped)
-        told = 0 if restarted or dropped < old.told_dropped else old.told_dropped
-        told_at = old.told_at
-        if dropped > told and now - told_at >= FOR_GOOD_S:
-            self.news.append(News("dropped", self.site, dropped - told))
-            told, told_at = dropped, now
-        return _Broker(view.uptime_s, now, dropped, told, told_at)
+        reported = 0 if has_restarted or dropped < old.reported_dropped else old.reported_dropped
+        reported_at = old.reported_at
+        if dropped > reported and now - reported_at >= FOR_GOOD_S:
+            self.news.append(News("dropped", self.site, dropped - reported))
+            reported, reported_at = dropped, now
+        return _Broker(view.uptime_s, now, dropped, reported, reported_at)
 
     def holes(self, reader: ReaderOf, before: Mapping[_Hole, _Holes]) -> dict[_Hole, _Holes]:
-        """What a reader misses; lost is what it misses for good."""
-        seen = self.view.taken.get(reader.client_id)
-        found: dict[_Hole, _Holes] = {}
-        for producer, epochs in (seen.missing if seen else {}).items():
+        """Update the numbers that a reader misses, and report those that are lost for good."""
+        taken = self.view.taken.get(reader.client_id)
+        holes: dict[_Hole, _Holes] = {}
+        for producer, epochs in (taken.missing if taken else {}).items():
             for epoch, value in epochs.items():
                 key = self.site, reader.client_id, producer, epoch
                 old = before.get(key) or _Holes(value, self.now, value if self.first else 0)
                 low = min(old.low, value)
-                new = replace(old, low=low, told=min(old.told, value))
+                new = replace(old, low=low, reported=min(old.reported, value))
                 if self.now - old.since >= FOR_GOOD_S:
-                    if low > new.told:
-                        lost = low - new.told
+                    if low > new.reported:
+                        lost = low - new.reported
                         self.news.append(News("lost", self.site, lost, reader, producer))
-                    new = _Holes(value, self.now, max(low, new.told))
-                found[key] = new
-        return found
+                    new = _Holes(value, self.now, max(low, new.reported))
+                holes[key] = new
+        return holes
 
     def filling(self, reader: ReaderOf, limit: int, *, before: bool) -> bool:
-        """Whether what waits for a reader comes near what its broker keeps for it."""
+        """Whether the messages that wait for a reader come near the limit of its queue."""
         sinks = self.view.sinks_of(reader.topic, reader.sinks)
         lag = self.view.lag(reader.client_id, sinks) or 0
         if not before and lag > FULL * limit:
@@ -143,12 +146,12 @@ class _Look:
         return before and lag > EMPTIER * limit
 
     def unread(self, readers: list[ReaderOf]) -> None:
-        """Messages that a sink holds back, for each of the link's readers."""
+        """Report messages that a sink holds back, for each of the link's readers."""
         for reader in readers:
             sinks = self.view.sinks_of(reader.topic, reader.sinks)
-            held = sum(self.view.sent[sink].unread for sink in sinks)
-            if held:
-                self.news.append(News("unread", self.site, held, reader))
+            count = sum(self.view.sent[sink].unread for sink in sinks)
+            if count:
+                self.news.append(News("unread", self.site, count, reader))
 
 
 def judge(
@@ -158,10 +161,11 @@ def judge(
     before: LinkMemory,
     limits: Mapping[str, int] | None = None,
 ) -> tuple[LinkMemory, list[News]]:
-    """What happened since the look before, made at `now` (monotonic seconds).
+    """What happened since the previous poll; this one was made at `now` (monotonic seconds).
 
-    `views` holds every broker that was looked at anew, None for one that is silent; `readers`
-    are ours by the site of their broker; `limits` the sites whose queues are not `QUEUE_LIMIT`.
+    `views` holds every broker that was polled again, with None for one that did not answer.
+    `readers` are ours by the site of their broker; `limits` are queue limits by site where they
+    differ from `QUEUE_LIMIT`.
     """
     news: list[News] = []
     brokers, silent, holes = dict(before.brokers), dict(before.silent), dict(before.holes)
@@ -175,9 +179,9 @@ def judge(
         since = silent.pop(site, None)
         if since is not None:
             news.append(News("back", site, round(now - since)))
-        poll = _Look(site, now, view, site not in brokers, news)
+        poll = _BrokerPoll(site, now, view, site not in brokers, news)
         brokers[site] = poll.broker(brokers.get(site), was_silent=since is not None)
-        holes = {key: kept for key, kept in holes.items() if key[0] != site}
+        holes = {key: hole for key, hole in holes.items() if key[0] != site}
         ours = readers.get(site, [])
         poll.unread(ours)
         for reader in ours:
@@ -195,8 +199,8 @@ def judge(
     return LinkMemory(brokers, silent, holes, frozenset(filling), lost, dropped), news
 
 
-def _restarted(old: _Broker, uptime_s: int | None, now: float) -> bool:
-    """Whether it has run for less long than it would have, had it gone on."""
+def _has_restarted(old: _Broker, uptime_s: int | None, now: float) -> bool:
+    """Whether a broker's uptime is shorter than it would be without a restart."""
     if old.uptime_s is None or uptime_s is None:
         return False
     return uptime_s < old.uptime_s or now - old.at - (uptime_s - old.uptime_s) > SLACK_S

@@ -1,4 +1,4 @@
-"""How far running jobs have got: by the checkpoints of engines and the numbers at brokers."""
+"""Reads the progress of running jobs: checkpoints at engines, and numbers at brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class ProgressPolls:
-    """Looks at checkpoints and brokers; every look is used once: the same one twice would count as
+    """Polls checkpoints and brokers. Each poll is used once: using it twice would count it as
     two."""
 
     def __init__(
@@ -32,28 +32,28 @@ class ProgressPolls:
         clock: Clock,
         within_s: float,
     ):
-        """`within_s`: to wait for all sites together."""
+        """`within_s`: how long to wait for all sites together."""
         self._records = records
         self._connections = connections
         self._polls = polls
         self._within_s = within_s
-        self._asked: dict[str, set[str]] = {}
-        self._used: dict[tuple[str, str], float] = {}
+        self._job_ids: dict[str, set[str]] = {}
+        self._newest_used: dict[tuple[str, str], float] = {}
         self.checkpoints: PollCache[Mapping[str, Checkpointing]] = PollCache(
             self._poll_checkpoints, clock, lambda: float("-inf"), "checkpoints"
         )
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self.checkpoints.close()
         self._polls.broker_numbers.close()
 
     def numbers(self, at_once: Callable[[], int]) -> dict[str, Poll[BrokerView]]:
-        """What the brokers said since the last time."""
+        """The polls of brokers since the last call."""
         polls = self._polls.broker_numbers.at(
             self._records.sites(), within_s=self._within_s, at_once=at_once
         )
-        return self._new("numbers", polls)
+        return self._select_new("numbers", polls)
 
     def of(
         self,
@@ -61,28 +61,32 @@ class ProgressPolls:
         numbers: Mapping[str, Poll[BrokerView]],
         at_once: Callable[[], int],
     ) -> dict[Key, Progress]:
-        """How far `jobs` have got, where their engines say so."""
-        asked: dict[str, list[Watched]] = {}
+        """The progress of `jobs`, as far as their engines report it."""
+        jobs_by_site: dict[str, list[Watched]] = {}
         for job in jobs:
-            asked.setdefault(job.site, []).append(job)
-        self._asked = {site: {j.engine_job_id for j in some} for site, some in asked.items()}
-        checkpoints = self._new(
+            jobs_by_site.setdefault(job.site, []).append(job)
+        self._job_ids = {
+            site: {j.engine_job_id for j in some} for site, some in jobs_by_site.items()
+        }
+        checkpoints = self._select_new(
             "checkpoints",
-            self.checkpoints.at(asked, within_s=self._within_s, at_once=at_once),
+            self.checkpoints.at(jobs_by_site, within_s=self._within_s, at_once=at_once),
         )
-        deployed = self._records.all_incarnations()
-        sinks = sinks_of(deployed.values(), self._records.installation)
+        incarnations = self._records.all_incarnations()
+        sinks = sinks_of(incarnations.values(), self._records.installation)
         views = {site: poll.found for site, poll in numbers.items() if poll.found is not None}
-        found = {}
-        for site, some in asked.items():
+        progress = {}
+        for site, some in jobs_by_site.items():
             poll = checkpoints.get(site)
             for job in some:
                 checkpointing = (poll.found or {}).get(job.engine_job_id) if poll else None
-                if checkpointing is not None and job.key in deployed:
-                    known = deployed[job.key].job
-                    feeding = sinks.get(known.source, [])
-                    found[job.key] = self._progress_of(known, checkpointing, feeding, views)
-        return found
+                if checkpointing is not None and job.key in incarnations:
+                    job_deployed = incarnations[job.key].job
+                    feeding = sinks.get(job_deployed.source, [])
+                    progress[job.key] = self._progress_of(
+                        job_deployed, checkpointing, feeding, views
+                    )
+        return progress
 
     def _progress_of(
         self,
@@ -105,19 +109,19 @@ class ProgressPolls:
             view.lag(reader, sinks),
         )
 
-    def _new(self, kind: str, polls: Mapping[str, Poll[T]]) -> dict[str, Poll[T]]:
-        """The looks made since the last time."""
-        found = {}
+    def _select_new(self, kind: str, polls: Mapping[str, Poll[T]]) -> dict[str, Poll[T]]:
+        """The polls made since the last call."""
+        new_polls = {}
         for site, poll in polls.items():
-            if poll.begun > self._used.get((kind, site), float("-inf")):
-                self._used[kind, site] = poll.begun
-                found[site] = poll
-        return found
+            if poll.begun > self._newest_used.get((kind, site), float("-inf")):
+                self._newest_used[kind, site] = poll.begun
+                new_polls[site] = poll
+        return new_polls
 
     def _poll_checkpoints(self, site: str) -> dict[str, Checkpointing]:
-        engine, found = self._connections.engine(site), {}
-        for engine_job_id in sorted(self._asked.get(site, ())):
+        engine, answers = self._connections.engine(site), {}
+        for engine_job_id in sorted(self._job_ids.get(site, ())):
             checkpointing = engine.checkpointing(engine_job_id)
             if checkpointing is not None:
-                found[engine_job_id] = checkpointing
-        return found
+                answers[engine_job_id] = checkpointing
+        return answers

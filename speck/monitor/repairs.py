@@ -1,4 +1,4 @@
-"""Has jobs repaired in the background: to plan a repair is to look at every site of the scope."""
+"""Repairs jobs in the background: planning a repair observes every site of the scope."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _AT_ONCE = 8
 
 
 class Repairer(Protocol):
-    """Brings scopes back to what was accepted for them."""
+    """Restores the accepted desired state of scopes."""
 
-    def mend(self, scope: str, leave: frozenset[str], /) -> Running | None:
-        """The change that mends all jobs of a scope but those to `leave` alone; None when there
-        is nothing to do, or another change is under way. Raises SpeckError."""
+    def repair(self, scope: str, leave: frozenset[str], /) -> Running | None:
+        """The change that repairs all jobs of a scope except those in `leave`; None if there is
+        nothing to do, or if another change is under way. Raises SpeckError."""
 
 
 class Repairs:
-    """The repairs that the watch asked for; at most one at a time for each scope."""
+    """The repairs requested by the watch; at most one at a time for each scope."""
 
     def __init__(self, records: Records, desired: DesiredJobs, repairer: Repairer):
         self._records = records
@@ -47,26 +47,26 @@ class Repairs:
         return {scope for scope, future in self._under_way.items() if not future.done()}
 
     def begin(self, scope: str, names: frozenset[str]) -> None:
-        """Have those jobs of a scope repaired, and no other."""
-        known = self._desired.jobs(scope).keys() | self._records.inventory(scope).jobs.keys()
-        leave = frozenset(known) - names
+        """Repair these jobs of a scope, and no others."""
+        names_known = self._desired.jobs(scope).keys() | self._records.inventory(scope).jobs.keys()
+        leave = frozenset(names_known) - names
         self._under_way[scope] = self._pool.submit(self._repair, scope, names, leave)
 
     def _repair(self, scope: str, names: frozenset[str], leave: frozenset[str]) -> None:
         try:
-            running = self._repairer.mend(scope, leave)
+            running = self._repairer.repair(scope, leave)
         except SpeckError as error:
-            self._tell_failure(scope, names, str(error))
+            self._report_failure(scope, names, str(error))
         except Exception as error:
-            LOG.exception("cannot mend %s", scope)
-            self._tell_failure(scope, names, repr(error))
+            LOG.exception("cannot repair %s", scope)
+            self._report_failure(scope, names, repr(error))
         else:
             if running is not None:
                 self.count += len(names)
 
-    def _tell_failure(self, scope: str, names: frozenset[str], why: str) -> None:
+    def _report_failure(self, scope: str, names: frozenset[str], why: str) -> None:
         composition = visible_name(scope)
         for name in sorted(names):
-            message = f"cannot mend {name} now: {why}"
+            message = f"cannot repair {name} now: {why}"
             event = self._records.event("job", message, job_name=name, composition=composition)
             self._records.write(event)

@@ -1,7 +1,8 @@
-"""What a composition requires, judged by what is measured. Pure.
+"""Judges the requirements of a composition by measurements. Pure.
 
-Messages that wait are told by the taken numbers, which readers tell at checkpoints: between two
-of them everything seems to wait. What truly waits is the least lag of the last while (`Seen`).
+Readers report the numbers that they have taken at checkpoints: between two checkpoints all newer
+messages seem to wait. The messages that really wait are the least lag of the last minute
+(`JobMeasurement`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from speck.model.values import JsonObject
 RATE = "min_rate"
 LATENCY = "max_latency_ms"
 FULL = 0.95
-"""A job whose busiest subtask works or is held up for more of its time takes all that it can."""
+"""A job is saturated if its busiest subtask works or is back-pressured for more than this share of
+time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A running job: the links (any name that tells them apart) that it joins, and the one-way
-    network latency of its two ends in ms, between its engine and the links' brokers."""
+    """A running job: the names of the links that it joins, and the one-way network latency in ms of
+    its two ends, between its engine and the links' brokers."""
 
     name: str
     source: str
@@ -29,10 +31,10 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What was measured of a job: records a second taken, shares of its busiest subtask's time (0
-    to 1), messages that wait for it, and the busy seconds a second of all its subtasks together
-    (`work`; where that is not given it has one). None: not known."""
+class JobMeasurement:
+    """The measurements of a job: records taken per second, shares of its busiest subtask's time (0
+    to 1), messages that wait for it, and the busy seconds per second of all its subtasks together
+    (`work`; without it, one subtask is assumed). None: unknown."""
 
     in_rate: float | None = None
     busy: float | None = None
@@ -42,16 +44,16 @@ class Seen:
 
     @property
     def full(self) -> bool | None:
-        """Whether it takes all that it can; None when that is not known."""
+        """Whether the job is saturated; None if unknown."""
         if self.busy is None or self.back_pressured is None:
             return None
         return self.busy + self.back_pressured >= FULL
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A requirement: what is `wanted` and what was `measured`; `ok` is None when the evidence
-    does not tell, and `why` says what it rests on."""
+class Verdict:
+    """A requirement: the bound that is `wanted`, and the `measured` value. `ok` is None when the
+    measurements do not decide it; `why` gives the reason."""
 
     name: str
     wanted: float
@@ -61,7 +63,7 @@ class Judged:
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing is known: what was found before is neither confirmed nor over."""
+        """Whether nothing is known: an earlier verdict is neither confirmed nor revoked."""
         return self.ok is None and self.measured is None
 
     def to_json(self) -> JsonObject:
@@ -76,95 +78,108 @@ class Judged:
 
 
 def judge(
-    requirements: Mapping[str, float], stages: Sequence[Stage], seen: Mapping[str, Seen]
-) -> list[Judged]:
-    """Each requirement of a composition whose running jobs are `stages`."""
-    judges = {RATE: _rate, LATENCY: _latency}
+    requirements: Mapping[str, float],
+    stages: Sequence[Stage],
+    measurements: Mapping[str, JobMeasurement],
+) -> list[Verdict]:
+    """Judge each requirement of a composition whose running jobs are `stages`."""
+    judges = {RATE: _judge_rate, LATENCY: _judge_latency}
     return [
-        judges[name](wanted, stages, seen)
-        for name, wanted in sorted(requirements.items())
+        judges[name](bound, stages, measurements)
+        for name, bound in sorted(requirements.items())
         if name in judges
     ]
 
 
-def _rate(wanted: float, stages: Sequence[Stage], seen: Mapping[str, Seen]) -> Judged:
-    """Not kept: less is taken in, though a job at an entrance has more than it can take."""
-    entrances = _entrances(stages)
+def _judge_rate(
+    bound: float, stages: Sequence[Stage], measurements: Mapping[str, JobMeasurement]
+) -> Verdict:
+    """Judge the rate. Missed if less is taken in although a job at an entrance has more input than
+    it can take."""
+    entrances = _find_entrances(stages)
     readers = [stage for group in entrances.values() for stage in group]
-    rates = {stage.name: seen.get(stage.name, Seen()).in_rate for stage in readers}
+    rates = {
+        stage.name: measurements.get(stage.name, JobMeasurement()).in_rate for stage in readers
+    }
     unknown = sorted(name for name, rate in rates.items() if rate is None)
     if unknown or not readers:
-        what = f"the rate of {', '.join(unknown)}" if unknown else "what comes in"
-        return Judged(RATE, wanted, None, None, f"{what} is not known")
-    taken = sum(min(rates[stage.name] or 0.0 for stage in group) for group in entrances.values())
-    if taken >= wanted:
-        return Judged(RATE, wanted, taken, True, "so much is taken in")
-    behind = [s.name for s in readers if seen[s.name].full or (seen[s.name].waiting or 0) > 0]
+        what = f"the rate of {', '.join(unknown)}" if unknown else "the input rate"
+        return Verdict(RATE, bound, None, None, f"{what} is not known")
+    rate = sum(min(rates[stage.name] or 0.0 for stage in group) for group in entrances.values())
+    if rate >= bound:
+        return Verdict(RATE, bound, rate, True, "this rate is taken in")
+    behind = [
+        s.name
+        for s in readers
+        if measurements[s.name].full or (measurements[s.name].waiting or 0) > 0
+    ]
     if behind:
         why = f"{', '.join(sorted(behind))} cannot take more, and more is offered"
-        return Judged(RATE, wanted, taken, False, why)
-    return Judged(RATE, wanted, taken, None, "no more is offered")
+        return Verdict(RATE, bound, rate, False, why)
+    return Verdict(RATE, bound, rate, None, "no more is offered")
 
 
-def _latency(wanted: float, stages: Sequence[Stage], seen: Mapping[str, Seen]) -> Judged:
-    """Of the slowest way: network, work and waiting of each job on it (by Little's law, what
-    waits over the rate at which it is taken)."""
-    found: dict[str, tuple[float, tuple[str, ...]]] = {}
+def _judge_latency(
+    bound: float, stages: Sequence[Stage], measurements: Mapping[str, JobMeasurement]
+) -> Verdict:
+    """Judge the latency of the slowest path: the network, the work and the waiting of each job on
+    it (by Little's law: waiting messages divided by the rate at which they are taken)."""
+    ways: dict[str, tuple[float, tuple[str, ...]]] = {}
     unknown: set[str] = set()
-    for stage in _ordered(stages):
-        here = _delay_ms(seen.get(stage.name, Seen()))
+    for stage in _sort_upstream_first(stages):
+        here = _estimate_delay_ms(measurements.get(stage.name, JobMeasurement()))
         if here is None:
             unknown.add(stage.name)
         before = [
-            found[other.name]
+            ways[other.name]
             for other in stages
-            if other.sink == stage.source and other.name in found
+            if other.sink == stage.source and other.name in ways
         ]
         came, way = max(before, default=(0.0, ()))
-        found[stage.name] = came + stage.network_ms + (here or 0.0), (*way, stage.name)
-    if not found:
-        return Judged(LATENCY, wanted, None, None, "nothing runs")
-    latency, way = max(found.values())
+        ways[stage.name] = came + stage.network_ms + (here or 0.0), (*way, stage.name)
+    if not ways:
+        return Verdict(LATENCY, bound, None, None, "nothing runs")
+    latency, way = max(ways.values())
     text = " -> ".join(way)
-    if latency > wanted:
-        return Judged(LATENCY, wanted, latency, False, f"by way of {text}")
+    if latency > bound:
+        return Verdict(LATENCY, bound, latency, False, f"on the path {text}")
     if unknown:
         names = ", ".join(sorted(unknown))
-        return Judged(LATENCY, wanted, None, None, f"what {names} adds is not known")
-    return Judged(LATENCY, wanted, latency, True, f"by way of {text}")
+        return Verdict(LATENCY, bound, None, None, f"the latency of {names} is not known")
+    return Verdict(LATENCY, bound, latency, True, f"on the path {text}")
 
 
-def _delay_ms(seen: Seen) -> float | None:
-    """How long a record is at a job, waiting for it included; None when that is not known."""
-    if seen.busy is None or seen.in_rate is None:
+def _estimate_delay_ms(measurement: JobMeasurement) -> float | None:
+    """Milliseconds that a record spends at a job, waiting included; None if unknown."""
+    if measurement.busy is None or measurement.in_rate is None:
         return None
-    waiting = seen.waiting
-    if waiting is None and seen.full is False:
-        waiting = 0  # a job that has time to spare has no queue that stands
+    waiting = measurement.waiting
+    if waiting is None and measurement.full is False:
+        waiting = 0  # a job with spare time has no lasting queue
     if waiting is None:
         return None
-    if seen.in_rate <= 0:
+    if measurement.in_rate <= 0:
         return 0.0 if waiting == 0 else None
-    work = seen.busy if seen.work is None else seen.work
-    return 1000 * (work + waiting) / seen.in_rate
+    work = measurement.busy if measurement.work is None else measurement.work
+    return 1000 * (work + waiting) / measurement.in_rate
 
 
-def _entrances(stages: Sequence[Stage]) -> dict[str, list[Stage]]:
+def _find_entrances(stages: Sequence[Stage]) -> dict[str, list[Stage]]:
     """The links that no job feeds, with their readers."""
-    fed = {stage.sink for stage in stages}
-    found: dict[str, list[Stage]] = {}
+    sinks = {stage.sink for stage in stages}
+    entrances: dict[str, list[Stage]] = {}
     for stage in stages:
-        if stage.source not in fed:
-            found.setdefault(stage.source, []).append(stage)
-    return found
+        if stage.source not in sinks:
+            entrances.setdefault(stage.source, []).append(stage)
+    return entrances
 
 
-def _ordered(stages: Sequence[Stage]) -> Iterable[Stage]:
-    """Each behind all that feed it, as long as there is no circle: what runs while a composition
-    is being rewired may make one."""
-    left = list(stages)
-    while left:
-        sinks = {stage.sink for stage in left}
-        ready = [stage for stage in left if stage.source not in sinks] or left
+def _sort_upstream_first(stages: Sequence[Stage]) -> Iterable[Stage]:
+    """The stages, each behind all that feed it. If there is a circle, which a composition that is
+    being rewired may have, its stages come in the given order."""
+    remainder = list(stages)
+    while remainder:
+        sinks = {stage.sink for stage in remainder}
+        ready = [stage for stage in remainder if stage.source not in sinks] or remainder
         yield from ready
-        left = [stage for stage in left if stage not in ready]
+        remainder = [stage for stage in remainder if stage not in ready]

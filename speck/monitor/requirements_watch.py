@@ -1,4 +1,5 @@
-"""Watches what compositions require; an event says when one is not kept, and when it is again."""
+"""Watches the requirements of compositions; events report when one is missed, and when it is kept
+again."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from speck.clock import Clock
 from speck.model.incarnation import Incarnation
 from speck.model.site import Site
 from speck.model.values import JsonObject
-from speck.monitor.requirements import Judged, Seen, Stage, judge
+from speck.monitor.requirements import JobMeasurement, Stage, Verdict, judge
 from speck.periodic import PeriodicTask
 from speck.placement.problem import LATENCY as LABEL
 from speck.store.records import Records
@@ -17,146 +18,154 @@ from speck.store.tables import Batch
 
 EVERY_S = 5.0
 STANDS_S = 60.0
-"""What waited at every look of so long waits in truth, and not only for a checkpoint."""
-LOOKS = 3
-"""So many looks in a row must say the same before it is told."""
+"""Messages that wait at every poll for this long really wait, and not only for a checkpoint."""
+AGREEING_POLLS = 3
+"""This many consecutive polls must agree before an event is written."""
 
 
 class Requirements:
-    """Judges every composition that requires something, by what the collector saw last."""
+    """Judges every composition with requirements by the collector's latest measurements."""
 
     def __init__(
         self, records: Records, clock: Clock, measured: Callable[[Incarnation], JsonObject]
     ):
-        """`measured`: see `speck.metrics.sampler.Collecting.job`."""
+        """`measured`: see `speck.metrics.sampler.Sampler.rate_job`."""
         self._records = records
         self._clock = clock
-        self._measured = measured
+        self._measure = measured
         self._lags: dict[str, deque[tuple[float, int]]] = {}
-        self._judged: dict[str, list[Judged]] = {}
+        self._verdicts: dict[str, list[Verdict]] = {}
         self._polls: dict[tuple[str, str], int] = {}
         self._task = PeriodicTask("requirements", self.poll, EVERY_S, clock, waits_first=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to poll."""
         self._task.start()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._task.stop()
 
     def of(self, composition: str, required: Mapping[str, float]) -> list[JsonObject]:
-        """`{name, wanted, measured, ok, why}` of each, by the last look."""
-        known = {judged.name: judged for judged in self._judged.get(composition, ())}
+        """`{name, wanted, measured, ok, why}` of each requirement, by the last poll."""
+        known = {judged.name: judged for judged in self._verdicts.get(composition, ())}
         shown = []
         for name, wanted in sorted(required.items()):
             judged = known.get(name)
             if judged is None or judged.wanted != wanted:
-                judged = Judged(name, wanted, None, None, "not looked at yet")
+                judged = Verdict(name, wanted, None, None, "not judged yet")
             shown.append(judged.to_json())
         return shown
 
     def broken(self, composition: str) -> list[str]:
-        """The names of those that have not been kept for a while."""
+        """The names of the requirements that have been missed for a while."""
         record = self._records.requirements.get(composition)
         return sorted(record["broken"]) if record else []
 
-    # -- one look -------------------------------------------------------------------------
+    # -- one poll -------------------------------------------------------------------------
 
     def poll(self) -> None:
         """Judge all compositions once."""
         sites, all_incarnations = self._records.sites(), self._records.all_incarnations()
         running: dict[str, list[Incarnation]] = {}
-        for (scope, _), deployed in all_incarnations.items():
-            if not deployed.ended:
-                running.setdefault(scope, []).append(deployed)
+        for (scope, _), incarnation in all_incarnations.items():
+            if not incarnation.ended:
+                running.setdefault(scope, []).append(incarnation)
         alive = {each.engine_job_id for some in running.values() for each in some}
         self._lags = {key: lags for key, lags in self._lags.items() if key in alive}
         judged = {}
         for head in self._records.heads.values():
-            name, required = head["name"], self._required(head)
+            name, required = head["name"], self._read_requirements(head)
             if required:
                 judged[name] = self._judge(required, running.get(name, []), sites)
-            self._tell(name, judged.get(name, []))
-        self._judged = judged
+            self._report(name, judged.get(name, []))
+        self._verdicts = judged
 
-    def _required(self, head: JsonObject) -> Mapping[str, float]:
+    def _read_requirements(self, head: JsonObject) -> Mapping[str, float]:
         if head.get("deleted"):
             return {}
         record = self._records.revisions.get(head["name"], head["revision"])
-        found: Mapping[str, float] = record["description"].get("requirements", {}) if record else {}
-        return found
+        requirements: Mapping[str, float] = (
+            record["description"].get("requirements", {}) if record else {}
+        )
+        return requirements
 
     def _judge(
-        self, required: Mapping[str, float], running: list[Incarnation], sites: Mapping[str, Site]
-    ) -> list[Judged]:
+        self,
+        requirements: Mapping[str, float],
+        running: list[Incarnation],
+        sites: Mapping[str, Site],
+    ) -> list[Verdict]:
         latency = {name: float(site.labels.get(LABEL, 0.0)) for name, site in sites.items()}
-        stages, seen = [], {}
-        for deployed in running:
-            job = deployed.job
+        stages, measurements = [], {}
+        for incarnation in running:
+            job = incarnation.job
             ends = [end for end in (job.source_site, job.sink_site) if end != job.site]
             network = sum(latency.get(job.site, 0.0) + latency.get(end, 0.0) for end in ends)
             stages.append(Stage(job.job_name, str(job.source), str(job.sink), network))
-            seen[job.job_name] = self._seen(deployed)
-        return judge(required, stages, seen)
+            measurements[job.job_name] = self._measure_job(incarnation)
+        return judge(requirements, stages, measurements)
 
-    def _seen(self, deployed: Incarnation) -> Seen:
-        told = self._measured(deployed)
+    def _measure_job(self, incarnation: Incarnation) -> JobMeasurement:
+        measured = self._measure(incarnation)
         now = self._clock.monotonic()
-        lags = self._lags.setdefault(deployed.engine_job_id, deque())
-        if told["lag"] is None:
+        lags = self._lags.setdefault(incarnation.engine_job_id, deque())
+        if measured["lag"] is None:
             lags.clear()
         else:
-            lags.append((now, told["lag"]))
+            lags.append((now, measured["lag"]))
         while len(lags) > 1 and lags[1][0] <= now - STANDS_S:
             lags.popleft()
         whole = bool(lags) and lags[0][0] <= now - STANDS_S
-        waiting = min(lag for _, lag in lags) if whole else 0 if _none(lags) else None
-        shares = [task["busy"] for task in told["tasks"]]
+        waiting = min(lag for _, lag in lags) if whole else 0 if _is_ever_empty(lags) else None
+        shares = [task["busy"] for task in measured["tasks"]]
         work = None if None in shares else sum(shares)
-        return Seen(told["in_rate"], told["busy"], told["back_pressured"], waiting, work or None)
+        return JobMeasurement(
+            measured["in_rate"], measured["busy"], measured["back_pressured"], waiting, work or None
+        )
 
-    def _tell(self, composition: str, judged: list[Judged]) -> None:
-        """An event for what is not kept, once, and one when it is kept again."""
+    def _report(self, composition: str, verdicts: list[Verdict]) -> None:
+        """Write an event for each requirement that is missed, once, and one when it is kept
+        again."""
         before = set(self.broken(composition))
         after, batches = set(before), list[Batch]()
-        named = {each.name: each for each in judged}
-        for name in sorted(before | named.keys()):
-            each = named.get(name)
+        verdict_of = {each.name: each for each in verdicts}
+        for name in sorted(before | verdict_of.keys()):
+            each = verdict_of.get(name)
             amiss = each is not None and each.ok is False
             if amiss == (name in before) or (each is not None and each.unknown):
                 self._polls.pop((composition, name), None)
                 continue
             polls = self._polls.get((composition, name), 0) + 1
             self._polls[composition, name] = polls
-            if each is not None and polls < LOOKS:
+            if each is not None and polls < AGREEING_POLLS:
                 continue
             del self._polls[composition, name]
             after ^= {name}
-            message = _words(composition, name, each)
+            message = _describe(composition, name, each)
             batches.append(self._records.event("requirement", message, composition=composition))
         if batches:
             record: JsonObject | None = {"broken": sorted(after)} if after else None
             self._records.write({self._records.requirements.key(composition): record}, *batches)
 
 
-def _none(lags: deque[tuple[float, int]]) -> bool:
-    """Whether nothing waited at some look: then nothing stands."""
+def _is_ever_empty(lags: deque[tuple[float, int]]) -> bool:
+    """Whether no message waited at some poll: then there is no lasting queue."""
     return any(lag == 0 for _, lag in lags)
 
 
-def _words(composition: str, name: str, judged: Judged | None) -> str:
-    if judged is None:
+def _describe(composition: str, name: str, verdict: Verdict | None) -> str:
+    if verdict is None:
         return f"{composition} does not require {name} any more"
-    found = "unknown" if judged.measured is None else f"{judged.measured:.4g}"
-    if judged.ok is False:
+    measured = "unknown" if verdict.measured is None else f"{verdict.measured:.4g}"
+    if verdict.ok is False:
         return (
-            f"{composition} does not keep {name} {judged.wanted:g}:"
-            f" {found} was measured; {judged.why}"
+            f"{composition} does not keep {name} {verdict.wanted:g}:"
+            f" {measured} was measured; {verdict.why}"
         )
-    if judged.ok is None:
+    if verdict.ok is None:
         return (
-            f"{composition} is not seen to miss {name} {judged.wanted:g} any more:"
-            f" {found} was measured; {judged.why}"
+            f"{composition} is not seen to miss {name} {verdict.wanted:g} any more:"
+            f" {measured} was measured; {verdict.why}"
         )
-    return f"{composition} keeps {name} {judged.wanted:g} again: {found} was measured"
+    return f"{composition} keeps {name} {verdict.wanted:g} again: {measured} was measured"

@@ -1,7 +1,7 @@
-"""What the watch does about brokers: tells what happened there, and has lost sessions back.
+"""Reports what happened at brokers, and restores lost sessions.
 
-A session is reserved again only where no incarnation can hold it, and while no change of its
-scope can start: connecting under an id that is in use throws its holder out.
+A session is reserved again only if no incarnation can hold it, and while no change of its scope can
+start: connecting under a client id that is in use disconnects its holder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AGAIN_S = 30.0
 
 
 class Sessions:
-    """Keeps the sessions that speck reserved, and counts what links lose."""
+    """Keeps the sessions that speck reserved, and counts the messages that links lose."""
 
     def __init__(self, records: Records, connections: Connections, changes: Changes):
         self._records = records
@@ -42,7 +42,7 @@ class Sessions:
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="sessions")
         self._under_way: dict[str, Future[None]] = {}
         self._unread_at: dict[str, float] = {}
-        self._undone: dict[str, set[tuple[str, str]]] = {}
+        self._pending: dict[str, set[tuple[str, str]]] = {}
         self.memory = LinkMemory()
 
     def close(self) -> None:
@@ -55,20 +55,20 @@ class Sessions:
         return all(future.done() for future in self._under_way.values())
 
     def lost_at(self, site: str) -> int:
-        """Messages dropped by a site's broker, or missing there for good, since the start: what
-        was dropped is missing too, but for readers and sinks that do not number."""
+        """Messages dropped by a site's broker, or missing there for good, since the start. What was
+        dropped is missing too, except for readers and sinks that do not number their messages."""
         return max(self.memory.lost.get(site, 0), self.memory.dropped.get(site, 0))
 
     def poll(self, now: float, polls: Mapping[str, Poll[BrokerView]]) -> None:
-        """Judge what brokers said (those that were looked at anew), tell it, and mend."""
+        """Judge the new polls of brokers, report the findings, and restore lost sessions."""
         sites = self._records.sites()
-        limits = {name: _limit(site.labels.get(LIMIT_LABEL)) for name, site in sites.items()}
+        limits = {name: _parse_limit(site.labels.get(LIMIT_LABEL)) for name, site in sites.items()}
         views = {site: poll.found for site, poll in polls.items()}
-        readers = self._readers()
+        readers = self._list_readers()
         self.memory, news = judge(now, views, readers, self.memory, limits)
         events: Batch = {}
         for item in news:
-            message = self._message(item, polls, limits)
+            message = self._describe_news(item, polls, limits)
             if message is not None:
                 reader = item.reader
                 events |= self._records.event(
@@ -83,39 +83,41 @@ class Sessions:
         kinds: dict[str, set[str]] = {}
         for item in news:
             kinds.setdefault(item.site, set()).add(item.kind)
-        suspect = sorted(site for site, told in kinds.items() if told & _SUSPECT)
-        held = self._held() if suspect else {}
+        suspect = sorted(site for site, kinds_of_site in kinds.items() if kinds_of_site & _SUSPECT)
+        reserved_sessions = self._find_reserved() if suspect else {}
         for site in suspect:
-            told = kinds[site]
-            if told == {"unread"}:  # that is told at each look
+            kinds_of_site = kinds[site]
+            if kinds_of_site == {"unread"}:  # this is reported at each poll
                 if now - self._unread_at.get(site, float("-inf")) < _AGAIN_S:
                     continue
                 self._unread_at[site] = now
-            self._undone.setdefault(site, set()).update(held.get(site, ()))
-        for site in sorted(self._undone):
+            self._pending.setdefault(site, set()).update(reserved_sessions.get(site, ()))
+        for site in sorted(self._pending):
             view = views.get(site)
             if view is not None:
-                self._have_mended(site, view, readers.get(site, []))
+                self._start_repair(site, view, readers.get(site, []))
 
-    def _held(self) -> dict[str, set[tuple[str, str]]]:
+    def _find_reserved(self) -> dict[str, set[tuple[str, str]]]:
         """Site of a broker -> (scope, client id) of the sessions that were reserved there."""
-        found: dict[str, set[tuple[str, str]]] = {}
+        sessions: dict[str, set[tuple[str, str]]] = {}
         for scope, session in self._records.all_sessions():
             if session.reserved:
-                found.setdefault(session.site, set()).add((scope, session.client_id))
-        return found
+                sessions.setdefault(session.site, set()).add((scope, session.client_id))
+        return sessions
 
-    def _readers(self) -> dict[str, list[ReaderOf]]:
+    def _list_readers(self) -> dict[str, list[ReaderOf]]:
         """All readers with a session, by the site of their broker."""
         sinks = sinks_of(self._records.all_incarnations().values(), self._records.installation)
-        found: dict[str, list[ReaderOf]] = {}
-        for scope, held in self._records.all_sessions():
-            feeding = tuple(sinks.get(held.link, ()))
-            reader = ReaderOf(held.client_id, held.link.topic, held.job_name, scope, feeding)
-            found.setdefault(held.site, []).append(reader)
-        return found
+        readers: dict[str, list[ReaderOf]] = {}
+        for scope, session in self._records.all_sessions():
+            feeding = tuple(sinks.get(session.link, ()))
+            reader = ReaderOf(
+                session.client_id, session.link.topic, session.job_name, scope, feeding
+            )
+            readers.setdefault(session.site, []).append(reader)
+        return readers
 
-    def _message(
+    def _describe_news(
         self, item: News, polls: Mapping[str, Poll[BrokerView]], limits: Mapping[str, int]
     ) -> str | None:
         site, reader = item.site, item.reader
@@ -128,7 +130,7 @@ class Sessions:
                 return f"the broker of site {site} was restarted"
             case "dropped":
                 return (
-                    f"messages lost at the broker of site {site}: {item.count} were dropped since"
+                    f"messages lost at the broker of site {site}: {item.count} were dropped because"
                     " a reader's queue was full"
                 )
             case "lost" if reader is not None:
@@ -145,16 +147,17 @@ class Sessions:
             case _:
                 return None
 
-    # -- having sessions back -------------------------------------------------------------
+    # -- restoring sessions ---------------------------------------------------------------
 
-    def _have_mended(self, site: str, view: BrokerView, readers: list[ReaderOf]) -> None:
-        """What cannot be done now is done at a later look: nothing tells of it once more."""
+    def _start_repair(self, site: str, view: BrokerView, readers: list[ReaderOf]) -> None:
+        """Restore pending sessions. Those that cannot be restored now stay pending until a later
+        poll: the event that caused this is not repeated."""
         under_way = self._under_way.get(site)
         if under_way is None or under_way.done():
-            some = frozenset(self._undone.pop(site))
-            self._under_way[site] = self._pool.submit(self._mend, site, view, readers, some)
+            some = frozenset(self._pending.pop(site))
+            self._under_way[site] = self._pool.submit(self._repair, site, view, readers, some)
 
-    def _mend(
+    def _repair(
         self,
         site: str,
         view: BrokerView,
@@ -166,53 +169,53 @@ class Sessions:
             for reader in readers
             if any(view.sent[s].unread for s in view.sinks_of(reader.topic, reader.sinks))
         }
-        left = set(some)
+        remainder = set(some)
         for scope, client_id in sorted(some):
             try:
                 if self._keep(scope, client_id, site, view, unread=client_id in unread):
-                    left.discard((scope, client_id))
+                    remainder.discard((scope, client_id))
             except SpeckError as error:
                 LOG.warning("cannot keep the session of %s at %s: %s", client_id, site, error)
                 break
             except Exception:
-                left.discard((scope, client_id))
+                remainder.discard((scope, client_id))
                 LOG.exception("cannot keep the session of %s at %s", client_id, site)
-        if left:
-            self._undone.setdefault(site, set()).update(left)
+        if remainder:
+            self._pending.setdefault(site, set()).update(remainder)
 
     def _keep(
         self, scope: str, client_id: str, site: str, view: BrokerView, *, unread: bool
     ) -> bool:
-        """Have one session back if it is gone and nobody can hold it; and its announcement.
-        False while a change of its scope keeps us from telling."""
+        """Reserve one session again if it is lost and nobody can hold it; otherwise announce its
+        reader if that is missing. False while a change of its scope prevents a decision."""
         with self._changes.quiet(scope) as quiet:
             if not quiet:
                 return False
-            held = self._records.session(scope, client_id, site)
-            if held is None or not held.reserved:
+            session = self._records.session(scope, client_id, site)
+            if session is None or not session.reserved:
                 return True
             broker = self._connections.broker(site)
-            if not self._may_be_held(scope, held, unread=unread):
-                if not broker.reserve(held.client_id, held.link.topic):
-                    broker.ask_again(held.link.topic)
-                    self._tell(scope, held)
-            elif not view.readers.get(held.link.topic, False):
-                broker.announce(held.link.topic, readers=True)
+            if not self._may_be_held(scope, session, unread=unread):
+                if not broker.reserve(session.client_id, session.link.topic):
+                    broker.ask_again(session.link.topic)
+                    self._report_loss(scope, session)
+            elif not view.readers.get(session.link.topic, False):
+                broker.announce(session.link.topic, readers=True)
             return True
 
     def _may_be_held(self, scope: str, session: Session, *, unread: bool) -> bool:
-        """Whether somebody may be connected under the session's id.
+        """Whether somebody may be connected under the session's client id.
 
-        A reader outside speck always may, unless the broker says that the link has no reader.
+        A reader outside speck always may, unless the broker reports no reader on the link.
         """
         if session.job_name is None:
             return not unread
         return _may_run(self._records.deployed(scope, session.job_name))
 
-    def _tell(self, scope: str, session: Session) -> None:
+    def _report_loss(self, scope: str, session: Session) -> None:
         message = (
-            f"the session of {session.reader} at {session.site}/{session.link.topic} was lost; it"
-            " is reserved again, and what waited in it comes once more only from sinks that keep"
+            f"the session of {session.reader} at {session.site}/{session.link.topic} was lost and"
+            " is reserved again; messages that waited in it are sent again only by sinks that keep"
             " what they sent"
         )
         self._records.write(
@@ -226,25 +229,25 @@ class Sessions:
         )
 
 
-def sinks_of(deployed: Iterable[Incarnation], installation: str) -> dict[Link, list[str]]:
+def sinks_of(incarnations: Iterable[Incarnation], installation: str) -> dict[Link, list[str]]:
     """Link -> client ids of the sinks that fed it, former ones too."""
-    found: dict[Link, list[str]] = {}
-    for each in deployed:
-        own = sink_client_id(installation, each.job.job_name, each.job.source)
-        found.setdefault(each.job.sink, []).extend((own, *each.former_sinks))
-    return found
+    sinks: dict[Link, list[str]] = {}
+    for incarnation in incarnations:
+        own = sink_client_id(installation, incarnation.job.job_name, incarnation.job.source)
+        sinks.setdefault(incarnation.job.sink, []).extend((own, *incarnation.former_sinks))
+    return sinks
 
 
-def _may_run(deployed: Incarnation | None) -> bool:
-    """Whether an incarnation may be there, or on its way: those before it had ended."""
-    return deployed is not None and not deployed.ended and not deployed.void
+def _may_run(incarnation: Incarnation | None) -> bool:
+    """Whether an incarnation may run or be on its way: all earlier ones have ended."""
+    return incarnation is not None and not incarnation.ended and not incarnation.void
 
 
 def _composition(scope: str) -> str | None:
     return visible_name(scope)
 
 
-def _limit(label: str | None) -> int:
+def _parse_limit(label: str | None) -> int:
     try:
         return int(label) if label is not None else QUEUE_LIMIT
     except ValueError:

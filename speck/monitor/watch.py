@@ -1,7 +1,7 @@
-"""The watch: looks at all sites, tells what changed there, and has repaired what broke.
+"""The watch: polls all sites, reports changes, and starts repairs.
 
-Decisions are those of `speck.monitor.health`; this is where they meet the sites. Looks run in
-threads of their own (`speck.sites.poll_cache`): a site that is slow or silent holds up no other.
+The decisions are made in `speck.monitor.health`; here they meet the sites. Polls run in threads of
+their own (`speck.sites.poll_cache`): a slow or unreachable site delays no other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from speck.store.records import Records
 
 
 class Watch:
-    """Looks every `every_s` seconds, and sooner when something is due. 0: never by itself."""
+    """Polls every `every_s` seconds, and sooner when something is due. With 0 it never polls by
+    itself."""
 
     def __init__(
         self,
@@ -48,7 +49,8 @@ class Watch:
         self._clock = clock
         self._every_s = every_s
         self._patience_s = max(PATIENCE_S, every_s)
-        """For all sites together; those that it did not come to are the first in the next round."""
+        """For all sites together; sites that were not reached in time come first in the next
+        round."""
         self._memory = Memory()
         desired = DesiredJobs(records)
         self.repairs = Repairs(records, desired, repairer)
@@ -58,38 +60,38 @@ class Watch:
         self._events = HealthEvents(records, connections, clock)
         caches = (polls.engines, polls.broker_numbers, self._progress.checkpoints)
         self._at_once = AdaptiveConcurrency(lambda: sum(each.cpu_s for each in caches)).at_once
-        self._task = PeriodicTask("watch", self._look_around, self._pause_s, clock)
+        self._task = PeriodicTask("watch", self._run_round, self._pause_s, clock)
         self._due: float | None = None
         self._begun = clock.monotonic()
-        self._gives_way = False  # at the start there is nothing known
+        self._gives_way = False  # at the start nothing is known
 
     def start(self) -> None:
-        """Begin to look, unless that is switched off."""
+        """Begin to poll, unless that is switched off."""
         if self._every_s > 0:
             self._task.start()
 
     def close(self) -> None:
-        """Look no more, and begin no further repair."""
+        """Stop polling, and begin no further repair."""
         self._task.ask_to_stop()
-        self._progress.close()  # a round that runs waits for no look any more
+        self._progress.close()  # a running round does not wait for polls any more
         self._task.stop()
         self.repairs.close()
         self.sessions.close()
 
     @property
     def polls(self) -> dict[str, int]:
-        """How many looks at single sites have ended since the start, by what was looked at."""
+        """Completed polls of single sites since the start, by kind."""
         return {
             "engine": self._polls.engines.ended,
             "checkpoints": self._progress.checkpoints.ended,
             "numbers": self._polls.broker_numbers.ended,
         }
 
-    # -- one look -------------------------------------------------------------------------
+    # -- one poll -------------------------------------------------------------------------
 
     def poll(self) -> float | None:
-        """Look once at everything, act on it, and say when (monotonic) to look again at the
-        latest; None: whenever."""
+        """Poll everything once, act on it, and return when (monotonic) the next poll is due at the
+        latest; None: at the regular interval."""
         begun = self._clock.monotonic()
         self._jobs.settle(begun)
         engines = self._polls.engines.at(
@@ -103,11 +105,11 @@ class Watch:
         before = self._memory
         decision = decide(now, sites, jobs, progress, before)
         self._memory = decision.memory
-        self._events.tell_sites(before, decision.memory, engines, now)
-        self._events.tell_jobs(jobs, before, decision)
+        self._events.report_sites(before, decision.memory, engines, now)
+        self._events.report_jobs(jobs, before, decision)
         self.sessions.poll(now, numbers)
         self._publish()
-        for scope, names in decision.mend.items():
+        for scope, names in decision.repair.items():
             self.repairs.begin(scope, names)
         return decision.due
 
@@ -118,7 +120,7 @@ class Watch:
         numbers: Mapping[str, Poll[BrokerView]],
         now: float,
     ) -> dict[Key, Progress]:
-        """How far those running jobs are of which that is worth asking."""
+        """The progress of the running jobs that are worth asking for."""
         running = [
             job
             for job in jobs
@@ -136,9 +138,9 @@ class Watch:
 
     # -- a round --------------------------------------------------------------------------
 
-    def _look_around(self) -> None:
-        """A look, put off for a change that has just begun: but not twice running, when changes
-        follow each other, nor when something is due."""
+    def _run_round(self) -> None:
+        """Poll, after waiting for a change that has just begun. It does not wait twice in a row,
+        when changes follow each other, nor when something is due."""
         may_wait = self._gives_way and self._due is None
         gave_way = may_wait and self._changes.await_calm(self._task.stopping)
         if self._task.stopping.is_set() or self._changes.closing:
@@ -154,8 +156,9 @@ class Watch:
 
 
 def pause_s(every_s: float, took_s: float, due_s: float | None) -> float:
-    """Seconds from one look at all sites, which `took_s`, to the next: `every_s`, or sooner when
-    something is due in `due_s`. Of many sites about as long as the look took, so that looks leave
-    half of the service's time to others; what a few silent ones take is only waiting."""
-    left = every_s if due_s is None else min(every_s, max(0.1, due_s))
-    return max(left, took_s - 3 * PATIENCE_S)
+    """Seconds from the end of a poll of all sites, which took `took_s`, to the next: `every_s`, or
+    less when something is due in `due_s`. With many sites the pause is about as long as the poll
+    took, so that polls leave half of the service's time to other work; what a few unreachable sites
+    take is only waiting."""
+    wait_s = every_s if due_s is None else min(every_s, max(0.1, due_s))
+    return max(wait_s, took_s - 3 * PATIENCE_S)

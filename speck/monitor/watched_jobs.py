@@ -1,4 +1,4 @@
-"""Which jobs ought to run now, and which of them something is at work on."""
+"""Lists the jobs that should run now, and which of them are being changed."""
 
 from __future__ import annotations
 
@@ -16,95 +16,105 @@ from speck.store.records import Records
 
 
 class WatchedJobs:
-    """The jobs to judge at a look. What an engine was asked for before a job's newest incarnation
-    was known says nothing of it: such a job counts as busy."""
+    """The jobs to judge at a poll. An engine's answer from before a job's newest incarnation was
+    stored says nothing about that incarnation: such a job counts as busy."""
 
     def __init__(self, records: Records, desired: DesiredJobs, changes: Changes, repairs: Repairs):
         self._records = records
         self._desired = desired
         self._changes = changes
         self._repairs = repairs
-        self._settled: dict[Key, tuple[str, float]] = {}
+        self._settled_since: dict[Key, tuple[str, float]] = {}
 
     def settle(self, now: float) -> None:
-        """Note, before engines are looked at, since when (monotonic) each job's newest incarnation
-        is known with no change at work on it."""
-        settled = {}
-        deployed_jobs = self._records.all_incarnations()
-        at_work = self._at_work()  # after them: who stored a newer one is seen at work
-        for (scope, name), deployed in deployed_jobs.items():
+        """Record, before engines are polled, since when (monotonic) each job's newest incarnation
+        is stored with no change at work on it."""
+        settled_since = {}
+        incarnations = self._records.all_incarnations()
+        at_work = (
+            self._find_at_work()
+        )  # read second: a change that stored a newer one is seen at work
+        for (scope, name), incarnation in incarnations.items():
             if at_work(scope, name):
                 continue
-            since = self._settled.get((scope, name))
-            same = since is not None and since[0] == deployed.engine_job_id
-            settled[scope, name] = since if since and same else (deployed.engine_job_id, now)
-        self._settled = settled
+            since = self._settled_since.get((scope, name))
+            same = since is not None and since[0] == incarnation.engine_job_id
+            settled_since[scope, name] = (
+                since if since and same else (incarnation.engine_job_id, now)
+            )
+        self._settled_since = settled_since
 
     def at(self, engines: Mapping[str, Poll[EngineView]]) -> list[Watched]:
-        """All jobs that ought to run, as they are at this look at the engines."""
-        found = []
-        deployed_jobs = sorted(self._records.all_incarnations().items())
-        at_work = self._at_work()  # after them, see `settle`
-        scopes = {scope for (scope, _), _ in deployed_jobs}
+        """All jobs that should run, at this poll of the engines."""
+        watched_jobs = []
+        incarnations = sorted(self._records.all_incarnations().items())
+        at_work = self._find_at_work()  # read second, see `settle`
+        scopes = {scope for (scope, _), _ in incarnations}
         policies = {scope: self._desired.jobs(scope) for scope in scopes}
-        left = {scope: self._left_alone(scope) for scope in scopes}
-        for (scope, name), deployed in deployed_jobs:
+        reasons = {scope: self._explain_no_repair(scope) for scope in scopes}
+        for (scope, name), incarnation in incarnations:
             policy = policies[scope].get(name)
-            if policy is None or not self._ought_to_run(scope, deployed):
+            if policy is None or not self._ought_to_run(scope, incarnation):
                 continue
-            current = self._is_current((scope, name), deployed, engines.get(deployed.job.site))
-            found.append(
+            current = self._is_current(
+                (scope, name), incarnation, engines.get(incarnation.job.site)
+            )
+            watched_jobs.append(
                 Watched(
                     scope,
                     name,
-                    deployed.job.site,
-                    deployed.engine_job_id,
-                    deployed.job.parallelism,
-                    mend=policy.mend and left[scope] is None,
+                    incarnation.job.site,
+                    incarnation.engine_job_id,
+                    incarnation.job.parallelism,
+                    repair=policy.repair and reasons[scope] is None,
                     busy=not current or at_work(scope, name),
-                    since=left[scope] or "its composition says drift: report",
+                    since=reasons[scope] or "its composition says drift: report",
                 )
             )
-        return found
+        return watched_jobs
 
-    def _is_current(self, key: Key, deployed: Incarnation, poll: Poll[EngineView] | None) -> bool:
-        """Whether the look at an engine can know a job's newest incarnation."""
-        settled = self._settled.get(key)
-        if settled is None or settled[0] != deployed.engine_job_id:
+    def _is_current(
+        self, key: Key, incarnation: Incarnation, poll: Poll[EngineView] | None
+    ) -> bool:
+        """Whether a poll of an engine can know a job's newest incarnation."""
+        settled_at = self._settled_since.get(key)
+        if settled_at is None or settled_at[0] != incarnation.engine_job_id:
             return False
-        return poll is None or poll.found is None or poll.begun >= settled[1]
+        return poll is None or poll.found is None or poll.begun >= settled_at[1]
 
-    def _left_alone(self, scope: str) -> str | None:
-        """Why nothing is mended in a scope, whatever its description says."""
+    def _explain_no_repair(self, scope: str) -> str | None:
+        """Explain why nothing is repaired in a scope, whatever its description says; None if it may
+        be."""
         if self._desired.removing(scope):
-            return "it was to be removed"
+            return "it is being removed"
         if self._changes.was_cancelled(self._desired.last_change(scope)):
             return "the last change was cancelled: apply again"
         return None
 
-    def _ought_to_run(self, scope: str, deployed: Incarnation) -> bool:
-        """Whether it ran, and speck itself did not end it; or a repair meant it to run again.
+    def _ought_to_run(self, scope: str, incarnation: Incarnation) -> bool:
+        """Whether it ran and speck did not end it, or a repair was to start it again.
 
-        An incarnation that a person's change could not bring up is theirs to apply again.
+        An incarnation that a user's change could not start is left for the user to apply again.
         """
-        if deployed.ended or deployed.confirmed:
-            return not deployed.ended
-        return deployed.base is not None and self._desired.repaired(scope)
+        if incarnation.ended or incarnation.confirmed:
+            return not incarnation.ended
+        return incarnation.base is not None and self._desired.repaired(scope)
 
-    def _at_work(self) -> Callable[[str, str], bool]:
-        """Whether something is at work now on a job of a scope. A change that is blocked may be
-        so for days: it is at work on those jobs only for which it has something left to do."""
-        repaired = self._repairs.scopes
+    def _find_at_work(self) -> Callable[[str, str], bool]:
+        """A function that tells whether a repair or a change is at work on a job of a scope. A
+        change may be blocked for days: it is at work only on the jobs for which it has operations
+        left."""
+        scopes_in_repair = self._repairs.scopes
         under_way = {running.scope: running for running in self._changes.all_under_way()}
-        concerned = {
+        jobs_by_scope = {
             scope: {o.step.operation.job_name for o in r.change.operations if not o.state.over}
             for scope, r in under_way.items()
             if r.execution is not None and r.change.state is ChangeState.BLOCKED
         }
 
         def at_work(scope: str, name: str) -> bool:
-            if scope in repaired or scope not in under_way:
-                return scope in repaired
-            return scope not in concerned or name in concerned[scope]
+            if scope in scopes_in_repair or scope not in under_way:
+                return scope in scopes_in_repair
+            return scope not in jobs_by_scope or name in jobs_by_scope[scope]
 
         return at_work

@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from speck.clock import Clock, rfc3339
-from speck.deploy.admission import Admission, most_removed, refuse_removing_most, removes
+from speck.deploy.admission import (
+    Admission,
+    describe_removal,
+    find_mass_removal,
+    refuse_mass_removal,
+)
 from speck.deploy.adoption import take_in
 from speck.deploy.changes import ChangeRunner, Changes, Running
-from speck.deploy.deployer import Deployer, Prepared
+from speck.deploy.deployer import Deployer, PreparedPlan
 from speck.deploy.locks import NamedLocks
 from speck.errors import ConflictError, NotFoundError
 from speck.model.change import Cause, Change, ChangeState, plan_to_json
@@ -228,13 +233,13 @@ class Compositions:
         head = self._records.heads.get(name)
         self._admission.check_revision(name, head, request.if_match)
         self._admission.check_owners(description, adopt=request.adopt)
-        adopted = self._admission.posted_alone(description)
-        removed = most_removed(description, self._records)
+        adopted = self._admission.find_posted_alone(description)
+        removed = find_mass_removal(description, self._records)
         if not request.dry_run:
             self._changes.in_the_way(name)
-            refuse_removing_most(name, removed, request.force)
+            refuse_mass_removal(name, removed, request.force)
 
-        def prepare(stopped: frozenset[str] = frozenset()) -> Prepared:
+        def prepare(stopped: frozenset[str] = frozenset()) -> PreparedPlan:
             return self._deployer.prepare(
                 description,
                 request.line_of,
@@ -248,7 +253,9 @@ class Compositions:
         if request.dry_run:
             dry = _render_accepted(None, name, head["revision"] if head else None, prepared)
             if removed and not request.force:
-                dry["warnings"].append(f"{removes(removed)}: this needs --force (?force=true)")
+                dry["warnings"].append(
+                    f"{describe_removal(removed)}: this needs --force (?force=true)"
+                )
             return dry, None
         superseded = self._runner.make_way(name)
         if superseded is not None:  # plan again: it has done something until its end
@@ -259,7 +266,7 @@ class Compositions:
             return self._nothing_to_do(description, head, prepared, request), None
         with self._owning:  # another request may name the same new job
             self._admission.check_owners(description, adopt=request.adopt)
-            if self._admission.posted_alone(description) != adopted:
+            if self._admission.find_posted_alone(description) != adopted:
                 raise ConflictError(
                     f"cannot apply {title(name)}: a job that was posted alone came, went"
                     " or was changed meanwhile; apply again"
@@ -304,7 +311,7 @@ class Compositions:
                 self._read_head(name)  # a job posted alone may have been taken in meanwhile
                 leaving = {**head, "last_change": change.id, "removing": True}
                 accepted: Batch = {self._records.heads.key(name): leaving}
-                accepted |= self._changes.superseded(superseded, change)
+                accepted |= self._changes.put_superseded(superseded, change)
                 running = self._runner.start(change, accepted, prepared.sites)
         return _render_accepted(change, name, head["revision"], prepared), running
 
@@ -317,7 +324,7 @@ class Compositions:
         description = composition_as_stored(record["description"])
         return self.apply(description, request, record.get("jars"), Cause.ROLLBACK)
 
-    def mend(self, name: str, leave: frozenset[str] = frozenset()) -> Running | None:
+    def repair(self, name: str, leave: frozenset[str] = frozenset()) -> Running | None:
         """Repair a composition: restore its newest revision, except for the jobs to `leave` alone.
 
         None when nothing is to be done, when a change is under way (one that is blocked is
@@ -363,7 +370,7 @@ class Compositions:
     def _accept(
         self,
         description: CompositionDescription,
-        prepared: Prepared,
+        prepared: PreparedPlan,
         head: JsonObject | None,
         request: Request,
         superseded: Change | None,
@@ -396,7 +403,7 @@ class Compositions:
             "last_change": change.id,
         }
         accepted: Batch = {self._records.heads.key(name): new_head, **adopted}
-        accepted |= self._changes.superseded(superseded, change)
+        accepted |= self._changes.put_superseded(superseded, change)
         if not same:
             accepted[self._records.revisions.key(name, revision)] = {
                 "description": dumped,
@@ -416,7 +423,7 @@ class Compositions:
         return answer, self._runner.start(change, accepted, prepared.sites)
 
     def _is_there(
-        self, description: CompositionDescription, head: JsonObject, prepared: Prepared
+        self, description: CompositionDescription, head: JsonObject, prepared: PreparedPlan
     ) -> bool:
         """Whether everything is as the newest revision wants it, and its change succeeded."""
         if prepared.plan.steps or head.get("deleted"):
@@ -432,7 +439,7 @@ class Compositions:
         self,
         description: CompositionDescription,
         head: JsonObject,
-        prepared: Prepared,
+        prepared: PreparedPlan,
         request: Request,
     ) -> JsonObject:
         """The answer that names the change by which the present state came about."""
@@ -458,7 +465,7 @@ class Compositions:
         if not wait_s:
             return Answer(202, first, location)
         try:
-            change = self._changes.over(first["change"], wait_s)
+            change = self._changes.await_end(first["change"], wait_s)
         except NotFoundError:  # it ended so long ago that it was dropped
             return Answer(200, first, location)
         if change is None:
@@ -493,13 +500,13 @@ class Compositions:
 
 def _await_outcome(answer: JsonObject, running: Running, wait_s: float) -> Answer:
     location = f"/changes/{running.change.id}"
-    if wait_s and running.ended(wait_s):
+    if wait_s and running.wait_for_end(wait_s):
         return Answer(200, {**answer, "state": str(running.change.state)}, location)
     return Answer(202, answer, location)
 
 
 def _render_accepted(
-    change: Change | None, name: str, revision: int | None, prepared: Prepared
+    change: Change | None, name: str, revision: int | None, prepared: PreparedPlan
 ) -> JsonObject:
     return {
         "change": change.id if change else None,

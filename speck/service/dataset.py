@@ -13,8 +13,8 @@ from pathlib import Path
 from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import SpeckError, StoreFullError, TransientError
-from speck.metrics.dataset.exchange import Imported, export, import_file, table_named
-from speck.metrics.dataset.files import hidden
+from speck.metrics.dataset.exchange import ImportResult, export, find_table, import_file
+from speck.metrics.dataset.files import hidden_name_of
 from speck.model.values import JsonObject
 
 LOG = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Dataset:
 
         Raises InvalidError for an unknown table, StoreFullError, TransientError.
         """
-        schema = table_named(table)
+        schema = find_table(table)
         self._flush()
         path = self._scratch("export")
         try:
@@ -86,7 +86,7 @@ class Dataset:
         Answers `{table, rows, new, since, until, ignored, warnings}`. Raises InvalidError with
         every fault, StoreFullError, TransientError.
         """
-        schema = None if table is None else table_named(table)
+        schema = None if table is None else find_table(table)
         self._flush()
         path = self._scratch("upload")
         try:
@@ -108,7 +108,7 @@ class Dataset:
             "warnings": self._warnings(imported),
         }
 
-    def _warnings(self, imported: Imported) -> list[str]:
+    def _warnings(self, imported: ImportResult) -> list[str]:
         if imported.since is None or self._days <= 0:
             return []
         if imported.since >= self._clock.now() - timedelta(days=self._days):
@@ -120,7 +120,7 @@ class Dataset:
 
     def _scratch(self, what: str) -> Path:
         self._root.mkdir(parents=True, exist_ok=True)
-        return self._root / hidden(f"{what}-{self._clock.new_id()}")
+        return self._root / hidden_name_of(f"{what}-{self._clock.new_id()}")
 
     def _no_room(self, error: OSError, doing: str) -> SpeckError:
         kind = StoreFullError if error.errno in _NO_ROOM else TransientError

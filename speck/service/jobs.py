@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from speck.binding import EngineCapability
 from speck.clock import Clock, rfc3339
-from speck.deploy.admission import owned
+from speck.deploy.admission import make_owned_error
 from speck.deploy.changes import Running
 from speck.deploy.locks import NamedLocks
 from speck.errors import (
@@ -93,7 +93,7 @@ class Jobs:
 
     def metrics(self, name: str) -> JsonObject:
         """`{job_name, site, metrics, ...}`: the engine's counters by operator-scoped name, and
-        the rates that were last collected (see `Sampler.job`)."""
+        the rates that were last collected (see `Sampler.rate_job`)."""
         incarnation = self._incarnation(name)
         with _naming(incarnation.job.site):
             engine = self._connections.engine(incarnation.job.site)
@@ -193,7 +193,7 @@ class Jobs:
             except NotFoundError:
                 self._refuse_owned(name)  # a composition has taken it in meanwhile
                 raise
-        if not running.ended(wait_s):
+        if not running.wait_for_end(wait_s):
             return Answer(202, _render_accepted(running.change), f"/changes/{running.change.id}")
         if running.change.state is not ChangeState.DONE:
             raise running.failure or PermanentError(f"cannot remove {name}: {running.change.error}")
@@ -230,7 +230,7 @@ class Jobs:
     ) -> Answer:
         """The outcome of a change; a `new` job that could not be started is removed again."""
         change = running.change
-        if not running.ended(wait_s):
+        if not running.wait_for_end(wait_s):
             return Answer(202, _render_accepted(change), f"/changes/{change.id}")
         if change.state is ChangeState.DONE:
             return Answer(201 if created else 200, self.get(name), f"/jobs/{name}")
@@ -254,7 +254,7 @@ class Jobs:
     def _refuse_owned(self, name: str) -> None:
         owner = self._list.owner(name)
         if owner is not None and owner != composition_of_one(name):
-            raise owned(name, owner)
+            raise make_owned_error(name, owner)
 
 
 @contextmanager

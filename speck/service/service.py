@@ -94,7 +94,7 @@ class Service:
             self.changes.await_calm,
         )
         self.dataset = Dataset(self.config, self.clock, self.sampler.flush)
-        self.requirements = Requirements(self.records, self.clock, self.sampler.job)
+        self.requirements = Requirements(self.records, self.clock, self.sampler.rate_job)
         self.analyses = Analyses(self.config, self.records, self.clock, self.sampler.flush)
 
     def _deploy(self, bounds: Bounds, patience: Patience) -> ChangeRecovery:
@@ -138,7 +138,7 @@ class Service:
             jobs,
             self.compositions,
             self.clock,
-            self.sampler.job,
+            self.sampler.rate_job,
         )
         self.watch = Watch(
             self.records,

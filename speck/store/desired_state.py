@@ -16,7 +16,7 @@ from speck.store.records import Records
 class Policy:
     """How a job that is meant to run is looked after."""
 
-    mend: bool
+    repair: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class DesiredJobs:
 def _policy(job: JsonObject, drift: str) -> Policy | None:
     if job.get("state", DesiredState.RUNNING) != DesiredState.RUNNING:
         return None
-    return Policy(mend=drift == Drift.MEND)
+    return Policy(repair=drift == Drift.MEND)
 
 
 def _marks(job: JsonObject) -> Marks:

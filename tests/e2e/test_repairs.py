@@ -1,4 +1,4 @@
-"""What breaks behind speck's back is told, and mended without loss; what is silent is left."""
+"""What breaks at an engine is reported and repaired without loss; what is silent is left alone."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_an_engine_that_was_killed_gets_its_jobs_back(speck: Speck) -> None:
         assert again.startswith(f"{name} runs again at edge-a after ")
 
 
-def test_a_job_that_is_cancelled_behind_specks_back_is_mended(speck: Speck) -> None:
+def test_a_job_that_is_cancelled_behind_specks_back_is_repaired(speck: Speck) -> None:
     speck.apply(chain("drift", "edge-a", "edge-b"))
     out = speck.reader("edge-a", "drift/2", "e2e-drift")
     with flowing(speck.publisher("edge-a", "drift/0")) as flow:
@@ -109,7 +109,7 @@ def test_a_job_that_is_cancelled_behind_specks_back_is_mended(speck: Speck) -> N
     await_all(count, out)
 
     assert events(speck, kind="drift") == [
-        "drift-1 was ended at edge-a though nobody asked; it is started again"
+        "drift-1 has ended at edge-a though speck did not stop it; it is started again"
     ]
     changes = speck.call("GET", "/changes", params={"composition": "drift"})["changes"]
     assert [it["cause"] for it in changes] == ["repair", "apply"]
@@ -126,7 +126,7 @@ def test_with_drift_report_it_is_only_shown(speck: Speck) -> None:
         """How often the watch has looked since: each look begins with the engine's jobs."""
         return len(events(speck, composition="probe", kind="drift"))
 
-    # by the time another composition's job is mended, this one was passed over
+    # by the time another composition's job is repaired, this one was passed over
     speck.apply(chain("probe", "edge-a"))
     other = speck.job("probe-1")
     end_at_engine(speck, "probe-1")
@@ -151,7 +151,7 @@ def trial_job(name: str, *args: str) -> JsonObject:
     return job(name, "edge-c", f"{name}/in", f"{name}/out", **more)
 
 
-def test_a_job_that_ends_again_and_again_is_mended_less_and_less_often(
+def test_a_job_that_ends_again_and_again_is_repaired_less_and_less_often(
     speck: Speck, trial: None
 ) -> None:
     speck.apply(composition("brief", trial_job("brief-1", "--records", "1000")))
@@ -164,7 +164,9 @@ def test_a_job_that_ends_again_and_again_is_mended_less_and_less_often(
     newest, before = (datetime.fromisoformat(it["started"]) for it in repairs()[:2])
     assert newest - before > timedelta(seconds=3)  # a wait of 4 s, less what planning took
     told = events(speck, kind="drift", job_name="brief-1")
-    assert told[0] == "brief-1 was ended at edge-c though nobody asked; it is started again"
+    assert (
+        told[0] == "brief-1 has ended at edge-c though speck did not stop it; it is started again"
+    )
 
 
 def test_a_job_whose_operator_fails_is_told_with_its_exception(speck: Speck, trial: None) -> None:
@@ -194,7 +196,7 @@ def frozen(speck: Speck, *sites: str) -> Iterator[None]:
 
 
 @pytest.mark.long
-def test_while_half_of_the_sites_hang_nothing_is_mended(speck: Speck) -> None:
+def test_while_half_of_the_sites_hang_nothing_is_repaired(speck: Speck) -> None:
     speck.apply(chain("hang", "edge-a", "edge-b", "edge-c"))
     out = speck.reader("edge-a", "hang/3", "e2e-hang")
     with flowing(speck.publisher("edge-a", "hang/0")) as flow:

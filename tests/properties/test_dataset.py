@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speck.metrics.dataset.files import Disk, Partition
-from speck.metrics.dataset.maintenance import tend
+from speck.metrics.dataset.maintenance import maintain
 from speck.metrics.dataset.reading import read
 from speck.metrics.dataset.schema import TASKS
 from speck.metrics.dataset.writer import Writer
@@ -26,7 +26,7 @@ KEYS = st.lists(
 )
 APPEND = st.tuples(st.just("append"), KEYS)
 WRITE = st.tuples(st.just("write"), KEYS)
-TEND = st.tuples(st.just("tend"), st.sampled_from([30, 30, 30, 2, 3, 4]))
+TEND = st.tuples(st.just("maintain"), st.sampled_from([30, 30, 30, 2, 3, 4]))
 DEATH = st.sampled_from([None, None, None, *itertools.product(range(1, 7), (False, True))])
 STEPS = st.lists(st.tuples(APPEND | WRITE | WRITE | TEND | TEND, DEATH), min_size=4, max_size=14)
 
@@ -74,14 +74,14 @@ class Model:
         self.sure |= self.waiting
         self.waiting = set()
 
-    def tend(self, days: int, disk: Disk) -> None:
+    def maintain(self, days: int, disk: Disk) -> None:
         """Two days after the last row: day n, which ended at n + 1, is n + 3 days old at least."""
         gone = {day for day in range(3) if 4 - (day + 1) + 0.5 >= days}
         due = {key for key in self.sure | self.waiting if key[0] in gone}
         self.sure -= due
         self.waiting -= due
         self.maybe |= due
-        tend(self.root, self.clock.now() + timedelta(days=2), days, disk)
+        maintain(self.root, self.clock.now() + timedelta(days=2), days, disk)
         for day in gone:
             folder = Partition((NOON + timedelta(days=day)).date()).folder(self.root, TASKS)
             assert not folder.exists()

@@ -1,4 +1,4 @@
-"""Whatever sites do: no job is mended that may run, and none is left that may be mended."""
+"""Whatever sites do: no job is repaired that may run, and none is left that may be repaired."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def seen(state: RunState | str | None, job: Watched, free: int) -> EngineView | 
 
 @settings(deadline=None)
 @given(looks)
-def test_only_what_is_broken_and_has_slots_is_mended_and_never_too_soon(
+def test_only_what_is_broken_and_has_slots_is_repaired_and_never_too_soon(
     told: list[tuple[float, list[RunState | str | None], int]],
 ) -> None:
     jobs = {site: Watched("s", f"job-{site}", site, f"{site}-1") for site in SITES}
     memory, now = Memory(), 0.0
-    mended: dict[str, list[float]] = {site: [] for site in SITES}
+    repair_times: dict[str, list[float]] = {site: [] for site in SITES}
     for after, states, free in told:
         now += after
         by_site = dict(zip(SITES, states, strict=True))
@@ -39,29 +39,29 @@ def test_only_what_is_broken_and_has_slots_is_mended_and_never_too_soon(
         made = decide(now, sites, jobs.values(), {}, memory)
         memory = made.memory
         assert made.due is None or made.due > now
-        for name in made.mend.get("s", ()):
+        for name in made.repair.get("s", ()):
             site = name[-1]
             assert by_site[site] in BROKEN
             assert free >= 1
             assert not memory.held
-            if mended[site]:
-                assert now - mended[site][-1] >= LIMITS.wait_first
-            mended[site].append(now)
-            number = len(mended[site]) + 1
+            if repair_times[site]:
+                assert now - repair_times[site][-1] >= LIMITS.wait_first
+            repair_times[site].append(now)
+            number = len(repair_times[site]) + 1
             jobs[site] = replace(jobs[site], engine_job_id=f"{site}-{number}")
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(BROKEN), st.floats(0.5, 60))
-def test_what_stays_broken_is_mended_again_and_again(state: RunState | None, step: float) -> None:
-    job, memory, now, mends = Watched("s", "j", "a", "a-1"), Memory(), 0.0, 0
+def test_what_stays_broken_is_repaired_again_and_again(state: RunState | None, step: float) -> None:
+    job, memory, now, repairs = Watched("s", "j", "a", "a-1"), Memory(), 0.0, 0
     while now < 3000:
         made = decide(now, {"a": seen(state, job, 4)}, [job], {}, memory)
         memory = made.memory
-        mends += bool(made.mend)
+        repairs += bool(made.repair)
         now += step
     # 1 + 2 + 4 + ... + 256 s, then every 300 s, each late by a look or two
-    assert 10 <= mends <= 19 or step > 20
+    assert 10 <= repairs <= 19 or step > 20
 
 
 @settings(deadline=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from speck.clock import Clock, rfc3339
-from speck.deploy.change_intent import left_by
+from speck.deploy.change_intent import put_result
 from speck.model.change import Cause, Change, ChangeState
 from speck.model.composition import job_posted_alone, visible_name
 from speck.model.values import JsonObject
@@ -28,10 +28,10 @@ class ChangeLedger:
         """Raises StoreError when the store takes no writes."""
         self._records.store.check_writable()
 
-    def accept(self, change: Change, accepted: Batch) -> None:
-        """A change begins, together with what was `accepted` by it."""
+    def accept(self, change: Change, batch: Batch) -> None:
+        """A change begins, together with what was `batch` by it."""
         self._records.write(
-            accepted,
+            batch,
             self._records.put_change(change),
             self._records.put_operations(change.id, change.operations),
             self._event(change, "accepted"),
@@ -61,7 +61,7 @@ class ChangeLedger:
         """A change is over, and what it was for is done or not."""
         change.ended = rfc3339(self._clock.now())
         self._records.write(
-            left_by(change, self._records),
+            put_result(change, self._records),
             self._records.put_change(change),
             self._put_earlier(change),
             self._records.put_operations(change.id, change.operations),
@@ -83,7 +83,7 @@ class ChangeLedger:
             self._event(change, "was cut short: the service stopped", kind="service")
         )
 
-    def wishes_to_end(self) -> set[str]:
+    def find_wishes_to_end(self) -> set[str]:
         """The ids of the changes that somebody wished to end."""
         return {change_id for change_id, _ in self._records.endings.items()}
 
@@ -95,12 +95,13 @@ class ChangeLedger:
         return {self._records.operation_records.key(change.id, o["id"]): o for o in change.earlier}
 
     def _event(self, change: Change, what: str, kind: str = "change") -> Batch:
-        shown, alone = visible_name(change.composition), job_posted_alone(change.composition)
+        composition, alone = visible_name(change.composition), job_posted_alone(change.composition)
         noun = "change" if change.cause is Cause.APPLY else str(change.cause)
         return self._records.event(
             kind,
-            f"{noun} of {shown or alone} {what}" + (f": {change.error}" if change.error else ""),
+            f"{noun} of {composition or alone} {what}"
+            + (f": {change.error}" if change.error else ""),
             change=change.id,
-            composition=shown,
+            composition=composition,
             job_name=alone,
         )

@@ -41,8 +41,8 @@ class ChangeRecovery:
     def take_up(self) -> list[Running]:
         """The changes that a stop of the service cut short, registered as under way; they are to
         go on. Each keeps its id; one that was asked to end stays ended."""
-        wishes = self._ledger.wishes_to_end()
-        taken_up = []
+        wishes = self._ledger.find_wishes_to_end()
+        resumed_changes = []
         for change in self._ledger.cut_short():
             scope = change.composition
             if change.id in wishes or self._changes.under_way(scope) is not None:
@@ -52,9 +52,9 @@ class ChangeRecovery:
             self._ledger.note_cut_short(change)
             running = Running(change, scope, self._clock.monotonic())
             self._changes.add_cut_short(running)
-            taken_up.append(running)
+            resumed_changes.append(running)
         self._ledger.drop_wishes(wishes)
-        return taken_up
+        return resumed_changes
 
     def check(self, change: Change) -> None:
         """Raises SpeckError when no plan can be made for a change now."""

@@ -67,7 +67,7 @@ class Running:
         execution = self._execution
         return execution.failure if execution else None
 
-    def ended(self, wait_s: float) -> bool:
+    def wait_for_end(self, wait_s: float) -> bool:
         """Whether it has come to its end within so many seconds."""
         return self.over.wait(wait_s) and self.change.state.over
 
@@ -92,8 +92,8 @@ class Running:
         blocked now."""
         with self._lock:
             execution = self._execution
-            blocked = self.change.state is ChangeState.BLOCKED
-            if not blocked or execution is None or self._ends_early or self._halts:
+            is_blocked = self.change.state is ChangeState.BLOCKED
+            if not is_blocked or execution is None or self._ends_early or self._halts:
                 return
             self.change.leave &= leave
             self._begins_anew = True
@@ -110,10 +110,10 @@ class Running:
     def put_down(self) -> bool:
         """Give up an execution that has ended; false when none is to follow."""
         with self._lock:
-            asked, self._begins_anew = self._begins_anew, False
+            is_asked, self._begins_anew = self._begins_anew, False
             if self.change.state is ChangeState.DONE and self.change.plan.goes_on:
                 self.change.begin_next_part()
-            elif not asked or self.change.state.over or self._halts:
+            elif not is_asked or self.change.state.over or self._halts:
                 return False
             self._execution = None
             return True
@@ -194,10 +194,10 @@ class Changes:
 
     def at_work_at(self, site: str) -> list[str]:
         """Jobs and readers for which changes under way need a site."""
-        found: set[str] = set()
+        names: set[str] = set()
         for running in self.all_under_way():
-            found |= _sites_of(running.change).get(site, set())
-        return sorted(found)
+            names |= _map_sites(running.change).get(site, set())
+        return sorted(names)
 
     def in_the_way(self, scope: str) -> Running | None:
         """The scope's change when a newer wish may end it: a repair, or one that is blocked.
@@ -214,7 +214,7 @@ class Changes:
             )
         return running
 
-    def superseded(self, change: Change | None, by: Change) -> Batch:
+    def put_superseded(self, change: Change | None, by: Change) -> Batch:
         """What to store so that an ended change names its successor."""
         if change is None:
             return {}
@@ -228,14 +228,14 @@ class Changes:
             return False
         return bool(head["state"] == ChangeState.CANCELLED and head["cause"] != Cause.REPAIR)
 
-    def over(self, change_id: str, wait_s: float) -> JsonObject | None:
+    def await_end(self, change_id: str, wait_s: float) -> JsonObject | None:
         """A change that is over within `wait_s` seconds, as the API shows it; else None.
         Raises NotFoundError."""
         for running in self.all_under_way():
-            if running.change.id == change_id and not running.ended(wait_s):
+            if running.change.id == change_id and not running.wait_for_end(wait_s):
                 return None
-        found = self.get(change_id)
-        return found if ChangeState(found["state"]).over else None
+        record = self.get(change_id)
+        return record if ChangeState(record["state"]).over else None
 
     def under_way(self, scope: str) -> Running | None:
         """The scope's running (or blocked) change."""
@@ -262,7 +262,7 @@ class Changes:
         """Wait while a change has just begun, `GIVE_WAY_S` at most, or until `over`; whether there
         was something to wait for. For what looks at sites by itself: it would take from the change
         the time of the service, of the engines and of the way to them."""
-        until, waited = self._clock.monotonic() + GIVE_WAY_S, False
+        until, has_waited = self._clock.monotonic() + GIVE_WAY_S, False
         while not (over.is_set() or self._closing):
             now = self._clock.monotonic()
             if now >= until or not any(
@@ -270,19 +270,19 @@ class Changes:
                 for running in self.all_under_way()
             ):
                 break
-            waited = True
+            has_waited = True
             over.wait(_CALM_POLL_S)
-        return waited
+        return has_waited
 
     def get(self, change_id: str) -> JsonObject:
         """The change as the API shows it. Raises NotFoundError."""
         for running in self.all_under_way():
             if running.change.id == change_id:
                 return running.change.to_json()
-        found = self._records.change(change_id)
-        if found is None:
+        record = self._records.change(change_id)
+        if record is None:
             raise NotFoundError(f"cannot find change {change_id!r}")
-        return found
+        return record
 
     def all(self, composition: str | None = None, state: str | None = None) -> list[JsonObject]:
         """Heads of changes, newest first; filtered."""
@@ -340,7 +340,7 @@ class Changes:
 
     def _refuse_moved_sites(self, change: Change, sites: Mapping[str, Site]) -> None:
         now = self._records.sites()
-        for site in sorted(_sites_of(change).keys() & sites.keys()):
+        for site in sorted(_map_sites(change).keys() & sites.keys()):
             there = now.get(site)
             same = there and (there.spe, there.broker) == (sites[site].spe, sites[site].broker)
             if not same:
@@ -350,9 +350,9 @@ class Changes:
                 )
 
 
-def _sites_of(change: Change) -> dict[str, set[str]]:
+def _map_sites(change: Change) -> dict[str, set[str]]:
     """The sites that a change's operations need: name -> jobs and readers they are for."""
-    found: dict[str, set[str]] = {}
+    names_by_site: dict[str, set[str]] = {}
     for step in change.plan.steps:
         operation = step.operation
         sites = {operation.site}
@@ -364,9 +364,9 @@ def _sites_of(change: Change) -> dict[str, set[str]]:
             sites.add(operation.source)
         name = operation.job_name or getattr(operation, "client_id", None)
         for site in sites:
-            found.setdefault(site, set()).update({name} if name else set())
+            names_by_site.setdefault(site, set()).update({name} if name else set())
     for earlier in change.earlier:  # while it is planned anew nothing else tells
         if change.plan.empty and earlier["error"] == STOPPED:
             name = earlier["job_name"]
-            found.setdefault(earlier["site"], set()).update({name} if name else set())
-    return found
+            names_by_site.setdefault(earlier["site"], set()).update({name} if name else set())
+    return names_by_site

@@ -42,8 +42,8 @@ class ChangeRunner:
         self._executions = executions
         self._clock = clock
 
-    def start(self, change: Change, accepted: Batch, sites: Mapping[str, Site]) -> Running:
-        """Store the change with `accepted` in one write, then run it in its own thread.
+    def start(self, change: Change, batch: Batch, sites: Mapping[str, Site]) -> Running:
+        """Store the change with `batch` in one write, then run it in its own thread.
 
         `sites` are those registered when the plan was made. Raises ConflictError when the scope
         has a change under way or a site of the plan is another by now, TransientError once the
@@ -55,7 +55,7 @@ class ChangeRunner:
         self._ledger.check_writable()
         self._changes.add(running, sites)
         try:
-            self._ledger.accept(change, accepted)
+            self._ledger.accept(change, batch)
         except BaseException:
             self._changes.remove(running)
             raise

@@ -45,7 +45,7 @@ class _Result:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Poll:
     site: str
     jobs: Mapping[str, EngineJob] | None
     error: BaseException | None
@@ -84,9 +84,9 @@ class Execution:
         self._polls = PollSchedule(bounds)
         self._cancelled = threading.Event()
         self._halted = threading.Event()
-        self._inbox: queue.SimpleQueue[_Result | _Look | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Result | _Poll | None] = queue.SimpleQueue()
         self._active = 0
-        self._succeeded: list[tuple[int, Done]] = []
+        self._successes: list[tuple[int, Done]] = []
 
     def cancel(self) -> None:
         """Start no further operation; `run` ends once those under way have ended."""
@@ -156,10 +156,10 @@ class Execution:
 
     def _give_up(self) -> None:
         """Give up what has not begun, awaits another try, or may be left at any time."""
-        given_up = self._retries.give_up() | self._calls.drop_operations()
-        given_up |= self._waiting.give_up(everything=self._halted.is_set())
+        step_ids = self._retries.give_up() | self._calls.drop_operations()
+        step_ids |= self._waiting.give_up(everything=self._halted.is_set())
         if not self._halted.is_set():
-            self._journal.cancel(given_up | self._order.give_up())
+            self._journal.cancel(step_ids | self._order.give_up())
 
     def _enqueue(self, step_ids: list[int]) -> None:
         for step_id in step_ids:
@@ -168,7 +168,7 @@ class Execution:
     def _wake(self, now: float) -> None:
         self._enqueue(self._retries.take_due(now))
         for step_id, waiting in self._waiting.take_overdue(now):
-            self._fail(step_id, PermanentError(_overdue(waiting)))
+            self._fail(step_id, PermanentError(_explain_overdue(waiting)))
         for step_id, waiting in self._waiting.take_ready(None, {}):
             self._end_wait(step_id, waiting)
 
@@ -202,9 +202,9 @@ class Execution:
         busy = self._active > 0
         calm = [site for site in sites if busy and not self._waiting.is_awaited(site)]
         for site in self._polls.take_due(sites, calm, now):
-            pool.submit(self._look_at, site)
+            pool.submit(self._poll_site, site)
 
-    def _look_at(self, site: str) -> None:
+    def _poll_site(self, site: str) -> None:
         jobs: Mapping[str, EngineJob] | None = None
         failure: BaseException | None = None
         began = self._clock.monotonic()
@@ -212,13 +212,13 @@ class Execution:
             jobs = self._connections.engine(site).jobs()
         except BaseException as error:  # the loop decides by type
             failure = error
-        self._inbox.put(_Look(site, jobs, failure, self._clock.monotonic() - began))
+        self._inbox.put(_Poll(site, jobs, failure, self._clock.monotonic() - began))
 
     # -- what comes back ------------------------------------------------------------------
 
-    def _receive(self, message: _Result | _Look) -> None:
-        if isinstance(message, _Look):
-            self._receive_look(message)
+    def _receive(self, message: _Result | _Poll) -> None:
+        if isinstance(message, _Poll):
+            self._receive_poll(message)
             return
         step_id = message.step_id
         self._active -= 1
@@ -229,7 +229,7 @@ class Execution:
             self._begin_wait(step_id, message.outcome)
         elif message.outcome is not None:
             self._journal.set_done(step_id)
-            self._succeeded.append((step_id, message.outcome))
+            self._successes.append((step_id, message.outcome))
 
     def _begin_wait(self, step_id: int, waiting: Waiting) -> None:
         now = self._clock.monotonic()
@@ -238,23 +238,23 @@ class Execution:
         self._waiting.add(step_id, waiting, now, awaited=self._order.is_awaited(step_id))
         self._journal.note_waiting(step_id, waiting.progress)
 
-    def _receive_look(self, look: _Look) -> None:
+    def _receive_poll(self, poll: _Poll) -> None:
         now = self._clock.monotonic()
         ready: list[tuple[int, Waiting]] = []
-        if look.jobs is not None:
-            for step_id in self._waiting.note_answer(look.site, now):
+        if poll.jobs is not None:
+            for step_id in self._waiting.note_answer(poll.site, now):
                 self._journal.note_answer(step_id)
-            ready = self._waiting.take_ready(look.site, look.jobs)
+            ready = self._waiting.take_ready(poll.site, poll.jobs)
             for step_id, waiting in ready:
                 self._end_wait(step_id, waiting)
-        elif isinstance(look.error, SpeckError):  # no word about the job: go on waiting
-            for step_id in self._waiting.note_silence(look.site):
-                self._journal.note_silence(step_id, look.error)
-        elif look.error is not None:
-            for step_id in self._waiting.at(look.site):
+        elif isinstance(poll.error, SpeckError):  # no word about the job: go on waiting
+            for step_id in self._waiting.note_silence(poll.site):
+                self._journal.note_silence(step_id, poll.error)
+        elif poll.error is not None:
+            for step_id in self._waiting.at(poll.site):
                 self._waiting.remove(step_id)
-                self._fail(step_id, look.error)
-        self._polls.end(look.site, now, took_s=look.took_s, ended_waits=bool(ready))
+                self._fail(step_id, poll.error)
+        self._polls.end(poll.site, now, took_s=poll.took_s, ended_waits=bool(ready))
 
     def _end_wait(self, step_id: int, waiting: Waiting) -> None:
         site = self._journal.operation(step_id).site
@@ -262,12 +262,14 @@ class Execution:
 
     def _store_successes(self, pool: ThreadPoolExecutor) -> None:
         """Store what has succeeded since the last time in one write, then let dependents go."""
-        if not self._succeeded:
+        if not self._successes:
             return
-        succeeded, self._succeeded = self._succeeded, []
-        spared = [each for step_id, _ in succeeded for each in self._order.skip_spared(step_id)]
-        self._journal.store_successes(succeeded, spared)
-        for step_id, done in succeeded:
+        successes, self._successes = self._successes, []
+        spared_steps = [
+            each for step_id, _ in successes for each in self._order.skip_spared(step_id)
+        ]
+        self._journal.store_successes(successes, spared_steps)
+        for step_id, done in successes:
             self._enqueue(self._order.release_after_success(step_id))
             if done.afterwards:
                 pool.submit(done.afterwards)
@@ -299,7 +301,7 @@ class Execution:
         self._enqueue(after.ready)
 
 
-def _overdue(waiting: Waiting) -> str:
+def _explain_overdue(waiting: Waiting) -> str:
     try:
         return waiting.overdue()
     except SpeckError as error:

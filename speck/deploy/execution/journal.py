@@ -42,18 +42,18 @@ class Journal:
 
     def begin(self, step_ids: Sequence[int]) -> None:
         """Store that steps begin, or are tried again, before anything is asked for."""
-        begun = [self._by_id[step_id] for step_id in step_ids]
-        for record in begun:
+        records = [self._by_id[step_id] for step_id in step_ids]
+        for record in records:
             failpoints.reached(failpoints.BEFORE_INTENT, record.step.operation.kind)
-        for record in begun:
+        for record in records:
             record.attempts += 1
             self._begun.setdefault(record.step.id, self._clock.monotonic())
             if record.started is None:
                 record.started = rfc3339(self._clock.now())
             if record.state is not OperationState.BLOCKED:
                 self._set(record, OperationState.RUNNING)
-        if begun:
-            self._records.write(self._records.put_operations(self._change.id, begun))
+        if records:
+            self._records.write(self._records.put_operations(self._change.id, records))
             self._on_progress()
 
     def note_waiting(self, step_id: int, progress: str | None) -> None:
@@ -111,24 +111,26 @@ class Journal:
         record.ended = rfc3339(self._clock.now())
         record.error = record.progress = None
 
-    def store_successes(self, succeeded: Sequence[tuple[int, Done]], spared: Iterable[int]) -> None:
+    def store_successes(
+        self, successes: Sequence[tuple[int, Done]], spared_steps: Iterable[int]
+    ) -> None:
         """Store in one write what steps have brought about, and those that they have spared."""
-        done = [self._by_id[step_id] for step_id, _ in succeeded]
-        for record in done:
+        records = [self._by_id[step_id] for step_id, _ in successes]
+        for record in records:
             failpoints.reached(failpoints.BEFORE_OUTCOME, record.step.operation.kind)
-        skipped = [self._by_id[step_id] for step_id in spared]
-        for record in skipped:
+        skipped_records = [self._by_id[step_id] for step_id in spared_steps]
+        for record in skipped_records:
             self._set(record, OperationState.SKIPPED)
             record.ended = rfc3339(self._clock.now())
         self._records.write(
-            *(outcome.store for _, outcome in succeeded),
-            self._records.put_operations(self._change.id, [*done, *skipped]),
+            *(outcome.store for _, outcome in successes),
+            self._records.put_operations(self._change.id, [*records, *skipped_records]),
             *(
                 self._event(record.step.operation, f"done in {self._seconds(record):.1f} s")
-                for record in done
+                for record in records
             ),
         )
-        for record in done:
+        for record in records:
             failpoints.reached(failpoints.AFTER_OUTCOME, record.step.operation.kind)
         self._on_progress()
 
@@ -147,13 +149,13 @@ class Journal:
 
     def cancel(self, step_ids: Iterable[int]) -> None:
         """Cancel those steps that have not ended."""
-        dropped = [self._by_id[step_id] for step_id in sorted(step_ids)]
-        dropped = [record for record in dropped if not record.state.over]
-        for record in dropped:
+        records = [self._by_id[step_id] for step_id in sorted(step_ids)]
+        records = [record for record in records if not record.state.over]
+        for record in records:
             self._set(record, OperationState.CANCELLED)
             record.ended = rfc3339(self._clock.now())
-        if dropped:
-            self._records.write(self._records.put_operations(self._change.id, dropped))
+        if records:
+            self._records.write(self._records.put_operations(self._change.id, records))
 
     def _end(
         self,
@@ -191,7 +193,7 @@ class Journal:
         if self._states[OperationState.FAILED]:
             change.state = ChangeState.FAILED
             error = next(r.error for r in change.operations if r.state is OperationState.FAILED)
-            change.error = "; ".join([str(error), *self._came_back()])
+            change.error = "; ".join([str(error), *self._list_returns()])
         elif self._states[OperationState.CANCELLED]:
             change.state = ChangeState.CANCELLED
         else:
@@ -199,11 +201,11 @@ class Journal:
         change.ended = rfc3339(self._clock.now())
         return change.state
 
-    def _came_back(self) -> list[str]:
-        done = [r for r in self._change.operations if r.state is OperationState.DONE]
+    def _list_returns(self) -> list[str]:
+        records = [r for r in self._change.operations if r.state is OperationState.DONE]
         return [
             f"{back.job_name} came back as attempt {back.attempt} on {back.site}"
-            for back in (record.step.operation for record in done)
+            for back in (record.step.operation for record in records)
             if isinstance(back, Return)
         ]
 

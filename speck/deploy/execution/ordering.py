@@ -40,7 +40,7 @@ class StepOrder:
         for step in self._steps.values():
             for before in step.after:
                 self._dependents.setdefault(before, []).append(step.id)
-        self._held = set(self._steps)
+        self._unreleased = set(self._steps)
 
     def is_awaited(self, step_id: int) -> bool:
         """Whether other steps wait for the end of this one."""
@@ -49,18 +49,18 @@ class StepOrder:
     def release_first(self) -> list[int]:
         """The steps that wait for none; first the one for which most others wait."""
         first = [step_id for step_id, missing in self._missing.items() if not missing]
-        self._held.difference_update(first)
+        self._unreleased.difference_update(first)
         return sorted(first, key=lambda each: -len(self._dependents.get(each, ())))
 
     def skip_spared(self, step_id: int) -> list[int]:
         """The steps that were planned only for the case that this one fails: it succeeded."""
-        spared = [
+        step_ids = [
             dependent
             for dependent in self._dependents.get(step_id, ())
             if self._steps[dependent].only_if_failed == step_id
         ]
-        self._held.difference_update(spared)
-        return spared
+        self._unreleased.difference_update(step_ids)
+        return step_ids
 
     def release_after_success(self, step_id: int) -> list[int]:
         """The steps that may run now that this one has succeeded and its outcome is stored."""
@@ -69,29 +69,29 @@ class StepOrder:
     def end_failed(self, step_id: int) -> AfterFailure:
         """Skip what needs the success of a step, and what needs the success of that."""
         result = AfterFailure([], [])
-        over = [step_id]
-        while over:
-            ended = over.pop()
-            for dependent in self._dependents.get(ended, ()):
-                if ended in self._steps[dependent].whatever:
+        step_ids = [step_id]
+        while step_ids:
+            failed_id = step_ids.pop()
+            for dependent in self._dependents.get(failed_id, ()):
+                if failed_id in self._steps[dependent].whatever:
                     result.ready.extend(self._count_down([dependent]))
-                elif dependent in self._held:
-                    self._held.discard(dependent)
+                elif dependent in self._unreleased:
+                    self._unreleased.discard(dependent)
                     result.skipped.append(dependent)
-                    over.append(dependent)
+                    step_ids.append(dependent)
         return result
 
     def give_up(self) -> set[int]:
         """Release no further step; returns those that were not released."""
-        held, self._held = self._held, set()
-        return held
+        unreleased, self._unreleased = self._unreleased, set()
+        return unreleased
 
     def _count_down(self, dependents: Iterable[int]) -> list[int]:
         ready = []
         for dependent in dependents:
             self._missing[dependent] -= 1
-            if self._missing[dependent] == 0 and dependent in self._held:
-                self._held.discard(dependent)
+            if self._missing[dependent] == 0 and dependent in self._unreleased:
+                self._unreleased.discard(dependent)
                 ready.append(dependent)
         return ready
 
@@ -127,22 +127,22 @@ class ReadyCalls:
     def take(self, acquire: Callable[[str], bool]) -> list[Call]:
         """The next calls of each site, `TAKEN_AT_ONCE` at most; `acquire` is asked for the room
         for each of them."""
-        taken: list[Call] = []
+        batch: list[Call] = []
         self.has_more = False
         for site, calls in self._at.items():
             for _ in range(min(len(calls), TAKEN_AT_ONCE)):
                 if not acquire(site):
                     break
-                taken.append(calls.popleft())
+                batch.append(calls.popleft())
             else:
                 self.has_more |= bool(calls)
-        return taken
+        return batch
 
     def drop_operations(self) -> set[int]:
         """Drop the calls that would begin an operation; those that end a wait stay. Returns the
         steps of those dropped."""
-        dropped: set[int] = set()
+        step_ids: set[int] = set()
         for site, calls in self._at.items():
-            dropped |= {call.step_id for call in calls if call.finish is None}
+            step_ids |= {call.step_id for call in calls if call.finish is None}
             self._at[site] = deque(call for call in calls if call.finish is not None)
-        return dropped
+        return step_ids

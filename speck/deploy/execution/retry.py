@@ -60,9 +60,9 @@ class Retries:
 
     def give_up(self) -> set[int]:
         """Try none again; returns the steps that awaited it."""
-        given_up = {step_id for _, _, step_id in self._timers}
+        step_ids = {step_id for _, _, step_id in self._timers}
         self._timers.clear()
-        return given_up
+        return step_ids
 
     def _has_time_left(self, step_id: int, error: TransientError, now: float) -> bool:
         if isinstance(error, UnreachableError):

@@ -16,7 +16,7 @@ from speck.deploy.execution.bounds import Bounds
 from speck.deploy.operations import Waiting
 from speck.model.observation import EngineJob
 
-PAUSE_LOOKS = 4
+PAUSE_POLLS = 4
 """The pause after a look is at least so many times as long as the look took: an engine that is
 busy, or far away, is asked less often."""
 
@@ -94,9 +94,11 @@ class WaitingSteps:
         """Remove and return the steps that have waited for too long."""
         if now <= self._due:
             return []
-        heard = [(step_id, wait) for step_id, wait in self._waits.items() if not wait.silent]
-        overdue = [step_id for step_id, wait in heard if now > wait.until]
-        self._due = min((wait.until for _, wait in heard if now <= wait.until), default=math.inf)
+        answering = [(step_id, wait) for step_id, wait in self._waits.items() if not wait.silent]
+        overdue = [step_id for step_id, wait in answering if now > wait.until]
+        self._due = min(
+            (wait.until for _, wait in answering if now <= wait.until), default=math.inf
+        )
         return [(step_id, self.remove(step_id)) for step_id in overdue]
 
     def note_silence(self, site: str) -> list[int]:
@@ -107,25 +109,25 @@ class WaitingSteps:
 
     def note_answer(self, site: str, now: float) -> list[int]:
         """A site answers: the steps for which it was silent before. Their time begins again."""
-        heard = []
+        step_ids = []
         for step_id, wait in self._at.get(site, {}).items():
             if wait.silent:
                 wait.silent, wait.until = False, now + wait.waiting.limit_s
                 self._due = min(self._due, wait.until)
-                heard.append(step_id)
-        return heard
+                step_ids.append(step_id)
+        return step_ids
 
     def give_up(self, *, everything: bool) -> set[int]:
         """Remove the steps that need not be waited for: those of silent sites, and those that
         have begun nothing; or `everything`. Returns them."""
-        given_up = {
+        step_ids = {
             step_id
             for step_id, wait in self._waits.items()
             if everything or wait.silent or wait.waiting.may_be_left
         }
-        for step_id in given_up:
+        for step_id in step_ids:
             self.remove(step_id)
-        return given_up
+        return step_ids
 
 
 class PollSchedule:
@@ -158,7 +160,7 @@ class PollSchedule:
         """A look at a site has ended; `ended_waits`: a step had waited for what it showed."""
         self._under_way.discard(site)
         self._last[site] = now
-        soon_s = max(self._bounds.poll_s, PAUSE_LOOKS * took_s)
+        soon_s = max(self._bounds.poll_s, PAUSE_POLLS * took_s)
         longer_s = 1.5 * self._pause_s.get(site, self._bounds.poll_s)
         pause_s = soon_s if ended_waits else longer_s
         self._pause_s[site] = min(pause_s, self._bounds.poll_most_s)

@@ -1,7 +1,7 @@
-"""What each kind of operation does: one binder call, its intent stored before, its outcome after.
+"""Carries out each kind of operation: store the intent, make one binder call, return the outcome.
 
-No decision is made here; the plan made them. A handler returns a `Done` with what to store,
-or a `Waiting` that says which engine view means that it is done.
+No decision is made here; the plan made them. A handler returns a `Done` with what to store, or a
+`Waiting` with the condition on the engine's jobs that ends the operation.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Operations:
         )
 
     def carry_out(self, operation: Operation) -> Outcome:
-        """Do it. Raises TransientError when another try makes sense, PermanentError if not."""
+        """Carry out an operation. Raises TransientError if it may be retried, PermanentError if
+        not."""
         context = self._context
         match operation:
             case Upload():

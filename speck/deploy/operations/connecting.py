@@ -1,4 +1,4 @@
-"""Whether an incarnation takes its input, as far as its engine's figures tell."""
+"""Whether an incarnation's source is connected, by the metrics of its engine."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ _SOURCE = "source"
 
 
 def source_connected(figures: Mapping[str, float]) -> bool:
-    """False when a source tells `connected` as 0; true also where none tells.
+    """False if a source reports `connected` as 0; true also if no source reports it.
 
-    `figures` go by operator (`Source__mqtt-source.connected`), as `StreamEngine.metrics` tells.
-    Sinks tell `connected` too, and that of a committer is 0 while it has nothing to send.
+    `figures` are metrics by operator (`Source__mqtt-source.connected`), as returned by
+    `StreamEngine.metrics`. Sinks report `connected` too, and that of a committer is 0 while it has
+    nothing to send.
     """
     for name, value in figures.items():
         operator, _, metric = name.rpartition(".")

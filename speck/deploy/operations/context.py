@@ -1,4 +1,4 @@
-"""What every operation needs: open connections, the store, the clock, and the keeper of states."""
+"""What every operation needs: connections, the store, the clock, and the keeper of states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from speck.store.records import Records
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the operations of one scope's plan work with."""
+    """The dependencies of the operations of one scope's plan."""
 
     connections: Connections
     records: Records
@@ -32,7 +32,8 @@ class Context:
     keeper: StateKeeper
     refills: Refills
     noting: Lock = field(default_factory=Lock)
-    """Held while what is owed to a reader is read and written: several producers may leave it."""
+    """Held while the numbers owed to a reader are read and written: several producers may leave its
+    link at the same time."""
 
     def submission(
         self,
@@ -40,7 +41,7 @@ class Context:
         sink_has_readers: bool,
         savepoint: str | None,
     ) -> Submission:
-        """What the engine is given for a job."""
+        """The submission of a job to its engine."""
         job = operation.job
         client_id = source_client_id(self.records.installation, job.job_name, job.source)
         session = self.records.session(self.scope, client_id, job.source_site)
@@ -58,6 +59,6 @@ class Context:
             savepoint=savepoint,
         )
 
-    def deployed(self, job_name: str) -> Incarnation | None:
+    def find_incarnation(self, job_name: str) -> Incarnation | None:
         """The newest incarnation of a job, as stored."""
         return self.records.deployed(self.scope, job_name)

@@ -1,4 +1,4 @@
-"""How a reader empties the link that it leaves."""
+"""Drains a reader before it leaves a link."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from speck.store.tables import Batch
 
 @dataclass(slots=True)
 class Draining:
-    """Waits until a reader has taken what was sent to the link that it leaves.
+    """Waits until a reader has taken everything that was sent to the link that it leaves.
 
-    It has when it reports a mark of this drain: that went through its session behind all that
-    waited there, and is reported with the checkpoint that covers what came before it. An inbox
-    that is empty says nothing: on a slow line the broker may have thousands of messages yet. What
-    is missing then was lost, or never sent to that session, and does not come.
+    It has when it reports a mark of this drain. The mark passes through the reader's session behind
+    all messages that waited there, and is reported with the checkpoint that covers them. An empty
+    inbox proves nothing: on a slow line the broker may still hold thousands of messages. Messages
+    missing by then were lost, or never sent to that session, and will not come.
 
-    It has, too, when the numbers say so, which may be at once. They cannot where the reader came
-    after messages were sent, has lost its memory, or a producer tells none. One that is followed
-    has to take all that was published before its follower's session was there. The producers'
-    numbers are a little older than that: each of them has to report once more.
+    It also has when the numbers show it, which may be at once. They cannot where the reader came
+    after messages were sent, where it has lost its memory, or where a producer reports no numbers.
+    A reader that is followed has to take all that was published before its follower's session
+    existed. The producers' numbers may be slightly older than that: each of them has to report once
+    more.
 
-    A session that takes no marks is a foreign reader's. That has taken all when it completes
+    A foreign reader's session takes no marks. Such a reader has taken all when it completes
     checkpoints and takes nothing for `drain_quiet_s`: it acknowledges at checkpoints, and the
-    broker sends what waits. With the last numbers taken it need not last: a session delivers in
-    order.
+    broker sends what waits. Once the last numbers are taken the quiet time is not needed: a session
+    delivers in order.
     """
 
     operation: Drain
@@ -41,14 +42,14 @@ class Draining:
     owed: dict[tuple[str, int], int] | None = None
     stale: dict[str, Sent | None] = field(default_factory=dict)
     marks: set[str] = field(default_factory=set)
-    marked: float = float("-inf")
-    refused: bool = False  # the last mark
+    mark_at: float = float("-inf")
+    refused: bool = False  # whether the broker refused the last mark
     least: int | None = None
     seen: int = 0
     since: float = 0.0
-    looked: float = 0.0
-    asked: float = 0.0
-    triggered: float = float("-inf")
+    polled_at: float = 0.0
+    status_at: float = 0.0
+    checkpoint_at: float = float("-inf")
     messages: int = 0
     checkpoint: int | None = None
     quiet: int = 0
@@ -56,26 +57,28 @@ class Draining:
     quiet_since: float = 0.0
 
     def poll(self) -> Outcome:
-        """Look once. Raises PermanentError when for `drain_idle_s` nothing has come nearer."""
+        """Poll once. Raises PermanentError after `drain_idle_s` without progress."""
         operation = self.operation
-        # Asked before the numbers, which so are not older than the checkpoint.
+        # Read before the numbers, so that these are not older than the checkpoint.
         checkpoint = None if self.least is None else self._checkpoint()
         view = self.context.connections.broker(operation.site).view()
-        self.looked = self.context.clock.monotonic()
-        lag = view.untaken(operation.client_id, self._owed(view))
-        # Without a number a sink of ours never sent anything; of another's nothing is known.
-        known = all(view.sent_to(operation.link.topic, sink) for sink in operation.silent)
-        has_taken = lag == 0 and known and not (self.stale or operation.fed_outside)
+        self.polled_at = self.context.clock.monotonic()
+        lag = view.untaken(operation.client_id, self._update_owed(view))
+        # A sink of ours without a number has sent nothing; of a foreign sink nothing is known.
+        is_known = all(view.sent_to(operation.link.topic, sink) for sink in operation.silent)
+        has_taken = lag == 0 and is_known and not (self.stale or operation.fed_outside)
         is_quiet = self.refused and self._is_quiet(checkpoint, view)
         if has_taken or self._has_mark(view) or is_quiet:
             return Done(self._note({}, view))
         self._send_mark()
         if self._comes_nearer(lag, view):
-            self.least, self.since = lag, self.looked
+            self.least, self.since = lag, self.polled_at
         self._see_it_run()
         self._ask_for_checkpoint()
-        if self.looked - self.since > self.context.patience.drain_idle_s:
-            what = f"{lag} messages and takes no more" if known else "what nobody counts"
+        if self.polled_at - self.since > self.context.patience.drain_idle_s:
+            what = (
+                f"{lag} messages and takes no more" if is_known else "messages that are not counted"
+            )
             raise PermanentError(
                 f"cannot drain {operation.site}/{operation.link.topic}: {operation.job_name}"
                 f" has not taken {what}; see `speck job {operation.job_name}`, or apply with"
@@ -84,7 +87,8 @@ class Draining:
         return Waiting(
             None,
             lambda _: (
-                self.context.clock.monotonic() - self.looked >= self.context.patience.drain_poll_s
+                self.context.clock.monotonic() - self.polled_at
+                >= self.context.patience.drain_poll_s
             ),
             self.poll,
             float("inf"),
@@ -93,30 +97,30 @@ class Draining:
         )
 
     def _comes_nearer(self, lag: int, view: BrokerView) -> bool:
-        """Whether the lag shrinks or, where nobody tells any, the reader takes messages."""
-        seen = view.taken.get(self.operation.client_id)
-        before, self.seen = self.seen, seen.messages if seen else 0
+        """Whether the lag shrinks or, if no lag is reported, the reader takes messages."""
+        taken = view.taken.get(self.operation.client_id)
+        before, self.seen = self.seen, taken.messages if taken else 0
         if self.least is None or lag < self.least:
             return True
         return lag == 0 and self.seen > before
 
     def _ask_for_checkpoint(self) -> None:
-        """Its report comes with the next checkpoint: whoever waits for it need not wait so long."""
+        """Trigger a checkpoint: the reader reports with it, and the drain waits for that report."""
         operation = self.operation
-        if self.looked - self.triggered >= _CHECKPOINT_S:
-            self.triggered = self.looked
-            with suppress(SpeckError):  # they come by themselves, too
+        if self.polled_at - self.checkpoint_at >= _CHECKPOINT_S:
+            self.checkpoint_at = self.polled_at
+            with suppress(SpeckError):  # the engine takes its own checkpoints, too
                 self.context.connections.engine(operation.reader_site).checkpoint(
                     operation.engine_job_id
                 )
 
     def _see_it_run(self) -> None:
-        """Raise PermanentError when the reader, which comes no nearer, does not run any more, and
-        UnreachableError when its engine does not say."""
+        """Raise PermanentError if the reader makes no progress since it does not run any more, and
+        UnreachableError if its engine does not answer."""
         operation, patience = self.operation, self.context.patience
-        if self.looked - max(self.since, self.asked) <= patience.drain_ask_s:
+        if self.polled_at - max(self.since, self.status_at) <= patience.drain_ask_s:
             return
-        self.asked = self.looked
+        self.status_at = self.polled_at
         state = self.context.connections.engine(operation.reader_site).status(
             operation.engine_job_id
         )
@@ -127,8 +131,8 @@ class Draining:
                 f" {what}; apply again"
             )
 
-    def _owed(self, view: BrokerView) -> dict[tuple[str, int], int]:
-        """The last numbers to wait for; written down, since they may be told no more later."""
+    def _update_owed(self, view: BrokerView) -> dict[tuple[str, int], int]:
+        """The last numbers to wait for; stored, since sinks may not report them later."""
         first = self.owed is None
         if self.owed is None:
             session = self._session()
@@ -155,34 +159,36 @@ class Draining:
             self.owed[key] = max(sent.number, self.owed.get(key, 0))
 
     def _has_mark(self, view: BrokerView) -> bool:
-        """Whether it reports a mark of this drain; what came before an older one proves nothing."""
-        seen = view.taken.get(self.operation.client_id)
-        return seen is not None and seen.mark in self.marks
+        """Whether the reader reports a mark of this drain; a mark of an earlier drain proves
+        nothing."""
+        taken = view.taken.get(self.operation.client_id)
+        return taken is not None and taken.mark in self.marks
 
     def _send_mark(self) -> None:
-        """Send a mark, and another after a while: a broker that was killed may have lost it."""
-        if self.looked - self.marked < self.context.patience.drain_mark_s:
+        """Send a mark, and another one after `drain_mark_s`: a broker that was killed may have lost
+        it."""
+        if self.polled_at - self.mark_at < self.context.patience.drain_mark_s:
             return
         mark = secrets.token_hex(8)
-        self.marks.add(mark)  # before it is sent: the answer may be lost, and the mark not
+        self.marks.add(mark)  # before it is sent: the answer may be lost though the mark arrives
         broker = self.context.connections.broker(self.operation.site)
         self.refused = not broker.mark(self.operation.client_id, mark)
-        self.marked = self.looked
+        self.mark_at = self.polled_at
 
     def _note(self, owed: dict[tuple[str, int], int], view: BrokerView | None = None) -> Batch:
-        """Store what is owed and, of a reader that is followed, what it has taken: a broker that
-        is killed before the handover may have forgotten that."""
+        """Store the numbers owed and, for a reader that is followed, what it has taken: a broker
+        that is killed before the handover may forget that."""
         session = self._session()
         if session is None:
             return {}
-        told = tuple((p, e, n) for (p, e), n in sorted(owed.items()))
-        noted = replace(session, owed=told)
+        numbers = tuple((p, e, n) for (p, e), n in sorted(owed.items()))
+        new_session = replace(session, owed=numbers)
         taken = view.taken.get(self.operation.client_id) if view is not None else None
         if taken is not None and self.operation.followed:
-            noted = replace(noted, skip=merge_taken(session.skip, taken.epochs()))
-        if noted == session:
+            new_session = replace(new_session, skip=merge_taken(session.skip, taken.epochs()))
+        if new_session == session:
             return {}
-        return self.context.records.put_session(self.context.scope, noted)
+        return self.context.records.put_session(self.context.scope, new_session)
 
     def _session(self) -> Session | None:
         return self.context.records.session(
@@ -190,40 +196,41 @@ class Draining:
         )
 
     def _is_quiet(self, checkpoint: int | None, view: BrokerView) -> bool:
-        """Whether the reader has completed enough checkpoints one after the other since it
-        told to have taken anything. Ids are not counted: they number failed ones too."""
-        seen = view.taken.get(self.operation.client_id)
-        messages = seen.messages if seen else 0
+        """Whether the reader has completed enough consecutive checkpoints since it last reported
+        new messages. Ids are not subtracted: they number failed checkpoints too."""
+        taken = view.taken.get(self.operation.client_id)
+        messages = taken.messages if taken else 0
         if checkpoint is None or self.checkpoint is None or messages != self.messages:
             self.quiet, self.checkpoint, self.messages = 0, checkpoint, messages
-            self.quiet_since = self.looked
+            self.quiet_since = self.polled_at
             return False
         if checkpoint != self.checkpoint:
             self.quiet, self.checkpoint = self.quiet + 1, checkpoint
             if self.quiet > self.quietest:
-                self.quietest, self.since = self.quiet, self.looked
+                self.quietest, self.since = self.quiet, self.polled_at
         if self.quiet < _QUIET_CHECKPOINTS:
             return False
         if self.owed and view.has_last(self.operation.client_id, self.owed):
-            return True  # a hole below is none of the link, or was lost before
-        return self.looked - self.quiet_since >= self.context.patience.drain_quiet_s
+            return True  # a gap below was lost before, or is not of this link
+        return self.polled_at - self.quiet_since >= self.context.patience.drain_quiet_s
 
     def _checkpoint(self) -> int | None:
-        """The reader's newest checkpoint; None unless it runs and is connected."""
+        """The id of the reader's newest checkpoint; None unless the reader runs and is
+        connected."""
         job_id = self.operation.engine_job_id
         try:
             engine = self.context.connections.engine(self.operation.reader_site)
             if engine.status(job_id) is not RunState.RUNNING:
                 return None
-            found = engine.newest_state(job_id)
-            if found is None:
+            state = engine.newest_state(job_id)
+            if state is None:
                 return None
-            is_new = found.checkpoint_id != self.checkpoint
+            is_new = state.checkpoint_id != self.checkpoint
             if is_new and not source_connected(engine.metrics(job_id)):
                 return None
-            return found.checkpoint_id
+            return state.checkpoint_id
         except UnreachableError:
-            if self.operation.followed:  # it cannot be stopped either: this waits for its site
+            if self.operation.followed:  # it cannot be stopped either: wait for its site
                 raise
             return None
         except SpeckError:
@@ -233,5 +240,5 @@ class Draining:
 _CHECKPOINT_S = 0.15
 
 _QUIET_CHECKPOINTS = 3
-"""The first may have begun before the producers had stopped; the second has not; at the third,
-what the second took has been told."""
+"""The first may have begun before the producers had stopped; the second has not; at the third, the
+messages covered by the second have been reported."""

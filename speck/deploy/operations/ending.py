@@ -1,4 +1,4 @@
-"""How an incarnation ends at once, or before it has arrived."""
+"""Ends an incarnation without a savepoint, or before it has arrived at its engine."""
 
 from __future__ import annotations
 
@@ -18,49 +18,51 @@ from speck.store.tables import Batch
 
 
 def cancel(context: Context, operation: Cancel | Fence) -> Outcome:
-    """End it at once; nobody asks for its state."""
+    """End an incarnation at once, without a savepoint."""
     final = isinstance(operation, Cancel) and operation.final
     engine = context.connections.engine(operation.site)
     engine.cancel(operation.engine_job_id)
 
-    def gone(jobs: Mapping[str, EngineJob]) -> bool:
+    def is_gone(jobs: Mapping[str, EngineJob]) -> bool:
         job = jobs.get(operation.engine_job_id)
         return job is None or job.state.terminal
 
     return Waiting(
         operation.site,
-        gone,
-        lambda: Done(ended(context, operation.job_name, None, final=final)),
+        is_gone,
+        lambda: Done(put_ended(context, operation.job_name, None, final=final)),
         context.patience.start_s,
         lambda: f"cannot cancel {operation.job_name}: the engine still lists it",
     )
 
 
 def fence(context: Context, operation: Fence) -> Outcome:
-    """See to it that what may still arrive never runs."""
-    deployed = context.deployed(operation.job_name)
-    assert deployed is not None
+    """Make sure that a submission still on its way never runs."""
+    incarnation = context.find_incarnation(operation.job_name)
+    assert incarnation is not None
     engine = context.connections.engine(operation.site)
     if engine.status(operation.engine_job_id) is None:
         with suppress(DuplicateJobError):  # it has arrived just now
-            engine.fence(context.submission(deployed, sink_has_readers=True, savepoint=None))
-            fenced = replace(deployed, start=StartState.VOID, end=EndState.ENDED)
+            engine.fence(context.submission(incarnation, sink_has_readers=True, savepoint=None))
+            fenced = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
             return Done(context.records.put_incarnation(context.scope, fenced))
     return cancel(context, operation)
 
 
-def ended(context: Context, job_name: str, savepoint: str | None, *, final: bool = False) -> Batch:
-    """What to store of an incarnation that speck has ended; `final`: its session is drained."""
-    deployed = context.deployed(job_name)
-    assert deployed is not None
-    ended = replace(deployed, end=EndState.ENDED, savepoint=savepoint)
+def put_ended(
+    context: Context, job_name: str, savepoint: str | None, *, final: bool = False
+) -> Batch:
+    """The writes for an incarnation that speck has ended; `final`: its session is drained."""
+    incarnation = context.find_incarnation(job_name)
+    assert incarnation is not None
+    result = replace(incarnation, end=EndState.ENDED, savepoint=savepoint)
     if savepoint is not None:
-        ended = replace(ended, start=StartState.CONFIRMED, base=None)
-    stored = context.records.put_incarnation(context.scope, ended)
-    return {**stored, **_drained(context, deployed.job)} if final else stored
+        result = replace(result, start=StartState.CONFIRMED, base=None)
+    batch = context.records.put_incarnation(context.scope, result)
+    return {**batch, **_put_drained(context, incarnation.job)} if final else batch
 
 
-def _drained(context: Context, job: Job) -> Batch:
+def _put_drained(context: Context, job: Job) -> Batch:
     records = context.records
     client_id = source_client_id(records.installation, job.job_name, job.source)
     session = records.session(context.scope, client_id, job.source_site)

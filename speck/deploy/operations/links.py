@@ -1,4 +1,4 @@
-"""Sessions at brokers, and what readers and sinks told there."""
+"""Operations at brokers: sessions, and the numbers that readers and sinks report there."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from speck.model.plan import Clear, Forget, HandOver, Release, Reserve
 
 
 def reserve(context: Context, operation: Reserve) -> Outcome:
-    """One that was not reserved begins anew: what a broker may still have under that id is from
-    before, and belongs to nobody."""
-    known = context.records.session(context.scope, operation.client_id, operation.site)
+    """Reserve a session. Without a reservation in the store it begins empty: whatever the broker
+    still keeps under that client id is left from earlier and belongs to no reader."""
+    former = context.records.session(context.scope, operation.client_id, operation.site)
     session = Session(
         operation.client_id,
         operation.link,
@@ -30,13 +30,13 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
     )
     context.records.write(context.records.put_session(context.scope, session))
     broker = context.connections.broker(operation.site)
-    is_new = known is None or not known.usable
+    is_new = former is None or not former.usable
     broker.reserve(operation.client_id, operation.link.topic, fresh=is_new)
     return Done(context.records.put_session(context.scope, replace(session, reserved=True)))
 
 
 def release(context: Context, operation: Release) -> Outcome:
-    """From its first moment on, the session is not one that is there."""
+    """Release a session. It counts as released from the moment the release begins."""
     session = Session(
         operation.client_id, operation.link, operation.site, operation.job_name, reserved=False
     )
@@ -47,22 +47,22 @@ def release(context: Context, operation: Release) -> Outcome:
 
 
 def hand_over(context: Context, operation: HandOver) -> Outcome:
-    """Store what was taken of the link, by the old reader and by those before it, with the new
-    reader's session. From then on the link is the new reader's."""
+    """Store the numbers taken of the link by the old reader, and by those before it, with the new
+    reader's session. From then on the link belongs to the new reader."""
     records, scope = context.records, context.scope
     new = records.session(scope, operation.client_id, operation.site)
     old = records.session(scope, operation.former, operation.site)
     if new is None or old is None:
-        gone = operation.job_name if new is None else operation.former_job
+        lost_reader = operation.job_name if new is None else operation.former_job
         raise PermanentError(
             f"cannot hand over {operation.site}/{operation.link.topic} from"
-            f" {operation.former_job} to {operation.job_name}: the session of {gone} is gone;"
-            " apply again"
+            f" {operation.former_job} to {operation.job_name}: the session of {lost_reader} is"
+            " gone; apply again"
         )
     view = context.connections.broker(operation.site).view()
     reported = view.taken.get(operation.former)
-    known = reported.epochs() if reported else ()
-    taken = _kept(merge_taken(old.skip, known, new.skip), known, view)
+    epochs = reported.epochs() if reported else ()
+    taken = _limit_epochs(merge_taken(old.skip, epochs, new.skip), epochs, view)
     return Done(
         {
             **records.put_session(
@@ -74,15 +74,17 @@ def hand_over(context: Context, operation: HandOver) -> Outcome:
     )
 
 
-def _kept(
-    taken: Sequence[TakenEpoch], known: Iterable[TakenEpoch], view: BrokerView
+def _limit_epochs(
+    taken: Sequence[TakenEpoch], reported: Iterable[TakenEpoch], view: BrokerView
 ) -> tuple[TakenEpoch, ...]:
-    """Without what no producer can send again: of those that neither the old reader knows nor the
-    broker, the newest few are kept. All of it goes on a command line."""
-    producers = {sent.producer for sent in view.sent.values()} | {each.producer for each in known}
+    """Drop epochs that no producer can send again: of producers unknown to both the old reader and
+    the broker, only the newest few are kept. All of them go on a command line."""
+    producers = {sent.producer for sent in view.sent.values()} | {
+        each.producer for each in reported
+    }
     others = [each for each in taken if each.producer not in producers]
-    dropped = others[:-_OTHERS_KEPT]
-    return tuple(each for each in taken if each not in dropped)
+    surplus = others[:-_OTHERS_KEPT]
+    return tuple(each for each in taken if each not in surplus)
 
 
 _OTHERS_KEPT = 16
@@ -95,50 +97,55 @@ def forget(context: Context, operation: Forget) -> Outcome:
 
 
 def clear(context: Context, operation: Clear) -> Outcome:
-    kept = (operation.kept,) if operation.kept else ()
-    sinks = (*operation.sinks, *kept)
+    current_sink = (operation.kept,) if operation.kept else ()
+    sinks = (*operation.sinks, *current_sink)
     note_owed(context, operation.site, operation.link, sinks, operation.readers)
-    deployed = context.deployed(operation.job_name)
-    gone = operation.sinks
-    if deployed is not None and deployed.job.sink == operation.link:  # it has come back
-        job = deployed.job
+    incarnation = context.find_incarnation(operation.job_name)
+    sinks_to_forget = operation.sinks
+    if incarnation is not None and incarnation.job.sink == operation.link:  # it has come back
+        job = incarnation.job
         own = sink_client_id(context.records.installation, job.job_name, job.source)
-        gone = tuple(sink for sink in gone if sink not in (own, *deployed.former_sinks))
-    forget_sinks(context, operation.site, gone)
-    if deployed is None or not deployed.stale:
+        sinks_to_forget = tuple(
+            sink for sink in sinks_to_forget if sink not in (own, *incarnation.former_sinks)
+        )
+    forget_sinks(context, operation.site, sinks_to_forget)
+    if incarnation is None or not incarnation.stale:
         return Done()
     cleared = {(operation.site, operation.link, sink) for sink in operation.sinks}
-    stale = tuple(s for s in deployed.stale if (s.site, s.link, s.client_id) not in cleared)
-    return Done(context.records.put_incarnation(context.scope, replace(deployed, stale=stale)))
+    stale = tuple(s for s in incarnation.stale if (s.site, s.link, s.client_id) not in cleared)
+    return Done(context.records.put_incarnation(context.scope, replace(incarnation, stale=stale)))
 
 
 def note_owed(
     context: Context, site: str, link: Link, sinks: tuple[str, ...], readers: tuple[str, ...]
 ) -> None:
-    """Note with the sessions of `readers` what `sinks` have told and they have not taken: when
-    one leaves the link later it is drained by that, since nobody tells it any more."""
+    """Store with the sessions of `readers` the numbers that `sinks` have reported and they have not
+    taken. When a reader leaves the link later, it is drained by these numbers, since no sink
+    reports them any more."""
     if not readers:
         return
     view = context.connections.broker(site).view()
-    told = [view.sent[sink] for sink in view.sinks_of(link.topic, sinks)]
-    for client_id in readers if told else ():
+    reports = [view.sent[sink] for sink in view.sinks_of(link.topic, sinks)]
+    for client_id in readers if reports else ():
         with context.noting:
-            _note(context, site, client_id, told, view)
+            _note(context, site, client_id, reports, view)
 
 
-def _note(context: Context, site: str, client_id: str, told: list[Sent], view: BrokerView) -> None:
+def _note(
+    context: Context, site: str, client_id: str, reports: list[Sent], view: BrokerView
+) -> None:
     session = context.records.session(context.scope, client_id, site)
     if session is None:
         return
     owed = {(producer, epoch): number for producer, epoch, number in session.owed}
-    for sent in told:
+    for sent in reports:
         key = (sent.producer, sent.epoch)
         owed[key] = max(sent.number, owed.get(key, 0))
-    left = owed if view.untaken(client_id, owed) else {}
-    noted = tuple((*key, number) for key, number in sorted(left.items()))
-    if noted != session.owed:
-        noting = context.records.put_session(context.scope, replace(session, owed=noted))
-        context.records.write(noting)
+    remainder = owed if view.untaken(client_id, owed) else {}
+    numbers = tuple((*key, number) for key, number in sorted(remainder.items()))
+    if numbers != session.owed:
+        batch = context.records.put_session(context.scope, replace(session, owed=numbers))
+        context.records.write(batch)
 
 
 def forget_sinks(context: Context, site: str, sinks: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What carrying out an operation gives, and how long it may take."""
+"""The outcome of an operation, and its time limits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from speck.store.tables import Batch
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The operation succeeded; `store` is written together with its outcome, and what may then
-    be tidied up is done by `afterwards`."""
+    """The operation succeeded. `store` is written together with the outcome; `afterwards` cleans up
+    once that is stored."""
 
     store: Batch = field(default_factory=dict)
     afterwards: Callable[[], None] | None = None
@@ -20,12 +20,13 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The engine is at work. Once `ready(view)` holds for the site's view, `finish` ends it.
+    """The engine is still working. Once `ready(jobs)` holds for the site's jobs, `finish` is
+    called.
 
-    Without a `site` no engine is asked, and `ready` sees an empty view at each poll.
-    `finish` may return Waiting again. After `limit_s` seconds `overdue` says why it failed.
-    One that `may_be_left` has begun nothing: a change that is cancelled does not wait for it.
-    `progress` says to people how far it is.
+    Without a `site` no engine is asked, and `ready` gets an empty mapping at each poll. `finish`
+    may return another Waiting. After `limit_s` seconds the operation fails with the message of
+    `overdue`. `may_be_left`: nothing has begun, so a cancelled change does not wait for it.
+    `progress` describes the progress to users.
     """
 
     site: str | None
@@ -42,7 +43,7 @@ Outcome = Done | Waiting
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Time limits in seconds; see docs/planning.md for why each is what it is."""
+    """Time limits in seconds; docs/planning.md gives the reason for each."""
 
     start_s: float = 180.0
     connect_s: float = 8.0

@@ -1,8 +1,8 @@
-"""Checkpoints on request while what has just started fills its links.
+"""Triggers extra checkpoints of jobs that have just started.
 
-Under `exactly_once` a job publishes what it has taken once a checkpoint is complete. A chain of n
-jobs that begin together is silent for up to n checkpoint intervals, long after all of them run.
-Checkpoints that follow one another during the first seconds make that n times what one takes.
+Under `exactly_once` a job publishes its results when a checkpoint completes. A chain of n jobs that
+start together is silent for up to n checkpoint intervals. Checkpoints in quick succession during
+the first seconds reduce that to n times the duration of one checkpoint.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from speck.model.job import Delivery
 from speck.sites.connections import Connections
 
 AT_ONCE = 8
-"""Jobs of a site, and sites, beyond which no more are hastened: they would slow down the rest."""
+"""Limit of jobs for each site, and of sites: more extra checkpoints would slow down the rest."""
 PERIOD_S = 0.1
 
 
 @dataclass(slots=True)
-class _Started:
-    """An incarnation until `until` (monotonic). `completed` is the checkpoint that was complete
-    when one was asked for last; None: none was asked for yet."""
+class _RecentStart:
+    """Extra checkpoints of an incarnation until `until` (monotonic). `checkpoint_id` is the newest
+    complete checkpoint when the last one was triggered; None before the first."""
 
     until: float
-    completed: int | None = None
+    checkpoint_id: int | None = None
 
 
 class Refills:
-    """Asks jobs for checkpoints, one after another, for `lasts_s` seconds after their start.
+    """Triggers checkpoints of jobs, one after another, for `lasts_s` seconds after their start.
 
-    Best effort: what an engine refuses is not asked for again, as its own checkpoints come, too.
-    Each site has a thread while there is something to ask for.
+    Best effort: a refused request is not repeated, since the engine takes its own checkpoints, too.
+    Each site has a thread while one of its jobs needs checkpoints.
     """
 
     def __init__(self, connections: Connections, clock: Clock, lasts_s: float) -> None:
@@ -42,46 +42,46 @@ class Refills:
         self._clock = clock
         self._lasts_s = lasts_s
         self._lock = threading.Lock()
-        self._sites: dict[str, dict[str, _Started]] = {}
+        self._sites: dict[str, dict[str, _RecentStart]] = {}
         self._closed = threading.Event()
 
-    def begin(self, deployed: Incarnation) -> None:
+    def begin(self, incarnation: Incarnation) -> None:
         """Begin with an incarnation that runs now, if it publishes at checkpoints."""
-        job, site = deployed.job, deployed.job.site
+        job, site = incarnation.job, incarnation.job.site
         if job.delivery is not Delivery.EXACTLY_ONCE or not self._lasts_s:
             return
-        started = _Started(self._clock.monotonic() + self._lasts_s)
+        recent_start = _RecentStart(self._clock.monotonic() + self._lasts_s)
         with self._lock:
             if site in self._sites:
                 if len(self._sites[site]) < AT_ONCE:
-                    self._sites[site][deployed.engine_job_id] = started
+                    self._sites[site][incarnation.engine_job_id] = recent_start
                 return
             if len(self._sites) >= AT_ONCE:
                 return
-            self._sites[site] = {deployed.engine_job_id: started}
+            self._sites[site] = {incarnation.engine_job_id: recent_start}
         name = f"refill-{site}"
         threading.Thread(target=self._work, args=(site,), name=name, daemon=True).start()
 
     def close(self) -> None:
-        """Ask for no more."""
+        """Trigger no more checkpoints."""
         self._closed.set()
 
     def _work(self, site: str) -> None:
         try:
-            while jobs := self._left(site):
-                for job_id, started in jobs.items():
+            while jobs := self._list_pending(site):
+                for job_id, recent_start in jobs.items():
                     try:
-                        self._ask(site, job_id, started)
+                        self._ask(site, job_id, recent_start)
                     except SpeckError:
-                        started.until = 0.0
+                        recent_start.until = 0.0
                 if self._closed.wait(PERIOD_S):
                     return
         except BaseException:
             with self._lock:
-                self._sites.pop(site, None)  # or the site would be left out for good
+                self._sites.pop(site, None)  # otherwise the site would never get a thread again
             raise
 
-    def _left(self, site: str) -> dict[str, _Started]:
+    def _list_pending(self, site: str) -> dict[str, _RecentStart]:
         now = self._clock.monotonic()
         with self._lock:
             jobs = {key: job for key, job in self._sites[site].items() if job.until > now}
@@ -90,14 +90,14 @@ class Refills:
                 del self._sites[site]
             return dict(jobs)
 
-    def _ask(self, site: str, job_id: str, started: _Started) -> None:
-        """Ask for the next checkpoint once the last one is complete."""
+    def _ask(self, site: str, job_id: str, recent_start: _RecentStart) -> None:
+        """Trigger the next checkpoint if the last one is complete."""
         engine = self._connections.engine(site)
-        found = engine.checkpointing(job_id)
-        if found is None:
-            started.until = 0.0
+        checkpointing = engine.checkpointing(job_id)
+        if checkpointing is None:
+            recent_start.until = 0.0
             return
-        completed = found.completed_id or 0
-        if started.completed != completed:
-            started.completed = completed
+        newest_id = checkpointing.completed_id or 0
+        if recent_start.checkpoint_id != newest_id:
+            recent_start.checkpoint_id = newest_id
             engine.checkpoint(job_id)

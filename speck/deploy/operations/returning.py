@@ -1,4 +1,4 @@
-"""How what ran before a failed start comes back."""
+"""Restores the former incarnation of a job after a failed start."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from speck.model.plan import Return, Start
 
 
 def come_back(context: Context, operation: Return) -> Outcome:
-    """Settle the start that failed, then start what ran before from the newest state.
+    """Make sure that the failed start does not run, then start the former job from the newest
+    state.
 
-    That may be the state of the failed incarnation. Raises UnreachableError while the failed
-    one's site does not answer: it may run there.
+    That may be the state of the failed incarnation. Raises UnreachableError while the site of the
+    failed start does not answer: it may run there.
     """
-    failed = context.deployed(operation.job_name)
+    failed = context.find_incarnation(operation.job_name)
     if failed is None or failed.engine_job_id != operation.failed or failed.void:
         return _start(context, operation)
     engine = context.connections.engine(failed.job.site)
     state = engine.status(failed.engine_job_id)
     if state is None:
-        _burn(context, failed)
+        _fence(context, failed)
     elif not state.terminal:
         engine.cancel(failed.engine_job_id)
         return Waiting(
@@ -47,33 +48,33 @@ def _is_over(jobs: Mapping[str, EngineJob], engine_job_id: str) -> bool:
     return job is None or job.state.terminal
 
 
-def _burn(context: Context, failed: Incarnation) -> None:
-    """The engine knows nothing of the start: see to it that it never arrives.
+def _fence(context: Context, failed: Incarnation) -> None:
+    """The engine does not know the start: make sure that it never arrives.
 
-    One that was taken on may have run before its engine forgot it. What it left is found before
-    its id is fenced: afterwards the engine knows the id, and says that it completed nothing.
+    An accepted one may have run before its engine forgot it. Its state is looked for before its id
+    is fenced: afterwards the engine knows the id, and reports no checkpoints for it.
     """
     site = failed.job.site
-    left = context.keeper.newest(site, failed.engine_job_id) if failed.accepted else None
-    known = replace(failed, savepoint=left.path) if left else failed
-    if left is not None:
-        context.records.write(context.records.put_incarnation(context.scope, known))
+    state = context.keeper.newest(site, failed.engine_job_id) if failed.accepted else None
+    incarnation = replace(failed, savepoint=state.path) if state else failed
+    if state is not None:
+        context.records.write(context.records.put_incarnation(context.scope, incarnation))
     submission = context.submission(failed, sink_has_readers=True, savepoint=None)
     with suppress(DuplicateJobError):
         context.connections.engine(site).fence(submission)
-        _note_end(context, known if left else replace(known, start=StartState.VOID))
+        _note_end(context, incarnation if state else replace(incarnation, start=StartState.VOID))
         return
     context.records.write(context.records.put_incarnation(context.scope, failed))
     raise EngineRefusedError(f"cannot bring {failed.job.job_name} back: its start has arrived")
 
 
 def _note_end(context: Context, failed: Incarnation) -> None:
-    ended = replace(failed, end=EndState.ENDED)
-    context.records.write(context.records.put_incarnation(context.scope, ended))
+    incarnation = replace(failed, end=EndState.ENDED)
+    context.records.write(context.records.put_incarnation(context.scope, incarnation))
 
 
 def _start(context: Context, operation: Return) -> Outcome:
-    newest = context.deployed(operation.job_name)
+    newest = context.find_incarnation(operation.job_name)
     outcome = start(
         context,
         Start(
@@ -83,23 +84,23 @@ def _start(context: Context, operation: Return) -> Outcome:
             operation.sink_has_readers,
             operation.keeps_state and newest is not None,
             operation.former_sinks,
-            _stale(newest, operation),
+            _list_stale_sinks(newest, operation),
         ),
     )
-    return _told(context, operation, outcome)
+    return _add_event(context, operation, outcome)
 
 
-def _stale(newest: Incarnation | None, operation: Return) -> tuple[StaleSink, ...]:
-    """What is still to be cleared: not what the job's sink said of the link that it has again."""
+def _list_stale_sinks(newest: Incarnation | None, operation: Return) -> tuple[StaleSink, ...]:
+    """The sinks still to be cleared, without those of the link that the job writes to again."""
     stale = newest.stale if newest is not None else ()
     return tuple(sink for sink in stale if sink.link != operation.job.sink)
 
 
-def _told(context: Context, operation: Return, outcome: Outcome) -> Outcome:
+def _add_event(context: Context, operation: Return, outcome: Outcome) -> Outcome:
     """The outcome, with an event once the job is back."""
     if isinstance(outcome, Waiting):
         finish = outcome.finish
-        return replace(outcome, finish=lambda: _told(context, operation, finish()))
+        return replace(outcome, finish=lambda: _add_event(context, operation, finish()))
     event = context.records.event(
         "job",
         f"{operation.job_name} came back as attempt {operation.attempt} on {operation.site}",

@@ -1,4 +1,4 @@
-"""How an incarnation begins: stored, sent, taken on, running."""
+"""Starts an incarnation: store it, submit it, wait until it runs."""
 
 from __future__ import annotations
 
@@ -19,37 +19,40 @@ from speck.store.tables import Batch
 
 
 def start(context: Context, operation: Start) -> Outcome:
-    """Start the incarnation from the newest state there is now, and see all its tasks run."""
-    old = context.deployed(operation.job_name)
+    """Start the incarnation from the newest state there is now, and wait until all its tasks
+    run."""
+    old = context.find_incarnation(operation.job_name)
     if old is not None and old.engine_job_id == operation.engine_job_id:
         if old.accepted:
-            return _until_it_runs(context, operation, old)  # only what came after is tried again
+            return _wait_until_it_runs(context, operation, old)  # only the wait is repeated
         old = old.base  # this very start was sent before: it may hold its session
     else:
-        _see_session(context, operation, old)
+        _check_session(context, operation, old)
 
-    def go(found: Incarnation | None, savepoint: str | None) -> Outcome:
+    def submit(source: Incarnation | None, savepoint: str | None) -> Outcome:
         _refuse_a_second(context, old)
-        return _until_it_runs(context, operation, _submit(context, operation, found, savepoint))
+        return _wait_until_it_runs(
+            context, operation, _submit(context, operation, source, savepoint)
+        )
 
     if not operation.keeps_state:
-        return go(old, None)
-    return bring(context, old, operation.site, go)
+        return submit(old, None)
+    return bring(context, old, operation.site, submit)
 
 
-def _see_session(context: Context, operation: Start, old: Incarnation | None) -> None:
-    """See that the reserved session of a reader is still there before it is first used.
+def _check_session(context: Context, operation: Start, old: Incarnation | None) -> None:
+    """Check, before its first use, that a reader's reserved session still exists.
 
-    A broker that is killed soon after a reservation forgets it. Where nobody else reads the link
-    its sinks wait for the reader; else they take the others for all. They are asked to send once
-    more what they sent since. If the reader is to go on where another one ended, that one, whose
-    session is older, has to take first what came since. Raises PermanentError then; the plan
-    after this one lets it.
+    A broker that is killed soon after a reservation forgets it. If no other reader is on the link,
+    its sinks wait for this reader. Otherwise the others' sessions get the messages, and the sinks
+    are asked to send again what they sent since. If the reader is to continue where another one
+    ended, the other reader, whose session is older, first has to take what came since.
+    PermanentError is raised then, and the next plan lets it do so.
     """
     job, records, scope = operation.job, context.records, context.scope
     client_id = source_client_id(records.installation, job.job_name, job.source)
     session = records.session(scope, client_id, job.source_site)
-    while old is not None:  # an incarnation that reads the link may hold it
+    while old is not None:  # an incarnation that reads the link may use it
         if old.job.source == job.source and not old.void:
             return
         old = old.base
@@ -79,8 +82,8 @@ def _see_session(context: Context, operation: Start, old: Incarnation | None) ->
 
 
 def _refuse_a_second(context: Context, old: Incarnation | None) -> None:
-    """Raise PermanentError if an incarnation before this one runs, though it had ended or was
-    gone when the plan was made: an engine may bring its jobs back after a restart."""
+    """Raise PermanentError if an earlier incarnation runs though it had ended or was gone when the
+    plan was made: an engine may bring its jobs back after a restart."""
     while old is not None:
         if not (old.ended or old.void):
             state = context.connections.engine(old.job.site).status(old.engine_job_id)
@@ -95,41 +98,43 @@ def _refuse_a_second(context: Context, old: Incarnation | None) -> None:
 def _submit(
     context: Context, operation: Start, old: Incarnation | None, savepoint: str | None
 ) -> Incarnation:
-    """Write down what is about to be asked, ask, and write down that it was taken on.
+    """Store the incarnation, submit it, and store that the engine accepted it.
 
-    `old` is the incarnation whose state is the newest; `savepoint` where the site reads it.
+    `old` is the incarnation with the newest state; `savepoint` is the path from which the site
+    reads it.
     """
     while old is not None and old.void:
         old = old.base
-    deployed = Incarnation(
+    incarnation = Incarnation(
         operation.job,
         operation.attempt,
         operation.engine_job_id,
         base=old,
         former_sinks=operation.former_sinks,
         restored=savepoint,
-        left=_left(context, operation, old, savepoint),
+        left=_list_start_states(context, operation, old, savepoint),
         stale=operation.stale,
     )
     context.records.write(
-        context.records.put_incarnation(context.scope, deployed), _reads_again(context, operation)
+        context.records.put_incarnation(context.scope, incarnation),
+        _reads_again(context, operation),
     )
     submission = context.submission(operation, operation.sink_has_readers, savepoint)
     try:
         with suppress(DuplicateJobError):  # an earlier try of this start arrived: adopt it
             context.connections.engine(operation.site).submit(submission)
     except EngineRefusedError:
-        if not _runs(context, deployed):
-            note_if_void(context, deployed)
+        if not _runs(context, incarnation):
+            note_if_void(context, incarnation)
             raise
-    # From now on that the engine does not know the id says that it has forgotten it.
-    deployed = replace(deployed, start=StartState.ACCEPTED)
-    context.records.write(context.records.put_incarnation(context.scope, deployed))
-    return deployed
+    # From now on, an engine that does not know the id has forgotten the job.
+    incarnation = replace(incarnation, start=StartState.ACCEPTED)
+    context.records.write(context.records.put_incarnation(context.scope, incarnation))
+    return incarnation
 
 
 def _reads_again(context: Context, operation: Start) -> Batch:
-    """A reader that was drained and comes back to its link reads on."""
+    """Mark the session of a drained reader that comes back to its link as not drained."""
     records, job = context.records, operation.job
     client_id = source_client_id(records.installation, job.job_name, job.source)
     session = records.session(context.scope, client_id, job.source_site)
@@ -138,32 +143,32 @@ def _reads_again(context: Context, operation: Start) -> Batch:
     return records.put_session(context.scope, replace(session, drained=False))
 
 
-def _left(
+def _list_start_states(
     context: Context, operation: Start, old: Incarnation | None, savepoint: str | None
 ) -> tuple[Left, ...]:
-    """All states that this attempt and those before it were started from and that still lie
-    somewhere: those of before, and what this one uses, copy and original."""
-    known = context.deployed(operation.job_name)
-    left = {(each.site, each.path): each for each in (known.left if known else ())}
+    """All states that this attempt and earlier ones were started from and that may still be stored:
+    those of earlier attempts, and those used now, both copy and original."""
+    newest = context.find_incarnation(operation.job_name)
+    states = {(each.site, each.path): each for each in (newest.left if newest else ())}
     if savepoint is not None and old is not None:
-        used = {(operation.site, savepoint)}
+        places = {(operation.site, savepoint)}
         if old.carried is not None and old.carried.location == savepoint:
-            used.add((old.job.site, old.carried.origin))
-        left |= {place: Left(*place, operation.attempt) for place in sorted(used)}
-    return tuple(left.values())
+            places.add((old.job.site, old.carried.origin))
+        states |= {place: Left(*place, operation.attempt) for place in sorted(places)}
+    return tuple(states.values())
 
 
-def _until_it_runs(context: Context, operation: Start, deployed: Incarnation) -> Outcome:
+def _wait_until_it_runs(context: Context, operation: Start, incarnation: Incarnation) -> Outcome:
     job_id, name = operation.engine_job_id, operation.job_name
     engine = context.connections.engine(operation.site)
     state: RunState | None = None
     missing_since: float | None = None
     began = context.clock.monotonic()
 
-    def settled(jobs: Mapping[str, EngineJob]) -> bool:
+    def is_settled(jobs: Mapping[str, EngineJob]) -> bool:
         nonlocal state, missing_since
         job, now = jobs.get(job_id), context.clock.monotonic()
-        if job is None:  # it took the job on: it lists it soon, or it has forgotten it
+        if job is None:  # accepted: the engine lists it soon, or has forgotten it
             state, missing_since = None, missing_since or now
             return now - missing_since > context.patience.forgotten_s
         state, missing_since = job.state, None
@@ -171,18 +176,19 @@ def _until_it_runs(context: Context, operation: Start, deployed: Incarnation) ->
 
     def finish() -> Outcome:
         if state is None or state.terminal:
-            note_if_void(context, deployed)
-            raise PermanentError(f"cannot start {name}: {_cause(context, operation, state)}")
+            note_if_void(context, incarnation)
+            raise PermanentError(f"cannot start {name}: {_explain_end(context, operation, state)}")
         took = context.clock.monotonic() - began
         if took > context.patience.connect_s and not _is_connected(context, operation):
             left_s = context.patience.start_s - took
             return replace(waiting, ready=later(), limit_s=left_s, overdue=lambda: away)
-        return _confirmed(context, deployed)
+        return _confirm(context, incarnation)
 
     def later() -> Callable[[Mapping[str, EngineJob]], bool]:
-        asked = context.clock.monotonic()
+        polled_at = context.clock.monotonic()
         return lambda jobs: (
-            context.clock.monotonic() - asked > context.patience.stop_poll_s and settled(jobs)
+            context.clock.monotonic() - polled_at > context.patience.stop_poll_s
+            and is_settled(jobs)
         )
 
     away = (
@@ -191,18 +197,18 @@ def _until_it_runs(context: Context, operation: Start, deployed: Incarnation) ->
     )
     waiting = Waiting(
         operation.site,
-        settled,
+        is_settled,
         finish,
         context.patience.start_s,
-        lambda: f"cannot start {name}: {_cause(context, operation, engine.status(job_id))}",
+        lambda: f"cannot start {name}: {_explain_end(context, operation, engine.status(job_id))}",
     )
     return waiting
 
 
 def _is_connected(context: Context, operation: Start) -> bool:
-    """Whether the source takes input, as far as the engine's figures tell. Tasks of our
-    connector run once they are subscribed, or after ten seconds without. A broker that does not
-    answer is no fault of the incarnation."""
+    """Whether the source takes input, by the engine's metrics. Tasks of our connector are running
+    once they have subscribed, or after ten seconds without. A broker that does not answer is no
+    failure of the incarnation."""
     try:
         context.connections.broker(operation.job.source_site).reach()
         engine = context.connections.engine(operation.site)
@@ -212,50 +218,51 @@ def _is_connected(context: Context, operation: Start) -> bool:
     return source_connected(figures)
 
 
-def _confirmed(context: Context, deployed: Incarnation) -> Done:
-    """All tasks run: the states that attempts before the last one were started from can go."""
-    newest = sorted({left.attempt for left in deployed.left})[-_STATES_KEPT:]
-    # where sites share storage one path stands for the same state, whatever the site
-    needed = {left.path for left in deployed.left if left.attempt in newest}
-    kept = tuple(left for left in deployed.left if left.path in needed)
-    gone = [left for left in deployed.left if left.path not in needed]
-    confirmed = replace(deployed, start=StartState.CONFIRMED, base=None, left=kept)
+def _confirm(context: Context, incarnation: Incarnation) -> Done:
+    """Store that all tasks run. States that attempts before the last one were started from are
+    deleted."""
+    newest = sorted({state.attempt for state in incarnation.left})[-_STATES_KEPT:]
+    # sites that share storage have the same state under the same path
+    paths = {state.path for state in incarnation.left if state.attempt in newest}
+    states = tuple(state for state in incarnation.left if state.path in paths)
+    obsolete = [state for state in incarnation.left if state.path not in paths]
+    result = replace(incarnation, start=StartState.CONFIRMED, base=None, left=states)
 
     def afterwards() -> None:
-        context.refills.begin(confirmed)
-        for left in gone:
-            with suppress(SpeckError):  # it only takes room
-                context.keeper.drop(left.site, left.path)
+        context.refills.begin(result)
+        for state in obsolete:
+            with suppress(SpeckError):  # a leftover only takes space
+                context.keeper.drop(state.site, state.path)
 
-    return Done(context.records.put_incarnation(context.scope, confirmed), afterwards)
+    return Done(context.records.put_incarnation(context.scope, result), afterwards)
 
 
-def _runs(context: Context, deployed: Incarnation) -> bool:
-    """Whether a refused start is one that arrived before, when its answer was lost."""
-    state = context.connections.engine(deployed.job.site).status(deployed.engine_job_id)
+def _runs(context: Context, incarnation: Incarnation) -> bool:
+    """Whether a refused start had arrived before, when its answer was lost."""
+    state = context.connections.engine(incarnation.job.site).status(incarnation.engine_job_id)
     return state is not None and not state.terminal
 
 
-def note_if_void(context: Context, deployed: Incarnation) -> Incarnation:
-    """Remember that an incarnation which was refused, or has ended, left no state of its
-    own: the one before it has the newest. In doubt nothing is noted."""
-    engine = context.connections.engine(deployed.job.site)
+def note_if_void(context: Context, incarnation: Incarnation) -> Incarnation:
+    """Mark an incarnation that was refused, or has ended, as void if it left no state of its own:
+    the one before it has the newest state. When in doubt it is left unmarked."""
+    engine = context.connections.engine(incarnation.job.site)
     with suppress(SpeckError):
-        state = engine.status(deployed.engine_job_id)
+        state = engine.status(incarnation.engine_job_id)
         if state is not None and not state.terminal:
-            return deployed
-        if state is None and deployed.accepted:  # it has run, and its engine forgot it since
-            return deployed
+            return incarnation
+        if state is None and incarnation.accepted:  # it ran, and its engine has forgotten it
+            return incarnation
         if state is not None:
-            found = engine.newest_state(deployed.engine_job_id)
-            if found is not None and found.path != deployed.restored:
-                return deployed
-        deployed = replace(deployed, start=StartState.VOID)
-        context.records.write(context.records.put_incarnation(context.scope, deployed))
-    return deployed
+            state_found = engine.newest_state(incarnation.engine_job_id)
+            if state_found is not None and state_found.path != incarnation.restored:
+                return incarnation
+        incarnation = replace(incarnation, start=StartState.VOID)
+        context.records.write(context.records.put_incarnation(context.scope, incarnation))
+    return incarnation
 
 
-def _cause(context: Context, operation: Start, state: RunState | None) -> str:
+def _explain_end(context: Context, operation: Start, state: RunState | None) -> str:
     if state is None:
         return f"{operation.site} does not know it any more"
     failures = context.connections.engine(operation.site).exceptions(operation.engine_job_id)

@@ -1,4 +1,4 @@
-"""How a job's state gets to a site that cannot read the storage where it lies."""
+"""Transfers a job's state to a site that cannot read the storage of its present site."""
 
 from __future__ import annotations
 
@@ -15,97 +15,99 @@ from speck.model.incarnation import Carried, Incarnation
 from speck.model.plan import Carry
 
 Then = Callable[[Incarnation | None, str | None], Outcome]
-"""What goes on with the incarnation that left the newest state, and where the target reads it."""
+"""Continues with the incarnation that left the newest state, and with the path from which the
+target reads it."""
 
 
 def carry(context: Context, operation: Carry) -> Outcome:
-    """Bring the newest state of a job to a site; nothing happens when it can be read there."""
-    deployed = context.deployed(operation.job_name)
-    return bring(context, deployed, operation.site, lambda _, __: Done())
+    """Transfer the newest state of a job to a site, unless the site can read it already."""
+    incarnation = context.find_incarnation(operation.job_name)
+    return bring(context, incarnation, operation.site, lambda _, __: Done())
 
 
-def bring(context: Context, deployed: Incarnation | None, site: str, then: Then) -> Outcome:
-    """Find the newest state of `deployed`, see to it that `site` can read it, and go on.
+def bring(context: Context, incarnation: Incarnation | None, site: str, then: Then) -> Outcome:
+    """Find the newest state of `incarnation`, make sure that `site` can read it, and call `then`.
 
-    Raises as `newest_state` does, and PermanentError when it cannot be carried.
+    Raises as `newest_state` does, and PermanentError when the state cannot be transferred.
     """
-    found, path = newest_state(context, deployed)
-    if found is None or path is None or context.keeper.shares_storage(found.job.site, site):
-        return then(found, path)
-    carried = found.carried
-    if carried is not None and (carried.origin, carried.site) == (path, site):
-        return then(found, carried.location)
-    identity = hashlib.sha256(f"{found.engine_job_id}|{path}|{site}".encode()).hexdigest()[:32]
+    source, path = newest_state(context, incarnation)
+    if source is None or path is None or context.keeper.shares_storage(source.job.site, site):
+        return then(source, path)
+    copy = source.carried
+    if copy is not None and (copy.origin, copy.site) == (path, site):
+        return then(source, copy.location)
+    identity = hashlib.sha256(f"{source.engine_job_id}|{path}|{site}".encode()).hexdigest()[:32]
     transfer = Transfer(
-        identity, found.job.job_name, found.engine_job_id, found.job.site, site, path
+        identity, source.job.job_name, source.engine_job_id, source.job.site, site, path
     )
-    return _Carrying(context, transfer, found, then).poll()
+    return _StateTransfer(context, transfer, source, then).poll()
 
 
 @dataclass(slots=True)
-class _Carrying:
-    """Waits until a state has arrived; the copy is noted with the incarnation that left it."""
+class _StateTransfer:
+    """Waits until a state has arrived; the copy is stored with the incarnation that left it."""
 
     context: Context
     transfer: Transfer
-    found: Incarnation
+    incarnation: Incarnation
     then: Then
     bytes: int = -1
     since: float = 0.0
-    looked: float = 0.0
+    polled_at: float = 0.0
 
     def poll(self) -> Outcome:
-        """Look once. Raises PermanentError when it failed, or for `carry_idle_s` no byte came."""
+        """Poll once. Raises PermanentError if the transfer failed, or made no progress for
+        `carry_idle_s`."""
         progress = self.context.keeper.carry(self.transfer)
-        self.looked = self.context.clock.monotonic()
+        self.polled_at = self.context.clock.monotonic()
         transfer = self.transfer
         what = f"the state of {transfer.job_name} from {transfer.source} to {transfer.target}"
         if progress.failure is not None:
             raise PermanentError(f"cannot carry {what}: {progress.failure}")
         if progress.done and progress.location is not None:
-            return self._arrived(progress.location)
+            return self._finish(progress.location)
         if progress.bytes > self.bytes:
-            self.bytes, self.since = progress.bytes, self.looked
-        if self.looked - self.since > self.context.patience.carry_idle_s:
+            self.bytes, self.since = progress.bytes, self.polled_at
+        if self.polled_at - self.since > self.context.patience.carry_idle_s:
             raise PermanentError(
                 f"cannot carry {what}: nothing has come for"
-                f" {self.context.patience.carry_idle_s:.0f} s ({_so_far(progress)})"
+                f" {self.context.patience.carry_idle_s:.0f} s ({_describe_progress(progress)})"
             )
         return Waiting(
             None,
-            lambda _: self.context.clock.monotonic() - self.looked >= _LOOK_S,
+            lambda _: self.context.clock.monotonic() - self.polled_at >= _POLL_S,
             self.poll,
             float("inf"),
             lambda: "",
             may_be_left=True,
-            progress=_so_far(progress),
+            progress=_describe_progress(progress),
         )
 
-    def _arrived(self, location: str) -> Outcome:
+    def _finish(self, location: str) -> Outcome:
         transfer = self.transfer
-        carried = Carried(transfer.path, transfer.target, location)
-        self.found = replace(self.found, carried=carried)
-        known = self.context.deployed(transfer.job_name)
-        noted = _with_copy(known, transfer.engine_job_id, carried)
-        if noted is not None:
+        copy = Carried(transfer.path, transfer.target, location)
+        self.incarnation = replace(self.incarnation, carried=copy)
+        newest = self.context.find_incarnation(transfer.job_name)
+        incarnation = _add_copy(newest, transfer.engine_job_id, copy)
+        if incarnation is not None:
             records = self.context.records
-            records.write(records.put_incarnation(self.context.scope, noted))
-        return self.then(self.found, location)
+            records.write(records.put_incarnation(self.context.scope, incarnation))
+        return self.then(self.incarnation, location)
 
 
-def _with_copy(
-    deployed: Incarnation | None, engine_job_id: str, carried: Carried
+def _add_copy(
+    incarnation: Incarnation | None, engine_job_id: str, copy: Carried
 ) -> Incarnation | None:
-    """`deployed`, with the copy noted at the incarnation of that id in its line."""
-    if deployed is None:
+    """`incarnation`, with the copy added to the one of that id among it and its bases."""
+    if incarnation is None:
         return None
-    if deployed.engine_job_id == engine_job_id:
-        return replace(deployed, carried=carried)
-    return replace(deployed, base=_with_copy(deployed.base, engine_job_id, carried))
+    if incarnation.engine_job_id == engine_job_id:
+        return replace(incarnation, carried=copy)
+    return replace(incarnation, base=_add_copy(incarnation.base, engine_job_id, copy))
 
 
-def _so_far(progress: TransferProgress) -> str:
+def _describe_progress(progress: TransferProgress) -> str:
     return f"{progress.bytes} of {progress.total} bytes" if progress.total else "not begun"
 
 
-_LOOK_S = 0.1
+_POLL_S = 0.1

@@ -1,4 +1,4 @@
-"""Where the newest state of a job is."""
+"""Finds the newest state of a job."""
 
 from __future__ import annotations
 
@@ -14,72 +14,72 @@ STATELESS = "set `upgrade: stateless` to start it without state"
 
 
 def newest_state(
-    context: Context, deployed: Incarnation | None
+    context: Context, incarnation: Incarnation | None
 ) -> tuple[Incarnation | None, str | None]:
-    """The incarnation (this one or one before it) that left the newest state, and where.
+    """The incarnation (this one or an earlier one) that left the newest state, and its path.
 
-    Inputs are acknowledged at checkpoints only: the one before counts if this one is known
-    to have completed none. The engine's word comes first; where it does not know the job any
-    more, the folders of its site are listed. Raises PermanentError when the newest state cannot
-    be established, or that of an incarnation that ran cannot be found; UnreachableError while
-    whoever would know does not answer.
+    Inputs are acknowledged at checkpoints only: an earlier incarnation counts if this one is known
+    to have completed no checkpoint. The engine is asked first; if it does not know the job any
+    more, the folders of its site are listed. Raises PermanentError when the newest state cannot be
+    established, or when that of an incarnation that ran cannot be found; UnreachableError while the
+    site that would know does not answer.
     """
-    if deployed is None or deployed.savepoint is not None:
-        return deployed, deployed.savepoint if deployed else None
-    if deployed.void:
-        return newest_state(context, deployed.base)
-    engine = context.connections.engine(deployed.job.site)
-    if not deployed.confirmed and engine.status(deployed.engine_job_id) is None:
-        return _listed(context, deployed, None)
+    if incarnation is None or incarnation.savepoint is not None:
+        return incarnation, incarnation.savepoint if incarnation else None
+    if incarnation.void:
+        return newest_state(context, incarnation.base)
+    engine = context.connections.engine(incarnation.job.site)
+    if not incarnation.confirmed and engine.status(incarnation.engine_job_id) is None:
+        return _find_in_folders(context, incarnation, None)
     try:
-        found = engine.newest_state(deployed.engine_job_id)
+        state = engine.newest_state(incarnation.engine_job_id)
     except EngineRefusedError as error:
-        return _listed(context, deployed, error)
-    if found is not None:
-        return replace(deployed, base=None), found.path
-    if deployed.confirmed or deployed.base is None:
-        return deployed, None
-    return newest_state(context, deployed.base)
+        return _find_in_folders(context, incarnation, error)
+    if state is not None:
+        return replace(incarnation, base=None), state.path
+    if incarnation.confirmed or incarnation.base is None:
+        return incarnation, None
+    return newest_state(context, incarnation.base)
 
 
-def _listed(
-    context: Context, deployed: Incarnation, refusal: EngineRefusedError | None
+def _find_in_folders(
+    context: Context, incarnation: Incarnation, refusal: EngineRefusedError | None
 ) -> tuple[Incarnation | None, str | None]:
-    """As `newest_state`, of an incarnation of which the engine knows nothing (any more)."""
-    name, site = deployed.job.job_name, deployed.job.site
+    """Find the newest state of an incarnation that the engine does not know (any more)."""
+    name, site = incarnation.job.job_name, incarnation.job.site
     cannot = f"cannot start {name} from its newest state:"
     try:
-        found = context.keeper.newest(site, deployed.engine_job_id)
+        state = context.keeper.newest(site, incarnation.engine_job_id)
     except PermanentError as error:
         if refusal is None:
             raise PermanentError(
-                f"{cannot} whether its attempt {deployed.attempt} ran cannot be established, since"
-                f" {site} does not know it (any more): {error}; or {STATELESS}"
+                f"{cannot} whether its attempt {incarnation.attempt} ran cannot be established,"
+                f" since {site} does not know it (any more): {error}; or {STATELESS}"
             ) from error
         raise PermanentError(
-            f"{cannot} {site} knows none of its attempt {deployed.attempt} ({refusal}): {error};"
+            f"{cannot} {site} knows none of its attempt {incarnation.attempt} ({refusal}): {error};"
             f" or {STATELESS}"
         ) from refusal
-    if found is not None:
-        return replace(deployed, base=None), found.path
-    # It completed nothing that is still there: what it began with is its newest state, unless
-    # it has acknowledged something since, and that is gone.
-    if deployed.base is not None and not deployed.confirmed:
-        return newest_state(context, deployed.base)
-    if deployed.restored is not None:
-        return replace(deployed, base=None), deployed.restored
-    if _has_taken(context, deployed):
+    if state is not None:
+        return replace(incarnation, base=None), state.path
+    # No checkpoint of it exists: the state that it was restored from is its newest state, unless
+    # it has acknowledged messages since, whose state is then lost.
+    if incarnation.base is not None and not incarnation.confirmed:
+        return newest_state(context, incarnation.base)
+    if incarnation.restored is not None:
+        return replace(incarnation, base=None), incarnation.restored
+    if _has_taken(context, incarnation):
         raise PermanentError(
-            f"{cannot} {site} does not know its attempt {deployed.attempt} any more, and no"
+            f"{cannot} {site} does not know its attempt {incarnation.attempt} any more, and no"
             f" checkpoint of it lies there though it ran: its state is gone; {STATELESS}"
         ) from refusal
-    return deployed, None
+    return incarnation, None
 
 
-def _has_taken(context: Context, deployed: Incarnation) -> bool:
-    """Whether a job that began without state may have acknowledged anything: a reader of ours
-    tells at each checkpoint what it has taken; of another nothing is known."""
-    job = deployed.job
+def _has_taken(context: Context, incarnation: Incarnation) -> bool:
+    """Whether a job that started without state may have acknowledged messages. Our readers report
+    at each checkpoint what they have taken; a foreign reader reports nothing."""
+    job = incarnation.job
     if not tells_numbers(job):
         return True
     client_id = source_client_id(context.records.installation, job.job_name, job.source)

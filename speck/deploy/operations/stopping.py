@@ -1,4 +1,4 @@
-"""How an incarnation ends with a savepoint, and what happens when that cannot finish."""
+"""Stops an incarnation with a savepoint, and cancels it if that cannot finish."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from speck.binding import SavepointProgress
 from speck.deploy.operations.context import Context
-from speck.deploy.operations.ending import ended
+from speck.deploy.operations.ending import put_ended
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import EngineRefusedError, SpeckError
 from speck.model.incarnation import EndState
@@ -18,12 +18,12 @@ from speck.model.plan import Stop
 
 @dataclass(slots=True)
 class Stopping:
-    """Stops with a savepoint, waits while that comes nearer, and cancels when it does not.
+    """Stops with a savepoint, waits while that makes progress, and cancels when it does not.
 
-    One savepoint is asked of an incarnation, ever: that it was asked is written down before. An
-    engine may bring a job back whose stop has failed; it is cancelled then, since a second stop
-    could end it in the middle of what the first one began. After a cancellation the newest
-    checkpoint is the newest state; a start finds it.
+    At most one savepoint is requested of an incarnation; the request is stored before it is sent.
+    An engine may restart a job whose stop has failed. The job is cancelled then, since a second
+    stop could end it in the middle of what the first one began. After a cancellation the newest
+    checkpoint is the newest state; the next start finds it.
     """
 
     context: Context
@@ -31,40 +31,40 @@ class Stopping:
     best: tuple[bool, int] = (False, -1)
     began: float = 0.0
     since: float = 0.0
-    looked: float = 0.0
+    polled_at: float = 0.0
     over: RunState | None = None
-    """How it ended, once a look at the engine has shown that."""
+    """The terminal state, once a poll of the engine has shown it."""
 
     @property
     def _trigger(self) -> str:
         return hashlib.sha256(f"stop|{self.operation.engine_job_id}".encode()).hexdigest()[:32]
 
     def begin(self) -> Outcome:
-        """Ask for it, or go on with what was asked before."""
+        """Request the savepoint, or go on with an earlier request."""
         job_id = self.operation.engine_job_id
         engine = self.context.connections.engine(self.operation.site)
         state = engine.status(job_id)
         if state is None or state.terminal:
-            return self._over(state)
-        self.began = self.since = self.looked = self.context.clock.monotonic()
-        deployed = self.context.deployed(self.operation.job_name)
-        assert deployed is not None
-        if deployed.stopping:
+            return self._finish(state)
+        self.began = self.since = self.polled_at = self.context.clock.monotonic()
+        incarnation = self.context.find_incarnation(self.operation.job_name)
+        assert incarnation is not None
+        if incarnation.stopping:
             try:
                 engine.savepoint_progress(job_id, self._trigger)
                 return self._wait(None)
-            except EngineRefusedError:  # the request never arrived, or was long ago
+            except EngineRefusedError:  # the request never arrived, or has expired
                 if engine.exceptions(job_id):
-                    return self._give_up("it failed since its savepoint was asked for")
+                    return self._give_up("it failed after its savepoint was requested")
         else:
-            asked = replace(deployed, end=EndState.STOPPING)
-            self.context.records.write(self.context.records.put_incarnation(self._scope, asked))
+            stopping = replace(incarnation, end=EndState.STOPPING)
+            self.context.records.write(self.context.records.put_incarnation(self._scope, stopping))
         try:
             engine.stop(job_id, self._target(), self._trigger)
         except EngineRefusedError as error:
             state = engine.status(job_id)
             if state is None or state.terminal:
-                return self._over(state)
+                return self._finish(state)
             return self._give_up(str(error))
         return self._wait(None)
 
@@ -85,24 +85,26 @@ class Stopping:
                 self.over = job.state
             if job is None or job.state.terminal:
                 return True
-            return self.context.clock.monotonic() - self.looked > self.context.patience.stop_poll_s
+            return (
+                self.context.clock.monotonic() - self.polled_at > self.context.patience.stop_poll_s
+            )
 
         return Waiting(
             self.operation.site,
             ready,
             self._poll,
-            float("inf"),  # its end is decided here
+            float("inf"),  # `_poll` decides when to give up
             lambda: "",
-            progress=_so_far(progress),
+            progress=_describe_progress(progress),
         )
 
     def _poll(self) -> Outcome:
         engine = self.context.connections.engine(self.operation.site)
         job_id = self.operation.engine_job_id
-        self._count_no_silence()
+        self._discount_silence()
         state = self.over or engine.status(job_id)
         if state is None or state.terminal:
-            return self._over(state)
+            return self._finish(state)
         try:
             progress = engine.savepoint_progress(job_id, self._trigger)
         except EngineRefusedError as error:
@@ -111,33 +113,33 @@ class Stopping:
             return self._give_up(progress.failure)
         nearer = (progress.done, progress.acknowledged or 0)
         if nearer > self.best:
-            self.best, self.since = nearer, self.looked
+            self.best, self.since = nearer, self.polled_at
         why = self._why_give_up()
         return self._give_up(why) if why else self._wait(progress)
 
-    def _count_no_silence(self) -> None:
-        """Time in which the site did not answer counts against nobody."""
+    def _discount_silence(self) -> None:
+        """Do not count the time in which the site did not answer."""
         now = self.context.clock.monotonic()
-        silent = max(0.0, now - self.looked - _SILENCE_S)
+        silent = max(0.0, now - self.polled_at - _SILENCE_S)
         self.since += silent
         self.began += silent
-        self.looked = now
+        self.polled_at = now
 
     def _why_give_up(self) -> str | None:
-        patience, idle = self.context.patience, self.looked - self.since
-        if self.looked - self.began > patience.stop_s:
+        patience, idle = self.context.patience, self.polled_at - self.since
+        if self.polled_at - self.began > patience.stop_s:
             return f"it did not finish in {patience.stop_s:.0f} s"
         if idle > patience.stop_idle_s:
-            return f"it came no nearer for {patience.stop_idle_s:.0f} s"
+            return f"it made no progress for {patience.stop_idle_s:.0f} s"
         if idle > patience.stop_sink_idle_s and not self._sink_answers():
             return "the broker of its sink does not answer"
         return None
 
     def _sink_answers(self) -> bool:
-        deployed = self.context.deployed(self.operation.job_name)
+        incarnation = self.context.find_incarnation(self.operation.job_name)
         try:
-            if deployed is not None:
-                self.context.connections.broker(deployed.job.sink_site).reach()
+            if incarnation is not None:
+                self.context.connections.broker(incarnation.job.sink_site).reach()
         except SpeckError:
             return False
         return True
@@ -148,28 +150,28 @@ class Stopping:
         engine = self.context.connections.engine(site)
         engine.cancel(self.operation.engine_job_id)
 
-        def gone(jobs: Mapping[str, EngineJob]) -> bool:
+        def is_gone(jobs: Mapping[str, EngineJob]) -> bool:
             job = jobs.get(self.operation.engine_job_id)
             return job is None or job.state.terminal
 
         return Waiting(
             site,
-            gone,
-            lambda: self._over(engine.status(self.operation.engine_job_id), why),
+            is_gone,
+            lambda: self._finish(engine.status(self.operation.engine_job_id), why),
             self.context.patience.start_s,
             lambda: f"cannot cancel {name}: the engine still lists it",
             progress=f"cancelling, since its savepoint cannot finish: {why}",
         )
 
-    def _over(self, state: RunState | None, gave_up: str | None = None) -> Done:
-        """It has ended. Of what is not known to have left its newest state in the savepoint of
-        this stop a start finds it."""
+    def _finish(self, state: RunState | None, gave_up: str | None = None) -> Done:
+        """Store the end. If the savepoint of this stop is not known to be the newest state, the
+        next start looks for it."""
         name, site = self.operation.job_name, self.operation.site
-        if (location := self._location(state)) is not None:
-            return Done(ended(self.context, name, location, final=self.operation.final))
-        stored = ended(self.context, name, None, final=self.operation.final)
+        if (savepoint := self._find_savepoint(state)) is not None:
+            return Done(put_ended(self.context, name, savepoint, final=self.operation.final))
+        batch = put_ended(self.context, name, None, final=self.operation.final)
         if gave_up is None:
-            return Done(stored)
+            return Done(batch)
         event = self.context.records.event(
             "job",
             f"{name} was cancelled, since its savepoint could not finish: {gave_up};"
@@ -177,12 +179,12 @@ class Stopping:
             site=site,
             job_name=name,
         )
-        return Done({**stored, **event})
+        return Done({**batch, **event})
 
-    def _location(self, state: RunState | None) -> str | None:
-        """Where the savepoint of this stop lies, as far as the engine still knows. It is the newest
-        state of what FINISHED, or of what is not listed any more (an engine lists so many ended
-        jobs only) when the stop has not failed."""
+    def _find_savepoint(self, state: RunState | None) -> str | None:
+        """The savepoint of this stop, if the engine still knows it. It is the newest state of a job
+        that is FINISHED. It also is that of a job that is not listed any more, if the stop has not
+        failed: an engine lists a limited number of ended jobs."""
         if state not in (RunState.FINISHED, None):
             return None
         engine = self.context.connections.engine(self.operation.site)
@@ -193,9 +195,9 @@ class Stopping:
         return None if state is None and stop.failure is not None else stop.location
 
 
-def _so_far(progress: SavepointProgress | None) -> str:
+def _describe_progress(progress: SavepointProgress | None) -> str:
     if progress is None or progress.total is None:
-        return "savepoint asked for"
+        return "savepoint requested"
     return f"savepoint: {progress.acknowledged or 0} of {progress.total} subtasks"
 
 

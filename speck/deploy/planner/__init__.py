@@ -38,21 +38,21 @@ from speck.deploy.planner.decisions import decide, leave_alone
 from speck.deploy.planner.draft import Decision, Draft
 from speck.deploy.planner.handovers import hand_over, match_readers
 from speck.deploy.planner.sessions import (
-    ending_sessions,
+    find_ending_sessions,
+    is_still_fed,
+    list_wanted_sessions,
     release_sessions,
     renew_sessions,
     reserve_sessions,
-    still_fed,
-    wanted_sessions,
 )
 from speck.deploy.planner.sinks import clear, forget, note
 from speck.deploy.planner.starts import (
-    new_readers_downstream,
+    find_new_readers_downstream,
     note_circuits,
     note_slot_waits,
     start,
 )
-from speck.deploy.planner.stops import note_leaving, stop, upstream_first
+from speck.deploy.planner.stops import note_leaving, sort_upstream_first, stop
 from speck.model.composition import Composition
 from speck.model.incarnation import Inventory
 from speck.model.link import Link
@@ -63,7 +63,7 @@ from speck.model.plan import Action, JobChange, Plan
 def plan(
     desired: Composition,
     inventory: Inventory,
-    observed: Observation,
+    observation: Observation,
     installation: str,
     outside_readers: frozenset[Link] = frozenset(),
     outside_sinks: Mapping[Link, Sequence[str]] | None = None,
@@ -91,25 +91,25 @@ def plan(
         "cannot_try": cannot_try,
         "cannot_save": cannot_save,
         "apart": apart,
-        "stopped": stopped,
+        "stopped_jobs": stopped,
     }
-    known = (inventory, observed, installation, outside_readers, outside_sinks or {})
-    draft = _draft(desired, *known, **options, leave=leave)
+    inputs = (inventory, observation, installation, outside_readers, outside_sinks or {})
+    draft = _make_draft(desired, *inputs, **options, leave=leave)
     match_readers(draft)
     waiting = {} if leave or not drain else find_waiting(draft)
     postponed = [] if leave or not drain or waiting else find_postponed(draft)
     draft.sessions += postponed
-    draft.read |= {session.link for session in postponed}
+    draft.links_read |= {session.link for session in postponed}
     if waiting:  # those read what waits for them first; all else is left as it is until then
         rest = frozenset(inventory.jobs.keys() - waiting.keys())
         then, first = draft, replace(desired, jobs=tuple(waiting.values()))
-        draft = _draft(first, *known, **options, leave=rest)
-        draft.backlog_only, draft.kept, leave = True, rest, rest
+        draft = _make_draft(first, *inputs, **options, leave=rest)
+        draft.backlog_only, draft.kept_jobs, leave = True, rest, rest
         keep_sessions(draft, then)
-    names = sorted(draft.wanted.keys() | inventory.jobs.keys())
+    names = sorted(draft.wanted_jobs.keys() | inventory.jobs.keys())
     decisions = [leave_alone(draft, n) if n in leave else decide(draft, n) for n in names]
     _add_steps(draft, decisions)
-    changes = tuple(_job_change(decision) for decision in decisions)
+    changes = tuple(_make_job_change(decision) for decision in decisions)
     return Plan(desired.name, changes, tuple(draft.steps), bool(waiting or postponed))
 
 
@@ -117,20 +117,20 @@ def _add_start(draft: Draft, decision: Decision, decisions: list[Decision]) -> N
     """After the starts that it waits for, which come first whatever their names."""
     if decision.start_id is not None:
         return
-    awaited = new_readers_downstream(draft, decision, decisions)
-    for other in awaited:
+    readers = find_new_readers_downstream(draft, decision, decisions)
+    for other in readers:
         _add_start(draft, other, decisions)
     note(draft, decision)
-    start(draft, decision, [other.start_id for other in awaited])
+    start(draft, decision, [other.start_id for other in readers])
     _add_clear(draft, decision)
 
 
 def _add_clear(draft: Draft, decision: Decision) -> None:
-    if decision.action is not Action.REMOVE and decision.job_name not in draft.kept:
+    if decision.action is not Action.REMOVE and decision.job_name not in draft.kept_jobs:
         clear(draft, decision)
 
 
-def _job_change(decision: Decision) -> JobChange:
+def _make_job_change(decision: Decision) -> JobChange:
     return JobChange(
         decision.job_name,
         decision.action,
@@ -140,10 +140,10 @@ def _job_change(decision: Decision) -> JobChange:
     )
 
 
-def _draft(
+def _make_draft(
     desired: Composition,
     inventory: Inventory,
-    observed: Observation,
+    observation: Observation,
     installation: str,
     outside_readers: frozenset[Link],
     outside_sinks: Mapping[Link, Sequence[str]],
@@ -152,38 +152,40 @@ def _draft(
     drain: bool,
     **options: Any,
 ) -> Draft:
-    desired = _left_alone(desired, inventory, leave)
-    draft = Draft(desired, inventory, observed, installation, outside_readers, drain, **options)
-    draft.fed_outside = frozenset({*desired.inputs, *outside_sinks})
+    desired = _keep_as_deployed(desired, inventory, leave)
+    draft = Draft(desired, inventory, observation, installation, outside_readers, drain, **options)
+    draft.links_fed_outside = frozenset({*desired.inputs, *outside_sinks})
     draft.sinks_outside = outside_sinks
-    draft.wanted = {job.job_name: job for job in desired.jobs}
-    draft.sessions = wanted_sessions(draft)
-    draft.read = outside_readers | {session.link for session in draft.sessions}
-    draft.owed = frozenset(s.client_id for s in inventory.sessions if s.owed)
-    for deployed in inventory.jobs.values():
-        draft.producers[deployed.job.sink].append(deployed)
+    draft.wanted_jobs = {job.job_name: job for job in desired.jobs}
+    draft.sessions = list_wanted_sessions(draft)
+    draft.links_read = outside_readers | {session.link for session in draft.sessions}
+    draft.readers_owed = frozenset(s.client_id for s in inventory.sessions if s.owed)
+    for incarnation in inventory.jobs.values():
+        draft.producers[incarnation.job.sink].append(incarnation)
     return draft
 
 
-def _left_alone(desired: Composition, inventory: Inventory, leave: frozenset[str]) -> Composition:
+def _keep_as_deployed(
+    desired: Composition, inventory: Inventory, leave: frozenset[str]
+) -> Composition:
     """With jobs to leave alone as they are deployed, so that their links and sessions stay."""
-    kept = {name: inventory.jobs[name].job for name in leave & inventory.jobs.keys()}
-    jobs = tuple(kept.pop(job.job_name, job) for job in desired.jobs)
-    return replace(desired, jobs=(*jobs, *kept.values()))
+    unchanged = {name: inventory.jobs[name].job for name in leave & inventory.jobs.keys()}
+    jobs = tuple(unchanged.pop(job.job_name, job) for job in desired.jobs)
+    return replace(desired, jobs=(*jobs, *unchanged.values()))
 
 
 def _add_steps(draft: Draft, decisions: list[Decision]) -> None:
-    ending = ending_sessions(draft)
-    shared = {(s.link.broker, s.client_id) for s in ending}
-    lasting = [s for s in draft.sessions if (s.link.broker, s.client_id) not in shared]
+    ending = find_ending_sessions(draft)
+    shared_ids = {(s.link.broker, s.client_id) for s in ending}
+    lasting = [s for s in draft.sessions if (s.link.broker, s.client_id) not in shared_ids]
     if draft.backlog_only:
         lasting = [s for s in lasting if s.client_id in draft.first_readers]
     note_cuts(draft, decisions)
     note_leaving(draft, decisions)
-    reserve_sessions(draft, [s for s in lasting if still_fed(draft, s.link)], {})
-    for decision in upstream_first(draft, [d for d in decisions if d.stops]):
+    reserve_sessions(draft, [s for s in lasting if is_still_fed(draft, s.link)], {})
+    for decision in sort_upstream_first(draft, [d for d in decisions if d.stops]):
         stop(draft, decision)
-    reserve_sessions(draft, [s for s in lasting if not still_fed(draft, s.link)], {})
+    reserve_sessions(draft, [s for s in lasting if not is_still_fed(draft, s.link)], {})
     renew_sessions(draft, ending)
     if not draft.backlog_only:
         hand_over(draft, decisions)

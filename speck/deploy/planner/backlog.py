@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import is_live, is_lost
 from speck.deploy.planner.draft import Draft
-from speck.deploy.planner.sessions import abandoned, is_wanted, still_fed
+from speck.deploy.planner.sessions import count_abandoned, is_still_fed, is_wanted
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job import DesiredState, Job
 from speck.model.link import Link
@@ -27,11 +27,11 @@ def find_waiting(draft: Draft) -> dict[str, Job]:
     follows it finds them as readers of that link, which they leave as any reader does.
     """
     waiting: dict[str, Job] = {}
-    known = -1
-    while known < len(waiting):  # what one of them writes, others may have to read
-        known = len(waiting)
+    count = -1
+    while count < len(waiting):  # what one of them writes, others may have to read
+        count = len(waiting)
         for session in sorted(draft.inventory.sessions, key=lambda s: s.client_id):
-            reader = _reader_first(draft, session, waiting)
+            reader = _find_first_reader(draft, session, waiting)
             if reader is not None:
                 waiting[reader.job_name] = reader
     return waiting
@@ -40,50 +40,50 @@ def find_waiting(draft: Draft) -> dict[str, Job]:
 def find_postponed(draft: Draft) -> list[Session]:
     """Sessions whose readers would close a circle now, but none among the jobs as they are wanted:
     what waits in these is read after this plan, by a plan of its own."""
-    followed = draft.predecessors.values()
+    predecessors = draft.predecessors.values()
     return [
         session
         for session in draft.inventory.sessions
-        if session.usable and session not in followed and _is_postponed(draft, session)
+        if session.usable and session not in predecessors and _is_postponed(draft, session)
     ]
 
 
 def _is_postponed(draft: Draft, session: Session) -> bool:
-    reader = draft.wanted.get(session.job_name or "")
-    if reader is None or not _to_run(draft, session, {}) or _is_read(draft, session):
+    reader = draft.wanted_jobs.get(session.job_name or "")
+    if reader is None or not _find_candidates(draft, session, {}) or _is_read(draft, session):
         return False
     reader = replace(reader, source=session.link, source_site=session.site)
-    others = [job for name, job in draft.wanted.items() if name != reader.job_name]
+    others = [job for name, job in draft.wanted_jobs.items() if name != reader.job_name]
     return not _has_circle([reader, *others]) and _has_to_be_read(draft, session, {})
 
 
 def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
     """Whether another one does now what the session's reader will do, and reads what the jobs of
     this plan read: it has what they are going to write."""
-    reader = then.wanted.get(session.job_name or "")
+    reader = then.wanted_jobs.get(session.job_name or "")
     sources = {
         job.source
-        for job in draft.wanted.values()
-        if job.sink == session.link and job.job_name not in draft.kept
+        for job in draft.wanted_jobs.values()
+        if job.sink == session.link and job.job_name not in draft.kept_jobs
     }
     return reader is not None and any(
-        deployed.job.sink == reader.sink and deployed.job.source in sources
-        for deployed in draft.inventory.jobs.values()
+        incarnation.job.sink == reader.sink and incarnation.job.source in sources
+        for incarnation in draft.inventory.jobs.values()
     )
 
 
-def _reader_first(draft: Draft, session: Session, waiting: dict[str, Job]) -> Job | None:
+def _find_first_reader(draft: Draft, session: Session, waiting: dict[str, Job]) -> Job | None:
     """The session's reader as it has to run first; None if it does not have to, or cannot."""
     name = session.job_name or ""
     if name in waiting or not session.reserved or _is_read(draft, session):
         return None
-    candidates = _to_run(draft, session, waiting)
+    candidates = _find_candidates(draft, session, waiting)
     if not candidates or not _has_to_be_read(draft, session, waiting):
         return None
     others = [
-        deployed.job
-        for other, deployed in draft.inventory.jobs.items()
-        if other not in (name, *waiting) and is_live(draft, deployed)
+        incarnation.job
+        for other, incarnation in draft.inventory.jobs.items()
+        if other not in (name, *waiting) and is_live(draft, incarnation)
     ]
     for job in candidates:
         reader = replace(job, source=session.link, source_site=session.site)
@@ -96,7 +96,7 @@ def keep_sessions(draft: Draft, then: Draft) -> None:
     """Let all sessions that are there be wanted, so that none is released; what the jobs of this
     plan write to has the readers that it is to have `then`."""
     there = {(s.client_id, s.link): s.reserved for s in draft.inventory.sessions}
-    sinks = {job.sink for job in draft.wanted.values() if job.job_name not in draft.kept}
+    sinks = {job.sink for job in draft.wanted_jobs.values() if job.job_name not in draft.kept_jobs}
     draft.sessions = list(draft.inventory.sessions)
     for session in then.sessions:
         key = (session.client_id, session.link)
@@ -107,15 +107,15 @@ def keep_sessions(draft: Draft, then: Draft) -> None:
             draft.sessions.append(session)
         if session.client_id in then.predecessors:
             draft.predecessors[session.client_id] = then.predecessors[session.client_id]
-    draft.read |= {session.link for session in draft.sessions}
+    draft.links_read |= {session.link for session in draft.sessions}
 
 
-def _to_run(draft: Draft, session: Session, waiting: dict[str, Job]) -> list[Job]:
+def _find_candidates(draft: Draft, session: Session, waiting: dict[str, Job]) -> list[Job]:
     """As what the session's reader may run, the best first: as it is wanted, with the sink that it
     had if that is read, and with its new one; as it ran, if it is wanted no more and got lost, or
     has to read what another one writes first."""
     name = session.job_name or ""
-    job, old = draft.wanted.get(name), draft.inventory.jobs.get(name)
+    job, old = draft.wanted_jobs.get(name), draft.inventory.jobs.get(name)
     if job is None:
         if old is None:
             return []
@@ -127,8 +127,8 @@ def _to_run(draft: Draft, session: Session, waiting: dict[str, Job]) -> list[Job
     if old is None:
         return [job]
     before = replace(job, sink=old.job.sink, sink_site=old.job.sink_site)
-    read = draft.outside_readers | {s.link for s in draft.inventory.sessions if s.reserved}
-    return [before, job] if before.sink in read else [job]
+    links_read = draft.outside_readers | {s.link for s in draft.inventory.sessions if s.reserved}
+    return [before, job] if before.sink in links_read else [job]
 
 
 def _is_read(draft: Draft, session: Session) -> bool:
@@ -149,17 +149,17 @@ def _has_to_be_read(draft: Draft, session: Session, waiting: dict[str, Job]) -> 
     if session.drained:
         return False
     old = draft.inventory.jobs.get(name)
-    if name not in draft.wanted:
-        followed = _is_followed_while_fed(draft, session)
-        return followed or (old is not None and _is_owed(draft, session, old, waiting))
+    if name not in draft.wanted_jobs:
+        is_followed = _is_followed_while_fed(draft, session)
+        return is_followed or (old is not None and _is_owed(draft, session, old, waiting))
     if _goes_back(draft, session):
         return False
     has_begun = old is not None and old.job.source == session.link and not old.ended
     if old is not None and has_begun:
         # it failed or got lost: what it had taken since its last checkpoint waits, too
-        followed = _is_followed_while_fed(draft, session) or abandoned(draft, session) != 0
-        return followed or _is_owed(draft, session, old, waiting)
-    return bool(abandoned(draft, session))
+        is_followed = _is_followed_while_fed(draft, session) or count_abandoned(draft, session) != 0
+        return is_followed or _is_owed(draft, session, old, waiting)
+    return bool(count_abandoned(draft, session))
 
 
 def _is_owed(draft: Draft, session: Session, old: Incarnation, waiting: dict[str, Job]) -> bool:
@@ -169,18 +169,18 @@ def _is_owed(draft: Draft, session: Session, old: Incarnation, waiting: dict[str
     if old.job.source != session.link or not producers or not is_lost(draft, old):
         return False
     sending = any(d.job.job_name in waiting or is_live(draft, d) for d in producers)
-    return sending or abandoned(draft, session) != 0
+    return sending or count_abandoned(draft, session) != 0
 
 
 def _is_fed_first(draft: Draft, link: Link, waiting: dict[str, Job]) -> bool:
     """Whether a job that runs first, other than it is wanted, writes to the link."""
     return any(
-        job.sink == link and _ends(draft.wanted.get(name)) != _ends(job)
+        job.sink == link and _ends_of(draft.wanted_jobs.get(name)) != _ends_of(job)
         for name, job in waiting.items()
     )
 
 
-def _ends(job: Job | None) -> tuple[Link, Link] | None:
+def _ends_of(job: Job | None) -> tuple[Link, Link] | None:
     return (job.source, job.sink) if job is not None else None
 
 
@@ -196,8 +196,8 @@ def _lost_its_follower(draft: Draft, session: Session) -> bool:
 
 
 def _is_followed_while_fed(draft: Draft, session: Session) -> bool:
-    followed = any(former == session for former in draft.predecessors.values())
-    return followed and still_fed(draft, session.link)
+    is_followed = any(former == session for former in draft.predecessors.values())
+    return is_followed and is_still_fed(draft, session.link)
 
 
 def _goes_back(draft: Draft, session: Session) -> bool:

@@ -30,17 +30,17 @@ def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
         return
     by_name = {d.job_name: d for d in decisions}
     stopping: set[str] = set()
-    for link, leaving in _leaving_readers(decisions).items():
-        cuts = [_Cut(link, _producers(draft, link))] if _is_torn(draft, leaving) else []
+    for link, leaving in _find_leaving_readers(decisions).items():
+        cuts = [_Cut(link, _list_producers(draft, link))] if _is_torn(draft, leaving) else []
         for decision in leaving:
-            for job in _successors(draft, decision):
-                cuts += _cuts_of(draft, by_name, decision, job)
+            for job in _find_successors(draft, decision):
+                cuts += _find_cuts(draft, by_name, decision, job)
         for cut in cuts:
-            if cut.link is not None and (cut.link in draft.fed_outside or not cut.stopping):
-                _say_so(leaving, cut.link)
+            if cut.link is not None and (cut.link in draft.links_fed_outside or not cut.stopping):
+                _warn_of_loss(leaving, cut.link)
             stopping |= {n for n in cut.stopping | cut.between if _is_kept(by_name.get(n))}
             draft.cut_between |= cut.between
-    draft.cut = frozenset(stopping)
+    draft.cut_jobs = frozenset(stopping)
     for name in sorted(stopping):
         _restart(by_name[name])
 
@@ -55,7 +55,7 @@ class _Cut:
     between: frozenset[str] = frozenset()
 
 
-def _leaving_readers(decisions: Sequence[Decision]) -> dict[Link, list[Decision]]:
+def _find_leaving_readers(decisions: Sequence[Decision]) -> dict[Link, list[Decision]]:
     """Of each link those that read it now and will not, and that stop for it."""
     leaving: dict[Link, list[Decision]] = defaultdict(list)
     for decision in decisions:
@@ -77,9 +77,9 @@ def _is_replaced(draft: Draft, decision: Decision) -> bool:
     own = source_client_id(draft.installation, decision.job_name, job.source)
     followers = [c for c, former in draft.predecessors.items() if former.client_id == own]
     sinks = [
-        draft.wanted[s.job_name].sink
+        draft.wanted_jobs[s.job_name].sink
         for s in draft.sessions
-        if s.client_id in followers and s.job_name in draft.wanted
+        if s.client_id in followers and s.job_name in draft.wanted_jobs
     ]
     return sinks == [job.sink]
 
@@ -88,24 +88,24 @@ def _ends(draft: Draft, decision: Decision) -> bool:
     """Whether it is removed, and no link that its records led to is written any more."""
     assert decision.old is not None
     ways = [(d.job.source, d.job.sink) for d in draft.inventory.jobs.values()]
-    led_to = _reached(decision.old.job.sink, ways)
-    return decision.new is None and all(job.sink not in led_to for job in draft.wanted.values())
+    links = _find_reachable(decision.old.job.sink, ways)
+    return decision.new is None and all(job.sink not in links for job in draft.wanted_jobs.values())
 
 
-def _successors(draft: Draft, decision: Decision) -> list[Job]:
+def _find_successors(draft: Draft, decision: Decision) -> list[Job]:
     """What is wanted in a reader's place: who newly writes to the same link, or else itself."""
     assert decision.old is not None
-    old, known = decision.old.job, draft.inventory.jobs
-    found = [
+    old, old_jobs = decision.old.job, draft.inventory.jobs
+    successors = [
         job
-        for job in draft.wanted.values()
+        for job in draft.wanted_jobs.values()
         if job.sink == old.sink
-        and (job.job_name not in known or known[job.job_name].job.source != job.source)
+        and (job.job_name not in old_jobs or old_jobs[job.job_name].job.source != job.source)
     ]
-    return found or ([decision.new] if decision.new is not None else [])
+    return successors or ([decision.new] if decision.new is not None else [])
 
 
-def _cuts_of(
+def _find_cuts(
     draft: Draft, by_name: dict[str, Decision], decision: Decision, successor: Job
 ) -> list[_Cut]:
     """Where a reader and its successor on another link part, and the jobs behind that which go on
@@ -114,68 +114,71 @@ def _cuts_of(
     assert decision.old is not None
     first = decision.old.job.source
     before = [(d.job.job_name, d.job.source, d.job.sink) for d in draft.inventory.jobs.values()]
-    after = [(job.job_name, job.source, job.sink) for job in draft.wanted.values()]
+    after = [(job.job_name, job.source, job.sink) for job in draft.wanted_jobs.values()]
     cuts: list[_Cut] = []
-    for entry in _entries(draft, by_name, successor.source):
-        parting = _nearest_common(first, entry, before)
+    for entry in _find_entries(draft, by_name, successor.source):
+        parting = _find_nearest_common(first, entry, before)
         if parting is None:
             continue
-        old_way, turned = _on_the_way(before, parting, first), _on_the_way(before, parting, entry)
-        new_way = _on_the_way(after, entry, successor.source)
-        heads = _readers(before, parting, old_way | turned)
+        old_way, entry_way = (
+            _find_jobs_between(before, parting, first),
+            _find_jobs_between(before, parting, entry),
+        )
+        new_way = _find_jobs_between(after, entry, successor.source)
+        heads = _find_readers(before, parting, old_way | entry_way)
         heads |= {decision.job_name} if first == parting else set()
         if entry == parting:
-            coming = _readers(after, parting, new_way)
+            coming = _find_readers(after, parting, new_way)
             coming |= {successor.job_name} if successor.source == parting else set()
-            heads |= {_whom_it_follows(draft, name) for name in coming}
-        passed = old_way | turned | new_way
-        between = frozenset(name for name in passed if _stays_on_source(by_name.get(name)))
+            heads |= {_find_predecessor(draft, name) for name in coming}
+        names = old_way | entry_way | new_way
+        between = frozenset(name for name in names if _stays_on_source(by_name.get(name)))
         if len(heads) == 1:  # nothing goes round it: where it stops is the same record for all
             between -= heads
         if between and len(heads) == 1:
             cuts.append(_Cut(None, frozenset(heads), between))
         elif between:
-            cuts.append(_Cut(parting, _producers(draft, parting), between))
+            cuts.append(_Cut(parting, _list_producers(draft, parting), between))
     return cuts
 
 
-def _readers(ways: _Ways, link: Link, names: set[str]) -> set[str]:
+def _find_readers(ways: _Ways, link: Link, names: set[str]) -> set[str]:
     return {name for name, source, _ in ways if source == link and name in names}
 
 
-def _whom_it_follows(draft: Draft, name: str) -> str:
+def _find_predecessor(draft: Draft, name: str) -> str:
     """The reader at whose end a new one begins, or the job itself: the two are as one."""
-    job = draft.wanted[name]
+    job = draft.wanted_jobs[name]
     own = source_client_id(draft.installation, name, job.source)
     former = draft.predecessors.get(own)
     return former.job_name or name if former is not None else name
 
 
-def _producers(draft: Draft, link: Link) -> frozenset[str]:
-    return frozenset(deployed.job.job_name for deployed in draft.producers.get(link, ()))
+def _list_producers(draft: Draft, link: Link) -> frozenset[str]:
+    return frozenset(incarnation.job.job_name for incarnation in draft.producers.get(link, ()))
 
 
-def _entries(draft: Draft, by_name: dict[str, Decision], link: Link) -> list[Link]:
+def _find_entries(draft: Draft, by_name: dict[str, Decision], link: Link) -> list[Link]:
     """The links at which records come over from what there is to what is wanted, on their way to
     `link`: the nearest upstream that exist now, and those behind jobs that newly write to them."""
     there = {job for d in draft.inventory.jobs.values() for job in (d.job.source, d.job.sink)}
-    found, seen, ahead = list[Link](), {link}, [link]
+    entries, visited, ahead = list[Link](), {link}, [link]
     while ahead:
         at = ahead.pop()
         if at in there:
-            found.append(at)
-        for job in draft.wanted.values():
+            entries.append(at)
+        for job in draft.wanted_jobs.values():
             is_new = at not in there or not _is_kept(by_name.get(job.job_name))
-            if job.sink == at and is_new and job.source not in seen:
-                seen.add(job.source)
+            if job.sink == at and is_new and job.source not in visited:
+                visited.add(job.source)
                 ahead.append(job.source)
-    return found
+    return entries
 
 
-def _nearest_common(one: Link, other: Link, ways: _Ways) -> Link | None:
+def _find_nearest_common(one: Link, other: Link, ways: _Ways) -> Link | None:
     """The link nearest upstream through which both get their records; one of them, perhaps."""
     backwards = [(sink, source) for _, source, sink in ways]
-    common = _reached(one, backwards) & _reached(other, backwards)
+    common = _find_reachable(one, backwards) & _find_reachable(other, backwards)
     nearest = (
         link
         for link in sorted(common, key=str)
@@ -184,10 +187,10 @@ def _nearest_common(one: Link, other: Link, ways: _Ways) -> Link | None:
     return next(nearest, None)
 
 
-def _on_the_way(ways: _Ways, first: Link, last: Link) -> set[str]:
+def _find_jobs_between(ways: _Ways, first: Link, last: Link) -> set[str]:
     """The jobs on ways from one link to another."""
-    ahead = _reached(first, [(source, sink) for _, source, sink in ways])
-    behind = _reached(last, [(sink, source) for _, source, sink in ways])
+    ahead = _find_reachable(first, [(source, sink) for _, source, sink in ways])
+    behind = _find_reachable(last, [(sink, source) for _, source, sink in ways])
     return {name for name, source, sink in ways if source in ahead and sink in behind}
 
 
@@ -208,15 +211,15 @@ def _is_kept(decision: Decision | None) -> bool:
     return (old.job.source, old.job.sink) == (new.source, new.sink)
 
 
-def _reached(start: Link, ways: Sequence[tuple[Link, Link]]) -> set[Link]:
-    reached, ahead = {start}, [start]
+def _find_reachable(start: Link, ways: Sequence[tuple[Link, Link]]) -> set[Link]:
+    visited, ahead = {start}, [start]
     while ahead:
         link = ahead.pop()
         for source, sink in ways:
-            if source == link and sink not in reached:
-                reached.add(sink)
+            if source == link and sink not in visited:
+                visited.add(sink)
                 ahead.append(sink)
-    return reached
+    return visited
 
 
 def _restart(decision: Decision) -> None:
@@ -230,7 +233,7 @@ def _restart(decision: Decision) -> None:
     decision.keeps_state = new.upgrade is Upgrade.SAVEPOINT
 
 
-def _say_so(leaving: Sequence[Decision], link: Link) -> None:
+def _warn_of_loss(leaving: Sequence[Decision], link: Link) -> None:
     for decision in leaving:
         decision.reason += (
             f"; {link} is fed from outside, so records around the cut may be lost or come twice"

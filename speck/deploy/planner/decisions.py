@@ -11,7 +11,7 @@ from speck.spec.fingerprint import differences
 
 
 def decide(draft: Draft, name: str) -> Decision:
-    new, old = draft.wanted.get(name), draft.inventory.jobs.get(name)
+    new, old = draft.wanted_jobs.get(name), draft.inventory.jobs.get(name)
     if old is None:
         assert new is not None
         starts = new.state is DesiredState.RUNNING
@@ -26,78 +26,82 @@ def decide(draft: Draft, name: str) -> Decision:
 
 def leave_alone(draft: Draft, name: str) -> Decision:
     return Decision(
-        name, draft.wanted.get(name), draft.inventory.jobs.get(name), Action.UNCHANGED, "left alone"
+        name,
+        draft.wanted_jobs.get(name),
+        draft.inventory.jobs.get(name),
+        Action.UNCHANGED,
+        "left alone",
     )
 
 
 def decide_kept(draft: Draft, name: str, new: Job, old: Incarnation, live: bool) -> Decision:
-    wanted = new.state is DesiredState.RUNNING
+    is_wanted = new.state is DesiredState.RUNNING
     changes = differences(old.job, new)
     arriving = not live and may_arrive(draft, old)
-    again = wanted and not changes and (arriving or unheard(draft, old))
+    again = is_wanted and not changes and (arriving or has_silent_start(draft, old))
     action = Action.MOVE if old.job.site != new.site else Action.UPDATE
-    if wanted and live and not changes and not again:
+    if is_wanted and live and not changes and not again:
         return Decision(name, new, old, Action.UNCHANGED, "same fingerprint, running")
-    if not wanted and not live and not arriving:
+    if not is_wanted and not live and not arriving:
         changes_later = "; ".join([*changes, "stopped, as wanted"])
-        kept = Action.UPDATE if changes else Action.UNCHANGED
-        return Decision(name, new, old, kept, changes_later)
-    if not wanted:
+        action = Action.UPDATE if changes else Action.UNCHANGED
+        return Decision(name, new, old, action, changes_later)
+    if not is_wanted:
         changes.append("state running -> stopped")
     elif (again or not live) and not old.confirmed and old.base is None:
         action = Action.ADD
-        changes = [*changes, f"not started yet: {why_not_live(draft, old)}"]
+        changes = [*changes, f"not started yet: {explain_not_live(draft, old)}"]
     elif again or not live:
-        changes.append(why_not_live(draft, old))
+        changes.append(explain_not_live(draft, old))
     return Decision(
         name,
         new,
         old,
-        action if wanted else Action.UPDATE,
+        action if is_wanted else Action.UPDATE,
         "; ".join(changes),
         stops=(live or arriving) and not again,
-        keeps_state=not wanted or new.upgrade is Upgrade.SAVEPOINT,
-        starts=wanted,
+        keeps_state=not is_wanted or new.upgrade is Upgrade.SAVEPOINT,
+        starts=is_wanted,
         again=again,
     )
 
 
 def may_arrive(draft: Draft, old: Incarnation) -> bool:
     """Whether a start whose answer was lost may still be on its way to the engine."""
-    return old.may_arrive and draft.observed.job(old.job.site, old.engine_job_id) is None
+    return old.may_arrive and draft.observation.job(old.job.site, old.engine_job_id) is None
 
 
-def unheard(draft: Draft, old: Incarnation) -> bool:
+def has_silent_start(draft: Draft, old: Incarnation) -> bool:
     """Whether a start was asked for at a site that is silent now, and was never seen to run."""
     begun = not (old.confirmed or old.ended or old.void)
-    return begun and old.job.site not in draft.observed.engines
+    return begun and old.job.site not in draft.observation.engines
 
 
 def is_live(draft: Draft, old: Incarnation) -> bool:
     """Whether an incarnation may run: silence of a site is no word that it does not."""
     if old.ended:
         return False
-    if old.job.site not in draft.observed.engines:
+    if old.job.site not in draft.observation.engines:
         return not old.void
-    seen = draft.observed.job(old.job.site, old.engine_job_id)
-    return seen is not None and not seen.state.terminal
+    engine_job = draft.observation.job(old.job.site, old.engine_job_id)
+    return engine_job is not None and not engine_job.state.terminal
 
 
 def is_lost(draft: Draft, old: Incarnation) -> bool:
     """Whether it was to run and its engine does not know it any more."""
-    begun = not (old.ended or old.void) and old.job.site in draft.observed.engines
-    return begun and draft.observed.job(old.job.site, old.engine_job_id) is None
+    begun = not (old.ended or old.void) and old.job.site in draft.observation.engines
+    return begun and draft.observation.job(old.job.site, old.engine_job_id) is None
 
 
-def why_not_live(draft: Draft, old: Incarnation) -> str:
+def explain_not_live(draft: Draft, old: Incarnation) -> str:
     if old.ended:
         return "state stopped -> running"
-    if old.job.site not in draft.observed.engines:
+    if old.job.site not in draft.observation.engines:
         return f"not known to run: {old.job.site} does not answer"
-    seen = draft.observed.job(old.job.site, old.engine_job_id)
-    if seen is None:
+    engine_job = draft.observation.job(old.job.site, old.engine_job_id)
+    if engine_job is None:
         return f"not running: {old.job.site} does not know it"
-    return f"not running: {_WORDS.get(seen.state, str(seen.state))}"
+    return f"not running: {_WORDS.get(engine_job.state, str(engine_job.state))}"
 
 
 _WORDS = {RunState.FAILED: "failed", RunState.CANCELED: "canceled", RunState.FINISHED: "finished"}

@@ -39,19 +39,19 @@ class Draft:
 
     desired: Composition
     inventory: Inventory
-    observed: Observation
+    observation: Observation
     installation: str
     outside_readers: frozenset[Link]
     drain: bool
-    fed_outside: frozenset[Link] = frozenset()
+    links_fed_outside: frozenset[Link] = frozenset()
     """Links that publishers outside speck, or jobs of other scopes, feed as well."""
     sinks_outside: Mapping[Link, Sequence[str]] = field(default_factory=dict)
     """Client ids of sinks of other scopes' jobs, by link."""
-    wanted: dict[str, Job] = field(default_factory=dict)
+    wanted_jobs: dict[str, Job] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
-    read: frozenset[Link] = frozenset()
-    left_by: dict[Link, list[Decision]] = field(default_factory=lambda: defaultdict(list))
-    drained: set[Link] = field(default_factory=set)
+    links_read: frozenset[Link] = frozenset()
+    leavers: dict[Link, list[Decision]] = field(default_factory=lambda: defaultdict(list))
+    drained_links: set[Link] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
     uploads: dict[tuple[str, str], int] = field(default_factory=dict)
     tries: dict[tuple[object, ...], int] = field(default_factory=dict)
@@ -59,13 +59,13 @@ class Draft:
     reserve_of: dict[str, int] = field(default_factory=dict)
     predecessors: dict[str, Session] = field(default_factory=dict)
     """The session that a new reader's follows, by the client id of the new one."""
-    beside: set[str] = field(default_factory=set)
+    readers_beside: set[str] = field(default_factory=set)
     """Of these, the ones that do not take the place of whom they follow: another one does."""
     leaving_readers: dict[Link, list[tuple[str, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     """Client ids of readers that leave a link, with the steps in which they stop."""
-    renewed: set[str] = field(default_factory=set)
+    renewed_sessions: set[str] = field(default_factory=set)
     """Client ids of sessions that end and begin anew: what is in them is another reader's."""
     handover_of: dict[str, int] = field(default_factory=dict)
     start_of: dict[str | None, int] = field(default_factory=dict)
@@ -77,22 +77,22 @@ class Draft:
     the step of that id."""
     drains_of: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Steps that need the last number of a sink, by its client id."""
-    owed: frozenset[str] = frozenset()
+    readers_owed: frozenset[str] = frozenset()
     """Client ids of readers that an earlier drain, which failed, still waits for."""
     drained_readers: set[str] = field(default_factory=set)
     """Client ids of readers that take, before they stop, what their followers do not have."""
-    emptied: set[str] = field(default_factory=set)
+    emptied_readers: set[str] = field(default_factory=set)
     """Client ids of readers whose session is known to be empty once they were drained."""
-    stopped: frozenset[str] = frozenset()
+    stopped_jobs: frozenset[str] = frozenset()
     """Jobs that this change has stopped already, for starts that have not succeeded."""
     backlog_only: bool = False
     """Whether this is the plan in which jobs read first what waits for them. All others stay as
     they are, and nothing is handed over yet."""
-    kept: frozenset[str] = frozenset()
+    kept_jobs: frozenset[str] = frozenset()
     """In such a plan: the jobs that stay as they are."""
     first_readers: set[str] = field(default_factory=set)
     """Client ids of the sessions that such a plan reserves: on links that those jobs write to."""
-    cut: frozenset[str] = frozenset()
+    cut_jobs: frozenset[str] = frozenset()
     """Jobs that stop and start again although they stay as they are, so that all who leave what
     they write, and all who come to it, do so at the same record."""
     cut_between: frozenset[str] = frozenset()
@@ -116,6 +116,6 @@ class Draft:
         return step_id
 
 
-def ids(found: Iterable[int | None]) -> tuple[int, ...]:
+def ids(step_ids: Iterable[int | None]) -> tuple[int, ...]:
     """Those that are there."""
-    return tuple(step for step in found if step is not None)
+    return tuple(step for step in step_ids if step is not None)

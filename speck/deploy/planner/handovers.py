@@ -25,89 +25,91 @@ def match_readers(draft: Draft) -> None:
     those of the same class, then by name. A new reader that is left over follows the last one
     that leaves: it goes on from there beside the others.
     """
-    there = _job_sessions(draft.inventory.sessions)
-    wanted = _job_sessions(draft.sessions)
+    there = _index_job_sessions(draft.inventory.sessions)
+    wanted_sessions = _index_job_sessions(draft.sessions)
     leaving: dict[Link, list[Session]] = defaultdict(list)
     coming: dict[Link, list[Session]] = defaultdict(list)
     for session in there.values():
         is_owner = session.follows is None and session.followed_by is None
-        if session.client_id not in wanted and session.reserved and is_owner:
+        if session.client_id not in wanted_sessions and session.reserved and is_owner:
             leaving[session.link].append(session)
-    for session in wanted.values():
-        known = there.get(session.client_id)
-        if known is None or not known.usable:
+    for session in wanted_sessions.values():
+        former = there.get(session.client_id)
+        if former is None or not former.usable:
             coming[session.link].append(session)
             continue
-        owner = owner_of(known, there)
-        if owner is None or owner is known:
+        owner = find_owner(former, there)
+        if owner is None or owner is former:
             continue
-        if owner.client_id in wanted:
-            draft.renewed.add(known.client_id)
+        if owner.client_id in wanted_sessions:
+            draft.renewed_sessions.add(former.client_id)
         else:
-            draft.predecessors[known.client_id] = owner
-            leaving[known.link] = [s for s in leaving[known.link] if s != owner]
+            draft.predecessors[former.client_id] = owner
+            leaving[former.link] = [s for s in leaving[former.link] if s != owner]
     for link, sessions in coming.items():
         _pair(draft, sessions, leaving[link])
 
 
-def owner_of(session: Session, there: dict[str, Session]) -> Session | None:
+def find_owner(session: Session, there: dict[str, Session]) -> Session | None:
     """Whose reader takes, or took last, what comes for `session`: itself if it neither waits to
     follow another one nor was followed; None when the one that it waits for is gone."""
-    seen = {session.client_id}
+    visited = {session.client_id}
     before = session.follows
-    while (other := before or session.followed_by) is not None and other not in seen:
+    while (other := before or session.followed_by) is not None and other not in visited:
         if other not in there:
             return None if before else session
-        seen.add(other)
+        visited.add(other)
         session, before = there[other], None
     return session
 
 
-def _job_sessions(sessions: Iterable[Session]) -> dict[str, Session]:
+def _index_job_sessions(sessions: Iterable[Session]) -> dict[str, Session]:
     return {s.client_id: s for s in sessions if s.job_name is not None}
 
 
 def _pair(draft: Draft, coming: list[Session], leaving: list[Session]) -> None:
     coming = sorted(coming, key=lambda s: s.client_id)
-    left = sorted((s for s in leaving if _tells(_job_before(draft, s))), key=lambda s: s.client_id)
-    coming = [s for s in coming if _tells(_job_after(draft, s))]
-    last = left[-1:]
-    for is_alike in (_same_sink, _same_class, _any):
+    unmatched = sorted(
+        (s for s in leaving if _is_numbered(_find_old_job(draft, s))), key=lambda s: s.client_id
+    )
+    coming = [s for s in coming if _is_numbered(_find_new_job(draft, s))]
+    last = unmatched[-1:]
+    for is_alike in (_has_same_sink, _has_same_class, _is_any):
         for session in list(coming):
-            new = _job_after(draft, session)
-            match = [s for s in left if is_alike(_job_before(draft, s), new)]
+            new = _find_new_job(draft, session)
+            match = [s for s in unmatched if is_alike(_find_old_job(draft, s), new)]
             if match:
                 draft.predecessors[session.client_id] = match[0]
-                left.remove(match[0])
+                unmatched.remove(match[0])
                 coming.remove(session)
     for session in coming:
-        for followed in last:
-            draft.predecessors[session.client_id] = followed
-            draft.beside.add(session.client_id)
+        for predecessor in last:
+            draft.predecessors[session.client_id] = predecessor
+            draft.readers_beside.add(session.client_id)
 
 
-def _job_before(draft: Draft, session: Session) -> Job | None:
-    deployed = draft.inventory.jobs.get(session.job_name or "")
-    return deployed.job if deployed else None
+def _find_old_job(draft: Draft, session: Session) -> Job | None:
+    incarnation = draft.inventory.jobs.get(session.job_name or "")
+    return incarnation.job if incarnation else None
 
 
-def _job_after(draft: Draft, session: Session) -> Job | None:
-    return draft.wanted.get(session.job_name or "")
+def _find_new_job(draft: Draft, session: Session) -> Job | None:
+    return draft.wanted_jobs.get(session.job_name or "")
 
 
-def _tells(job: Job | None) -> bool:
+def _is_numbered(job: Job | None) -> bool:
     return job is not None and tells_numbers(job)
 
 
-def _same_sink(old: Job | None, new: Job | None) -> bool:
+def _has_same_sink(old: Job | None, new: Job | None) -> bool:
     return old is not None and new is not None and old.sink == new.sink
 
 
-def _same_class(old: Job | None, new: Job | None) -> bool:
+def _has_same_class(old: Job | None, new: Job | None) -> bool:
     return old is not None and new is not None and old.entry_class == new.entry_class
 
 
-def _any(old: Job | None, new: Job | None) -> bool:
+def _is_any(old: Job | None, new: Job | None) -> bool:
     return True
 
 
@@ -132,14 +134,16 @@ def hand_over(draft: Draft, decisions: list[Decision]) -> None:
             former.job_name,
         )
         after = ids([stop_id, draft.reserve_of.get(session.client_id)])
-        draft.handover_of[session.client_id] = draft.add(operation, after, _reason(draft, former))
+        draft.handover_of[session.client_id] = draft.add(
+            operation, after, _explain_handover(draft, former)
+        )
 
 
-def _reason(draft: Draft, former: Session) -> str:
+def _explain_handover(draft: Draft, former: Session) -> str:
     """What each record meets, and where that is not exactly one reader, why."""
     reason = f"goes on where {former.job_name} ended"
     if not draft.drain:
         return f"{reason}; what it had not taken when it stopped is abandoned (no drain)"
-    if former.link in draft.fed_outside or not draft.producers.get(former.link):
+    if former.link in draft.links_fed_outside or not draft.producers.get(former.link):
         return f"{reason}; at least once where a publisher does not number its messages"
     return reason

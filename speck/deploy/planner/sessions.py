@@ -15,7 +15,7 @@ from speck.model.plan import Release, Reserve
 from speck.spec.job_contract import tells_numbers
 
 
-def wanted_sessions(
+def list_wanted_sessions(
     draft: Draft,
 ) -> list[Session]:
     jobs = [
@@ -50,59 +50,61 @@ def reserve_sessions(
             session.client_id,
             session.job_name,
             former.client_id if former else None,
-            session.client_id in draft.beside,
+            session.client_id in draft.readers_beside,
         )
-        reason = f"follows {former.job_name}" if former else _joins(draft, session)
-        before = [*after.get(session.client_id, ()), *_producers_leaving(draft, session.link)]
+        reason = f"follows {former.job_name}" if former else _explain_joining(draft, session)
+        before = [*after.get(session.client_id, ()), *_find_producer_stops(draft, session.link)]
         step = draft.add(operation, before, reason)
         draft.reserves[session.link].append(step)
         draft.reserve_of[session.client_id] = step
 
 
-def _joins(draft: Draft, session: Session) -> str:
+def _explain_joining(draft: Draft, session: Session) -> str:
     """That a reader is new; where it cannot follow those that leave its link, what that means."""
-    job = draft.wanted.get(session.job_name or "")
+    job = draft.wanted_jobs.get(session.job_name or "")
     leaving = [
-        deployed.job
-        for name, deployed in draft.inventory.jobs.items()
-        if deployed.job.source == session.link
-        and (name not in draft.wanted or draft.wanted[name].source != session.link)
+        incarnation.job
+        for name, incarnation in draft.inventory.jobs.items()
+        if incarnation.job.source == session.link
+        and (name not in draft.wanted_jobs or draft.wanted_jobs[name].source != session.link)
     ]
-    unnumbered = [each.job_name for each in (*leaving, job) if each and not tells_numbers(each)]
-    do = "numbers" if len(unnumbered) == 1 else "number"
-    if job is None or not leaving or not unnumbered or not still_fed(draft, session.link):
+    unnumbered_jobs = [
+        each.job_name for each in (*leaving, job) if each and not tells_numbers(each)
+    ]
+    do = "numbers" if len(unnumbered_jobs) == 1 else "number"
+    if job is None or not leaving or not unnumbered_jobs or not is_still_fed(draft, session.link):
         return "new reader"
     names = ", ".join(sorted(each.job_name for each in leaving))
     return (
         f"new reader, at least once: it cannot go on where {names} ended, since"
-        f" {' and '.join(unnumbered)} {do} nothing"
+        f" {' and '.join(unnumbered_jobs)} {do} nothing"
     )
 
 
-def _producers_leaving(draft: Draft, link: Link) -> tuple[int, ...]:
+def _find_producer_stops(draft: Draft, link: Link) -> tuple[int, ...]:
     """The stops of a link's producers when all leave it: what they sent is the old readers'."""
-    return () if still_fed(draft, link) else ids(d.stop_id for d in draft.left_by[link])
+    return () if is_still_fed(draft, link) else ids(d.stop_id for d in draft.leavers[link])
 
 
-def still_fed(draft: Draft, link: Link) -> bool:
+def is_still_fed(draft: Draft, link: Link) -> bool:
     """Whether a producer of the link, ours or anybody's, goes on when its reader leaves."""
     producers = draft.producers.get(link, ())
     running = {d.job.job_name for d in producers if is_live(draft, d) or may_arrive(draft, d)}
-    leaving = {d.job_name for d in draft.left_by.get(link, ())}
-    return link in draft.fed_outside or not producers or not running <= leaving
+    leaving = {d.job_name for d in draft.leavers.get(link, ())}
+    return link in draft.links_fed_outside or not producers or not running <= leaving
 
 
-def ending_sessions(
+def find_ending_sessions(
     draft: Draft,
 ) -> list[Session]:
     """Sessions that end and begin anew: of outsiders that go on under the same client id with
     another topic, and those that hold what another reader has taken."""
-    wanted = {(s.link.broker, s.client_id): s.link for s in draft.sessions}
+    links = {(s.link.broker, s.client_id): s.link for s in draft.sessions}
     return [
         s
         for s in sorted(draft.inventory.sessions, key=lambda s: s.client_id)
-        if wanted.get((s.link.broker, s.client_id), s.link) != s.link
-        or s.client_id in draft.renewed
+        if links.get((s.link.broker, s.client_id), s.link) != s.link
+        or s.client_id in draft.renewed_sessions
     ]
 
 
@@ -110,8 +112,8 @@ def renew_sessions(draft: Draft, ending: list[Session]) -> None:
     """A broker ends a session as a whole, whatever its topic: it ends first."""
     for old in ending:
         step = release(draft, old, None)
-        wanted = (old.link.broker, old.client_id)
-        new = [s for s in draft.sessions if (s.link.broker, s.client_id) == wanted]
+        key = (old.link.broker, old.client_id)
+        new = [s for s in draft.sessions if (s.link.broker, s.client_id) == key]
         reserve_sessions(draft, new, {old.client_id: (step,)})
 
 
@@ -119,12 +121,12 @@ def release_sessions(draft: Draft, decisions: list[Decision]) -> dict[str, list[
     """Steps that release what nobody wants any more, by job name."""
     keep = {(s.client_id, s.link.broker) for s in draft.sessions}
     by_name = {d.job_name: d for d in decisions}
-    released: dict[str, list[int]] = defaultdict(list)
+    steps: dict[str, list[int]] = defaultdict(list)
     for session in sorted(draft.inventory.sessions, key=lambda s: (s.reader, s.client_id)):
         if (session.client_id, session.link.broker) not in keep:
             step = release(draft, session, by_name.get(session.job_name or ""))
-            released[session.job_name or ""].append(step)
-    return released
+            steps[session.job_name or ""].append(step)
+    return steps
 
 
 def release(draft: Draft, session: Session, holder: Decision | None) -> int:
@@ -132,60 +134,64 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
     after = ids([holder.stop_id, holder.start_id]) if holder is not None else ()
     if holder is None or holder.stop_id is None:
         # who reads it is not drained: what producers that leave still say belongs to it
-        after += ids(d.stop_id for d in draft.left_by.get(session.link, ()))
+        after += ids(d.stop_id for d in draft.leavers.get(session.link, ()))
     # until a follower has started, the old session is the way back, and so are those of the
     # readers of what its reader writes
-    after += ids(_followers_upstream(draft, session.link))
+    after += ids(_find_upstream_starts(draft, session.link))
     after += ids(draft.handover_of.get(c) for c in successors)
     after += ids(draft.start_of.get(c) for c in (*successors, session.followed_by))
     is_drained = bool(successors) and session.client_id in draft.drained_readers
-    abandons = 0 if is_drained else abandoned(draft, session)
+    abandons = 0 if is_drained else count_abandoned(draft, session)
     operation = Release(
         session.site,
         session.link,
         session.client_id,
         session.job_name,
-        last_reader=session.link not in draft.read,
+        last_reader=session.link not in draft.links_read,
         abandons=abandons,
     )
-    return draft.add(operation, after, _release_reason(abandons))
+    return draft.add(operation, after, _explain_release(abandons))
 
 
-def _followers_upstream(draft: Draft, link: Link) -> list[int | None]:
+def _find_upstream_starts(draft: Draft, link: Link) -> list[int | None]:
     """The starts of those that follow the producers which leave the link, and the ones upstream:
     if one of them fails, what it was to follow comes back and writes to its old link."""
-    found: list[int | None] = []
-    seen, ahead = {link}, [link]
+    starts: list[int | None] = []
+    visited, ahead = {link}, [link]
     while ahead:
-        for producer in draft.left_by.get(ahead.pop(), ()):
-            if producer.old is None or producer.old.job.source in seen:
+        for producer in draft.leavers.get(ahead.pop(), ()):
+            if producer.old is None or producer.old.job.source in visited:
                 continue
             source = producer.old.job.source
             own = source_client_id(draft.installation, producer.job_name, source)
             followers = [c for c, f in draft.predecessors.items() if f.client_id == own]
-            found += [draft.start_of.get(c) for c in followers]
-            seen.add(source)
+            starts += [draft.start_of.get(c) for c in followers]
+            visited.add(source)
             ahead.append(source)
-    return found
+    return starts
 
 
-def abandoned(draft: Draft, session: Session) -> int | None:
+def count_abandoned(draft: Draft, session: Session) -> int | None:
     """Messages that the session will hold when it is released, and no other reader's does; None:
     cannot be known."""
-    if session.drained or session.client_id in draft.emptied or is_held_elsewhere(draft, session):
+    if (
+        session.drained
+        or session.client_id in draft.emptied_readers
+        or is_held_elsewhere(draft, session)
+    ):
         return 0
-    view = draft.observed.brokers.get(session.site)
+    view = draft.observation.brokers.get(session.site)
     reader = draft.inventory.jobs.get(session.job_name or "")
     tells = reader is not None and tells_numbers(reader.job)
     if view is None or not (tells or session.client_id in view.taken):
         return None
     sinks: list[str] = []
     topic = session.link.topic
-    for deployed in draft.producers.get(session.link, ()):
-        own = sink_of(draft, deployed)
+    for incarnation in draft.producers.get(session.link, ()):
+        own = sink_of(draft, incarnation)
         if view.sent_to(topic, own) is None:
             return None
-        sinks += [own, *view.sinks_of(topic, deployed.former_sinks)]
+        sinks += [own, *view.sinks_of(topic, incarnation.former_sinks)]
     if not sinks and session.owed:  # its producers have left, and what they sent is noted
         return view.untaken(session.client_id, {(p, e): n for p, e, n in session.owed})
     return view.lag(session.client_id, sinks, session.owed)
@@ -213,7 +219,7 @@ def is_wanted(draft: Draft, session: Session) -> bool:
     return any(s.client_id == session.client_id and s.link == session.link for s in draft.sessions)
 
 
-def _release_reason(abandons: int | None) -> str:
+def _explain_release(abandons: int | None) -> str:
     if abandons == 0:
         return "left"
     if abandons is None:

@@ -12,14 +12,14 @@ from speck.model.link import Link
 from speck.model.plan import Clear, Forget
 
 
-def sink_of(draft: Draft, deployed: Incarnation) -> str:
-    job = deployed.job
+def sink_of(draft: Draft, incarnation: Incarnation) -> str:
+    job = incarnation.job
     return sink_client_id(draft.installation, job.job_name, job.source)
 
 
-def sinks_of(draft: Draft, deployed: Incarnation) -> tuple[str, ...]:
+def sinks_of(draft: Draft, incarnation: Incarnation) -> tuple[str, ...]:
     """Every id under which a last number may stand that went over the job's sink link."""
-    return (*deployed.former_sinks, sink_of(draft, deployed))
+    return (*incarnation.former_sinks, sink_of(draft, incarnation))
 
 
 def former_sinks(draft: Draft, old: Incarnation | None, new: Job) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
         *releases.get(decision.job_name, []),
         *(step for sink in sinks for step in draft.drains_of[sink]),
     )
-    readers = readers_that_stay(draft, old.job.sink)
+    readers = find_staying_readers(draft, old.job.sink)
     operation = Forget(
         old.job.site, decision.job_name, old.job.sink_site, old.job.sink, sinks, readers
     )
@@ -55,10 +55,10 @@ def note(draft: Draft, decision: Decision) -> None:
     it down, since what is owed to that reader is noted with its session.
     """
     old, new = decision.old, decision.new
-    own = _own_sink(draft, decision)
-    if old is None or new is None or own not in _sinks_left(draft, decision):
+    own = _make_own_sink(draft, decision)
+    if old is None or new is None or own not in _find_sinks_left(draft, decision):
         return
-    readers = readers_that_stay(draft, old.job.sink)
+    readers = find_staying_readers(draft, old.job.sink)
     drains = draft.drains_of[own]
     if old.job.sink.broker == new.sink.broker and (readers or drains):
         after = [*ids([decision.stop_id]), *drains]
@@ -66,7 +66,7 @@ def note(draft: Draft, decision: Decision) -> None:
         decision.clear_id = draft.add(operation, after, "its links changed")
 
 
-def stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
+def find_stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
     """What is to be cleared once the job's next incarnation has started, or once it is gone:
     what its sink said of links that it has left, or leaves in this plan.
 
@@ -76,56 +76,56 @@ def stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
     old, new = decision.old, decision.new
     if old is None:
         return ()
-    left = old.stale
+    stale = old.stale
     if new is not None and decision.starts:
-        own, is_near = _own_sink(draft, decision), old.job.sink.broker == new.sink.broker
-        gone = (s for s in _sinks_left(draft, decision) if not (is_near and s == own))
-        left += tuple(StaleSink(old.job.sink_site, old.job.sink, sink) for sink in gone)
-        left = tuple(s for s in left if (s.link, s.client_id) != (new.sink, own))
-    return tuple(dict.fromkeys(left))
+        own, is_near = _make_own_sink(draft, decision), old.job.sink.broker == new.sink.broker
+        sinks_left = (s for s in _find_sinks_left(draft, decision) if not (is_near and s == own))
+        stale += tuple(StaleSink(old.job.sink_site, old.job.sink, sink) for sink in sinks_left)
+        stale = tuple(s for s in stale if (s.link, s.client_id) != (new.sink, own))
+    return tuple(dict.fromkeys(stale))
 
 
 def clear(draft: Draft, decision: Decision) -> list[int]:
     """Add the steps that drop what is stale, once nobody drains by it; gives their ids."""
     by_link: dict[tuple[str, Link], list[str]] = defaultdict(list)
-    for sink in stale_sinks(draft, decision):
+    for sink in find_stale_sinks(draft, decision):
         by_link[sink.site, sink.link].append(sink.client_id)
     steps = []
-    for (site, link), gone in by_link.items():
-        drains = [step for sink in gone for step in draft.drains_of[sink]]
+    for (site, link), sinks in by_link.items():
+        drains = [step for sink in sinks for step in draft.drains_of[sink]]
         after = [*ids([decision.stop_id, decision.start_id]), *drains]
-        readers = readers_that_stay(draft, link)
-        operation = Clear(site, decision.job_name, link, tuple(gone), readers)
+        readers = find_staying_readers(draft, link)
+        operation = Clear(site, decision.job_name, link, tuple(sinks), readers)
         steps.append(draft.add(operation, after, "its links changed"))
     return steps
 
 
-def _own_sink(draft: Draft, decision: Decision) -> str | None:
+def _make_own_sink(draft: Draft, decision: Decision) -> str | None:
     new = decision.new
     return sink_client_id(draft.installation, new.job_name, new.source) if new else None
 
 
-def _sinks_left(draft: Draft, decision: Decision) -> tuple[str, ...]:
+def _find_sinks_left(draft: Draft, decision: Decision) -> tuple[str, ...]:
     """The ids under which the job said something of a link, and does no more."""
     old, new = decision.old, decision.new
     if old is None or new is None:
         return ()
-    kept: set[str | None] = set()
+    current: set[str | None] = set()
     if old.job.sink == new.sink:
-        kept = {_own_sink(draft, decision), *former_sinks(draft, old, new)}
-    return tuple(sink for sink in sinks_of(draft, old) if sink not in kept)
+        current = {_make_own_sink(draft, decision), *former_sinks(draft, old, new)}
+    return tuple(sink for sink in sinks_of(draft, old) if sink not in current)
 
 
-def readers_that_stay(draft: Draft, link: Link) -> tuple[str, ...]:
+def find_staying_readers(draft: Draft, link: Link) -> tuple[str, ...]:
     """Jobs' sessions on a link that are there and go on being wanted, by client id."""
-    wanted = {(session.client_id, session.link) for session in draft.sessions}
+    wanted_sessions = {(session.client_id, session.link) for session in draft.sessions}
     return tuple(
         sorted(
             session.client_id
             for session in draft.inventory.sessions
             if session.link == link
             and session.job_name is not None
-            and (session.client_id, link) in wanted
+            and (session.client_id, link) in wanted_sessions
         )
     )
 

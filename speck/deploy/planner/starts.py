@@ -6,8 +6,8 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.sessions import still_fed
-from speck.deploy.planner.sinks import former_sinks, sink_of, stale_sinks
+from speck.deploy.planner.sessions import is_still_fed
+from speck.deploy.planner.sinks import find_stale_sinks, former_sinks, sink_of
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import Job
@@ -36,17 +36,17 @@ def try_main(draft: Draft, decision: Decision) -> int:
     how = (job.args, job.parallelism, job.delivery, job.link)
     key = (job.site, job.jar, job.entry_class, *how, links)
     if key not in draft.tries:
-        operation = TryMain(job, *next_attempt(draft, decision.job_name))
+        operation = TryMain(job, *make_next_attempt(draft, decision.job_name))
         draft.tries[key] = draft.add(operation, (upload(draft, job),), "before it stops")
     return draft.tries[key]
 
 
-def next_attempt(draft: Draft, name: str) -> tuple[int, str]:
+def make_next_attempt(draft: Draft, name: str) -> tuple[int, str]:
     attempt = draft.inventory.attempts.get(name, 0) + 1
     return attempt, engine_job_id(draft.installation, draft.desired.name, name, attempt)
 
 
-def new_readers_downstream(
+def find_new_readers_downstream(
     draft: Draft, decision: Decision, decisions: Sequence[Decision]
 ) -> list[Decision]:
     """The jobs that have never run, and that get what this one is going to send.
@@ -58,28 +58,28 @@ def new_readers_downstream(
     if job is None or draft.backlog_only or not draft.drain:
         return []
     own = source_client_id(draft.installation, job.job_name, job.source)
-    takes_over = own in draft.predecessors or (decision.old is not None and _rewired(decision))
+    takes_over = own in draft.predecessors or (decision.old is not None and _is_rewired(decision))
     there = any(s.client_id == own and s.reserved for s in draft.inventory.sessions)
-    if not takes_over or not (still_fed(draft, job.source) or there):
+    if not takes_over or not (is_still_fed(draft, job.source) or there):
         return []
-    found, reached, ahead = list[Decision](), {job.sink}, [job.sink]
+    readers, visited, ahead = list[Decision](), {job.sink}, [job.sink]
     while ahead:
         link = ahead.pop()
         for other in decisions:
             if other.new is None or other.new.source != link:
                 continue
             if other.old is None and other.starts:
-                found.append(other)
-            if other.new.sink not in reached:
-                reached.add(other.new.sink)
+                readers.append(other)
+            if other.new.sink not in visited:
+                visited.add(other.new.sink)
                 ahead.append(other.new.sink)
-    return found
+    return readers
 
 
-def start(draft: Draft, decision: Decision, awaited: Sequence[int | None] = ()) -> None:
+def start(draft: Draft, decision: Decision, awaited_starts: Sequence[int | None] = ()) -> None:
     job = decision.new
     assert job is not None
-    attempt, job_id = next_attempt(draft, decision.job_name)
+    attempt, job_id = make_next_attempt(draft, decision.job_name)
     old = decision.old
     if decision.again and old is not None:
         attempt, job_id, old = old.attempt, old.engine_job_id, old.base
@@ -89,46 +89,50 @@ def start(draft: Draft, decision: Decision, awaited: Sequence[int | None] = ()) 
         *draft.reserves.get(job.sink, []),
         *ids([draft.reserve_of.get(own)]),
         *ids([draft.handover_of.get(own)]),
-        *ids([decision.stop_id, decision.clear_id, *awaited]),
-        *_readers_leaving(draft, decision, job),
+        *ids([decision.stop_id, decision.clear_id, *awaited_starts]),
+        *_find_leaving_readers(draft, decision, job),
         *ids([carry(draft, decision, old)]),
         *draft.slot_waits.get(decision.job_name, []),
-        *(_closing(draft, job) if _rewired(decision) or not decision.stops else ()),
+        *(_find_closing_stops(draft, job) if _is_rewired(decision) or not decision.stops else ()),
     ]
     keeps_state = old is not None and decision.keeps_state
     former = former_sinks(draft, decision.old, job)
-    stale = stale_sinks(draft, decision)
-    operation = Start(job, attempt, job_id, job.sink in draft.read, keeps_state, former, stale)
+    stale = find_stale_sinks(draft, decision)
+    operation = Start(
+        job, attempt, job_id, job.sink in draft.links_read, keeps_state, former, stale
+    )
     reason = "new job" if decision.old is None else decision.reason
     whatever = frozenset(ids([decision.clear_id]))
     decision.start_id = draft.add(operation, after, reason, whatever)
     draft.start_of[own] = decision.start_id
     if _has_a_way_back(draft, decision):
-        way_back(draft, decision, operation)
+        add_way_back(draft, decision, operation)
 
 
-def _readers_leaving(draft: Draft, decision: Decision, job: Job) -> list[int]:
+def _find_leaving_readers(draft: Draft, decision: Decision, job: Job) -> list[int]:
     """The steps in which readers leave the sink's link, if the job is new there, reads elsewhere
     than before, or did not run: what it sends is for those that read the link from now on."""
-    if decision.stops and not _rewired(decision) and decision.job_name not in draft.cut:
+    if decision.stops and not _is_rewired(decision) and decision.job_name not in draft.cut_jobs:
         return []
-    left = [s.client_id for s in draft.predecessors.values() if s.link == job.sink]
-    handed = [
+    predecessors = [s.client_id for s in draft.predecessors.values() if s.link == job.sink]
+    handovers = [
         draft.handover_of[client_id]
         for client_id, former in draft.predecessors.items()
         if former.link == job.sink and client_id in draft.handover_of
     ]
     stops = [
-        step for client_id, step in draft.leaving_readers.get(job.sink, ()) if client_id not in left
+        step
+        for client_id, step in draft.leaving_readers.get(job.sink, ())
+        if client_id not in predecessors
     ]
-    return [*handed, *stops]
+    return [*handovers, *stops]
 
 
 def note_circuits(draft: Draft, decisions: list[Decision]) -> None:
     """Which links lead to which, through jobs as they are wanted, or as they stop."""
     follows: dict[Link, list[tuple[Link, int | None]]] = defaultdict(list)
     for decision in decisions:
-        if decision.stop_id is not None and decision.old is not None and _rewired(decision):
+        if decision.stop_id is not None and decision.old is not None and _is_rewired(decision):
             follows[decision.old.job.source].append((decision.old.job.sink, decision.stop_id))
     if not follows:
         return
@@ -138,24 +142,24 @@ def note_circuits(draft: Draft, decisions: list[Decision]) -> None:
     draft.circuits = follows
 
 
-def _rewired(decision: Decision) -> bool:
+def _is_rewired(decision: Decision) -> bool:
     old, new = decision.old, decision.new
     if old is None or new is None:
         return True
     return (old.job.source, old.job.sink) != (new.source, new.sink)
 
 
-def _closing(draft: Draft, job: Job) -> set[int]:
+def _find_closing_stops(draft: Draft, job: Job) -> set[int]:
     """Stops that come before a start: until then what the job writes would come back to it."""
-    waits, reached, ahead = set[int](), {job.sink}, [job.sink]
+    waits, visited, ahead = set[int](), {job.sink}, [job.sink]
     while ahead:
         for link, stop_id in draft.circuits.get(ahead.pop(), ()):
             if stop_id is not None:
                 waits.add(stop_id)
-            if link not in reached:
-                reached.add(link)
+            if link not in visited:
+                visited.add(link)
                 ahead.append(link)
-    return waits if job.source in reached else set()
+    return waits if job.source in visited else set()
 
 
 def carry(draft: Draft, decision: Decision, old: Incarnation | None) -> int | None:
@@ -177,12 +181,12 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     reader has been given or what a new producer sends, or close a circle with what has been
     rewired.
     """
-    old = _ran_before(draft, decision)
+    old = _find_former_run(draft, decision)
     if old is None:
         return False
-    wanted = {(session.client_id, session.link) for session in draft.sessions}
-    there = {(session.client_id, session.link) for session in draft.inventory.sessions}
-    if any(link == old.job.sink for _, link in there - wanted):
+    wanted_sessions = {(session.client_id, session.link) for session in draft.sessions}
+    sessions = {(session.client_id, session.link) for session in draft.inventory.sessions}
+    if any(link == old.job.sink for _, link in sessions - wanted_sessions):
         return False
     if old.job.sink in draft.leaving_readers:
         return False
@@ -194,21 +198,23 @@ def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
     own = source_client_id(draft.installation, old.job.job_name, old.job.source)
     is_followed = any(former.client_id == own for former in draft.predecessors.values())
     handed_over = new.source != old.job.source and any(
-        link == old.job.source for _, link in wanted - there
+        link == old.job.source for _, link in wanted_sessions - sessions
     )
     return not (handed_over or is_followed) and not _may_circle(draft, old.job)
 
 
 def _gets_a_producer(draft: Draft, link: Link) -> bool:
-    before = {deployed.job.job_name for deployed in draft.producers.get(link, ())}
-    return any(job.sink == link and job.job_name not in before for job in draft.wanted.values())
+    before = {incarnation.job.job_name for incarnation in draft.producers.get(link, ())}
+    return any(
+        job.sink == link and job.job_name not in before for job in draft.wanted_jobs.values()
+    )
 
 
-def _ran_before(draft: Draft, decision: Decision) -> Incarnation | None:
+def _find_former_run(draft: Draft, decision: Decision) -> Incarnation | None:
     """What stops for a start, or was stopped for it before the change was planned anew, or has
     failed or got lost: after an update that did not succeed, a repair is to try that first."""
     old = decision.old
-    if decision.job_name in draft.stopped:
+    if decision.job_name in draft.stopped_jobs:
         while old is not None and not old.confirmed:
             old = old.base
         return old
@@ -223,31 +229,34 @@ def _may_circle(draft: Draft, job: Job) -> bool:
     follows: dict[Link, set[Link]] = defaultdict(set)
     for each in (*draft.desired.jobs, *(d.job for d in draft.inventory.jobs.values())):
         follows[each.source].add(each.sink)
-    reached, ahead = set[Link](), [job.sink]
+    visited, ahead = set[Link](), [job.sink]
     while ahead:
         link = ahead.pop()
-        if link not in reached:
-            reached.add(link)
+        if link not in visited:
+            visited.add(link)
             ahead += follows[link]
-    return job.source in reached
+    return job.source in visited
 
 
-def way_back(draft: Draft, decision: Decision, begun: Start) -> None:
-    """What ran before comes back if `begun` fails, as an attempt of its own."""
-    old, new, start_id = _ran_before(draft, decision), decision.new, decision.start_id
+def add_way_back(draft: Draft, decision: Decision, failed_start: Start) -> None:
+    """What ran before comes back if `failed_start` fails, as an attempt of its own."""
+    old, new, start_id = _find_former_run(draft, decision), decision.new, decision.start_id
     assert old is not None and new is not None and start_id is not None
-    attempt = begun.attempt + 1
+    attempt = failed_start.attempt + 1
     former = old.former_sinks
     if new.sink == old.job.sink:  # the start may have sent something there before it failed
         own = sink_of(draft, old)
-        told = (*begun.former_sinks, sink_client_id(draft.installation, new.job_name, new.source))
-        former = tuple(sink for sink in told if sink != own)
+        sinks = (
+            *failed_start.former_sinks,
+            sink_client_id(draft.installation, new.job_name, new.source),
+        )
+        former = tuple(sink for sink in sinks if sink != own)
     operation = Return(
         old.job,
         attempt,
         engine_job_id(draft.installation, draft.desired.name, decision.job_name, attempt),
-        old.job.sink in draft.read,
-        begun.engine_job_id,
+        old.job.sink in draft.links_read,
+        failed_start.engine_job_id,
         keeps_state=old.job.site not in draft.cannot_save,
         former_sinks=former,
     )
@@ -267,12 +276,14 @@ def note_slot_waits(draft: Draft, decisions: list[Decision]) -> None:
         if decision.stop_id is not None and decision.old and not _in_place(decision):
             old = decision.old.job
             freeing[old.site].append((decision.stop_id, old.parallelism))
-    budgets = {site: view.slots.free for site, view in draft.observed.engines.items() if view.slots}
+    budgets = {
+        site: view.slots.free for site, view in draft.observation.engines.items() if view.slots
+    }
     for decision in decisions:
         if not decision.starts or decision.new is None or decision.new.site not in budgets:
             continue
         site = decision.new.site
-        budgets[site] -= decision.new.parallelism - _freed_in_place(decision)
+        budgets[site] -= decision.new.parallelism - _count_slots_freed_in_place(decision)
         while budgets[site] < 0 and freeing[site]:
             stop_id, slots = freeing[site].popleft()
             budgets[site] += slots
@@ -288,7 +299,7 @@ def _in_place(decision: Decision) -> bool:
     )
 
 
-def _freed_in_place(decision: Decision) -> int:
+def _count_slots_freed_in_place(decision: Decision) -> int:
     if not decision.stops or not _in_place(decision) or decision.old is None:
         return 0
     return decision.old.job.parallelism

@@ -7,8 +7,8 @@ from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import may_arrive
 from speck.deploy.planner.draft import Decision, Draft, ids
-from speck.deploy.planner.sessions import still_fed
-from speck.deploy.planner.sinks import readers_that_stay, sinks_of
+from speck.deploy.planner.sessions import is_still_fed
+from speck.deploy.planner.sinks import find_staying_readers, sinks_of
 from speck.deploy.planner.starts import try_main
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation
@@ -31,11 +31,11 @@ def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
         sink = decision.old.job.sink
         new = decision.new
         is_left = new is None or new.sink != sink or new.state is DesiredState.STOPPED
-        cut = decision.job_name in draft.cut
+        cut = decision.job_name in draft.cut_jobs
         if is_left or cut or (new is not None and new.source != decision.old.job.source):
-            draft.left_by[sink].append(decision)
+            draft.leavers[sink].append(decision)
     if draft.drain:
-        draft.drained = {
+        draft.drained_links = {
             d.old.job.source
             for d in decisions
             if d.stops and d.old and (leaves(d) or d.job_name in draft.cut_between)
@@ -53,25 +53,25 @@ def drains(draft: Draft, reader: Decision) -> bool:
     old = reader.old
     assert old is not None
     is_drained = leaves(reader) or reader.job_name in draft.cut_between
-    return is_drained and old.job.source in draft.drained and not may_arrive(draft, old)
+    return is_drained and old.job.source in draft.drained_links and not may_arrive(draft, old)
 
 
-def producers_that_left(draft: Draft, reader: Decision) -> list[Decision]:
+def find_leaving_producers(draft: Draft, reader: Decision) -> list[Decision]:
     """Producers that leave, in this plan, the link that `reader` leaves; none if it stays."""
     assert reader.old is not None
     if not drains(draft, reader):
         return []
-    return [d for d in draft.left_by.get(reader.old.job.source, []) if d is not reader]
+    return [d for d in draft.leavers.get(reader.old.job.source, []) if d is not reader]
 
 
-def upstream_first(draft: Draft, stopping: list[Decision]) -> list[Decision]:
+def sort_upstream_first(draft: Draft, stopping: list[Decision]) -> list[Decision]:
     """Producers before the readers that are drained after them, ties by name.
 
     What is deployed has no circle, unless somebody else made one: then none waits for another.
     """
     by_name = {d.job_name: d for d in stopping}
     before = {
-        d.job_name: {p.job_name for p in producers_that_left(draft, d)} & by_name.keys()
+        d.job_name: {p.job_name for p in find_leaving_producers(draft, d)} & by_name.keys()
         for d in stopping
     }
     try:
@@ -87,16 +87,16 @@ def stop(draft: Draft, decision: Decision) -> None:
     if decision.new and decision.starts and decision.new.site not in draft.cannot_try:
         after.append(try_main(draft, decision))
     # While the link is still fed, somebody else's session has to take what comes from now on.
-    joined = draft.reserves[old.job.source] if leaves(decision) else []
-    joined = joined if still_fed(draft, old.job.source) else []
-    drained = drain(draft, decision, old, joined)
-    after += [*ids([drained]), *joined]
-    final = drained is not None and leaves(decision) and _is_final(draft, old.job.source)
+    reserve_steps = draft.reserves[old.job.source] if leaves(decision) else []
+    reserve_steps = reserve_steps if is_still_fed(draft, old.job.source) else []
+    drain_step = drain(draft, decision, old, reserve_steps)
+    after += [*ids([drain_step]), *reserve_steps]
+    final = drain_step is not None and leaves(decision) and _is_final(draft, old.job.source)
     identity = (old.job.site, decision.job_name, old.attempt, old.engine_job_id)
     operation: Fence | Cancel | Stop = Stop(*identity, final)
     if may_arrive(draft, old):
         operation = Fence(*identity)
-    elif nothing_depends_on(draft, decision) or old.job.site in draft.cannot_save:
+    elif has_no_dependents(draft, decision) or old.job.site in draft.cannot_save:
         operation = Cancel(*identity, final)
     decision.stop_id = draft.add(operation, after, decision.reason)
     if leaves(decision) or decision.job_name in draft.cut_between:
@@ -108,73 +108,73 @@ def _is_final(draft: Draft, link: Link) -> bool:
     """Whether what comes to the link after a drain is none of its reader's: not where producers
     stop for a moment only, and what they send then may still be its own if the change is cut off.
     """
-    staying = any(d.job.job_name in draft.cut for d in draft.producers.get(link, ()))
-    return not staying and not still_fed(draft, link)
+    staying = any(d.job.job_name in draft.cut_jobs for d in draft.producers.get(link, ()))
+    return not staying and not is_still_fed(draft, link)
 
 
 def _is_lossy(draft: Draft, link: Link) -> bool:
     """Whether nobody sends again what a reader of the link has missed."""
-    producers = [deployed.job for deployed in draft.producers.get(link, ())]
+    producers = [incarnation.job for incarnation in draft.producers.get(link, ())]
     lossy = all(job.delivery is Delivery.AT_MOST_ONCE for job in producers)
-    return bool(producers) and lossy and link not in draft.fed_outside
+    return bool(producers) and lossy and link not in draft.links_fed_outside
 
 
-def producers_going_on(draft: Draft, reader: Decision) -> list[Incarnation]:
+def find_staying_producers(draft: Draft, reader: Decision) -> list[Incarnation]:
     """Producers, in the scope, that stay on the link that `reader` leaves, and tell numbers."""
     assert reader.old is not None
     if not drains(draft, reader):
         return []
     link = reader.old.job.source
-    leaving = {d.job_name for d in draft.left_by[link]}
+    leaving = {d.job_name for d in draft.leavers[link]}
     staying = [d for d in draft.producers.get(link, ()) if d.job.job_name not in leaving]
-    return [deployed for deployed in staying if tells_numbers(deployed.job)]
+    return [incarnation for incarnation in staying if tells_numbers(incarnation.job)]
 
 
 def drain(
-    draft: Draft, decision: Decision, old: Incarnation, joined: Sequence[int] = ()
+    draft: Draft, decision: Decision, old: Incarnation, reserve_steps: Sequence[int] = ()
 ) -> int | None:
     """The step in which a reader empties the link that it leaves, if it needs one.
 
-    Of producers that stay on the link it takes what they had sent until the steps `joined` had
-    reserved the sessions of those who read on.
+    From producers that stay on the link it takes what they had sent until `reserve_steps` had
+    reserved the sessions of the readers that go on.
     """
     source = old.job.source
     client_id = source_client_id(draft.installation, decision.job_name, source)
-    producers = producers_that_left(draft, decision)
-    going_on = producers_going_on(draft, decision)
-    owed = client_id in draft.owed and drains(draft, decision)
-    followed = drains(draft, decision) and is_followed(draft, client_id)
-    followed = followed and still_fed(draft, source)
-    if not (producers or going_on or owed or followed):
+    producers = find_leaving_producers(draft, decision)
+    going_on = find_staying_producers(draft, decision)
+    has_debt = client_id in draft.readers_owed and drains(draft, decision)
+    has_follower = drains(draft, decision) and is_followed(draft, client_id)
+    has_follower = has_follower and is_still_fed(draft, source)
+    if not (producers or going_on or has_debt or has_follower):
         return None
-    left = [d.old for d in producers if d.old]
-    told_by = [sink for each in left for sink in sinks_of(draft, each)]
-    silent = [s for d in left if not tells_numbers(d.job) for s in sinks_of(draft, d)]
-    others = draft.sinks_outside.get(source, ()) if followed else ()
+    leavers = [d.old for d in producers if d.old]
+    sinks = [sink for each in leavers for sink in sinks_of(draft, each)]
+    silent = [s for d in leavers if not tells_numbers(d.job) for s in sinks_of(draft, d)]
+    others = draft.sinks_outside.get(source, ()) if has_follower else ()
     operation = Drain(
         old.job.source_site,
         source,
         client_id,
         decision.job_name,
-        tuple(sorted(told_by)),
+        tuple(sorted(sinks)),
         old.job.site,
         old.engine_job_id,
         tuple(sorted(silent)),
         tuple(sorted({*others, *(s for each in going_on for s in sinks_of(draft, each))})),
-        followed,
-        followed and is_fed_outside(draft, source),
+        has_follower,
+        has_follower and is_fed_outside(draft, source),
         _is_lossy(draft, source),
     )
     names = ", ".join(sorted(d.job_name for d in producers))
     reason = f"{names} left it" if producers else "left from before"
-    if (going_on or followed) and not producers:
+    if (going_on or has_follower) and not producers:
         reason = "what was sent so far"
-    step = draft.add(operation, (*ids(d.stop_id for d in producers), *joined), reason)
+    step = draft.add(operation, (*ids(d.stop_id for d in producers), *reserve_steps), reason)
     draft.drained_readers.add(client_id)
     for sink in operation.sinks:
         draft.drains_of[sink].append(step)
-    if tells_numbers(old.job) and not silent and not still_fed(draft, source):
-        draft.emptied.add(client_id)
+    if tells_numbers(old.job) and not silent and not is_still_fed(draft, source):
+        draft.emptied_readers.add(client_id)
     return step
 
 
@@ -191,13 +191,13 @@ def is_followed(draft: Draft, client_id: str) -> bool:
     return any(former.client_id == client_id for former in draft.predecessors.values())
 
 
-def nothing_depends_on(draft: Draft, decision: Decision) -> bool:
+def has_no_dependents(draft: Draft, decision: Decision) -> bool:
     """A removed job may be cancelled, unless a reader is drained after it, now or later: only a
     stop flushes its sink and says what its last number was. Nor when another reader follows it:
     only a stop says exactly what it has taken."""
     assert decision.old is not None
     old = decision.old.job
-    stay = draft.drain and readers_that_stay(draft, old.sink)
+    stay = draft.drain and find_staying_readers(draft, old.sink)
     own = source_client_id(draft.installation, decision.job_name, old.source)
-    depends = old.sink in draft.drained or stay or is_followed(draft, own)
+    depends = old.sink in draft.drained_links or stay or is_followed(draft, own)
     return decision.new is None and not depends

@@ -1,4 +1,4 @@
-"""Export to one file, and import of one: Parquet, CSV or JSON lines."""
+"""Exports to and imports from a single file: Parquet, CSV or JSON lines."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from speck.metrics.dataset.files import (
     UnfinishedError,
     check_composition,
     day_of,
-    file_name,
+    make_file_name,
     put_all,
 )
-from speck.metrics.dataset.foreign import ignored, is_foreign, tasks_of
-from speck.metrics.dataset.parsing import FORMATS, Source, columns
-from speck.metrics.dataset.reading import Damaged, empty, not_there, pieces, read
+from speck.metrics.dataset.foreign import is_foreign, list_ignored, tasks_of
+from speck.metrics.dataset.parsing import FORMATS, Source, parse_columns
+from speck.metrics.dataset.reading import Damaged, make_empty, read, read_pieces, select_new
 from speck.metrics.dataset.schema import ALONE, TABLES, TASKS, Table
 
 
 @dataclass(slots=True)
-class Exported:
-    """What an export wrote and what it could not read."""
+class ExportResult:
+    """Number of exported rows, and the files that could not be read."""
 
     rows: int = 0
     damaged: list[Damaged] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
-    """What an import found in a file: `new` of its `rows` were not there before."""
+class ImportResult:
+    """What an import did: `new` of the file's `rows` were not in the dataset before."""
 
     table: str
     rows: int
@@ -50,10 +50,10 @@ class Imported:
     since: datetime | None
     until: datetime | None
     ignored: tuple[str, ...] = ()
-    """Columns of other collectors that are not taken over."""
+    """Columns of the file that were not imported."""
 
 
-def table_named(name: str) -> Table:
+def find_table(name: str) -> Table:
     """The table called `name`. Raises InvalidError."""
     try:
         return TABLES[name]
@@ -70,33 +70,33 @@ def export(
     since: datetime | None = None,
     until: datetime | None = None,
     composition: str | None = None,
-) -> Exported:
-    """Write the rows with `since` <= `at` < `until` to `out`, each once, days in order.
+) -> ExportResult:
+    """Write each row with `since` <= `at` < `until` to `out` once, ordered by day.
 
-    Raises OSError of `out`.
+    Raises OSError if `out` fails.
     """
-    done = Exported()
-    schema = empty(table).schema
+    result = ExportResult()
+    schema = make_empty(table).schema
     with _Sheet(out, form, schema) as sheet:
-        for piece in pieces(root, table, since, until, composition):
+        for piece in read_pieces(root, table, since, until, composition):
             sheet.write(piece.rows)
-            done.rows += piece.rows.num_rows
-            done.damaged += [one for one in piece.damaged if one not in done.damaged]
-    return done
+            result.rows += piece.rows.num_rows
+            result.damaged += [file for file in piece.damaged if file not in result.damaged]
+    return result
 
 
 class _Sheet:
-    """A file of one format that is being written."""
+    """Writes rows to a file in one format."""
 
     def __init__(self, out: IO[bytes], form: str, schema: pa.Schema) -> None:
         if form not in FORMATS:
-            raise InvalidError(f"cannot write {form!r:.40}: it is none of {', '.join(FORMATS)}")
+            raise InvalidError(f"cannot write {form!r:.40}: the formats are {', '.join(FORMATS)}")
         self._out, self._form = out, form
         self._writer: Any = None
         if form == "parquet":
             self._writer = pq.ParquetWriter(out, schema, compression="zstd", store_schema=False)
         elif form == "csv":
-            self._writer = pa_csv.CSVWriter(out, _as_text(schema.empty_table()).schema)
+            self._writer = pa_csv.CSVWriter(out, _to_text(schema.empty_table()).schema)
 
     def __enter__(self) -> _Sheet:
         return self
@@ -107,27 +107,27 @@ class _Sheet:
 
     def write(self, rows: pa.Table) -> None:
         if self._form == "jsonl":
-            for batch in _as_text(rows).to_batches(10_000):
-                lines = (json.dumps(_plain(row)) + "\n" for row in batch.to_pylist())
+            for batch in _to_text(rows).to_batches(10_000):
+                lines = (json.dumps(_to_plain(row)) + "\n" for row in batch.to_pylist())
                 self._out.write("".join(lines).encode())
         else:
-            self._writer.write(rows if self._form == "parquet" else _as_text(rows))
+            self._writer.write(rows if self._form == "parquet" else _to_text(rows))
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN."""
+def _to_plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Replace NaN, which JSON does not have, by a string."""
     return {key: "NaN" if value != value else value for key, value in row.items()}
 
 
-def _as_text(rows: pa.Table) -> pa.Table:
-    """Times as RFC 3339 and lists as JSON."""
-    for number, one in enumerate(rows.schema):
-        if pa.types.is_timestamp(one.type):
-            text = pc.strftime(rows[one.name], format="%Y-%m-%dT%H:%M:%SZ")
-            rows = rows.set_column(number, one.name, text.cast(pa.string()))
-        elif pa.types.is_list(one.type):
-            lists = [None if v is None else json.dumps(v) for v in rows[one.name].to_pylist()]
-            rows = rows.set_column(number, one.name, pa.array(lists, pa.string()))
+def _to_text(rows: pa.Table) -> pa.Table:
+    """Convert times to RFC 3339 and lists to JSON."""
+    for number, column in enumerate(rows.schema):
+        if pa.types.is_timestamp(column.type):
+            text = pc.strftime(rows[column.name], format="%Y-%m-%dT%H:%M:%SZ")
+            rows = rows.set_column(number, column.name, text.cast(pa.string()))
+        elif pa.types.is_list(column.type):
+            lists = [None if v is None else json.dumps(v) for v in rows[column.name].to_pylist()]
+            rows = rows.set_column(number, column.name, pa.array(lists, pa.string()))
     return rows
 
 
@@ -138,84 +138,89 @@ def import_file(
     form: str,
     table: Table | None = None,
     disk: Disk | None = None,
-) -> Imported:
-    """Take over the rows of the file `path`, which its user calls `name`; all of them or none.
+) -> ImportResult:
+    """Import all rows of the file `path`, which its user calls `name`, or none.
 
-    Rows that are there already (the same key) are left as they are. Raises InvalidError with every
-    fault (line, column, mend), TransientError when the disk takes no file.
+    Rows whose key exists are left unchanged. Raises InvalidError, which lists every fault (line,
+    column, remedy), and TransientError if the disk fails.
     """
     source = Source(path, name, form)
-    header = source.header()
+    header = source.read_header()
     source.check()
     unused: list[str] = []
     if table is None and is_foreign(header):
-        table, unused = TASKS, ignored(header)
+        table, unused = TASKS, list_ignored(header)
         rows = tasks_of(source)
     else:
         table = table or _table_of(header, name)
-        rows = _own(source, header, table)
+        rows = _read_own_rows(source, header, table)
     parts = [
-        (partition, not_there(table, _there(root, table, partition, told), told))
-        for partition, told in _parted(table, rows).items()
+        (partition, select_new(table, _read_existing(root, table, partition, new_rows), new_rows))
+        for partition, new_rows in _partition(table, rows).items()
     ]
-    _put(root, table, [(partition, told) for partition, told in parts if told.num_rows], disk)
+    _put(
+        root,
+        table,
+        [(partition, new_rows) for partition, new_rows in parts if new_rows.num_rows],
+        disk,
+    )
     span = pc.min_max(rows["at"]).as_py()
-    new = sum(told.num_rows for _, told in parts)
-    return Imported(table.name, rows.num_rows, new, span["min"], span["max"], tuple(unused))
+    new = sum(new_rows.num_rows for _, new_rows in parts)
+    return ImportResult(table.name, rows.num_rows, new, span["min"], span["max"], tuple(unused))
 
 
 def _table_of(header: Sequence[str], name: str) -> Table:
-    """The one table whose columns these are."""
-    given = set(header)
-    able = [
+    """Find the one table that has these columns."""
+    names = set(header)
+    tables = [
         table
         for table in TABLES.values()
-        if {"at", *table.key} <= given <= {*table.schema.names, "composition"}
+        if {"at", *table.key} <= names <= {*table.schema.names, "composition"}
     ]
-    if len(able) == 1:
-        return able[0]
-    known = "; ".join(f"{t.name}: {', '.join(t.key)}, ..." for t in TABLES.values())
-    reason = "its columns fit several tables" if able else "its columns are those of no table"
+    if len(tables) == 1:
+        return tables[0]
+    known_keys = "; ".join(f"{t.name}: {', '.join(t.key)}, ..." for t in TABLES.values())
+    reason = "its columns fit several tables" if tables else "its columns fit no table"
     raise InvalidError(
-        f"cannot import {name}: {reason}; say which table it is, or name the columns as"
-        f" docs/metrics.md does ({known})"
+        f"cannot import {name}: {reason}; name the table, or name the columns as in"
+        f" docs/metrics.md ({known_keys})"
     )
 
 
-def _own(source: Source, header: Sequence[str], table: Table) -> pa.Table:
-    """The rows of a file in the table's schema, and their composition."""
+def _read_own_rows(source: Source, header: Sequence[str], table: Table) -> pa.Table:
+    """Read the rows of a file in the table's schema, with their composition."""
     schema = table.schema
     if "composition" in table.partitions:
         schema = schema.append(pa.field("composition", pa.string()))
     rows = _cast(source, header, schema) if source.format == "parquet" else None
     if rows is None:
-        rows = columns(source, schema)
+        rows = parse_columns(source, schema)
     if "composition" not in schema.names:
         return rows
-    named = pc.fill_null(rows["composition"], ALONE)
-    for composition in pc.unique(named).to_pylist():
+    compositions = pc.fill_null(rows["composition"], ALONE)
+    for composition in pc.unique(compositions).to_pylist():
         check_composition(composition, table)
-    return rows.set_column(schema.get_field_index("composition"), "composition", named)
+    return rows.set_column(schema.get_field_index("composition"), "composition", compositions)
 
 
 def _cast(source: Source, header: Sequence[str], schema: pa.Schema) -> pa.Table | None:
-    """A Parquet file as a whole; None when it must be looked at row by row."""
+    """Cast a Parquet file as a whole; None if it must be parsed row by row."""
     try:
-        told = pq.ParquetFile(source.path).read()
-        if set(header) - set(schema.names) or not _has_zone(told.schema):
+        rows = pq.ParquetFile(source.path).read()
+        if set(header) - set(schema.names) or not _has_zone(rows.schema):
             return None
         arrays = [
-            told[one.name].cast(one.type, safe=not pa.types.is_timestamp(one.type))
-            if one.name in told.schema.names
-            else pa.nulls(told.num_rows, one.type)
-            for one in schema
+            rows[field.name].cast(field.type, safe=not pa.types.is_timestamp(field.type))
+            if field.name in rows.schema.names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in schema
         ]
     except (pa.ArrowException, OSError):
         return None
-    missing = any(
-        array.null_count and not one.nullable for array, one in zip(arrays, schema, strict=True)
+    has_missing = any(
+        array.null_count and not field.nullable for array, field in zip(arrays, schema, strict=True)
     )
-    return None if missing else pa.Table.from_arrays(arrays, schema=schema)
+    return None if has_missing else pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _has_zone(schema: pa.Schema) -> bool:
@@ -223,8 +228,8 @@ def _has_zone(schema: pa.Schema) -> bool:
     return kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None
 
 
-def _parted(table: Table, rows: pa.Table) -> dict[Partition, pa.Table]:
-    """The rows of each day and composition."""
+def _partition(table: Table, rows: pa.Table) -> dict[Partition, pa.Table]:
+    """Split the rows by day and composition."""
     days = pc.floor_temporal(rows["at"], unit="day")
     keyed = rows.append_column("day", days)
     parts: dict[Partition, pa.Table] = {}
@@ -234,13 +239,13 @@ def _parted(table: Table, rows: pa.Table) -> dict[Partition, pa.Table]:
             parts[Partition(day_of(day))] = of_day.select(table.schema.names)
             continue
         for composition in pc.unique(of_day["composition"]).to_pylist():
-            ours = of_day.filter(pc.equal(of_day["composition"], composition))
-            parts[Partition(day_of(day), composition)] = ours.select(table.schema.names)
+            of_composition = of_day.filter(pc.equal(of_day["composition"], composition))
+            parts[Partition(day_of(day), composition)] = of_composition.select(table.schema.names)
     return parts
 
 
-def _there(root: Path, table: Table, partition: Partition, rows: pa.Table) -> pa.Table:
-    """What the partition holds of the time of `rows`."""
+def _read_existing(root: Path, table: Table, partition: Partition, rows: pa.Table) -> pa.Table:
+    """Read the partition's rows in the time range of `rows`."""
     span = pc.min_max(rows["at"]).as_py()
     until = span["max"] + datetime.resolution
     return read(root, table, span["min"], until, partition.composition)
@@ -255,17 +260,17 @@ def _put(
     files = []
     for partition, rows in parts:
         first = pc.min(rows["at"]).as_py()
-        name = file_name(PART, first, secrets.token_hex(6))
+        name = make_file_name(PART, first, secrets.token_hex(6))
         files.append((partition.folder(root, table), name, rows))
     try:
         put_all(root, files, disk or Disk())
     except UnfinishedError as error:
         raise TransientError(
-            f"cannot put what was imported in its place below {root}: {error.strerror or error};"
-            " it is all there once the service has been started again: do not import it again"
+            f"cannot finish the import below {root}: {error.strerror or error};"
+            " the service finishes it at its next start: do not repeat the import"
         ) from error
     except OSError as error:
         raise TransientError(
-            f"cannot write what is imported below {root}: {error.strerror or error};"
-            " nothing was imported: see to the disk and import it again"
+            f"cannot write the imported rows below {root}: {error.strerror or error};"
+            " nothing was imported: check the disk and repeat the import"
         ) from error

@@ -1,7 +1,7 @@
-"""Files of the dataset: their names, and how they come to be there whole or not at all.
+"""Files of the dataset: their names, and how they are written atomically.
 
-A file is written under a name that begins with `.` (Spark, DuckDB and pyarrow leave such out),
-synced, and renamed. A kill leaves hidden files only; `sweep` removes them at the next start.
+A file is written under a name that begins with `.` (Spark, DuckDB and pyarrow ignore such files),
+synced, and renamed. A kill leaves only hidden files, which `sweep` removes at the next start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from speck.metrics.dataset.schema import ALONE, Table
 from speck.model.values import is_name
 
 ROW_GROUP = 128 * 1024
-"""Rows of a row group: few enough that a time range leaves most of a large file unread."""
+"""Rows per row group: few enough that reading a time range skips most of a large file."""
 
 COMPACT = "compact"
 PART = "part"
@@ -43,16 +43,16 @@ class Partition:
     composition: str | None = None
 
     def folder(self, root: Path, table: Table) -> Path:
-        """Where its files lie."""
+        """The folder of its files."""
         folder = root / table.name / f"day={self.day.isoformat()}"
         return folder if self.composition is None else folder / (_COMPOSITION + self.composition)
 
 
 class Disk:
-    """What is done to the disk; tests let it fail at any of these."""
+    """All disk operations; tests make each of them fail."""
 
     def write(self, path: Path, rows: pa.Table, metadata: Mapping[str, str]) -> None:
-        """A Parquet file of `rows` at `path`, synced. Raises OSError."""
+        """Write a Parquet file of `rows` at `path`, and sync it. Raises OSError."""
         with path.open("wb") as out:
             with pq.ParquetWriter(
                 out,
@@ -67,23 +67,23 @@ class Disk:
             os.fsync(out.fileno())
 
     def write_text(self, path: Path, text: str) -> None:
-        """A file of `text` at `path`, synced. Raises OSError."""
+        """Write a file of `text` at `path`, and sync it. Raises OSError."""
         with path.open("w") as out:
             out.write(text)
             out.flush()
             os.fsync(out.fileno())
 
     def make_folder(self, path: Path) -> None:
-        """`path` and what is missing above it."""
+        """Create the folder `path` and its missing parents."""
         path.mkdir(parents=True, exist_ok=True)
 
     def rename(self, path: Path, name: str) -> None:
-        """Give the file or folder `path` the name `name`, where it is, for good."""
+        """Rename the file or folder `path` to `name` in its folder, and sync the folder."""
         path.rename(path.with_name(name))
         self.sync(path.parent)
 
     def remove(self, path: Path) -> None:
-        """Remove the file `path` if it is there."""
+        """Remove the file `path` if it exists."""
         path.unlink(missing_ok=True)
 
     def remove_folder(self, path: Path) -> None:
@@ -91,7 +91,7 @@ class Disk:
         shutil.rmtree(path)
 
     def sync(self, folder: Path) -> None:
-        """What was renamed in `folder` outlives a loss of power."""
+        """Sync `folder`, so that its renames survive a loss of power."""
         number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(number)
@@ -99,15 +99,15 @@ class Disk:
             os.close(number)
 
 
-def file_name(kind: str, first: datetime, told_apart: str) -> str:
-    """`<kind>-<ms>-<n>.parquet`; `told_apart` (hex) makes it one that was never there before.
+def make_file_name(kind: str, first: datetime, suffix: str) -> str:
+    """`<kind>-<ms>-<n>.parquet`; `suffix` (hex) makes it unique.
 
     Names sort by the time `first` of their first row.
     """
-    return f"{kind}-{int(first.timestamp() * 1000):013d}-{told_apart}.parquet"
+    return f"{kind}-{int(first.timestamp() * 1000):013d}-{suffix}.parquet"
 
 
-def hidden(name: str) -> str:
+def hidden_name_of(name: str) -> str:
     """The name of a file while it is being written."""
     return f".{name}.writing"
 
@@ -115,7 +115,7 @@ def hidden(name: str) -> str:
 def put(folder: Path, name: str, rows: pa.Table, disk: Disk, **metadata: str) -> Path:
     """Write `rows` as `folder/name`, whole or not at all. Raises OSError."""
     disk.make_folder(folder)
-    unfinished = folder / hidden(name)
+    unfinished = folder / hidden_name_of(name)
     try:
         disk.write(unfinished, rows, metadata)
         disk.rename(unfinished, name)
@@ -126,30 +126,30 @@ def put(folder: Path, name: str, rows: pa.Table, disk: Disk, **metadata: str) ->
 
 
 class UnfinishedError(OSError):
-    """All files are written for good, but not all have their names: `sweep` gives them those."""
+    """All files are written and synced, but not all are renamed yet: `sweep` does the rest."""
 
 
 def put_all(root: Path, files: Sequence[tuple[Path, str, pa.Table]], disk: Disk) -> None:
-    """Write all `files` (folder, name, rows), or none: also over a kill. Raises OSError when it
-    is none, UnfinishedError when it is all, of which some have not got their names yet.
+    """Write all `files` (folder, name, rows) or none, even if the process is killed.
 
-    They are written hidden; once a journal that names them is there, they are as good as renamed:
-    `sweep` goes on with it.
+    Raises OSError if none are written, and UnfinishedError if all are written but some not renamed.
+    Files are written hidden, then a journal with their names. Once the journal exists, `sweep`
+    finishes the renames after a kill.
     """
     written: list[Path] = []
     journal = root / f"{_JOURNAL}{secrets.token_hex(6)}"
     try:
         for folder, name, rows in files:
             disk.make_folder(folder)
-            written.append(folder / hidden(name))
+            written.append(folder / hidden_name_of(name))
             disk.write(written[-1], rows, {})
-        unfinished = journal.with_name(hidden(journal.name))
+        unfinished = journal.with_name(hidden_name_of(journal.name))
         written.append(unfinished)
         names = [str((folder / name).relative_to(root)) for folder, name, _ in files]
         disk.write_text(unfinished, json.dumps(names))
         disk.rename(unfinished, journal.name)
     except OSError:
-        for path in (journal, *written):  # the journal first: without it the rest is nothing
+        for path in (journal, *written):  # the journal first: without it the others do not count
             path.unlink(missing_ok=True)
         raise
     try:
@@ -160,31 +160,33 @@ def put_all(root: Path, files: Sequence[tuple[Path, str, pa.Table]], disk: Disk)
 
 def _finish(root: Path, journal: Path, disk: Disk) -> None:
     for name in json.loads(journal.read_text()):
-        unfinished = (root / name).with_name(hidden(Path(name).name))
+        unfinished = (root / name).with_name(hidden_name_of(Path(name).name))
         if unfinished.exists():
             disk.rename(unfinished, Path(name).name)
     disk.remove(journal)
 
 
 def sweep(root: Path) -> int:
-    """Finish what a kill left behind where it was decided, and remove the rest: hidden files and
-    folders; how many there were."""
+    """Finish journalled writes that a kill interrupted, and remove other hidden files and folders.
+
+    Returns how many were removed.
+    """
     for journal in root.glob(f"{_JOURNAL}*"):
         if not journal.name.endswith(".writing"):
             _finish(root, journal, Disk())
-    left = [path for path in root.rglob(".*") if path.name.endswith((".writing", ".dropped"))]
-    for path in left:
+    leftovers = [path for path in root.rglob(".*") if path.name.endswith((".writing", ".dropped"))]
+    for path in leftovers:
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    return len(left)
+    return len(leftovers)
 
 
-def partitions(root: Path, table: Table) -> Iterator[Partition]:
-    """The partitions that are there, oldest first."""
+def list_partitions(root: Path, table: Table) -> Iterator[Partition]:
+    """The existing partitions, oldest first."""
     for folder in sorted((root / table.name).glob("day=*")):
-        day = _day(folder)
+        day = _parse_day(folder)
         if day is None:
             continue
         if table.partitions == ("day",):
@@ -194,19 +196,19 @@ def partitions(root: Path, table: Table) -> Iterator[Partition]:
             yield Partition(day, below.name.removeprefix(_COMPOSITION))
 
 
-def _day(folder: Path) -> date | None:
-    found = _DAY.fullmatch(folder.name)
+def _parse_day(folder: Path) -> date | None:
+    match = _DAY.fullmatch(folder.name)
     try:
-        return date.fromisoformat(found[1]) if found and folder.is_dir() else None
+        return date.fromisoformat(match[1]) if match and folder.is_dir() else None
     except ValueError:
         return None
 
 
 def files_of(root: Path, table: Table, partition: Partition) -> list[Path]:
-    """The whole files of a partition, in the order of their names' times."""
-    found = partition.folder(root, table).glob("*.parquet")
+    """The finished files of a partition, ordered by the time in their names."""
+    paths = partition.folder(root, table).glob("*.parquet")
     return sorted(
-        (path for path in found if not path.name.startswith(".")),
+        (path for path in paths if not path.name.startswith(".")),
         key=lambda path: (path.name.partition("-")[2], path.name),
     )
 
@@ -217,7 +219,7 @@ def day_of(at: datetime) -> date:
 
 
 def check_composition(name: object, table: Table) -> str:
-    """`name` if it can be a folder's. Raises InvalidError."""
+    """Return `name` if it can name a composition's folder. Raises InvalidError otherwise."""
     if isinstance(name, str) and (name == ALONE or is_name(name)):
         return name
     raise InvalidError(

@@ -1,10 +1,10 @@
-"""Traces of other collectors: Flink's gauges per second -> the totals of `tasks`.
+"""Imports traces of other collectors: Flink's gauges per second -> the totals of `tasks`.
 
-Such a trace has one row for each subtask and look, with the names that Flink gives. A total is
-the sum of gauge x time since the row before: an approximation, since the gauges look back over
-seconds and not over exactly that time. Where the time before a row is not known (its first row,
-a gap, a gauge that was not told) the totals begin anew under another `engine_job_id`: what was
-not seen is not counted as nothing.
+Such a trace has one row per subtask and poll, with Flink's own metric names. A total is the sum of
+gauge x time since the previous row. That is an approximation, since a gauge averages over some
+seconds and not over exactly that time. Where the time before a row is unknown (the first row, a
+gap, a missing gauge) the totals start again under another `engine_job_id`, so that a gap does not
+count as idle time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from typing import Any
 import pyarrow as pa
 
 from speck.errors import InvalidError
-from speck.metrics.dataset.parsing import Source, a_number, a_text, a_time, a_whole, value
+from speck.metrics.dataset.parsing import (
+    Source,
+    make_int_parser,
+    parse_number,
+    parse_text,
+    parse_time,
+    parse_value,
+)
 from speck.metrics.dataset.schema import ALONE, TASKS
 from speck.model.values import is_name
 
@@ -32,11 +39,11 @@ GAUGES = {
     "numRecordsOutPerSecond": "records_out",
 }
 OLD_NAMES = {"backPressureTimeMsPerSecond": "backPressuredTimeMsPerSecond"}
-"""What Flink called it before 1.13."""
+"""Flink's name before 1.13 -> its name since."""
 
 KEY = ("job", "vertex", "subtask", "timestamp")
 GAP_S = 60.0
-"""A row this long after the one before, and three times longer than is usual, follows a gap."""
+"""There is a gap between two rows at least this far apart, and over three usual intervals."""
 
 _TEXTS = ("site", "composition")
 
@@ -46,8 +53,8 @@ def is_foreign(header: Sequence[str]) -> bool:
     return {"job", "timestamp"} <= set(header)
 
 
-def ignored(header: Sequence[str]) -> list[str]:
-    """The columns that are not taken over."""
+def list_ignored(header: Sequence[str]) -> list[str]:
+    """The columns that are not imported."""
     return sorted(set(header) - {*KEY, *GAUGES, *OLD_NAMES, *_TEXTS})
 
 
@@ -61,30 +68,30 @@ class _Sample:
 
 def tasks_of(source: Source) -> pa.Table:
     """The trace as rows of `tasks` with their composition. Raises InvalidError."""
-    missing = [name for name in KEY if name not in source.header()]
+    missing = [name for name in KEY if name not in source.read_header()]
     if missing:
         raise InvalidError(
             f"cannot import {source.name}: it has no column {missing[0]}; a trace of gauges has"
             f" {', '.join(KEY)}, and any of {', '.join(GAUGES)}"
         )
     try:
-        samples = _samples(source)
+        samples = _read_samples(source)
     except (UnicodeDecodeError, pa.ArrowException, OSError) as error:
-        raise source.unreadable(str(error).partition("\n")[0]) from error
+        raise source.make_error(str(error).partition("\n")[0]) from error
     source.check()
     vertices: dict[tuple[str, ...], set[str]] = {}
     subtasks: dict[tuple[str, ...], int] = {}
     for *job, vertex, subtask in samples:
         vertices.setdefault(tuple(job), set()).add(vertex)
-        whole = (*job, vertex)
-        subtasks[whole] = max(subtasks.get(whole, 0), subtask + 1)
+        task = (*job, vertex)
+        subtasks[task] = max(subtasks.get(task, 0), subtask + 1)
     rows = []
     for key in sorted(samples):
         *job, vertex, _ = key
-        # of several tasks, a trace does not tell which hold the ends
+        # a trace of several tasks does not say which of them hold source and sink
         end = True if len(vertices[tuple(job)]) == 1 else None
-        told = {"subtasks": subtasks[*job, vertex], "is_source": end, "is_sink": end}
-        rows += [row | told for row in _totals(key, samples[key])]
+        columns = {"subtasks": subtasks[*job, vertex], "is_source": end, "is_sink": end}
+        rows += [row | columns for row in _add_up(key, samples[key])]
     schema = TASKS.schema.append(pa.field("composition", pa.string(), nullable=False))
     return pa.Table.from_pylist(rows, schema)
 
@@ -92,53 +99,55 @@ def tasks_of(source: Source) -> pa.Table:
 _Key = tuple[str, str, str, str, int]
 
 
-def _samples(source: Source) -> dict[_Key, list[_Sample]]:
+def _read_samples(source: Source) -> dict[_Key, list[_Sample]]:
     """By composition, site, job, vertex and subtask."""
-    found: dict[_Key, list[_Sample]] = {}
-    whole = a_whole(2**31)
-    for line, row in source.rows():
-        at = value(source, line, "timestamp", row.get("timestamp"), a_time, False)
-        job = value(source, line, "job", row.get("job"), a_text, False)
-        vertex = value(source, line, "vertex", row.get("vertex"), a_text, False)
-        subtask = value(source, line, "subtask", row.get("subtask"), whole, False)
-        site = value(source, line, "site", row.get("site"), a_text)
-        composition = value(source, line, "composition", row.get("composition"), _name)
+    samples: dict[_Key, list[_Sample]] = {}
+    parse_subtask = make_int_parser(2**31)
+    for line, row in source.read_rows():
+        at = parse_value(source, line, "timestamp", row.get("timestamp"), parse_time, False)
+        job = parse_value(source, line, "job", row.get("job"), parse_text, False)
+        vertex = parse_value(source, line, "vertex", row.get("vertex"), parse_text, False)
+        subtask = parse_value(source, line, "subtask", row.get("subtask"), parse_subtask, False)
+        site = parse_value(source, line, "site", row.get("site"), parse_text)
+        composition = parse_value(
+            source, line, "composition", row.get("composition"), _parse_composition
+        )
         gauges = {}
         for name in (*GAUGES, *OLD_NAMES):
-            told = value(source, line, name, row.get(name), a_number)
-            if told is not None:
-                gauges[GAUGES[OLD_NAMES.get(name, name)]] = told
+            gauge = parse_value(source, line, name, row.get(name), parse_number)
+            if gauge is not None:
+                gauges[GAUGES[OLD_NAMES.get(name, name)]] = gauge
         if None not in (at, job, vertex, subtask):
             key = (composition or ALONE, site or "", job, vertex, subtask)
-            found.setdefault(key, []).append(_Sample(at, gauges))
-    return found
+            samples.setdefault(key, []).append(_Sample(at, gauges))
+    return samples
 
 
-def _name(given: Any) -> str:
-    text = a_text(given)
+def _parse_composition(raw: Any) -> str:
+    text = parse_text(raw)
     if text != ALONE and not is_name(text):
         raise ValueError(f"write a composition's name, or {ALONE}")
     return text
 
 
-def _totals(key: _Key, samples: list[_Sample]) -> Iterator[dict[str, Any]]:
+def _add_up(key: _Key, samples: list[_Sample]) -> Iterator[dict[str, Any]]:
     composition, site, job, vertex, subtask = key
-    ordered = sorted({sample.at: sample for sample in reversed(samples)}.items())
-    told = sorted({column for _, sample in ordered for column in sample.gauges})
-    longest = _longest([at for at, _ in ordered])
+    samples_by_time = sorted({sample.at: sample for sample in reversed(samples)}.items())
+    columns = sorted({column for _, sample in samples_by_time for column in sample.gauges})
+    gap_length = _find_gap_length([at for at, _ in samples_by_time])
     totals: dict[str, float] = {}
-    before: datetime | None = None
-    for at, sample in ordered:
-        known = all(not math.isnan(sample.gauges.get(column, math.nan)) for column in told)
-        if before is None or not known or at - before > longest:
+    previous_at: datetime | None = None
+    for at, sample in samples_by_time:
+        is_complete = all(not math.isnan(sample.gauges.get(column, math.nan)) for column in columns)
+        if previous_at is None or not is_complete or at - previous_at > gap_length:
             # milliseconds: two files of one trace that begin apart stay apart
             incarnation = f"{job}@{int(at.timestamp() * 1000)}"
-            totals = dict.fromkeys(told, 0.0)
+            totals = dict.fromkeys(columns, 0.0)
         else:
-            seconds = (at - before).total_seconds()
-            for column in told:
+            seconds = (at - previous_at).total_seconds()
+            for column in columns:
                 totals[column] += sample.gauges[column] * seconds
-        before = at
+        previous_at = at
         yield {
             "at": at,
             "composition": composition,
@@ -151,8 +160,8 @@ def _totals(key: _Key, samples: list[_Sample]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _longest(times: list[datetime]) -> timedelta:
-    """The time between two rows past which there is a gap."""
-    apart = [(b - a).total_seconds() for a, b in itertools.pairwise(times)]
-    usual = statistics.median(apart) if apart else 0.0
-    return timedelta(seconds=max(GAP_S, 3 * usual))
+def _find_gap_length(times: list[datetime]) -> timedelta:
+    """The time between two rows beyond which there is a gap."""
+    intervals_s = [(b - a).total_seconds() for a, b in itertools.pairwise(times)]
+    usual_s = statistics.median(intervals_s) if intervals_s else 0.0
+    return timedelta(seconds=max(GAP_S, 3 * usual_s))

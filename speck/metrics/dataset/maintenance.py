@@ -1,7 +1,7 @@
-"""Tending: many small files become few large ones, and days that are old enough go.
+"""Maintenance: merges small files into large ones and drops old days.
 
-A kill at any instant loses no row: a compacted file names its sources, and those that are still
-there are removed by the next run. Readers drop what they meet twice.
+A kill at any instant loses no row: a compacted file lists its sources, and the next run removes
+those that still exist. Readers drop duplicate rows.
 """
 
 from __future__ import annotations
@@ -18,28 +18,36 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speck.errors import TransientError
-from speck.metrics.dataset.files import COMPACT, PART, Disk, Partition, files_of, partitions, put
-from speck.metrics.dataset.reading import LOCK, Damaged, each_once, read_file, why
+from speck.metrics.dataset.files import (
+    COMPACT,
+    PART,
+    Disk,
+    Partition,
+    files_of,
+    list_partitions,
+    put,
+)
+from speck.metrics.dataset.reading import LOCK, Damaged, describe_error, drop_duplicates, read_file
 from speck.metrics.dataset.schema import TABLES, Table
-from speck.metrics.dataset.writer import in_order
+from speck.metrics.dataset.writer import sort_rows
 
 TARGET_BYTES = 128 * 2**20
 TARGET_ROWS = 500_000
-"""A compacted file has at most so much: 0.36 GB of memory while half a million rows of `tasks` are
-merged (measured)."""
+"""Maximum size of a compacted file. Merging half a million rows of `tasks` needs 0.36 GB of memory
+(measured)."""
 
 OPEN_PARTS = 120
-"""A day that is not over is compacted whenever it has so many new files."""
+"""The current day is compacted whenever it has this many new files."""
 
 LATE = timedelta(minutes=10)
-"""How long after midnight a day may get rows of its own."""
+"""How long after midnight rows of the previous day may still arrive."""
 
 _SOURCES = "speck.sources"
 
 
 @dataclass(slots=True)
-class Tended:
-    """What one run did. `busy`: nothing, since somebody reads, or tends, the dataset now."""
+class MaintenanceReport:
+    """What one run did. `busy`: nothing, since the dataset is locked for reading or maintenance."""
 
     busy: bool = False
     merged: int = 0
@@ -48,48 +56,50 @@ class Tended:
     damaged: list[Damaged] = field(default_factory=list)
 
 
-def tend(root: Path, now: datetime, days: int, disk: Disk | None = None) -> Tended:
-    """Compact, and drop days that ended `days` or more before `now` (0: keep all).
+def maintain(root: Path, now: datetime, days: int, disk: Disk | None = None) -> MaintenanceReport:
+    """Compact files, and drop days that ended `days` or more before `now` (0: keep all).
 
-    Does nothing while somebody is `reading`. Raises TransientError when the disk fails; what
-    was not done is done by the next run.
+    Does nothing while a reader holds the files (`hold_files`). Raises TransientError if the disk
+    fails; the next run does the rest.
     """
-    done = Tended()
+    report = MaintenanceReport()
     if not root.is_dir():
-        return done
+        return report
     with (root / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            done.busy = True
-            return done
+            report.busy = True
+            return report
         try:
             for table in TABLES.values():
                 if days > 0:
-                    _drop(root, table, now - timedelta(days=days), disk or Disk(), done)
-                for partition in list(partitions(root, table)):
-                    _Compaction(root, table, partition, disk or Disk(), done).run(now)
+                    _drop(root, table, now - timedelta(days=days), disk or Disk(), report)
+                for partition in list(list_partitions(root, table)):
+                    _Compaction(root, table, partition, disk or Disk(), report).run(now)
         except OSError as error:
             raise TransientError(
-                f"cannot tend the metrics below {root}: {why(error)}; it is tried again:"
-                " see to the disk"
+                f"cannot maintain the metrics below {root}: {describe_error(error)}; it is"
+                " retried: check the disk"
             ) from error
-    return done
+    return report
 
 
-def _drop(root: Path, table: Table, before: datetime, disk: Disk, done: Tended) -> None:
-    """Days go as a whole: hidden by one rename, then removed."""
+def _drop(
+    root: Path, table: Table, before: datetime, disk: Disk, report: MaintenanceReport
+) -> None:
+    """Drop whole days: a rename hides a day before its files are removed."""
     for folder in sorted((root / table.name).glob(".day=*.dropped")):
         disk.remove_folder(folder)
-    for day in sorted({partition.day for partition in partitions(root, table)}):
-        if _end(day) > before:
+    for day in sorted({partition.day for partition in list_partitions(root, table)}):
+        if _end_of(day) > before:
             break
         folder = Partition(day).folder(root, table)
-        gone = f".{folder.name}.dropped"
-        disk.rename(folder, gone)
-        disk.remove_folder(folder.with_name(gone))
-        if day not in done.dropped_days:
-            done.dropped_days.append(day)
+        dropped_name = f".{folder.name}.dropped"
+        disk.rename(folder, dropped_name)
+        disk.remove_folder(folder.with_name(dropped_name))
+        if day not in report.dropped_days:
+            report.dropped_days.append(day)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,42 +108,42 @@ class _Compaction:
     table: Table
     partition: Partition
     disk: Disk
-    done: Tended
-    told_apart: Callable[[], str] = lambda: secrets.token_hex(6)
+    report: MaintenanceReport
+    make_suffix: Callable[[], str] = lambda: secrets.token_hex(6)
 
     def run(self, now: datetime) -> None:
-        """Files that are small become fewer; neighbours in time are merged."""
-        found = self._mended(files_of(self.root, self.table, self.partition))
-        over = now >= _end(self.partition.day) + LATE
-        if not over:
-            found = [path for path in found if path.name.startswith(PART)]
-            if len(found) < OPEN_PARTS:
+        """Merge small files that are neighbours in time."""
+        paths = self._drop_merged_sources(files_of(self.root, self.table, self.partition))
+        is_over = now >= _end_of(self.partition.day) + LATE
+        if not is_over:
+            paths = [path for path in paths if path.name.startswith(PART)]
+            if len(paths) < OPEN_PARTS:
                 return
-        for group in list(self._groups(found)):
+        for group in list(self._list_groups(paths)):
             self._merge(group)
 
-    def _mended(self, found: list[Path]) -> list[Path]:
-        """Without the sources of a run that died before it removed them."""
-        if len(found) == 1 or not any(path.name.startswith(COMPACT) for path in found):
-            return found
-        gone = set()
-        for path in found:
+    def _drop_merged_sources(self, paths: list[Path]) -> list[Path]:
+        """Remove the sources that a killed run left behind; return the other files."""
+        if len(paths) == 1 or not any(path.name.startswith(COMPACT) for path in paths):
+            return paths
+        merged_names = set()
+        for path in paths:
             if path.name.startswith(COMPACT):
-                gone |= _sources(path)
-        for path in found:
-            if path.name in gone:
+                merged_names |= _read_sources(path)
+        for path in paths:
+            if path.name in merged_names:
                 self.disk.remove(path)
-        return [path for path in found if path.name not in gone]
+        return [path for path in paths if path.name not in merged_names]
 
-    def _groups(self, found: list[Path]) -> Iterator[list[Path]]:
-        """Neighbours that fit into one file, two or more; a file that is large enough stays."""
+    def _list_groups(self, paths: list[Path]) -> Iterator[list[Path]]:
+        """Groups of two or more neighbours that fit into one file; large files stay."""
         group: list[Path] = []
         rows = size = 0
-        for path in found:
+        for path in paths:
             try:
                 has_rows, has_bytes = pq.read_metadata(path).num_rows, path.stat().st_size
             except (OSError, pa.ArrowException) as error:
-                self.done.damaged.append(Damaged(path, why(error)))
+                self.report.damaged.append(Damaged(path, describe_error(error)))
                 continue
             full = has_rows * 2 > TARGET_ROWS or has_bytes * 2 > TARGET_BYTES
             if full or rows + has_rows > TARGET_ROWS or size + has_bytes > TARGET_BYTES:
@@ -153,27 +163,27 @@ class _Compaction:
                 tables.append(read_file(path, self.table))
                 sources.append(path)
             except (OSError, pa.ArrowException) as error:
-                self.done.damaged.append(Damaged(path, why(error)))
+                self.report.damaged.append(Damaged(path, describe_error(error)))
         if len(sources) < 2:
             return
-        rows = in_order(self.table, each_once(self.table, pa.concat_tables(tables)))
-        # named after its first source: files keep the order of their times
-        name = f"{COMPACT}-{group[0].name.split('-')[1]}-{self.told_apart()}.parquet"
-        told = {_SOURCES: json.dumps([path.name for path in sources])}
-        put(group[0].parent, name, rows, self.disk, **told)
+        rows = sort_rows(self.table, drop_duplicates(self.table, pa.concat_tables(tables)))
+        # named after its first source, so that files stay ordered by time
+        name = f"{COMPACT}-{group[0].name.split('-')[1]}-{self.make_suffix()}.parquet"
+        metadata = {_SOURCES: json.dumps([path.name for path in sources])}
+        put(group[0].parent, name, rows, self.disk, **metadata)
         for path in sources:
             self.disk.remove(path)
-        self.done.merged += len(sources)
-        self.done.written += 1
+        self.report.merged += len(sources)
+        self.report.written += 1
 
 
-def _sources(path: Path) -> set[str]:
+def _read_sources(path: Path) -> set[str]:
     try:
-        told = pq.read_metadata(path).metadata or {}
+        metadata = pq.read_metadata(path).metadata or {}
     except (OSError, pa.ArrowException):
-        return set()  # is named where its rows are asked for
-    return set(json.loads(told.get(_SOURCES.encode(), b"[]")))
+        return set()  # reported when its rows are read
+    return set(json.loads(metadata.get(_SOURCES.encode(), b"[]")))
 
 
-def _end(day: date) -> datetime:
+def _end_of(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)

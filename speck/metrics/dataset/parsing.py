@@ -1,6 +1,6 @@
-"""Files that users bring (CSV, JSON lines, Parquet) -> rows whose values are checked.
+"""Parses files from users (CSV, JSON lines, Parquet) into rows and checks every value.
 
-Every fault is told with its line and column, the first twenty of a file.
+Each fault is reported with its line and column, up to twenty in a file.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ _BATCH = 50_000
 
 @dataclass(slots=True)
 class Source:
-    """A file that is read: `name` is what the user calls it; lines count from 1 (of Parquet:
-    rows)."""
+    """A file to import. `name` is the user's name for it; lines (in Parquet: rows) count from 1."""
 
     path: Path
     name: str
     format: str
     problems: list[Problem] = field(default_factory=list)
 
-    def header(self) -> list[str]:
-        """The names of its columns (of JSON lines: of the first). Raises InvalidError."""
+    def read_header(self) -> list[str]:
+        """Read the names of the columns (in JSON lines those of the first). Raises InvalidError."""
         try:
-            return self._header()
+            return self._read_header()
         except (OSError, pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
-            raise self.unreadable(str(error).partition("\n")[0]) from error
+            raise self.make_error(str(error).partition("\n")[0]) from error
 
-    def unreadable(self, reason: str) -> InvalidError:
-        """The error for a file that is not of its format."""
+    def make_error(self, reason: str) -> InvalidError:
+        """The error for a file that does not have its format."""
         return InvalidError(
-            f"cannot read {self.name} as {self.format}: {reason}; give a whole file, and its format"
+            f"cannot read {self.name} as {self.format}: {reason};"
+            " check that the file is complete and has that format"
         )
 
-    def _header(self) -> list[str]:
+    def _read_header(self) -> list[str]:
         if self.format == "parquet":
             return list(pq.read_schema(self.path).names)
         with self.path.open(encoding="utf-8-sig", newline="") as lines:
@@ -57,25 +57,25 @@ class Source:
                 return next(csv.reader(lines), [])
             for line in lines:
                 if line.strip():
-                    return list(self._object(line, 1) or {})
+                    return list(self._parse_object(line, 1) or {})
         return []
 
-    def rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """(line, values by column); faults of a line's form are noted."""
+    def read_rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        """Read (line, values by column); malformed lines are noted as faults."""
         if self.format == "parquet":
-            yield from self._parquet_rows()
+            yield from self._read_parquet_rows()
             return
         with self.path.open(encoding="utf-8-sig", newline="") as lines:
             if self.format == "csv":
-                yield from self._csv_rows(csv.DictReader(lines, restkey="", strict=True))
+                yield from self._read_csv_rows(csv.DictReader(lines, restkey="", strict=True))
                 return
             for number, line in enumerate(lines, 1):
-                found = self._object(line, number) if line.strip() else None
-                if found is not None:
-                    yield number, found
+                values = self._parse_object(line, number) if line.strip() else None
+                if values is not None:
+                    yield number, values
 
-    def fault(self, line: int, column: str, message: str) -> None:
-        """Note a fault. Raises InvalidError when there are too many."""
+    def note_fault(self, line: int, column: str, message: str) -> None:
+        """Note a fault. Raises InvalidError if there are too many."""
         self.problems.append(Problem(column, message, line))
         if len(self.problems) >= MOST_FAULTS:
             self.check()
@@ -90,7 +90,7 @@ class Source:
                 self.problems,
             )
 
-    def _parquet_rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def _read_parquet_rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         number = 0
         with pq.ParquetFile(self.path) as file:
             for batch in file.iter_batches(_BATCH):
@@ -98,45 +98,50 @@ class Source:
                     number += 1
                     yield number, row
 
-    def _csv_rows(self, reader: csv.DictReader[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def _read_csv_rows(
+        self, reader: csv.DictReader[str]
+    ) -> Iterator[tuple[int, Mapping[str, Any]]]:
         try:
             for row in reader:
                 if "" in row or None in row.values():
-                    fault = f"has another number of values than the header ({len(row)} columns)"
-                    self.fault(reader.line_num, "", fault)
+                    fault = f"does not have as many values as the header ({len(row)} columns)"
+                    self.note_fault(reader.line_num, "", fault)
                 else:
                     yield reader.line_num, {k: v if v != "" else None for k, v in row.items()}
         except csv.Error as error:
-            self.fault(reader.line_num, "", f"is no CSV: {error}")
+            self.note_fault(reader.line_num, "", f"is not valid CSV: {error}")
 
-    def _object(self, line: str, number: int) -> dict[str, Any] | None:
+    def _parse_object(self, line: str, number: int) -> dict[str, Any] | None:
         try:
-            found = json.loads(line)
+            parsed = json.loads(line)
         except ValueError as error:
-            self.fault(number, "", f"is no JSON: {error}")
+            self.note_fault(number, "", f"is not valid JSON: {error}")
             return None
-        if not isinstance(found, dict):
-            self.fault(number, "", "must be a JSON object, one on each line")
+        if not isinstance(parsed, dict):
+            self.note_fault(number, "", "must be a JSON object, one on each line")
             return None
-        return found
+        return parsed
 
 
-def columns(source: Source, schema: pa.Schema) -> pa.Table:
-    """All rows in `schema`; what a row leaves out is null. Raises InvalidError with all faults."""
-    readers = [(f.name, reader(f.type), f.nullable) for f in schema]
-    known = set(schema.names)
+def parse_columns(source: Source, schema: pa.Schema) -> pa.Table:
+    """Parse all rows into `schema`; missing values are null. Raises InvalidError with all
+    faults."""
+    readers = [(f.name, choose_reader(f.type), f.nullable) for f in schema]
+    names = set(schema.names)
     tables, batch = [schema.empty_table()], []
     try:
-        for line, row in source.rows():
-            for name in row.keys() - known:
-                source.fault(line, name, f"is no column; known are {', '.join(schema.names)}")
-            batch.append({n: value(source, line, n, row.get(n), r, o) for n, r, o in readers})
+        for line, row in source.read_rows():
+            for name in row.keys() - names:
+                source.note_fault(
+                    line, name, f"is not a column; the columns are {', '.join(schema.names)}"
+                )
+            batch.append({n: parse_value(source, line, n, row.get(n), r, o) for n, r, o in readers})
             if len(batch) == _BATCH:
                 source.check()
                 tables.append(pa.Table.from_pylist(batch, schema))
                 batch = []
     except (UnicodeDecodeError, pa.ArrowException, OSError) as error:
-        raise source.unreadable(str(error).partition("\n")[0]) from error
+        raise source.make_error(str(error).partition("\n")[0]) from error
     source.check()
     return pa.concat_tables([*tables, pa.Table.from_pylist(batch, schema)])
 
@@ -144,54 +149,54 @@ def columns(source: Source, schema: pa.Schema) -> pa.Table:
 Reader = Callable[[Any], Any]
 
 
-def value(
-    source: Source, line: int, column: str, given: Any, read: Reader, optional: bool = True
+def parse_value(
+    source: Source, line: int, column: str, raw: Any, reader: Reader, optional: bool = True
 ) -> Any:
-    """`given` as `read` reads it; None with the fault noted when it cannot."""
-    if given is None:
+    """Parse `raw` with `reader`; if that fails, note the fault and return None."""
+    if raw is None:
         if not optional:
-            source.fault(line, column, "is missing")
+            source.note_fault(line, column, "is missing")
         return None
     try:
-        return read(given)
+        return reader(raw)
     except ValueError as error:
-        source.fault(line, column, f"is {str(given)[:40]!r}; {error}")
+        source.note_fault(line, column, f"is {str(raw)[:40]!r}; {error}")
         return None
 
 
-def reader(kind: pa.DataType) -> Reader:
-    """How values of an Arrow type are read; it raises ValueError with what is wanted."""
+def choose_reader(kind: pa.DataType) -> Reader:
+    """The parser for values of an Arrow type; it raises ValueError with what is expected."""
     if pa.types.is_timestamp(kind):
-        return a_time
+        return parse_time
     if pa.types.is_integer(kind):
-        return a_whole(2 ** (kind.bit_width - 1))
+        return make_int_parser(2 ** (kind.bit_width - 1))
     if pa.types.is_floating(kind):
-        return a_number
+        return parse_number
     if pa.types.is_boolean(kind):
-        return a_truth
-    return a_list if pa.types.is_list(kind) else a_text
+        return parse_bool
+    return parse_list if pa.types.is_list(kind) else parse_text
 
 
-def a_time(given: Any) -> datetime:
-    """RFC 3339 with a zone, or milliseconds since 1970."""
+def parse_time(raw: Any) -> datetime:
+    """Parse RFC 3339 with a zone, or milliseconds since 1970."""
     try:
-        if isinstance(given, str) and not given.lstrip("-").replace(".", "", 1).isdigit():
-            given = datetime.fromisoformat(given)
-        if isinstance(given, datetime):
-            if given.tzinfo is None:
+        if isinstance(raw, str) and not raw.lstrip("-").replace(".", "", 1).isdigit():
+            raw = datetime.fromisoformat(raw)
+        if isinstance(raw, datetime):
+            if raw.tzinfo is None:
                 raise ValueError
-            return given.astimezone(UTC)
-        return datetime.fromtimestamp(a_number(given) / 1000, UTC)
+            return raw.astimezone(UTC)
+        return datetime.fromtimestamp(parse_number(raw) / 1000, UTC)
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"write {_TIME}") from None
 
 
-def a_whole(bound: int) -> Reader:
-    """A whole number below `bound`."""
+def make_int_parser(bound: int) -> Reader:
+    """A parser for integers whose absolute value is below `bound`."""
 
-    def read(given: Any) -> int:
+    def parse_int(raw: Any) -> int:
         try:
-            number = int(given) if isinstance(given, str) else given
+            number = int(raw) if isinstance(raw, str) else raw
         except ValueError:
             number = None
         if isinstance(number, float) and number.is_integer():
@@ -200,41 +205,41 @@ def a_whole(bound: int) -> Reader:
             raise ValueError(f"write a whole number below {bound}")
         return number
 
-    return read
+    return parse_int
 
 
-def a_number(given: Any) -> float:
-    """A number; NaN is one."""
+def parse_number(raw: Any) -> float:
+    """Parse a number; NaN is one."""
     try:
-        if isinstance(given, bool) or math.isinf(float(given)):
+        if isinstance(raw, bool) or math.isinf(float(raw)):
             raise ValueError
-        return float(given)
+        return float(raw)
     except (TypeError, ValueError):
         raise ValueError("write a number") from None
 
 
-def a_truth(given: Any) -> bool:
-    """`true` or `false`."""
-    if isinstance(given, bool):
-        return given
-    if str(given).lower() in ("true", "false"):
-        return str(given).lower() == "true"
+def parse_bool(raw: Any) -> bool:
+    """Parse `true` or `false`."""
+    if isinstance(raw, bool):
+        return raw
+    if str(raw).lower() in ("true", "false"):
+        return str(raw).lower() == "true"
     raise ValueError("write true or false")
 
 
-def a_text(given: Any) -> str:
-    """A text."""
-    if isinstance(given, str):
-        return given
+def parse_text(raw: Any) -> str:
+    """Check a string."""
+    if isinstance(raw, str):
+        return raw
     raise ValueError("write a text")
 
 
-def a_list(given: Any) -> Sequence[str]:
-    """A list of texts; in CSV as JSON."""
+def parse_list(raw: Any) -> Sequence[str]:
+    """Parse a list of strings; in CSV it is JSON."""
     try:
-        found = json.loads(given) if isinstance(given, str) else given
+        parsed = json.loads(raw) if isinstance(raw, str) else raw
     except ValueError:
-        found = None
-    if isinstance(found, list) and all(isinstance(one, str) for one in found):
-        return found
+        parsed = None
+    if isinstance(parsed, list) and all(isinstance(one, str) for one in parsed):
+        return parsed
     raise ValueError('write a list of texts, like ["HASH"]')

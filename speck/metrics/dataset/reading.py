@@ -1,8 +1,8 @@
-"""Reading the dataset: which files hold a time range, and their rows, each once.
+"""Reads the dataset: the files of a time range, and their rows without duplicates.
 
-The analyzer reads with Spark; this is for what is small: export, import, the API. Files that are
-being compacted hold rows twice for a moment, and so does what was imported twice: rows with the
-same key are one row, that of the file whose name comes first.
+The analyzer reads with Spark; this module serves export, import and the API. Rows are duplicated
+for a moment during compaction, and when a file is imported twice: of rows with the same key only
+the one in the first file by name counts.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from speck.metrics.dataset.files import Partition, day_of, files_of, partitions
+from speck.metrics.dataset.files import Partition, day_of, files_of, list_partitions
 from speck.metrics.dataset.schema import Table
 
 LOCK = ".lock"
 PIECE_ROWS = 1_000_000
-"""Rows that are held in memory at once, about."""
+"""Approximate number of rows to hold in memory at once."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A file that cannot be read; none of its rows was."""
+    """A file that cannot be read; all of its rows are skipped."""
 
     path: Path
     why: str
 
     def __str__(self) -> str:
-        return f"cannot read {self.path}: {self.why}; it is left out: move it away"
+        return f"cannot read {self.path}: {self.why}; it is skipped: move it away"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of one partition, or of a part of its day; each key once."""
+    """Rows of one partition, or of a part of its day, without duplicates."""
 
     partition: Partition
     rows: pa.Table
@@ -54,8 +54,9 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What was read: `rows` in the table's schema, and `composition` where the table has it."""
+class ScanResult:
+    """The result of a read: `rows` in the table's schema, plus `composition` if the table has
+    it."""
 
     rows: pa.Table
     duplicates: int
@@ -63,14 +64,14 @@ class Found:
 
 
 @contextmanager
-def reading(root: Path) -> Iterator[None]:
-    """While this is held no file disappears: neither compaction nor retention works.
+def hold_files(root: Path) -> Iterator[None]:
+    """Keep compaction and retention from removing files while the context is open.
 
-    Where nothing can be written nobody tends the dataset, and nothing is held.
+    A read-only dataset has no maintenance, so nothing is locked there.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            lock = held.enter_context((root / LOCK).open("w"))
+            lock = stack.enter_context((root / LOCK).open("w"))
             fcntl.flock(lock, fcntl.LOCK_SH)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS):
@@ -78,16 +79,16 @@ def reading(root: Path) -> Iterator[None]:
         yield
 
 
-def paths(
+def list_paths(
     root: Path,
     table: Table,
     since: datetime | None = None,
     until: datetime | None = None,
     composition: str | None = None,
 ) -> list[Path]:
-    """The files that may hold rows of the time range and composition; no file is opened."""
-    wanted = _wanted(root, table, since, until, composition)
-    return [path for partition in wanted for path in files_of(root, table, partition)]
+    """List files that may have rows of the time range and composition, without opening any."""
+    partitions = _select_partitions(root, table, since, until, composition)
+    return [path for partition in partitions for path in files_of(root, table, partition)]
 
 
 def read(
@@ -97,11 +98,11 @@ def read(
     until: datetime | None = None,
     composition: str | None = None,
 ) -> pa.Table:
-    """Rows with `since` <= `at` < `until`, each key once; damaged files are logged."""
-    found = scan(root, table, since, until, composition)
-    for damaged in found.damaged:
+    """Read rows with `since` <= `at` < `until`, each key once; damaged files are logged."""
+    result = scan(root, table, since, until, composition)
+    for damaged in result.damaged:
         _log.warning("%s", damaged)
-    return found.rows
+    return result.rows
 
 
 def scan(
@@ -110,38 +111,38 @@ def scan(
     since: datetime | None = None,
     until: datetime | None = None,
     composition: str | None = None,
-) -> Found:
-    """As `read`, with the damaged files and how many rows were there more than once."""
-    found = list(pieces(root, table, since, until, composition))
-    rows = [piece.rows for piece in found] or [empty(table)]
-    damaged = dict.fromkeys(one for piece in found for one in piece.damaged)
-    duplicates = sum(piece.duplicates for piece in found)
-    return Found(pa.concat_tables(rows), duplicates, tuple(damaged))
+) -> ScanResult:
+    """As `read`, with the damaged files and the number of duplicate rows."""
+    parts = list(read_pieces(root, table, since, until, composition))
+    rows = [piece.rows for piece in parts] or [make_empty(table)]
+    damaged = dict.fromkeys(one for piece in parts for one in piece.damaged)
+    duplicates = sum(piece.duplicates for piece in parts)
+    return ScanResult(pa.concat_tables(rows), duplicates, tuple(damaged))
 
 
-def pieces(
+def read_pieces(
     root: Path,
     table: Table,
     since: datetime | None = None,
     until: datetime | None = None,
     composition: str | None = None,
 ) -> Iterator[Piece]:
-    """The rows of a time range, oldest day first, about `PIECE_ROWS` at a time."""
-    with reading(root):
-        for partition in _wanted(root, table, since, until, composition):
+    """Read the rows of a time range, oldest day first, about `PIECE_ROWS` at a time."""
+    with hold_files(root):
+        for partition in _select_partitions(root, table, since, until, composition):
             files = files_of(root, table, partition)
-            for first, last in _slices(partition, files):
+            for first, last in _slice_day(partition, files):
                 low = first if since is None else max(first, since)
                 high = last if until is None else min(last, until)
                 if low < high:
-                    yield _piece(table, partition, files, low, high)
+                    yield _read_piece(table, partition, files, low, high)
 
 
 def read_file(path: Path, table: Table) -> pa.Table:
-    """All rows of a file in the table's schema: columns that it has not are null.
+    """Read all rows of a file in the table's schema; missing columns are null.
 
-    Raises OSError or pyarrow's ArrowException when the file is damaged (checksums are checked)
-    or its columns are others.
+    Raises OSError or pyarrow's ArrowException if the file is damaged (checksums are verified) or
+    its columns have other types.
     """
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         rows = file.read()
@@ -154,38 +155,40 @@ def read_file(path: Path, table: Table) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=table.schema)
 
 
-def each_once(table: Table, rows: pa.Table) -> pa.Table:
-    """`rows` without those whose key was there before."""
-    kept = _first_of_each(table, rows)
-    return rows if len(kept) == rows.num_rows else rows.take(kept)
+def drop_duplicates(table: Table, rows: pa.Table) -> pa.Table:
+    """Drop rows whose key occurred in an earlier row."""
+    row_numbers = _number_first_of_each(table, rows)
+    return rows if len(row_numbers) == rows.num_rows else rows.take(row_numbers)
 
 
-def not_there(table: Table, there: pa.Table, rows: pa.Table) -> pa.Table:
-    """Those of `rows`, each key once, whose key is not in `there`."""
-    both = pa.concat_tables([one.select(list(table.key)) for one in (there, rows)])
-    kept = _first_of_each(table, both)
-    return rows.take(pc.subtract(kept.filter(pc.greater_equal(kept, len(there))), len(there)))
+def select_new(table: Table, existing: pa.Table, rows: pa.Table) -> pa.Table:
+    """Select the rows whose key is not in `existing`, each key once."""
+    both = pa.concat_tables([one.select(list(table.key)) for one in (existing, rows)])
+    row_numbers = _number_first_of_each(table, both)
+    return rows.take(
+        pc.subtract(row_numbers.filter(pc.greater_equal(row_numbers, len(existing))), len(existing))
+    )
 
 
-def _first_of_each(table: Table, rows: pa.Table) -> pa.ChunkedArray:
-    """The numbers of the rows, ascending, whose key comes first in them."""
+def _number_first_of_each(table: Table, rows: pa.Table) -> pa.ChunkedArray:
+    """The numbers of the first row of each key, ascending."""
     key = list(table.key)
     numbered = rows.select(key).append_column("row", pa.array(np.arange(rows.num_rows)))
     return numbered.group_by(key, use_threads=False).aggregate([("row", "min")])["row_min"]
 
 
-def empty(table: Table) -> pa.Table:
-    """No rows, as `read` gives them."""
-    return _with_composition(table, table.schema.empty_table(), "")
+def make_empty(table: Table) -> pa.Table:
+    """An empty table, as `read` returns it."""
+    return _add_composition(table, table.schema.empty_table(), "")
 
 
-def why(error: Exception) -> str:
-    """What is wrong with a file, in one line."""
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return said.partition("\n")[0]
+def describe_error(error: Exception) -> str:
+    """Describe what is wrong with a file, in one line."""
+    message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return message.partition("\n")[0]
 
 
-def _wanted(
+def _select_partitions(
     root: Path,
     table: Table,
     since: datetime | None,
@@ -194,63 +197,63 @@ def _wanted(
 ) -> list[Partition]:
     return [
         partition
-        for partition in partitions(root, table)
+        for partition in list_partitions(root, table)
         if (since is None or partition.day >= day_of(since))
         and (until is None or partition.day <= day_of(until))
         and (composition is None or partition.composition in (None, composition))
     ]
 
 
-def _slices(partition: Partition, files: list[Path]) -> Iterator[tuple[datetime, datetime]]:
-    """The day of a partition, in as many parts as keep each small."""
+def _slice_day(partition: Partition, files: list[Path]) -> Iterator[tuple[datetime, datetime]]:
+    """Split the day of a partition so that each part has few rows."""
     rows = 0
     for path in files:
         try:
             rows += pq.read_metadata(path).num_rows
         except (OSError, pa.ArrowException):
-            continue  # is told when it is read
+            continue  # reported when it is read
     count = -(-rows // PIECE_ROWS) or 1
     begin = datetime(partition.day.year, partition.day.month, partition.day.day, tzinfo=UTC)
     bounds = [begin + timedelta(days=1) * number / count for number in range(count + 1)]
     yield from itertools.pairwise(bounds)
 
 
-def _piece(
+def _read_piece(
     table: Table, partition: Partition, files: list[Path], low: datetime, high: datetime
 ) -> Piece:
     tables, damaged = [table.schema.empty_table()], []
     for path in files:
         try:
-            if not _touches(path, low, high):
+            if not _may_hold(path, low, high):
                 continue
             rows = read_file(path, table)
         except (OSError, pa.ArrowException) as error:
-            damaged.append(Damaged(path, why(error)))
+            damaged.append(Damaged(path, describe_error(error)))
             continue
         at = rows["at"]
         within = pc.and_(pc.greater_equal(at, pa.scalar(low)), pc.less(at, pa.scalar(high)))
         tables.append(rows.filter(within))
-    together = pa.concat_tables(tables)
-    rows = each_once(table, together)
-    duplicates = together.num_rows - rows.num_rows
-    named = _with_composition(table, rows, partition.composition or "")
-    return Piece(partition, named, duplicates, tuple(damaged))
+    all_rows = pa.concat_tables(tables)
+    rows = drop_duplicates(table, all_rows)
+    duplicates = all_rows.num_rows - rows.num_rows
+    with_composition = _add_composition(table, rows, partition.composition or "")
+    return Piece(partition, with_composition, duplicates, tuple(damaged))
 
 
-def _touches(path: Path, low: datetime, high: datetime) -> bool:
-    """Whether the file can hold rows of the time range, as far as its statistics tell."""
+def _may_hold(path: Path, low: datetime, high: datetime) -> bool:
+    """Whether the file can have rows of the time range, by its statistics."""
     metadata = pq.read_metadata(path)
     for number in range(metadata.num_row_groups):
         column = metadata.row_group(number).column(0)
-        told = column.statistics
-        if column.path_in_schema != "at" or told is None or not told.has_min_max:
+        statistics = column.statistics
+        if column.path_in_schema != "at" or statistics is None or not statistics.has_min_max:
             return True
-        if told.min < high and told.max >= low:
+        if statistics.min < high and statistics.max >= low:
             return True
     return False
 
 
-def _with_composition(table: Table, rows: pa.Table, composition: str) -> pa.Table:
+def _add_composition(table: Table, rows: pa.Table, composition: str) -> pa.Table:
     if "composition" not in table.partitions:
         return rows
     return rows.append_column("composition", pa.repeat(composition, rows.num_rows))

@@ -1,9 +1,9 @@
 """Tables of the metrics dataset: columns, types and units.
 
-A row is one look. What was not told is null, never 0; a site that did not answer has no row.
-Counters ("total") grow from 0 and fall back to 0 when what counts begins anew. Times are UTC.
-`day` (of `at`, UTC) and `composition` are in the folders' names, not in the files; the jobs
-that were posted alone have composition `_alone`, which no composition can be called.
+A row is the result of one poll. A value that was not reported is null, never 0; a site that did not
+answer has no row. Counters ("total") grow from 0 and fall back to 0 when a task restarts. Times are
+UTC. `day` (of `at`, UTC) and `composition` are in the folders' names, not in the files. Jobs posted
+alone have the composition `_alone`, which is no valid name of a composition.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _AT = pa.field("at", pa.timestamp("us", tz="UTC"), nullable=False)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: `partitions` are the levels of folders, `about` says what each column holds.
+    """One table: `partitions` are the levels of folders, `about` describes each column.
 
-    A row is told from all others by `key`.
+    `key` identifies a row.
     """
 
     name: str
@@ -32,25 +32,25 @@ class Table:
     about: dict[str, str]
 
 
-def _table(
+def _make_table(
     name: str,
     key: tuple[str, ...],
     columns: tuple[tuple[str, pa.DataType, str], ...],
     *,
     of_composition: bool = True,
 ) -> Table:
-    told = (
+    fields = (
         pa.field(column, kind, nullable=column not in key and column != "tier")
         for column, kind, _ in columns
     )
     partitions = ("day", "composition") if of_composition else ("day",)
-    about = {"at": "when the look began", **{column: text for column, _, text in columns}}
-    return Table(name, pa.schema([_AT, *told]), partitions, ("at", *key), about)
+    about = {"at": "when the poll began", **{column: text for column, _, text in columns}}
+    return Table(name, pa.schema([_AT, *fields]), partitions, ("at", *key), about)
 
 
 _I32, _I64, _F64, _BOOL, _TEXT = pa.int32(), pa.int64(), pa.float64(), pa.bool_(), pa.string()
 
-TASKS = _table(
+TASKS = _make_table(
     "tasks",
     ("engine_job_id", "vertex", "subtask"),
     (
@@ -66,10 +66,10 @@ TASKS = _table(
         ("busy_ms", _F64, "ms, total: its thread worked (wall time)"),
         ("idle_ms", _F64, "ms, total: it waited for input"),
         ("back_pressured_ms", _F64, "ms, total: it waited for room in its output"),
-        ("cpu_ms", _F64, "ms, total: CPU time of its thread, where the connector tells it"),
-        ("records_in", _I64, "records, total: taken in (of a source: messages from its link)"),
-        ("records_out", _I64, "records, total: given out (of a sink: messages to its link)"),
-        ("bytes_in", _I64, "bytes, total: of a source, MQTT packets of the messages taken"),
+        ("cpu_ms", _F64, "ms, total: CPU time of its thread, where the connector reports it"),
+        ("records_in", _I64, "records, total: received (by a source: messages from its link)"),
+        ("records_out", _I64, "records, total: sent (by a sink: messages to its link)"),
+        ("bytes_in", _I64, "bytes, total: of a source, MQTT packets of the messages received"),
         ("bytes_out", _I64, "bytes, total: of a sink, MQTT packets of the messages sent"),
         ("restarts", _I32, "total: restarts of the job by its engine"),
         ("checkpoint_id", _I64, "the newest completed checkpoint"),
@@ -78,9 +78,9 @@ TASKS = _table(
         ("host_cpu", _F64, "0 to 1: share of the machine's cores in use by anything"),
     ),
 )
-"""One row for each subtask of each job and look."""
+"""One row for each subtask of each job and poll."""
 
-LINKS = _table(
+LINKS = _make_table(
     "links",
     ("broker_site", "topic", "role", "client_id"),
     (
@@ -90,14 +90,18 @@ LINKS = _table(
         ("client_id", _TEXT, "the MQTT client id of that end"),
         ("job_name", _TEXT, "the job at that end; null for a reader outside speck"),
         ("engine_site", _TEXT, "the site where that job runs; null outside speck"),
-        ("epoch", _I64, "a producer's epoch: its numbers begin anew with each"),
+        ("epoch", _I64, "a producer's epoch; its numbers begin at 0 in each"),
         ("messages", _I64, "messages, total: sent or taken"),
-        ("lag", _I64, "messages: sent by producers that tell, and not taken by this reader"),
+        (
+            "lag",
+            _I64,
+            "messages: sent by producers that report numbers, and not yet taken by this reader",
+        ),
     ),
 )
-"""One row for each end of each link and look, from sent and taken numbers."""
+"""One row for each end of each link and poll, from sent and taken numbers."""
 
-PLANS = _table(
+PLANS = _make_table(
     "plans",
     ("engine_job_id", "vertex"),
     (
@@ -105,20 +109,20 @@ PLANS = _table(
         ("site", _TEXT, "the site whose engine runs it"),
         ("engine_job_id", _TEXT, "the incarnation"),
         ("vertex", _TEXT, "the engine's id of the task"),
-        ("description", _TEXT, "the engine's words for its operators"),
+        ("description", _TEXT, "the engine's description of its operators"),
         ("parallelism", _I32, "subtasks"),
         ("ship_strategies", pa.list_(_TEXT), "how records come to it: FORWARD, HASH, ..."),
         ("source_site", _TEXT, "the site of the broker that the job reads from"),
         ("source_topic", _TEXT, "the topic that it reads"),
         ("sink_site", _TEXT, "the site of the broker that the job writes to"),
         ("sink_topic", _TEXT, "the topic that it writes"),
-        ("pinned", _BOOL, "its composition says pinned: true"),
+        ("pinned", _BOOL, "the composition has `pinned: true`"),
         ("stateful", _BOOL, "declared by the user; null: not declared"),
     ),
 )
-"""One row for each task of an incarnation, once when it is first seen and again each hour."""
+"""One row for each task of an incarnation, when it is first seen and again each hour."""
 
-SITES = _table(
+SITES = _make_table(
     "sites",
     ("site",),
     (
@@ -126,10 +130,10 @@ SITES = _table(
         ("tier", _TEXT, "`edge` or `cloud`"),
         ("slots_total", _I32, "task slots"),
         ("slots_free", _I32, "task slots that no job uses"),
-        ("cores", _F64, "CPU cores that the engine may use (calibrated, else told)"),
+        ("cores", _F64, "CPU cores that the engine may use (calibrated, else as reported)"),
         ("pace", _F64, "speed of one core against the reference (calibrated), 1: as fast"),
         ("cpu_ms", _F64, "ms, total: CPU time of the engine's processes"),
-        ("memory_bytes", _I64, "bytes: resident memory, or what the engine tells nearest to it"),
+        ("memory_bytes", _I64, "bytes: resident memory, or the engine's closest figure"),
         ("heap_used_bytes", _I64, "bytes: used of the JVMs' heap"),
         ("heap_max_bytes", _I64, "bytes: the heap's limit"),
         ("host_cpu", _F64, "0 to 1: share of the machine's cores in use by anything"),
@@ -138,9 +142,9 @@ SITES = _table(
     ),
     of_composition=False,
 )
-"""One row for each site and look."""
+"""One row for each site and poll."""
 
-BROKERS = _table(
+BROKERS = _make_table(
     "brokers",
     ("site",),
     (
@@ -149,13 +153,13 @@ BROKERS = _table(
         ("messages_out", _I64, "messages, total: PUBLISH packets sent"),
         ("bytes_in", _I64, "bytes, total: received, packets of all kinds"),
         ("bytes_out", _I64, "bytes, total: sent"),
-        ("dropped", _I64, "messages, total: dropped since a queue was full"),
-        ("queued", _I64, "messages: kept for readers now"),
+        ("dropped", _I64, "messages, total: dropped because a queue was full"),
+        ("queued", _I64, "messages: now queued for readers"),
         ("clients", _I32, "connections now"),
-        ("uptime_s", _I64, "s: how long it runs"),
+        ("uptime_s", _I64, "s: time since its start"),
     ),
     of_composition=False,
 )
-"""One row for each broker and look."""
+"""One row for each broker and poll."""
 
 TABLES: dict[str, Table] = {t.name: t for t in (TASKS, LINKS, PLANS, SITES, BROKERS)}

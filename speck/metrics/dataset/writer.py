@@ -1,4 +1,4 @@
-"""The writer: rows are kept in memory for a while and go to files that are whole at once."""
+"""The writer: buffers rows in memory and writes them to files atomically."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pyarrow as pa
 
 from speck.clock import Clock, SystemClock
 from speck.errors import TransientError
-from speck.metrics.dataset.files import PART, Disk, Partition, file_name, put, sweep
-from speck.metrics.dataset.rows import Row, partitioned
+from speck.metrics.dataset.files import PART, Disk, Partition, make_file_name, put, sweep
+from speck.metrics.dataset.rows import Row, partition_rows
 from speck.metrics.dataset.schema import Table
 
-KEPT_ROWS = 1_000_000
-"""Rows kept while the disk takes none."""
+MAX_WAITING_ROWS = 1_000_000
+"""Maximum number of rows to keep in memory while the disk fails."""
 
 
 @dataclass(slots=True)
 class _Buffer:
-    """Rows of one partition that are in no file yet."""
+    """Rows of one partition that are not in a file yet."""
 
     table: Table
     partition: Partition
@@ -36,12 +36,12 @@ class _Buffer:
 
 
 class Writer:
-    """Appends rows to the dataset at `root`; one for each process that writes, thread safe.
+    """Appends rows to the dataset at `root`; thread-safe, one per writing process.
 
-    Rows go to a file once the oldest of their partition has waited `roll_s` seconds, looked at
-    whenever something is appended, or once there are `roll_rows`. A kill loses those that wait.
-    Files that the disk does not take are tried again at the next append; meanwhile at most
-    `kept_rows` rows are kept, the oldest are dropped and counted in `dropped`.
+    Rows are written once the oldest of their partition has waited `roll_s` seconds (checked at each
+    append), or once there are `roll_rows` of them. A kill loses waiting rows. A failed write is
+    retried at the next append; meanwhile at most `max_waiting_rows` rows are kept, and the oldest
+    are dropped and counted in `dropped`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Writer:
         *,
         roll_s: float = 60.0,
         roll_rows: int = 200_000,
-        kept_rows: int = KEPT_ROWS,
+        max_waiting_rows: int = MAX_WAITING_ROWS,
         clock: Clock | None = None,
         disk: Disk | None = None,
     ):
@@ -58,7 +58,7 @@ class Writer:
         self.dropped = 0
         self._roll_s = roll_s
         self._roll_rows = roll_rows
-        self._kept_rows = kept_rows
+        self._max_waiting_rows = max_waiting_rows
         self._clock = clock or SystemClock()
         self._disk = disk or Disk()
         self._buffers: dict[tuple[str, Partition], _Buffer] = {}
@@ -68,12 +68,12 @@ class Writer:
             sweep(root)
 
     def append(self, table: Table, rows: Sequence[Row]) -> None:
-        """Take `rows`: `at` an aware datetime, `composition` too where the table has it.
+        """Append `rows`, with an aware datetime `at`, and `composition` if the table has it.
 
-        All are taken or none. Raises InvalidError naming table, column and value; TransientError
-        when the disk takes no file (the rows are kept then: do not append them again).
+        Appends all rows or none. Raises InvalidError, which names table, column and value, and
+        TransientError if the disk fails (the rows are kept then: do not append them again).
         """
-        new = partitioned(table, rows)
+        new = partition_rows(table, rows)
         now = self._clock.monotonic()
         with self._buffering:
             for partition, columns in new.items():
@@ -82,7 +82,7 @@ class Writer:
                 buffer.add(columns)
             self._drop_oldest()
             due = [key for key, buffer in self._buffers.items() if self._is_due(buffer, now)]
-        # while another thread writes, what is due waits for the next append
+        # while another thread writes, due rows wait for the next append
         if due and self._writing.acquire(blocking=False):
             try:
                 self._write(due)
@@ -90,19 +90,19 @@ class Writer:
                 self._writing.release()
 
     def flush(self) -> None:
-        """Write all that waits. Raises TransientError; what the disk did not take is kept."""
+        """Write all waiting rows. Raises TransientError; rows that were not written are kept."""
         with self._buffering:
             due = list(self._buffers)
         with self._writing:
             self._write(due)
 
     def close(self) -> None:
-        """Flush; the writer may be used again."""
+        """Flush; the writer can still be used afterwards."""
         self.flush()
 
     @property
     def waiting(self) -> int:
-        """Rows that are in no file yet."""
+        """Number of rows that are not in a file yet."""
         with self._buffering:
             return sum(buffer.rows for buffer in self._buffers.values())
 
@@ -110,7 +110,7 @@ class Writer:
         return now - buffer.since >= self._roll_s or buffer.rows >= self._roll_rows
 
     def _write(self, keys: Iterable[tuple[str, Partition]]) -> None:
-        """One file for each; all are tried. Appending goes on meanwhile."""
+        """Write one file per buffer, trying all of them; appends go on meanwhile."""
         failure: tuple[Table, OSError] | None = None
         for key in keys:
             with self._buffering:
@@ -126,12 +126,12 @@ class Writer:
             table, error = failure
             raise TransientError(
                 f"cannot write metrics of {table.name} below {self.root}: "
-                f"{error.strerror or error}; the rows are kept and tried again: see to the disk"
+                f"{error.strerror or error}; the rows are kept and retried: check the disk"
             ) from error
 
     def _put(self, buffer: _Buffer) -> None:
-        rows = in_order(buffer.table, pa.concat_tables(buffer.tables))
-        name = file_name(PART, self._clock.now(), self._clock.new_id()[:12])
+        rows = sort_rows(buffer.table, pa.concat_tables(buffer.tables))
+        name = make_file_name(PART, self._clock.now(), self._clock.new_id()[:12])
         put(buffer.partition.folder(self.root, buffer.table), name, rows, self._disk)
 
     def _take_back(self, key: tuple[str, Partition], buffer: _Buffer) -> None:
@@ -143,24 +143,24 @@ class Writer:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        """Keep the bound; what came together goes together."""
-        over = sum(buffer.rows for buffer in self._buffers.values()) - self._kept_rows
-        while over > 0:
-            oldest = min(self._buffers.values(), key=_first_at)
-            gone = oldest.tables.pop(0)
-            oldest.rows -= gone.num_rows
-            self.dropped += gone.num_rows
-            over -= gone.num_rows
+        """Keep the maximum; rows that were appended together are dropped together."""
+        excess = sum(buffer.rows for buffer in self._buffers.values()) - self._max_waiting_rows
+        while excess > 0:
+            oldest = min(self._buffers.values(), key=_first_time_of)
+            dropped = oldest.tables.pop(0)
+            oldest.rows -= dropped.num_rows
+            self.dropped += dropped.num_rows
+            excess -= dropped.num_rows
             if not oldest.tables:
                 del self._buffers[oldest.table.name, oldest.partition]
 
 
-def in_order(table: Table, rows: pa.Table) -> pa.Table:
-    """`rows` sorted by what they are about and then by time: neighbours are alike, and small."""
+def sort_rows(table: Table, rows: pa.Table) -> pa.Table:
+    """Sort rows by their key and then by time: similar neighbours compress well."""
     order = [(column, "ascending") for column in (*table.key[1:], "at")]
     return rows.sort_by(order)
 
 
-def _first_at(buffer: _Buffer) -> datetime:
+def _first_time_of(buffer: _Buffer) -> datetime:
     first: datetime = buffer.tables[0]["at"][0].as_py()
     return first

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from speck.analyzer import state
 from speck.analyzer.reading import Span
 from speck.analyzer.run import analyse
-from speck.metrics.dataset.maintenance import tend
+from speck.metrics.dataset.maintenance import maintain
 from speck.metrics.dataset.schema import TASKS
 from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, HandClock, task
@@ -31,7 +31,7 @@ def test_no_file_disappears_while_an_analysis_reads(
     later, outcomes = NOON + timedelta(days=40), []
 
     def last_step(_: Any) -> None:
-        outcomes.append(tend(tmp_path, later, 30))
+        outcomes.append(maintain(tmp_path, later, 30))
         raise EnoughError
 
     monkeypatch.setattr("speck.analyzer.run._kept", lambda frame: frame)
@@ -39,4 +39,4 @@ def test_no_file_disappears_while_an_analysis_reads(
     with pytest.raises(EnoughError):
         analyse(spark, tmp_path, Span(NOON, NOON + timedelta(minutes=1)))
     assert [done.busy for done in outcomes] == [True]
-    assert tend(tmp_path, later, 30).dropped_days
+    assert maintain(tmp_path, later, 30).dropped_days

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from speck.analyzer import clean, rates
 from speck.analyzer.reading import Span
-from speck.metrics.rates import job_metrics
+from speck.metrics.rates import compute_job_metrics
 from speck.metrics.rows import Sample
 from speck.model.measurement import JobMeasure, TaskMeasure
 from speck.model.values import JsonObject
@@ -91,7 +91,7 @@ def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonOb
 
 def _of_service(rows: Sequence[Row]) -> JsonObject:
     """The same keys; `busy` of all subtasks, as the analyzer has it."""
-    told = job_metrics(
+    told = compute_job_metrics(
         [
             tuple(_sample(row) for row in rows if row["subtask"] == subtask)  # type: ignore[misc]
             for subtask in sorted({row["subtask"] for row in rows})

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from speck.clock import rfc3339
-from speck.metrics.dataset.reading import paths, read
+from speck.metrics.dataset.reading import list_paths, read
 from speck.metrics.dataset.schema import SITES, TASKS
 from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, site, task
@@ -60,7 +60,7 @@ def test_all_tables_to_a_folder_and_back(speck: Run, filled: Server, tmp_path: P
     assert pq.read_table(tmp_path / "all" / "tasks.parquet").num_rows == 3
     root = filled.service.config.metrics
     before = read(root, TASKS).to_pylist()
-    for path in paths(root, TASKS):
+    for path in list_paths(root, TASKS):
         path.unlink()
     back = speck("metrics", "import", "all", "-o", "json")
     assert back.exit_code == 0, back.stderr
@@ -93,6 +93,6 @@ def test_what_cannot_be_imported_is_told_with_its_line(speck: Run, tmp_path: Pat
 
 
 def test_damage_is_told(speck: Run, filled: Server) -> None:
-    paths(filled.service.config.metrics, TASKS)[0].write_bytes(b"PAR1")
+    list_paths(filled.service.config.metrics, TASKS)[0].write_bytes(b"PAR1")
     done = speck("metrics", "export", "x.parquet")
     assert "1 files of tasks are damaged and ignored" in done.stderr

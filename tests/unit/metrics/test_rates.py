@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from speck.metrics.rates import job_metrics
+from speck.metrics.rates import compute_job_metrics
 from speck.metrics.rows import Sample
 from speck.model.measurement import JobMeasure, TaskMeasure
 
@@ -37,7 +37,7 @@ def test_time_is_that_of_the_task_not_that_of_the_looks() -> None:
     """The looks were 5 s apart, the values that the engine had at hand 4 s."""
     before = sample(0, records_in=100, records_out=50, **times(1000, 2000, 1000))
     after = sample(5, records_in=500, records_out=250, **times(3000, 3000, 2000))
-    told = job_metrics([(before, after)])
+    told = compute_job_metrics([(before, after)])
     assert told["seconds"] == 4.0
     assert (told["in_rate"], told["out_rate"]) == (100.0, 50.0)
     assert (told["busy"], told["idle"], told["back_pressured"]) == (0.5, 0.25, 0.25)
@@ -48,17 +48,17 @@ def test_a_source_of_which_a_subtask_did_not_tell_has_no_rate() -> None:
     """It would be too low."""
     before, after = (sample(at, records_in=n, **times(n, n)) for at, n in ((0, 0), (5, 100)))
     halves = [replace(each, task=replace(each.task, subtasks=2)) for each in (before, after)]
-    told = job_metrics([(halves[0], halves[1])])
+    told = compute_job_metrics([(halves[0], halves[1])])
     assert (told["in_rate"], told["records_in"]) == (None, None)
     assert told["tasks"][0]["records_in"] == 100
     others = [replace(each, task=replace(each.task, subtask=1)) for each in halves]
-    told = job_metrics([(halves[0], halves[1]), (others[0], others[1])])
+    told = compute_job_metrics([(halves[0], halves[1]), (others[0], others[1])])
     assert (told["in_rate"], told["records_in"]) == (1000.0, 200)
 
 
 def test_where_the_engine_tells_no_busy_time_it_is_that_of_the_looks() -> None:
     before, after = (sample(at, records_in=n, idle_ms=1.0) for at, n in ((0, 10), (5, 60)))
-    told = job_metrics([(before, after)])
+    told = compute_job_metrics([(before, after)])
     assert (told["seconds"], told["in_rate"], told["busy"]) == (5.0, 10.0, None)
 
 
@@ -67,7 +67,7 @@ def test_after_a_restart_nothing_is_made_up(told: dict[str, float]) -> None:
     known = times(1000, 2000) if told else {}
     before = sample(0, records_in=1000, **known)
     after = sample(5, restarts=1, records_in=1500, **told)
-    found = job_metrics([(before, after)])
+    found = compute_job_metrics([(before, after)])
     assert (found["in_rate"], found["busy"], found["seconds"]) == (None, None, None)
     assert (found["records_in"], found["restarts"]) == (1500, 1)
 
@@ -76,25 +76,25 @@ def test_a_task_that_begins_has_no_rate_yet() -> None:
     """Flink tells its busy time as NaN until it runs."""
     before = sample(0, records_in=0, idle_ms=10.0, back_pressured_ms=0.0)
     after = sample(5, records_in=10, **times(20, 480))
-    assert job_metrics([(before, after)])["in_rate"] is None
+    assert compute_job_metrics([(before, after)])["in_rate"] is None
 
 
 def test_no_task_is_idle_for_longer_than_all_the_time() -> None:
-    told = job_metrics([(sample(0, idle_ms=0.0), sample(1, idle_ms=1030.0))])
+    told = compute_job_metrics([(sample(0, idle_ms=0.0), sample(1, idle_ms=1030.0))])
     assert told["idle"] == 1.0
 
 
 def test_a_counter_that_fell_gives_no_rate() -> None:
     before = sample(0, records_in=1000, records_out=5, **times(0, 0))
     after = sample(5, records_in=10, records_out=10, **times(0, 5000))
-    found = job_metrics([(before, after)])
+    found = compute_job_metrics([(before, after)])
     assert (found["in_rate"], found["out_rate"]) == (None, 1.0)
 
 
 def test_one_sample_is_no_rate_and_none_is_nothing() -> None:
-    found = job_metrics([(None, sample(0, records_in=5, **times(1, 2)))])
+    found = compute_job_metrics([(None, sample(0, records_in=5, **times(1, 2)))])
     assert (found["in_rate"], found["busy"], found["records_in"]) == (None, None, 5)
-    found = job_metrics([])
+    found = compute_job_metrics([])
     assert (found["at"], found["in_rate"], found["busy"], found["tasks"]) == (None,) * 3 + ([],)
 
 
@@ -110,7 +110,7 @@ def test_a_job_takes_in_at_its_sources_gives_out_at_its_sinks_and_is_as_busy_as_
         for at, n, out, idle in ((0, 0, 0, 0), (5, 100, 4000, 1000))
     ]
     # the first task has lived 5 s, but its times say 0 in the first sample's 5000
-    found = job_metrics([(writing[0], writing[1]), (reading[0], reading[1])])
+    found = compute_job_metrics([(writing[0], writing[1]), (reading[0], reading[1])])
     assert [task["vertex"] for task in found["tasks"]] == ["a", "b"]
     assert found["out_rate"] == 800.0
     assert found["busy"] == 0.8
@@ -121,4 +121,4 @@ def test_a_sum_is_not_known_when_a_part_is_not() -> None:
     one = (sample(0, vertex="a", records_in=0, **times(0, 0)),
            sample(5, vertex="a", records_in=10, **times(0, 5000)))  # fmt: skip
     other = (None, sample(5, vertex="b", records_in=10, **times(0, 5000)))
-    assert job_metrics([one, other])["in_rate"] is None
+    assert compute_job_metrics([one, other])["in_rate"] is None

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from speck.metrics.dataset.rows import partitioned
+from speck.metrics.dataset.rows import partition_rows
 from speck.metrics.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
 from speck.metrics.rows import (
     Ends,
     Samples,
-    broker_row,
-    link_rows,
-    plan_nodes,
-    plan_rows,
-    samples_of,
-    since_joining,
-    site_row,
-    task_rows,
+    discount_first_lag,
+    make_broker_row,
+    make_link_rows,
+    make_plan_rows,
+    make_site_row,
+    make_task_rows,
+    parse_plan,
+    update_samples,
 )
 from speck.model.composition import composition_of_one
 from speck.model.incarnation import Incarnation, Session
@@ -72,14 +72,14 @@ def measures(*tasks: TaskMeasure, job: str = "a" * 32, **told: Any) -> EngineMea
 
 
 def rows_at(at: datetime, samples: Samples) -> list[dict[str, Any]]:
-    return task_rows(at, samples, DEPLOYED, HOST)
+    return make_task_rows(at, samples, DEPLOYED, HOST)
 
 
 def test_a_task_s_row_holds_what_was_told_and_null_what_was_not() -> None:
     told = measures(
         task(records_out=5, bytes_in=700, cpu_ms=77.5), checkpoint_id=3, checkpoint_bytes=99
     )
-    (row,) = rows_at(AT, samples_of(AT, told, {}))
+    (row,) = rows_at(AT, update_samples(AT, told, {}))
     assert row == {
         "at": AT, "composition": "c", "job_name": "A", "site": "edge", "engine_job_id": "a" * 32,
         "attempt": 2, "vertex": "v", "subtask": 0, "subtasks": 1, "is_source": True,
@@ -91,16 +91,16 @@ def test_a_task_s_row_holds_what_was_told_and_null_what_was_not() -> None:
 
 
 def test_jobs_posted_alone_have_a_partition_of_their_own() -> None:
-    (row,) = rows_at(AT, samples_of(AT, measures(task(), job="b" * 32), {}))
+    (row,) = rows_at(AT, update_samples(AT, measures(task(), job="b" * 32), {}))
     assert (row["composition"], row["job_name"]) == ("_alone", "B")
 
 
 def test_an_answer_from_the_engine_s_cache_makes_no_row() -> None:
-    first = samples_of(AT, measures(task()), {})
-    stale = samples_of(LATER, measures(task()), first)
+    first = update_samples(AT, measures(task()), {})
+    stale = update_samples(LATER, measures(task()), first)
     assert rows_at(LATER, stale) == []
     assert stale == first
-    fresh = samples_of(LATER, measures(task(idle_ms=5900.0)), stale)
+    fresh = update_samples(LATER, measures(task(idle_ms=5900.0)), stale)
     assert [row["idle_ms"] for row in rows_at(LATER, fresh)] == [5900.0]
     ((older, newer),) = fresh.values()
     assert older is not None
@@ -110,43 +110,43 @@ def test_an_answer_from_the_engine_s_cache_makes_no_row() -> None:
 @pytest.mark.parametrize("more_ms", [-3.0, 0.0, 6.0])
 def test_what_is_told_twice_of_one_moment_makes_no_row(more_ms: float) -> None:
     """Between the two, rates would be anything; what came meanwhile is in the next look's."""
-    first = samples_of(AT, measures(task()), {})
+    first = update_samples(AT, measures(task()), {})
     again = measures(task(busy_ms=100.0 + more_ms, records_in=11))
-    assert samples_of(LATER, again, first) == first
+    assert update_samples(LATER, again, first) == first
     restarted = JobMeasure("a" * 32, again.jobs["a" * 32].tasks, restarts=1)
-    new = samples_of(LATER, EngineMeasures({"a" * 32: restarted}, 8, 7), first)
+    new = update_samples(LATER, EngineMeasures({"a" * 32: restarted}, 8, 7), first)
     assert [row["records_in"] for row in rows_at(LATER, new)] == [11]
 
 
 def test_a_task_that_tells_no_times_and_takes_nothing_is_idle_not_stale() -> None:
     told = measures(task(busy_ms=None, idle_ms=None, back_pressured_ms=None))
-    samples = samples_of(LATER, told, samples_of(AT, told, {}))
+    samples = update_samples(LATER, told, update_samples(AT, told, {}))
     assert [row["records_in"] for row in rows_at(LATER, samples)] == [10]
 
 
 def test_a_job_that_did_not_answer_leaves_a_gap_and_no_zero() -> None:
-    first = samples_of(AT, measures(task()), {})
-    silent = samples_of(LATER, EngineMeasures({}, 8, 7), first)
+    first = update_samples(AT, measures(task()), {})
+    silent = update_samples(LATER, EngineMeasures({}, 8, 7), first)
     assert (silent, rows_at(LATER, silent)) == ({}, [])
 
 
 def test_a_restart_of_the_tasks_is_told_as_it_is() -> None:
     """The counters fall: whoever makes differences of them has to see that."""
-    first = samples_of(AT, measures(task(records_in=1000)), {})
-    begun = samples_of(LATER, measures(task(busy_ms=1.0, idle_ms=2.0, records_in=3)), first)
+    first = update_samples(AT, measures(task(records_in=1000)), {})
+    begun = update_samples(LATER, measures(task(busy_ms=1.0, idle_ms=2.0, records_in=3)), first)
     assert [row["records_in"] for row in rows_at(LATER, begun)] == [3]
 
 
 def test_jobs_that_speck_did_not_deploy_make_no_rows() -> None:
-    assert rows_at(AT, samples_of(AT, measures(task(), job="f" * 32), {})) == []
+    assert rows_at(AT, update_samples(AT, measures(task(), job="f" * 32), {})) == []
 
 
 def test_cores_and_pace_are_the_calibrated_ones_when_there_are_any() -> None:
     site = Site("edge", Tier.EDGE, Engine("flink", "http://e:1"), Broker("mqtt", EDGE), 10.0)
     told = EngineMeasures({}, 8, 7, cores=4.0, cpu_ms=12.0, memory_bytes=5)
-    row = site_row(AT, site, told, HOST, None)
+    row = make_site_row(AT, site, told, HOST, None)
     assert (row["cores"], row["pace"], row["host_cpu"], row["host_cores"]) == (4.0, None, 0.25, 4)
-    row = site_row(AT, site, told, Host(), {"cores": 0.25, "pace": 0.9})
+    row = make_site_row(AT, site, told, Host(), {"cores": 0.25, "pace": 0.9})
     assert (row["cores"], row["pace"], row["host_cpu"], row["host_cores"]) == (
         0.25,
         0.9,
@@ -162,7 +162,7 @@ def ends(*sessions: tuple[str, Session]) -> Ends:
 def link_ends(site: str, view: BrokerView, given: Ends) -> list[tuple[Any, ...]]:
     return [
         (row["role"], row["job_name"], row["topic"], row["epoch"], row["messages"], row["lag"])
-        for row in link_rows(AT, site, view, given)
+        for row in make_link_rows(AT, site, view, given)
     ]
 
 
@@ -171,7 +171,9 @@ def test_both_ends_of_a_link_are_told_where_its_broker_is() -> None:
     (sink,) = given.sinks[A.sink]
     silent = BrokerView({}, {})
     (reader,) = [
-        row["client_id"] for row in link_rows(AT, "cloud", silent, given) if row["role"] == "reader"
+        row["client_id"]
+        for row in make_link_rows(AT, "cloud", silent, given)
+        if row["role"] == "reader"
     ]
     view = BrokerView(
         taken={reader: Taken(1, {"01234567-A": {7: 30}}, messages=30)},
@@ -190,13 +192,13 @@ def test_the_lag_of_a_new_reader_begins_when_it_is_first_seen() -> None:
     (sink,) = given.sinks[A.sink]
     (reader,) = [
         row["client_id"]
-        for row in link_rows(AT, "cloud", BrokerView({}, {}), given)
+        for row in make_link_rows(AT, "cloud", BrokerView({}, {}), given)
         if row["role"] == "reader"
     ]
 
     def lag(sent: int, taken: dict[str, dict[int, int]], before: dict[str, int]) -> int:
         view = BrokerView({reader: Taken(1, taken)}, {sink: Sent("01234567-A", 7, sent)})
-        rows, after = since_joining(link_rows(AT, "cloud", view, given), view, before)
+        rows, after = discount_first_lag(make_link_rows(AT, "cloud", view, given), view, before)
         assert after == ({} if taken else {reader: 600})
         (found,) = [row["lag"] for row in rows if row["role"] == "reader"]
         assert isinstance(found, int)
@@ -210,7 +212,7 @@ def test_the_lag_of_a_new_reader_begins_when_it_is_first_seen() -> None:
 def test_readers_outside_speck_are_told_too() -> None:
     session = Session("outside", Link(CLOUD, "out"), "cloud", None)
     view = BrokerView({"outside": Taken(1, {}, messages=9)}, {})
-    rows = link_rows(AT, "cloud", view, ends(("c", session)))
+    rows = make_link_rows(AT, "cloud", view, ends(("c", session)))
     outside = [row for row in rows if row["client_id"] == "outside"]
     assert [(row["job_name"], row["engine_site"], row["messages"]) for row in outside] == [
         (None, None, 9)
@@ -225,21 +227,23 @@ def test_a_plan_is_read_with_how_records_are_shipped() -> None:
             {"id": "1", "parallelism": 2, "description": "source"},
         ]
     }  # fmt: skip
-    nodes = plan_nodes(flink)
+    nodes = parse_plan(flink)
     assert nodes == (PlanNode("2", "window", 1, (("1", "HASH"),)), PlanNode("1", "source", 2))
-    first, second = plan_rows(AT, "c", DEPLOYED["c", "A"], nodes, pinned=True)
+    first, second = make_plan_rows(AT, "c", DEPLOYED["c", "A"], nodes, pinned=True)
     assert first["ship_strategies"] == ["HASH"]
     assert second["ship_strategies"] == []
     assert (first["source_site"], first["sink_site"], first["pinned"]) == ("edge", "cloud", True)
     with pytest.raises(KeyError):
-        plan_nodes({"anything": "else"})
+        parse_plan({"anything": "else"})
 
 
 def test_all_rows_are_as_the_dataset_wants_them() -> None:
     site = Site("edge", Tier.EDGE, Engine("flink", "http://e:1"), Broker("mqtt", EDGE))
-    told = samples_of(AT, measures(task()), {})
-    assert partitioned(TASKS, rows_at(AT, told))
-    assert partitioned(LINKS, link_rows(AT, "cloud", BrokerView({}, {}), ends()))
-    assert partitioned(PLANS, plan_rows(AT, "c", DEPLOYED["c", "A"], (PlanNode("1", "x", 1),)))
-    assert partitioned(SITES, [site_row(AT, site, EngineMeasures({}), Host(), None)])
-    assert partitioned(BROKERS, [broker_row(AT, "edge", BrokerMeasures())])
+    told = update_samples(AT, measures(task()), {})
+    assert partition_rows(TASKS, rows_at(AT, told))
+    assert partition_rows(LINKS, make_link_rows(AT, "cloud", BrokerView({}, {}), ends()))
+    assert partition_rows(
+        PLANS, make_plan_rows(AT, "c", DEPLOYED["c", "A"], (PlanNode("1", "x", 1),))
+    )
+    assert partition_rows(SITES, [make_site_row(AT, site, EngineMeasures({}), Host(), None)])
+    assert partition_rows(BROKERS, [make_broker_row(AT, "edge", BrokerMeasures())])

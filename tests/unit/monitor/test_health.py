@@ -1,4 +1,4 @@
-"""What is judged amiss, and when it is mended."""
+"""What is judged amiss, and when it is repaired."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_runs_is_left_alone() -> None:
 
     made = watcher.look(A, B, edge_a=runs("a1", "b1"))
 
-    assert made.mend == {}
+    assert made.repair == {}
     assert made.due is None
     assert watcher.health(A) is watcher.health(B) is Health.RUNNING
 
@@ -84,17 +84,17 @@ def test_states_of_the_engine() -> None:
         watcher = Watcher()
         made = watcher.look(A, edge_a=engine(("a1", state)))
         assert watcher.health(A) is health
-        assert bool(made.mend) is health.broken
+        assert bool(made.repair) is health.broken
 
 
-def test_a_lost_job_is_mended_once_it_was_unknown_for_a_second() -> None:
+def test_a_lost_job_is_repaired_once_it_was_unknown_for_a_second() -> None:
     watcher = Watcher()
 
     made = watcher.look(A, edge_a=runs())
-    assert made.mend == {}
+    assert made.repair == {}
     assert made.due == watcher.now + 1
 
-    assert watcher.look(A, after=1).mend == {"c": {"A"}}
+    assert watcher.look(A, after=1).repair == {"c": {"A"}}
 
 
 def test_a_lost_job_waits_for_the_slots_of_its_site() -> None:
@@ -102,11 +102,11 @@ def test_a_lost_job_waits_for_the_slots_of_its_site() -> None:
     wide = replace(A, slots=2)
     watcher.look(wide, B, edge_a=runs(free=0))
 
-    assert watcher.look(wide, B).mend == {}
-    assert watcher.look(wide, B, edge_a=runs(free=2)).mend == {"c": {"A"}}
+    assert watcher.look(wide, B).repair == {}
+    assert watcher.look(wide, B, edge_a=runs(free=2)).repair == {"c": {"A"}}
     again = replace(wide, engine_job_id="a2")
-    assert watcher.look(again, B, edge_a=runs("a2", free=0)).mend == {}
-    assert watcher.look(again, B, edge_a=runs("a2", free=1)).mend == {"c": {"B"}}
+    assert watcher.look(again, B, edge_a=runs("a2", free=0)).repair == {}
+    assert watcher.look(again, B, edge_a=runs("a2", free=1)).repair == {"c": {"B"}}
 
 
 def test_a_lost_job_waits_for_the_end_of_what_runs_on_without_its_master() -> None:
@@ -114,29 +114,29 @@ def test_a_lost_job_waits_for_the_end_of_what_runs_on_without_its_master() -> No
     wide = replace(A, slots=2)
     watcher.look(wide, B, edge_a=runs("b1", free=5, total=8))  # 3 in use, B needs 1
 
-    assert watcher.look(wide, B).mend == {}
-    assert watcher.look(wide, B, edge_a=runs("b1", free=7, total=8)).mend == {"c": {"A"}}
+    assert watcher.look(wide, B).repair == {}
+    assert watcher.look(wide, B, edge_a=runs("b1", free=7, total=8)).repair == {"c": {"A"}}
 
 
 def test_but_not_for_ever() -> None:
     watcher = Watcher()
     watcher.look(A, B, edge_a=runs("b1", free=6, total=8))
 
-    assert watcher.look(A, B, after=watcher.limits.zombies_for - 1).mend == {}
-    assert watcher.look(A, B, after=1).mend == {"c": {"A"}}
+    assert watcher.look(A, B, after=watcher.limits.zombies_for - 1).repair == {}
+    assert watcher.look(A, B, after=1).repair == {"c": {"A"}}
 
 
 def test_nor_beside_a_job_of_others_whose_slots_are_not_known() -> None:
     watcher = Watcher()
     watcher.look(A, edge_a=runs("foreign", free=1, total=8))
 
-    assert watcher.look(A).mend == {"c": {"A"}}
+    assert watcher.look(A).repair == {"c": {"A"}}
 
 
 def test_nor_when_it_has_failed_with_its_master_there() -> None:
     watcher = Watcher()
 
-    assert watcher.look(A, edge_a=engine(("a1", RunState.FAILED), free=5, total=8)).mend == {
+    assert watcher.look(A, edge_a=engine(("a1", RunState.FAILED), free=5, total=8)).repair == {
         "c": {"A"}
     }
 
@@ -145,7 +145,7 @@ def test_slots_that_are_not_known_hold_up_nothing() -> None:
     watcher = Watcher()
     watcher.look(A, B, edge_a=runs(free=None))
 
-    assert watcher.look(A, B).mend == {"c": {"A", "B"}}
+    assert watcher.look(A, B).repair == {"c": {"A", "B"}}
 
 
 def test_slots_are_given_once_over_all_scopes() -> None:
@@ -153,7 +153,7 @@ def test_slots_are_given_once_over_all_scopes() -> None:
     other = Watched("d", "D", "edge-a", "d1")
     watcher.look(A, other, edge_a=runs(free=1))
 
-    assert watcher.look(A, other).mend == {"c": {"A"}}
+    assert watcher.look(A, other).repair == {"c": {"A"}}
 
 
 def test_silence_is_no_fault() -> None:
@@ -161,7 +161,7 @@ def test_silence_is_no_fault() -> None:
     watcher.look(A, Z, edge_a=runs("a1"), cloud=runs("z1"), edge_b=runs())
 
     for _ in range(100):
-        assert watcher.look(A, Z, edge_a=None).mend == {}
+        assert watcher.look(A, Z, edge_a=None).repair == {}
     assert watcher.health(A) is Health.UNREACHABLE
     assert watcher.health(Z) is Health.RUNNING
     assert watcher.memory.silent == {"edge-a": 10.0}
@@ -176,17 +176,17 @@ def test_a_site_that_was_not_looked_at_in_time_says_nothing() -> None:
     watcher.look(A, edge_a=runs("a1"))
     del watcher.sites["edge-a"]
 
-    assert watcher.look(A).mend == {}
+    assert watcher.look(A).repair == {}
     assert watcher.health(A) is Health.RUNNING
 
 
-def test_a_job_that_keeps_failing_is_mended_less_and_less_often() -> None:
+def test_a_job_that_keeps_failing_is_repaired_less_and_less_often() -> None:
     watcher, attempt, times = Watcher(), 1, []
     while watcher.now < 2000:
         job = replace(A, engine_job_id=f"a{attempt}")
         failed = engine((job.engine_job_id, RunState.FAILED))
         made = watcher.look(job, after=0.5, edge_a=failed)
-        if made.mend:
+        if made.repair:
             times.append(watcher.now)
             attempt += 1
 
@@ -198,12 +198,12 @@ def test_a_job_that_keeps_failing_is_mended_less_and_less_often() -> None:
 def test_when_something_is_due_is_told() -> None:
     watcher = Watcher()
     made = watcher.look(A, edge_a=engine(("a1", RunState.FAILED)))
-    assert made.mend == {"c": {"A"}}
+    assert made.repair == {"c": {"A"}}
     again = replace(A, engine_job_id="a2")
 
     made = watcher.look(again, after=0.25, edge_a=engine(("a2", RunState.FAILED)))
 
-    assert made.mend == {}
+    assert made.repair == {}
     assert made.due == watcher.now + 0.75
 
 
@@ -212,22 +212,22 @@ def test_five_minutes_of_running_are_a_new_beginning() -> None:
     for attempt in range(1, 6):
         job = replace(A, engine_job_id=f"a{attempt}")
         failed = engine((job.engine_job_id, RunState.FAILED))
-        assert watcher.look(job, after=60, edge_a=failed).mend
+        assert watcher.look(job, after=60, edge_a=failed).repair
     job = replace(A, engine_job_id="a6")
     watcher.look(job, edge_a=runs("a6"))
     watcher.look(job, after=299)
-    assert watcher.memory.jobs[A.key].mends == 5
+    assert watcher.memory.jobs[A.key].repairs == 5
     watcher.look(job, after=2)
 
-    assert watcher.memory.jobs[A.key].mends == 0
+    assert watcher.memory.jobs[A.key].repairs == 0
 
 
-def test_report_only_is_judged_and_never_mended() -> None:
+def test_report_only_is_judged_and_never_repaired() -> None:
     watcher = Watcher()
-    shown = replace(A, mend=False)
+    shown = replace(A, repair=False)
     for _ in range(10):
         made = watcher.look(shown, edge_a=engine(("a1", RunState.CANCELED)))
-        assert (made.mend, made.due) == ({}, None)
+        assert (made.repair, made.due) == ({}, None)
     assert watcher.health(A) is Health.ENDED
 
 
@@ -236,18 +236,18 @@ def test_a_job_that_is_being_changed_is_not_judged() -> None:
     watcher.look(A, edge_a=runs("a1"))
     busy = replace(A, busy=True)
 
-    assert watcher.look(busy, edge_a=runs()).mend == {}
+    assert watcher.look(busy, edge_a=runs()).repair == {}
     assert watcher.health(A) is Health.RUNNING
 
 
-def test_back_off_outlives_the_change_that_mends() -> None:
+def test_back_off_outlives_the_change_that_repairs() -> None:
     watcher = Watcher()
     failed = engine(("a1", RunState.FAILED))
-    assert watcher.look(A, edge_a=failed).mend
+    assert watcher.look(A, edge_a=failed).repair
     watcher.look(replace(A, busy=True), after=0.1)
     again = replace(A, engine_job_id="a2")
 
-    assert not watcher.look(again, after=0.1, edge_a=engine(("a2", RunState.FAILED))).mend
+    assert not watcher.look(again, after=0.1, edge_a=engine(("a2", RunState.FAILED))).repair
 
 
 def test_what_is_given_up_is_forgotten() -> None:
@@ -270,34 +270,34 @@ def lost_and_silent(sites: int, silent: int, *, apart: float = 1.0) -> Watcher:
     return watcher
 
 
-def test_nothing_is_mended_while_half_of_the_sites_are_silent_at_once() -> None:
+def test_nothing_is_repaired_while_half_of_the_sites_are_silent_at_once() -> None:
     for sites, silent in ((3, 2), (4, 2), (5, 3), (2, 1), (3, 1), (5, 2)):
         watcher = lost_and_silent(sites, silent)
         held = silent >= 2 and 2 * silent >= sites
         assert watcher.memory.held is held
-        assert bool(watcher.look(A).mend) is not held
+        assert bool(watcher.look(A).repair) is not held
 
 
 def test_it_goes_on_when_they_are_back() -> None:
     watcher = lost_and_silent(3, 2)
     for _ in range(100):
-        assert not watcher.look(A).mend
+        assert not watcher.look(A).repair
 
-    assert watcher.look(A, s0=runs()).mend == {"c": {"A"}}
+    assert watcher.look(A, s0=runs()).repair == {"c": {"A"}}
     assert not watcher.memory.held
 
 
 def test_sites_that_answer_do_not_wait_for_ever() -> None:
     watcher = lost_and_silent(3, 2)
     looks = 1
-    while not watcher.look(A, after=5.0).mend:
+    while not watcher.look(A, after=5.0).repair:
         looks += 1
         assert looks < 200
     assert 110 <= looks <= 121, "ten minutes of looks, one every 5 s"
 
 
 def test_sites_that_went_at_different_times_hold_up_nothing() -> None:
-    assert lost_and_silent(4, 2, apart=61).look(A).mend == {"c": {"A"}}
+    assert lost_and_silent(4, 2, apart=61).look(A).repair == {"c": {"A"}}
 
 
 # -- stalled ------------------------------------------------------------------------------

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from speck.monitor.requirements import Judged, Seen, Stage, judge
+from speck.monitor.requirements import JobMeasurement, Stage, Verdict, judge
 
 CHAIN = [Stage("clean", "raw", "tidy", 20.0), Stage("merge", "tidy", "all", 5.0)]
-EASY = Seen(in_rate=100.0, busy=0.1, back_pressured=0.0, waiting=0)
-FULL = Seen(in_rate=100.0, busy=0.9, back_pressured=0.08, waiting=None)
+EASY = JobMeasurement(in_rate=100.0, busy=0.1, back_pressured=0.0, waiting=0)
+FULL = JobMeasurement(in_rate=100.0, busy=0.9, back_pressured=0.08, waiting=None)
 
 
-def rate(wanted: float, **seen: Seen) -> Judged:
+def rate(wanted: float, **seen: JobMeasurement) -> Verdict:
     (judged,) = judge({"min_rate": wanted}, CHAIN, {"merge": EASY, **seen})
     return judged
 
 
-def latency(wanted: float, **seen: Seen) -> Judged:
+def latency(wanted: float, **seen: JobMeasurement) -> Verdict:
     (judged,) = judge({"max_latency_ms": wanted}, CHAIN, {"clean": EASY, "merge": EASY, **seen})
     return judged
 
@@ -27,13 +27,13 @@ def latency(wanted: float, **seen: Seen) -> Judged:
         (100.0, EASY, 100.0, True),
         (101.0, EASY, 100.0, None),  # it could take more, but is not offered more
         (101.0, FULL, 100.0, False),
-        (101.0, Seen(100.0, 0.5, 0.0, waiting=7), 100.0, False),
-        (101.0, Seen(None, 0.5, 0.0), None, None),
-        (101.0, Seen(100.0, None, None), 100.0, None),
+        (101.0, JobMeasurement(100.0, 0.5, 0.0, waiting=7), 100.0, False),
+        (101.0, JobMeasurement(None, 0.5, 0.0), None, None),
+        (101.0, JobMeasurement(100.0, None, None), 100.0, None),
     ],
 )
 def test_a_rate_is_missed_only_where_more_is_offered(
-    wanted: float, seen: Seen, measured: float | None, ok: bool | None
+    wanted: float, seen: JobMeasurement, measured: float | None, ok: bool | None
 ) -> None:
     judged = rate(wanted, clean=seen)
     assert (judged.measured, judged.ok) == (measured, ok)
@@ -42,7 +42,7 @@ def test_a_rate_is_missed_only_where_more_is_offered(
 
 def test_what_two_jobs_read_alike_comes_in_once_and_two_entrances_add_up() -> None:
     twice = [*CHAIN, Stage("count", "raw", "counts"), Stage("more", "other", "tidy")]
-    seen = {"clean": EASY, "merge": EASY, "count": Seen(90.0, 0.1, 0.0, 0), "more": EASY}
+    seen = {"clean": EASY, "merge": EASY, "count": JobMeasurement(90.0, 0.1, 0.0, 0), "more": EASY}
     (judged,) = judge({"min_rate": 1.0}, twice, seen)
     assert judged.measured == 190.0
 
@@ -50,18 +50,20 @@ def test_what_two_jobs_read_alike_comes_in_once_and_two_entrances_add_up() -> No
 def test_latency_is_network_work_and_waiting_of_the_slowest_way() -> None:
     assert latency(30.0).measured == pytest.approx(25.0 + 1.0 + 1.0)
     assert latency(30.0).ok is True
-    behind = latency(30.0, merge=Seen(100.0, 0.5, 0.0, waiting=50))
+    behind = latency(30.0, merge=JobMeasurement(100.0, 0.5, 0.0, waiting=50))
     assert behind.measured == pytest.approx(25.0 + 1.0 + 505.0)
-    assert (behind.ok, behind.why) == (False, "by way of clean -> merge")
+    assert (behind.ok, behind.why) == (False, "on the path clean -> merge")
 
 
 def test_what_is_not_known_is_not_taken_for_nothing() -> None:
-    assert latency(30.0, clean=FULL) == Judged(
-        "max_latency_ms", 30.0, None, None, "what clean adds is not known"
+    assert latency(30.0, clean=FULL) == Verdict(
+        "max_latency_ms", 30.0, None, None, "the latency of clean is not known"
     )
-    assert latency(30.0, clean=Seen(100.0, 0.1, 0.0, waiting=None)).ok is True  # time to spare
+    assert (
+        latency(30.0, clean=JobMeasurement(100.0, 0.1, 0.0, waiting=None)).ok is True
+    )  # time to spare
     assert latency(24.0, clean=FULL).ok is False  # the network alone is too slow
-    assert latency(30.0, clean=Seen(0.0, 0.0, 0.0, waiting=5)).ok is None
+    assert latency(30.0, clean=JobMeasurement(0.0, 0.0, 0.0, waiting=5)).ok is None
     assert judge({"max_latency_ms": 1.0}, [], {})[0].ok is None
     assert judge({"min_rate": 1.0}, [], {})[0].ok is None
 

@@ -99,7 +99,7 @@ class Flight:
 
     def sites(self) -> dict[str, str]:
         for running in self.service.changes.all_under_way():
-            assert running.ended(20)
+            assert running.wait_for_end(20)
         return {job["job_name"]: job["site"] for job in self.service.jobs.all()}
 
 

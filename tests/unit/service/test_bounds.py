@@ -13,7 +13,7 @@ from tests.waiting import wait_for
 
 def refused(service: Service) -> bool:
     """Whether a change wants a turn at edge-a and has to wait for it."""
-    return bool(service.executions.limiter._refused["edge-a"])
+    return bool(service.executions.limiter._waiting["edge-a"])
 
 
 def test_the_bound_of_a_site_holds_over_all_changes(service: Service) -> None:

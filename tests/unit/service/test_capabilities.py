@@ -23,7 +23,7 @@ def test_an_engine_without_savepoints_takes_only_stateless_jobs(service: Service
     (problem,) = refused.value.problems
     assert problem.path == "jobs[1].upgrade"
     assert problem.message == (
-        "the engine of site edge-a keeps no state on request; set upgrade: stateless"
+        "the engine of site edge-a cannot take savepoints; set upgrade: stateless"
     )
     with pytest.raises(InvalidError) as refused:
         service.jobs.post(job("A"), LIMIT_S)
@@ -59,7 +59,7 @@ def test_a_broker_without_sessions_carries_only_what_may_be_lost(service: Servic
     (problem,) = refused.value.problems
     assert problem.path == "delivery"
     assert problem.message == (
-        "the broker of site cloud keeps nothing for a reader that is away;"
+        "the broker of site cloud keeps no messages for a reader that is disconnected;"
         " set delivery: at_most_once"
     )
     allowed = job("A", source_site="cloud", delivery="at_most_once")

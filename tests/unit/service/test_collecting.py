@@ -14,10 +14,10 @@ import pytest
 
 from speck.clock import SystemClock
 from speck.errors import UnreachableError
-from speck.metrics.dataset.reading import reading
+from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import TABLES
 from speck.metrics.dataset.writer import Writer
-from speck.metrics.sampler import PLANS_EVERY_S, TEND_AGAIN_S, Sampler
+from speck.metrics.sampler import MAINTENANCE_RETRY_S, PLANS_EVERY_S, Sampler
 from speck.model.measurement import BrokerMeasures, JobMeasure, TaskMeasure
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -147,7 +147,7 @@ def test_restarts_are_those_of_the_last_look_though_no_task_tells_anything(
     job_id = collected.job_id("A")
     engine("edge-a").measures[job_id] = JobMeasure(job_id, (), restarts=5)
     collected.look()
-    rates = {job["job_name"]: job["restarts"] for job in collected.sampler.jobs()}
+    rates = {job["job_name"]: job["restarts"] for job in collected.sampler.rate_jobs()}
     assert rates["A"] == 5
 
 
@@ -167,7 +167,7 @@ def test_a_site_that_does_not_answer_leaves_a_gap_and_holds_up_nobody(
         50,
     ]
     assert len([row for row in collected.rows("sites") if row["site"] == "edge-a"]) == 1
-    told = {job["job_name"]: job for job in collected.sampler.jobs()}
+    told = {job["job_name"]: job for job in collected.sampler.rate_jobs()}
     assert (told["A"]["at"], told["A"]["in_rate"], told["A"]["records_in"]) == (None, None, None)
     assert told["B"]["records_in"] == 50
 
@@ -336,7 +336,7 @@ def test_rates_are_those_between_the_last_two_looks_that_told_something(
     collected.works("A", "edge-a", 300, 3000.0, 11000.0)
     collected.look()
     collected.look()  # nothing new
-    told = next(job for job in collected.sampler.jobs() if job["job_name"] == "A")
+    told = next(job for job in collected.sampler.rate_jobs() if job["job_name"] == "A")
     assert (told["in_rate"], told["out_rate"], told["busy"]) == (50.0, 25.0, 0.5)
     assert (told["composition"], told["site"], told["seconds"]) == ("c", "edge-a", 4.0)
     assert len([row for row in collected.rows("tasks") if row["job_name"] == "A"]) == 2
@@ -387,16 +387,16 @@ def test_the_dataset_is_tended_soon_after_somebody_has_read_it(collected: Collec
     old = collected.root / "sites" / "day=2020-01-01"
     old.mkdir(parents=True)
 
-    def tend() -> None:
-        sampler._tend_now_and_then()
-        assert sampler._tending is not None
-        sampler._tending.result(LIMIT_S)
+    def maintain() -> None:
+        sampler._start_maintenance()
+        assert sampler._maintenance is not None
+        sampler._maintenance.result(LIMIT_S)
 
-    with reading(collected.root):
-        tend()
+    with hold_files(collected.root):
+        maintain()
     assert old.exists()
-    collected.time.passed += TEND_AGAIN_S + 1
-    tend()
+    collected.time.passed += MAINTENANCE_RETRY_S + 1
+    maintain()
     assert not old.exists()
 
 
@@ -413,10 +413,10 @@ def test_jobs_that_a_change_begins_are_left_out(collected: Collected) -> None:
 
 def test_a_site_that_is_removed_is_forgotten(collected: Collected) -> None:
     collected.look()
-    assert set(collected.sampler.engines()) == set(SITES)
+    assert set(collected.sampler.list_engines()) == set(SITES)
     collected.service.sites.delete("edge-b")
     collected.look()
-    assert set(collected.sampler.engines()) == {"edge-a", "cloud"}
+    assert set(collected.sampler.list_engines()) == {"edge-a", "cloud"}
 
 
 @pytest.mark.parametrize("every_s", [0.0, 0.01])

@@ -182,8 +182,8 @@ def test_if_match_of_another_revision_is_stale(service: Service) -> None:
     with pytest.raises(StaleRevisionError) as refused:
         service.compositions.apply(composition(A), Request(if_match=1))
     assert str(refused.value) == (
-        "cannot change composition 'c': its newest revision is 2, not 1 as in If-Match:"
-        " somebody else changed it; plan and apply again"
+        "cannot change composition 'c': its newest revision is 2, not 1 as in If-Match;"
+        " it was changed meanwhile: plan and apply again"
     )
     assert states(service) == {"A": "running", "B": "running"}
 

@@ -50,6 +50,6 @@ def test_only_what_will_be_dropped_is_warned_of(dataset: Dataset, writer: Writer
 def test_a_refused_file_leaves_nothing(dataset: Dataset, writer: Writer) -> None:
     with pytest.raises(InvalidError, match="cannot find table 'task'"):
         dataset.import_chunks([b"x"], "x.csv", "csv", "task")
-    with pytest.raises(InvalidError, match="those of no table"):
+    with pytest.raises(InvalidError, match="fit no table"):
         dataset.import_chunks([b"x"], "x.csv", "csv")
     assert [path.name for path in writer.root.iterdir()] == []

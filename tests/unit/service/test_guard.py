@@ -25,7 +25,7 @@ def test_removing_more_than_half_of_the_jobs_needs_force(service: Service) -> No
         service.compositions.apply(composition(A), DONE)
     assert str(refused.value) == (
         "cannot apply composition 'c': it removes more than half of the deployed jobs (B, C);"
-        " if you mean it, apply with --force (?force=true)"
+        " to remove them, apply with --force (?force=true)"
     )
     assert service.compositions.revision("c") == 1
     preview = service.compositions.apply(composition(A), Request(dry_run=True))

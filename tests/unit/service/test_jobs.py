@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from binders.memory import World
-from speck.deploy.deployer import Prepared
+from speck.deploy.deployer import PreparedPlan
 from speck.errors import (
     ConflictError,
     EngineRefusedError,
@@ -429,8 +429,8 @@ def taken_in(service: Service, monkeypatch: pytest.MonkeyPatch, prepares: str) -
     deployer = service.compositions._deployer
     prepare = getattr(deployer, prepares)
 
-    def prepared(*arguments: Any, **more: Any) -> Prepared:
-        found: Prepared = prepare(*arguments, **more)
+    def prepared(*arguments: Any, **more: Any) -> PreparedPlan:
+        found: PreparedPlan = prepare(*arguments, **more)
         if found.scope == composition_of_one("A"):
             adopting = replace(DONE, adopt=True)
             service.compositions.apply(composition(job_body("A")), adopting)
@@ -448,7 +448,7 @@ def test_a_repair_of_a_job_that_was_taken_in_meanwhile_is_none(
     engine("edge-a").fail(running.id, "bad")
     taken_in(service, monkeypatch, "prepare")
 
-    assert service.compositions.mend(composition_of_one("A")) is None
+    assert service.compositions.repair(composition_of_one("A")) is None
 
     assert len(engine("edge-a").running()) == 1
     assert service.jobs.get("A")["composition"] == "c"

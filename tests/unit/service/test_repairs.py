@@ -20,12 +20,12 @@ A, B = body("A"), body("B", "cloud")
 SOON = Request()
 
 
-def mended(service: Service, leave: frozenset[str] = frozenset()) -> JsonObject | None:
+def repair_composition(service: Service, leave: frozenset[str] = frozenset()) -> JsonObject | None:
     """The repair once it is over; None when there was none."""
-    running = service.compositions.mend("c", leave)
+    running = service.compositions.repair("c", leave)
     if running is None:
         return None
-    assert running.ended(20)
+    assert running.wait_for_end(20)
     return service.changes.get(running.change.id)
 
 
@@ -44,22 +44,22 @@ def lost(service: Service) -> None:
 
 def test_what_failed_comes_back(service: Service) -> None:
     lost(service)
-    found = mended(service)
+    found = repair_composition(service)
     assert found is not None
     assert (found["cause"], found["state"], found["revision"]) == ("repair", "done", 1)
     assert running_jobs("edge-a") == ["A"] and running_jobs("cloud") == ["B"]
     told = [e["message"] for e in service.records.events() if e.get("change") == found["id"]]
     assert told[0] == "repair of c accepted"
-    assert mended(service) is None, "nothing is to be done any more"
+    assert repair_composition(service) is None, "nothing is to be done any more"
 
 
 def test_a_job_that_is_left_alone_stays_as_it_is(service: Service) -> None:
     lost(service)
-    found = mended(service, frozenset({"A"}))
+    found = repair_composition(service, frozenset({"A"}))
     assert found is not None and found["leave"] == ["A"]
     assert running_jobs("edge-a") == [] and running_jobs("cloud") == ["B"]
-    assert mended(service, frozenset({"A"})) is None
-    assert mended(service) is not None
+    assert repair_composition(service, frozenset({"A"})) is None
+    assert repair_composition(service) is not None
     assert running_jobs("edge-a") == ["A"]
 
 
@@ -68,7 +68,7 @@ def test_nothing_is_repaired_while_a_change_is_under_way_or_after_it_was_cancell
 ) -> None:
     engine("edge-a").hold_starts = True
     change = service.compositions.apply(composition(A), SOON).body["change"]
-    assert service.compositions.mend("c") is None
+    assert service.compositions.repair("c") is None
     wait_for(lambda: engine("edge-a").count("submit") == 1)
     service.runner.cancel(change)
     engine("edge-a").let_go()
@@ -80,7 +80,7 @@ def test_nothing_is_repaired_while_a_change_is_under_way_or_after_it_was_cancell
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a").unreachable = False
-    assert service.compositions.mend("c") is None
+    assert service.compositions.repair("c") is None
 
 
 def test_what_is_being_removed_is_not_brought_back(service: Service) -> None:
@@ -91,7 +91,7 @@ def test_what_is_being_removed_is_not_brought_back(service: Service) -> None:
     service.runner.cancel(change)
     wait_for(lambda: not service.changes.all_under_way())
     engine("edge-a").unreachable = False
-    assert service.compositions.mend("c") is None
+    assert service.compositions.repair("c") is None
     service.compositions.apply(composition(A, B), DONE)
     assert running_jobs("cloud") == ["B"], "another apply takes the removal back"
 
@@ -100,7 +100,7 @@ def test_a_newer_wish_ends_a_repair(service: Service) -> None:
     lost(service)
     engine("edge-a").hold_starts = True
     submitted = engine("edge-a").count("submit")
-    repair = service.compositions.mend("c")
+    repair = service.compositions.repair("c")
     assert repair is not None
     wait_for(lambda: engine("edge-a").count("submit") > submitted)
     engine("edge-a").let_go()
@@ -116,7 +116,7 @@ def test_a_removal_ends_a_repair_that_is_blocked(service: Service) -> None:
     lost(service)
     silent = UnreachableError("cannot reach edge-a")
     engine("edge-a").refuse("submit", 100_000, silent)
-    repair = service.compositions.mend("c")
+    repair = service.compositions.repair("c")
     assert repair is not None
     wait_for(lambda: repair.change.state == "blocked")
     removal = service.compositions.delete("c", 0).body["change"]
@@ -129,7 +129,7 @@ def test_a_repair_goes_on_after_a_stop_and_still_leaves_alone(service: Service) 
     lost(service)
     silent = UnreachableError("cannot reach cloud")
     engine("cloud").refuse("submit", 100_000, silent)
-    repair = service.compositions.mend("c", frozenset({"A"}))
+    repair = service.compositions.repair("c", frozenset({"A"}))
     assert repair is not None
     wait_for(lambda: repair.change.state == "blocked")
     again = reopened(service)
@@ -159,12 +159,12 @@ def blocked_by_edge_a(service: Service) -> str:
 def test_a_change_that_is_blocked_does_what_breaks_meanwhile(service: Service) -> None:
     change = blocked_by_edge_a(service)
 
-    assert service.compositions.mend("c", frozenset({"A"})) is None
+    assert service.compositions.repair("c", frozenset({"A"})) is None
     wait_for(lambda: running_jobs("cloud") == ["B"])
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
     engine("edge-a").unreachable = False
 
-    found = service.changes.over(change, 20)
+    found = service.changes.await_end(change, 20)
     assert found is not None and found["state"] == "done"
     assert running_jobs("edge-a") == ["A"]
     assert service.compositions.get("c")["deployed"]["revision"] == 2
@@ -175,11 +175,11 @@ def test_a_change_that_is_blocked_does_what_breaks_meanwhile(service: Service) -
 
 def test_it_can_be_cancelled_while_it_is_planned_anew(service: Service) -> None:
     change = blocked_by_edge_a(service)
-    service.compositions.mend("c", frozenset({"A"}))
+    service.compositions.repair("c", frozenset({"A"}))
 
     service.runner.cancel(change)
 
-    found = service.changes.over(change, 20)
+    found = service.changes.await_end(change, 20)
     assert found is not None and found["state"] == "cancelled"
     assert not service.changes.all_under_way()
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_planned_leaves_the_blocked_change_as_it_is(
     monkeypatch.setattr(service.compositions._deployer, "prepare", refuse)
 
     with pytest.raises(TransientError):
-        service.compositions.mend("c", frozenset({"A"}))
+        service.compositions.repair("c", frozenset({"A"}))
 
     assert service.changes.get(change)["state"] == "blocked"
     service.runner.cancel(change)
@@ -207,28 +207,28 @@ def test_a_repair_that_is_blocked_does_what_breaks_meanwhile(service: Service) -
     [running] = engine("edge-a").running()
     engine("edge-a").fail(running.id, "no memory")
     engine("edge-a").refuse("submit", 100_000, UnreachableError("cannot reach edge-a"))
-    repair = service.compositions.mend("c", frozenset({"B"}))
+    repair = service.compositions.repair("c", frozenset({"B"}))
     assert repair is not None
     wait_for(lambda: repair.change.state == "blocked")
     [running] = engine("cloud").running()
     engine("cloud").fail(running.id, "no memory")
 
-    service.compositions.mend("c", frozenset({"A"}))
+    service.compositions.repair("c", frozenset({"A"}))
 
     wait_for(lambda: running_jobs("cloud") == ["B"])
     engine("edge-a")._refusals.clear()
-    assert repair.ended(20) and repair.change.state == "done"
+    assert repair.wait_for_end(20) and repair.change.state == "done"
     assert running_jobs("edge-a") == ["A"]
 
 
 def test_a_job_posted_alone_comes_back(service: Service) -> None:
     service.jobs.post(job("A"), 20)
-    assert service.compositions.mend(composition_of_one("A")) is None
+    assert service.compositions.repair(composition_of_one("A")) is None
     engine("edge-a").fail(next(iter(engine("edge-a").jobs)), "no memory")
-    repair = service.compositions.mend(composition_of_one("A"))
-    assert repair is not None and repair.ended(20)
+    repair = service.compositions.repair(composition_of_one("A"))
+    assert repair is not None and repair.wait_for_end(20)
     assert running_jobs("edge-a") == ["A"]
-    assert service.compositions.mend(composition_of_one("B")) is None
+    assert service.compositions.repair(composition_of_one("B")) is None
 
 
 def test_a_job_that_its_engine_brought_back_meanwhile_gets_no_second_incarnation(
@@ -245,13 +245,13 @@ def test_a_job_that_its_engine_brought_back_meanwhile_gets_no_second_incarnation
             here.jobs.update(known)
 
     here.before = back
-    found = mended(service)
+    found = repair_composition(service)
     assert found is not None and found["state"] == "failed"
     assert found["error"] == (
         "cannot start A: its attempt 1 is running at edge-a again; apply again"
     )
     assert running_jobs("edge-a") == ["A"]
-    assert service.compositions.mend("c") is None
+    assert service.compositions.repair("c") is None
 
 
 ADOPT = Request(wait_s=20, adopt=True)
@@ -274,7 +274,7 @@ def test_a_repair_of_a_job_that_is_adopted_meanwhile_is_off(service: Service) ->
     World.current().pump()
     engine("edge-a").fail(engine("edge-a").running()[0].id, "no memory")
     _at_the_next_look(service, lambda: service.compositions.apply(composition(A), ADOPT))
-    assert service.compositions.mend(composition_of_one("A")) is None
+    assert service.compositions.repair(composition_of_one("A")) is None
     assert running_jobs("edge-a") == ["A"]
     assert service.jobs.get("A")["composition"] == "c"
 
@@ -310,7 +310,7 @@ def test_what_came_back_is_brought_back_again_when_the_newest_revision_still_fai
             service.compositions.apply(composition(body("A", args=["--bad"])), DONE)
         else:
             here.fail(here.running()[0].id, "its broker was away")
-            found = mended(service)
+            found = repair_composition(service)
             assert found is not None and found["state"] == "failed"
         (back,) = here.running()
         assert "--bad" not in back.submission.args

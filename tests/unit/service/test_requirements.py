@@ -11,7 +11,7 @@ import pytest
 from speck.clock import SystemClock
 from speck.model.incarnation import Incarnation
 from speck.model.values import JsonObject
-from speck.monitor.requirements_watch import LOOKS, Requirements
+from speck.monitor.requirements_watch import AGREEING_POLLS, Requirements
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
 from tests.service_helpers import DONE, composition
@@ -47,7 +47,7 @@ class Watched:
         told = {**quiet, **more}
         self.told[name] = {"tasks": [{"busy": told["busy"]}], **told}
 
-    def poll(self, times: int = LOOKS, every_s: float = 5.0) -> None:
+    def poll(self, times: int = AGREEING_POLLS, every_s: float = 5.0) -> None:
         for _ in range(times):
             self.clock.at += every_s
             self.requirements.poll()
@@ -78,7 +78,7 @@ def test_nothing_is_said_before_it_was_looked_at(watched: Watched) -> None:
 
 def test_what_is_not_kept_is_told_once_and_again_when_it_is_kept(watched: Watched) -> None:
     watched.says("clean", busy=0.99)
-    watched.poll(LOOKS - 1)
+    watched.poll(AGREEING_POLLS - 1)
     assert watched.events() == []
     assert watched.shown()[1] == {
         "name": "min_rate",

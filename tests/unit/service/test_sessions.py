@@ -63,7 +63,7 @@ def test_the_session_of_a_stopped_job_is_reserved_again(watched: Watched) -> Non
     assert broker("edge-a").readers == {"A-in": "some"}
     first, second = told(watched)
     assert first == "the broker of site edge-a was restarted"
-    assert second.startswith("the session of A at edge-a/A-in was lost; it is reserved again")
+    assert second.startswith("the session of A at edge-a/A-in was lost and is reserved again")
 
 
 def test_a_session_that_is_still_there_is_kept_without_a_word(watched: Watched) -> None:
@@ -129,7 +129,7 @@ def test_what_a_change_kept_from_being_reserved_is_reserved_after_it(watched: Wa
     restart(watched, AT_ONCE)
     assert set(broker("edge-a").sessions) == set()
     engine("cloud").let_go()
-    assert watched.service.changes.over(change.body["change"], 20)
+    assert watched.service.changes.await_end(change.body["change"], 20)
 
     def reserved() -> bool:
         look(watched)
@@ -168,7 +168,7 @@ def test_an_output_is_reserved_again_only_when_nobody_reads_its_link(watched: Wa
     restart(watched)
     assert "dashboard" not in broker("edge-a").sessions
     [sink] = [
-        reader.sinks for reader in watched.watch.sessions._readers()["edge-a"] if reader.sinks
+        reader.sinks for reader in watched.watch.sessions._list_readers()["edge-a"] if reader.sinks
     ]
     broker("edge-a").sent[sink[0]] = Sent("A", 1, 7)
     look(watched)
@@ -208,6 +208,7 @@ def test_what_a_full_queue_dropped_is_told_and_counted(watched: Watched) -> None
     look(watched)
 
     assert watched.events("site")[-1] == (
-        "messages lost at the broker of site edge-a: 3 were dropped since a reader's queue was full"
+        "messages lost at the broker of site edge-a: 3 were dropped because a"
+        " reader's queue was full"
     )
     assert watched.watch.sessions.memory.dropped == {"edge-a": 3}

@@ -1,4 +1,4 @@
-"""The watch over memory sites: what it tells, what it has mended, and what it leaves alone."""
+"""The watch over memory sites: what it tells, what it repairs, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Watched:
 
     service: Service
     time: Time
-    mends: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    repairs: list[tuple[str, frozenset[str]]] = field(default_factory=list)
     watch: Watch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -57,12 +57,12 @@ class Watched:
             0,
         )
 
-    def mend(self, scope: str, leave: frozenset[str]) -> None:
+    def repair(self, scope: str, leave: frozenset[str]) -> None:
         """Only note what is to be repaired."""
-        self.mends.append((scope, leave))
+        self.repairs.append((scope, leave))
 
     def look(self, after: float = 5.0) -> None:
-        """Look, and wait until what it has mended is."""
+        """Look, and wait until its repairs are over."""
         self.time.passed += after
         look_anew(self.service)
         self.watch.poll()
@@ -100,17 +100,17 @@ def incarnation(watched: Watched, name: str, scope: str = "c") -> str:
 def test_what_runs_is_left_alone_and_makes_no_event(watched: Watched) -> None:
     deploy(watched, job_body("A"), job_body("B", "cloud"))
 
-    assert watched.mends == []
+    assert watched.repairs == []
     assert watched.events("job") == watched.events("drift") == []
 
 
-def test_a_job_that_failed_is_mended_and_the_others_are_left(watched: Watched) -> None:
+def test_a_job_that_failed_is_repaired_and_the_others_are_left(watched: Watched) -> None:
     deploy(watched, job_body("A"), job_body("B", "cloud"))
     engine("edge-a").fail(incarnation(watched, "A"), "no such sensor")
 
     watched.look()
 
-    assert watched.mends == [("c", frozenset({"B"}))]
+    assert watched.repairs == [("c", frozenset({"B"}))]
     assert watched.events("job") == ["A has failed at edge-a: no such sensor; it is started again"]
     assert watched.job("A")["state"] == "failed"
     assert watched.job("A")["error"] == "no such sensor"
@@ -122,9 +122,9 @@ def test_a_job_that_is_cancelled_behind_specks_back_is_drift(watched: Watched) -
 
     watched.look()
 
-    assert watched.mends == [("c", frozenset())]
+    assert watched.repairs == [("c", frozenset())]
     assert watched.events("drift") == [
-        "A was ended at edge-a though nobody asked; it is started again"
+        "A has ended at edge-a though speck did not stop it; it is started again"
     ]
 
 
@@ -134,10 +134,10 @@ def test_with_drift_report_it_is_only_told(watched: Watched) -> None:
     for _ in range(10):
         watched.look()
 
-    assert watched.mends == []
+    assert watched.repairs == []
     assert watched.events("drift") == [
-        "A was ended at edge-a though nobody asked; it is left so, since its composition says"
-        " drift: report"
+        "A has ended at edge-a though speck did not stop it; it is not repaired, since its"
+        " composition says drift: report"
     ]
     look_anew(watched.service)
     assert [it["job_name"] for it in watched.service.compositions.drift("c")["drift"]] == ["A"]
@@ -151,28 +151,28 @@ def test_what_a_person_cancelled_is_not_said_to_be_started_again(watched: Watche
     change = watched.service.compositions.apply(changed, Request()).body["change"]
     wait_for(lambda: changes.get(change)["state"] == "blocked")
     watched.service.runner.cancel(change)
-    assert changes.over(change, 20)
+    assert changes.await_end(change, 20)
     watched.look()
     engine("cloud").fail(incarnation(watched, "B"), "bad")
 
     watched.look()
 
-    assert watched.mends == []
+    assert watched.repairs == []
     assert watched.events("job") == [
-        "B has failed at cloud: bad; it is left so, since the last change was cancelled:"
+        "B has failed at cloud: bad; it is not repaired, since the last change was cancelled:"
         " apply again"
     ]
 
 
-def test_a_lost_job_is_mended_when_it_is_still_unknown_a_second_later(watched: Watched) -> None:
+def test_a_lost_job_is_repaired_when_it_is_still_unknown_a_second_later(watched: Watched) -> None:
     deploy(watched, job_body("A"))
     engine("edge-a").forget_jobs()
 
     watched.look()
-    assert watched.mends == []
+    assert watched.repairs == []
     assert watched.events("job") == ["A is lost: the engine of edge-a answers and does not know it"]
     watched.look(1)
-    assert watched.mends == [("c", frozenset())]
+    assert watched.repairs == [("c", frozenset())]
 
 
 def test_a_job_that_waits_for_slots_says_so_once(watched: Watched) -> None:
@@ -183,12 +183,12 @@ def test_a_job_that_waits_for_slots_says_so_once(watched: Watched) -> None:
     for _ in range(3):
         watched.look()
 
-    assert watched.mends == []
+    assert watched.repairs == []
     assert watched.events("job")[-1] == "A: it waits for slots at edge-a: 0 are free, it needs 1"
     assert len(watched.events("job")) == 2
     pool.total = 2
     watched.look()
-    assert watched.mends == [("c", frozenset({"B"}))]
+    assert watched.repairs == [("c", frozenset({"B"}))]
 
 
 def test_a_job_posted_alone_is_watched_too(watched: Watched) -> None:
@@ -199,7 +199,7 @@ def test_a_job_posted_alone_is_watched_too(watched: Watched) -> None:
 
     watched.look()
 
-    assert watched.mends == [(composition_of_one("A"), frozenset())]
+    assert watched.repairs == [(composition_of_one("A"), frozenset())]
 
 
 def test_what_speck_stopped_stays_stopped(watched: Watched) -> None:
@@ -208,7 +208,7 @@ def test_what_speck_stopped_stays_stopped(watched: Watched) -> None:
     for _ in range(3):
         watched.look()
 
-    assert watched.mends == []
+    assert watched.repairs == []
     assert watched.events("drift") == watched.events("job") == []
 
 
@@ -224,26 +224,26 @@ def test_silence_is_told_once_and_mends_nothing(watched: Watched) -> None:
     engine("edge-a").unreachable = False
     watched.look()
     assert watched.events("site")[-1].startswith("site edge-a answers again after ")
-    assert watched.mends == []
+    assert watched.repairs == []
 
 
-def test_when_two_of_three_sites_vanish_at_once_nothing_is_mended(watched: Watched) -> None:
+def test_when_two_of_three_sites_vanish_at_once_nothing_is_repaired(watched: Watched) -> None:
     deploy(watched, job_body("A"), job_body("B", "cloud"))
     engine("edge-a").unreachable = engine("edge-b").unreachable = True
     engine("cloud").fail(incarnation(watched, "B"), "bad")
     for _ in range(5):
         watched.look()
-    assert watched.mends == []
+    assert watched.repairs == []
     assert watched.events("site")[-1] == (
-        "2 of 3 sites vanished at once (edge-a, edge-b): nothing is moved or mended until they"
-        " are back"
+        "2 of 3 sites became unreachable at the same time (edge-a, edge-b): no job is moved or"
+        " repaired until they are back"
     )
 
     engine("edge-a").unreachable = engine("edge-b").unreachable = False
     watched.look()
 
-    assert watched.mends == [("c", frozenset({"A"}))]
-    assert watched.events("site")[-1] == "enough sites are back: mending goes on"
+    assert watched.repairs == [("c", frozenset({"A"}))]
+    assert watched.events("site")[-1] == "enough sites are back: repairs continue"
 
 
 def test_a_job_that_gets_no_checkpoint_done_is_shown_as_stalled(watched: Watched) -> None:
@@ -313,7 +313,7 @@ def test_beside_a_change_that_is_blocked_the_others_are_looked_after(watched: Wa
 
     watched.look()
 
-    assert watched.mends == [("c", frozenset({"A"}))]
+    assert watched.repairs == [("c", frozenset({"A"}))]
     assert watched.events("job") == ["B has failed at cloud: bad; it is started again"]
     watched.service.runner.cancel(answer.body["change"])
 
@@ -325,13 +325,13 @@ def test_a_job_under_change_is_left_to_its_change(watched: Watched) -> None:
     answer = watched.service.compositions.apply(composition(job_body("A")), Request())
     for _ in range(3):
         watched.look()
-    assert watched.mends == []
+    assert watched.repairs == []
 
     engine("edge-a").let_go()
-    assert watched.service.changes.over(answer.body["change"], 20)
+    assert watched.service.changes.await_end(answer.body["change"], 20)
     for _ in range(3):
         watched.look()
-    assert watched.mends == []
+    assert watched.repairs == []
 
 
 def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_again(
@@ -345,7 +345,7 @@ def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_aga
     records.write(records.put_incarnation("c", new))
     for _ in range(3):
         watched.look()
-    assert watched.mends == []
+    assert watched.repairs == []
 
     head = records.store.get("head/c")
     assert head is not None
@@ -356,7 +356,7 @@ def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_aga
     for _ in range(2):
         watched.look()
 
-    assert watched.mends == [("c", frozenset())]
+    assert watched.repairs == [("c", frozenset())]
 
 
 def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(watched: Watched) -> None:
@@ -366,7 +366,7 @@ def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(watched: Watc
     engine("edge-a").fail(old.engine_job_id, "bad")
     for number in range(5):
         watched.look(number * 20)
-    assert len(watched.mends) == 5
+    assert len(watched.repairs) == 5
     records = watched.service.records
     again = replace(old, attempt=2, engine_job_id="2" * 32)  # which the engine does not know
     records.write(records.put_incarnation("c", again))
@@ -374,8 +374,8 @@ def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(watched: Watc
     watched.look(0)
     watched.look(1)
 
-    assert len(watched.mends) == 5
-    assert "mended 5 times by now, it is left alone for 1" in watched.events("job")[-1]
+    assert len(watched.repairs) == 5
+    assert "repaired 5 times so far, next repair in 1" in watched.events("job")[-1]
 
 
 def test_the_watch_gives_way_to_changes_but_not_twice_running(

@@ -479,7 +479,7 @@ def test_the_schemas_can_be_published_as_openapi() -> None:
     assert json.dumps(spec.to_dict())
 
 
-def test_drift_is_mended_unless_the_composition_says_otherwise() -> None:
+def test_drift_is_repaired_unless_the_composition_says_otherwise() -> None:
     jobs = [JOB]
     silent = composition_from_data({"name": "c", "jobs": jobs})
     told = composition_from_data({"name": "c", "drift": "report", "jobs": jobs})

@@ -66,7 +66,7 @@ def test_what_was_asked_to_end_stays_ended(records: Records) -> None:
     recovered, changes = recovery(records)
     assert recovered.take_up() == []
     assert changes.get(change.id)["state"] == "cancelled"
-    assert ChangeLedger(records, CLOCK).wishes_to_end() == set()
+    assert ChangeLedger(records, CLOCK).find_wishes_to_end() == set()
 
 
 def test_a_change_has_its_new_plan_behind_what_was_begun(records: Records) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from speck.deploy.execution.bounds import Bounds
-from speck.deploy.execution.waiting import PAUSE_LOOKS, PollSchedule, WaitingSteps
+from speck.deploy.execution.waiting import PAUSE_POLLS, PollSchedule, WaitingSteps
 from speck.deploy.operations import Done, Waiting
 from speck.model.observation import EngineJob
 
@@ -128,8 +128,8 @@ def test_an_engine_whose_answers_take_long_is_asked_less_often() -> None:
     schedule.begin("edge-a", 0.0)
     assert schedule.take_due(["edge-a"], [], 1.0)
     schedule.end("edge-a", 2.0, took_s=1.0, ended_waits=True)
-    assert not schedule.take_due(["edge-a"], [], 2.0 + PAUSE_LOOKS - 0.1)
-    assert schedule.take_due(["edge-a"], [], 2.0 + PAUSE_LOOKS)
+    assert not schedule.take_due(["edge-a"], [], 2.0 + PAUSE_POLLS - 0.1)
+    assert schedule.take_due(["edge-a"], [], 2.0 + PAUSE_POLLS)
 
 
 def test_no_engine_is_asked_twice_at_a_time() -> None:

@@ -95,7 +95,7 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
     change = begun(service, A2)
     old, trigger = held(), held().stopping
     view, status = MemoryEngine.view, MemoryEngine.status
-    progress, ended = MemoryEngine.savepoint_progress, stopping.ended
+    progress, ended = MemoryEngine.savepoint_progress, stopping.put_ended
     noted: list[str | None] = []
 
     def listed(self: MemoryEngine) -> EngineView:
@@ -116,7 +116,7 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
         noted.append(location)
         return ended(context, name, location, final=final)
 
-    monkeypatch.setattr(stopping, "ended", note)
+    monkeypatch.setattr(stopping, "put_ended", note)
     for name, replaced in (
         ("view", listed),
         ("status", known),
@@ -136,7 +136,7 @@ def test_a_savepoint_that_comes_no_nearer_is_given_up(service: Service) -> None:
     change = begun(service, A2)
     assert over(service, change)["state"] == "done"
     assert running().ledger.messages == 1
-    assert "it came no nearer" in told(service)[0]
+    assert "it made no progress" in told(service)[0]
 
 
 def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from speck.errors import InvalidError, TransientError
-from speck.metrics.dataset.exchange import Imported, export, import_file
+from speck.metrics.dataset.exchange import ImportResult, export, import_file
 from speck.metrics.dataset.files import sweep
-from speck.metrics.dataset.reading import paths, read
+from speck.metrics.dataset.reading import list_paths, read
 from speck.metrics.dataset.schema import PLANS, SITES, TASKS, Table
 from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import (
@@ -66,7 +66,7 @@ def given(tmp_path: Path, name: str, text: str | bytes) -> Path:
     return path
 
 
-def taken(tmp_path: Path, name: str, text: str | bytes, **more: Any) -> Imported:
+def taken(tmp_path: Path, name: str, text: str | bytes, **more: Any) -> ImportResult:
     form = name.rpartition(".")[2]
     return import_file(tmp_path / "in", given(tmp_path, name, text), name, form, **more)
 
@@ -102,7 +102,7 @@ def test_the_range_and_composition_that_were_asked_for(root: Path, tmp_path: Pat
 
 
 def test_a_damaged_file_is_told_by_the_export(root: Path) -> None:
-    bad = paths(root, TASKS)[0]
+    bad = list_paths(root, TASKS)[0]
     bad.write_bytes(b"PAR1")
     done = export(root, TASKS, io.BytesIO(), "csv")
     assert [damaged.path for damaged in done.damaged] == [bad]
@@ -129,7 +129,7 @@ HEADER = "at,composition,engine_job_id,vertex,subtask,busy_ms,records_in,is_sink
         ("2026-03-01T12:00:00Z,c,a,v,0,,1.5,", "column records_in: is '1.5'; write a whole number"),
         ("2026-03-01T12:00:00Z,c,a,v,0,,,yes", "column is_sink: is 'yes'; write true or false"),
         ("2026-03-01T12:00:00Z,c,a,,0,,,", "column vertex: is missing"),
-        ("2026-03-01T12:00:00Z,c,a,v,0", "has another number of values than the header"),
+        ("2026-03-01T12:00:00Z,c,a,v,0", "does not have as many values as the header"),
     ],
 )
 def test_bad_rows_are_named_with_line_and_column(tmp_path: Path, row: str, words: str) -> None:
@@ -153,12 +153,12 @@ def test_all_faults_are_told_up_to_twenty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("x.jsonl", '{"at": 1}\n[1]\n', "its columns are those of no table"),
-        ("x.jsonl", "no\n", "line 1, column : is no JSON"),
+        ("x.jsonl", '{"at": 1}\n[1]\n', "its columns fit no table"),
+        ("x.jsonl", "no\n", "line 1, column : is not valid JSON"),
         ("x.csv", "at,site\n", "its columns fit several tables"),
-        ("x.csv", "at,site,tier,core\n", "its columns are those of no table"),
+        ("x.csv", "at,site,tier,core\n", "its columns fit no table"),
         ("x.csv", b"at,\xff\xfe\n", "cannot read x.csv as csv"),
-        ("x.csv", "", "its columns are those of no table"),
+        ("x.csv", "", "its columns fit no table"),
         ("x.parquet", "not at all", "cannot read x.parquet as parquet"),
         ("x.csv", "job,timestamp\n", "it has no column vertex"),
     ],
@@ -191,7 +191,7 @@ def test_parquet_of_other_types_is_read_row_by_row(tmp_path: Path) -> None:
 def test_rows_come_into_the_days_they_belong_to(tmp_path: Path) -> None:
     lines = [f"{task(day * 86_400)['at'].isoformat()},c,a,v,0,,," for day in range(3)]
     taken(tmp_path, "x.csv", "\n".join([HEADER, *lines]))
-    assert len(paths(tmp_path / "in", TASKS)) == 3
+    assert len(list_paths(tmp_path / "in", TASKS)) == 3
 
 
 def test_a_full_disk_leaves_nothing_behind(root: Path, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_an_error_during_an_import_says_whether_anything_was_imported(
         import_file(into, path, "x", "parquet", disk=ErringDisk(step, half=half))
     sweep(into)
     none = "nothing was imported" in str(found.value)
-    assert none != ("do not import it again" in str(found.value))
+    assert none != ("do not repeat the import" in str(found.value))
     assert told(into, TASKS) == ([] if none else told(root, TASKS))
     assert not [file for file in into.rglob(".*") if file.name != ".lock"]
 

@@ -11,8 +11,8 @@ import pytest
 
 from speck.errors import TransientError
 from speck.metrics.dataset import maintenance
-from speck.metrics.dataset.maintenance import tend
-from speck.metrics.dataset.reading import paths, read, scan
+from speck.metrics.dataset.maintenance import maintain
+from speck.metrics.dataset.reading import list_paths, read, scan
 from speck.metrics.dataset.schema import SITES, TASKS
 from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, DiedError, FullDisk, HandClock, MortalDisk, site, task
@@ -37,9 +37,9 @@ def rows(root: Path) -> list[dict]:
 
 def test_a_day_that_is_over_becomes_one_file_in_order(root: Path) -> None:
     before = rows(root)
-    done = tend(root, TOMORROW, 30)
+    done = maintain(root, TOMORROW, 30)
     assert (done.merged, done.written, done.dropped_days) == (5, 1, [])
-    (path,) = paths(root, TASKS)
+    (path,) = list_paths(root, TASKS)
     assert path.name.startswith("compact-1772366400000-")
     assert rows(root) == before
     assert scan(root, TASKS).duplicates == 0
@@ -49,47 +49,47 @@ def test_a_day_that_is_over_becomes_one_file_in_order(root: Path) -> None:
 
 
 def test_tending_again_does_nothing(root: Path) -> None:
-    tend(root, TOMORROW, 30)
-    before = paths(root, TASKS)
-    assert tend(root, TOMORROW, 30).written == 0
-    assert paths(root, TASKS) == before
+    maintain(root, TOMORROW, 30)
+    before = list_paths(root, TASKS)
+    assert maintain(root, TOMORROW, 30).written == 0
+    assert list_paths(root, TASKS) == before
 
 
 def test_a_day_is_left_alone_until_rows_can_come_no_more(root: Path) -> None:
     midnight = TOMORROW.replace(hour=0)
-    assert tend(root, midnight + timedelta(minutes=9), 30).merged == 0
-    assert tend(root, midnight + timedelta(minutes=10), 30).merged == 5
+    assert maintain(root, midnight + timedelta(minutes=9), 30).merged == 0
+    assert maintain(root, midnight + timedelta(minutes=10), 30).merged == 5
 
 
 def test_many_files_of_today_are_merged_and_what_was_merged_is_left_alone(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "OPEN_PARTS", 5)
-    assert tend(root, NOON, 30).merged == 5
+    assert maintain(root, NOON, 30).merged == 5
     writer = Writer(root, clock=HandClock(NOON + timedelta(minutes=1)))
     for second in range(60, 64):
         writer.append(TASKS, [task(second)])
         writer.flush()
-    assert tend(root, NOON, 30).merged == 0
-    assert tend(root, TOMORROW, 30).merged == 5
+    assert maintain(root, NOON, 30).merged == 0
+    assert maintain(root, TOMORROW, 30).merged == 5
 
 
 def test_files_that_are_large_enough_stay(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "TARGET_ROWS", 4)
-    assert tend(root, TOMORROW, 30).written == 2
-    assert len(paths(root, TASKS)) == 3
+    assert maintain(root, TOMORROW, 30).written == 2
+    assert len(list_paths(root, TASKS)) == 3
     before = rows(root)
-    assert tend(root, TOMORROW, 30).written == 0
+    assert maintain(root, TOMORROW, 30).written == 0
     assert rows(root) == before
 
 
 def test_rows_that_come_late_are_merged_too(root: Path) -> None:
-    tend(root, TOMORROW, 30)
+    maintain(root, TOMORROW, 30)
     writer = Writer(root, clock=HandClock(TOMORROW))
     writer.append(TASKS, [task(9)])
     writer.flush()
-    assert tend(root, TOMORROW, 30).merged == 2
-    assert len(paths(root, TASKS)) == 1
+    assert maintain(root, TOMORROW, 30).merged == 2
+    assert len(list_paths(root, TASKS)) == 1
     assert len(rows(root)) == 9
 
 
@@ -101,12 +101,12 @@ def test_only_whole_days_go_and_only_when_old_enough(tmp_path: Path) -> None:
     writer.flush()
     # two days before the end of the third day, but for a second
     now = (NOON + timedelta(days=4)).replace(hour=0) - timedelta(seconds=1)
-    assert [day.day for day in tend(tmp_path, now, 2).dropped_days] == [1]
+    assert [day.day for day in maintain(tmp_path, now, 2).dropped_days] == [1]
     later = now + timedelta(seconds=1)
-    assert [day.day for day in tend(tmp_path, later, 2).dropped_days] == [2]
+    assert [day.day for day in maintain(tmp_path, later, 2).dropped_days] == [2]
     assert [at.day for at in read(tmp_path, TASKS)["at"].to_pylist()] == [3, 4]
     assert [at.day for at in read(tmp_path, SITES)["at"].to_pylist()] == [3, 4]
-    assert tend(tmp_path, now + timedelta(days=999), 0).dropped_days == []
+    assert maintain(tmp_path, now + timedelta(days=999), 0).dropped_days == []
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -116,21 +116,21 @@ def test_a_kill_at_any_step_of_a_compaction_loses_and_repeats_nothing(
 ) -> None:
     before = rows(root)
     with pytest.raises(DiedError):
-        tend(root, TOMORROW, 30, MortalDisk(step, half=half))
+        maintain(root, TOMORROW, 30, MortalDisk(step, half=half))
     assert rows(root) == before
     Writer(root)
-    tend(root, TOMORROW, 30)
-    assert len(paths(root, TASKS)) == 1
+    maintain(root, TOMORROW, 30)
+    assert len(list_paths(root, TASKS)) == 1
     assert rows(root) == before
     assert not list(root.rglob("*.writing"))
 
 
 def test_sources_that_a_kill_left_are_removed_and_not_merged_again(root: Path) -> None:
     with pytest.raises(DiedError):
-        tend(root, TOMORROW, 30, MortalDisk(3))
-    assert len(paths(root, TASKS)) == 6
-    assert tend(root, TOMORROW, 30).merged == 0
-    (path,) = paths(root, TASKS)
+        maintain(root, TOMORROW, 30, MortalDisk(3))
+    assert len(list_paths(root, TASKS)) == 6
+    assert maintain(root, TOMORROW, 30).merged == 0
+    (path,) = list_paths(root, TASKS)
     assert path.name.startswith("compact-")
 
 
@@ -141,16 +141,16 @@ def test_a_kill_while_days_are_dropped_leaves_none_by_half(tmp_path: Path, step:
     writer.flush()
     now = NOON + timedelta(days=2)
     with pytest.raises(DiedError):
-        tend(tmp_path, now, 1, MortalDisk(step, half=True))
+        maintain(tmp_path, now, 1, MortalDisk(step, half=True))
     assert [at.day for at in read(tmp_path, TASKS)["at"].to_pylist()] == [2]
-    tend(tmp_path, now, 1)
+    maintain(tmp_path, now, 1)
     assert [path.name for path in (tmp_path / "tasks").iterdir()] == ["day=2026-03-02"]
 
 
 def test_a_damaged_file_is_named_and_left_where_it_is(root: Path) -> None:
-    bad = paths(root, TASKS)[1]
+    bad = list_paths(root, TASKS)[1]
     bad.write_bytes(bad.read_bytes()[:100])
-    done = tend(root, TOMORROW, 30)
+    done = maintain(root, TOMORROW, 30)
     assert [damaged.path for damaged in done.damaged] == [bad]
     assert done.merged == 4
     assert bad.exists()
@@ -161,20 +161,20 @@ def test_a_full_disk_is_told_and_harms_nothing(root: Path) -> None:
     before = rows(root)
     disk = FullDisk()
     disk.full = True
-    with pytest.raises(TransientError, match=r"cannot tend the metrics below .*No space left"):
-        tend(root, TOMORROW, 30, disk)
+    with pytest.raises(TransientError, match=r"cannot maintain the metrics below .*No space left"):
+        maintain(root, TOMORROW, 30, disk)
     assert rows(root) == before
-    assert len(paths(root, TASKS)) == 5
+    assert len(list_paths(root, TASKS)) == 5
     assert not list(root.rglob("*.writing"))
 
 
 def test_a_compacted_file_names_its_sources(root: Path) -> None:
-    names = [path.name for path in paths(root, TASKS)]
-    tend(root, TOMORROW, 30)
-    (path,) = paths(root, TASKS)
+    names = [path.name for path in list_paths(root, TASKS)]
+    maintain(root, TOMORROW, 30)
+    (path,) = list_paths(root, TASKS)
     assert json.loads(pq.read_metadata(path).metadata[b"speck.sources"]) == names
 
 
 def test_there_is_nothing_to_tend(tmp_path: Path) -> None:
-    done = tend(tmp_path / "none", NOON, 30)
+    done = maintain(tmp_path / "none", NOON, 30)
     assert (done.busy, done.merged, done.dropped_days) == (False, 0, [])

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from speck.metrics.dataset import reading
-from speck.metrics.dataset.maintenance import tend
-from speck.metrics.dataset.reading import paths, pieces, read, scan
+from speck.metrics.dataset.maintenance import maintain
+from speck.metrics.dataset.reading import list_paths, read, read_pieces, scan
 from speck.metrics.dataset.schema import SITES, TASKS
 from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, HandClock, site, task
@@ -56,13 +56,13 @@ def test_since_is_in_and_until_is_not(writer: Writer) -> None:
     assert seconds(read(writer.root, TASKS, *at)) == [1, 2]
     assert seconds(read(writer.root, TASKS, at[1])) == [DAY, 2 * DAY]
     assert seconds(read(writer.root, TASKS, None, at[0])) == [0]
-    assert len(paths(writer.root, TASKS, at[1])) == 2
+    assert len(list_paths(writer.root, TASKS, at[1])) == 2
 
 
 def test_one_composition(writer: Writer) -> None:
     put(writer, task(0, composition="a"), task(1, composition="b"))
     assert seconds(read(writer.root, TASKS, composition="b")) == [1]
-    assert len(paths(writer.root, TASKS, composition="a")) == 1
+    assert len(list_paths(writer.root, TASKS, composition="a")) == 1
 
 
 def test_what_is_there_twice_is_read_once_and_counted(writer: Writer) -> None:
@@ -77,7 +77,7 @@ def test_a_large_day_is_read_in_pieces(writer: Writer, monkeypatch: pytest.Monke
     monkeypatch.setattr(reading, "PIECE_ROWS", 10)
     for first in range(0, 40, 20):
         put(writer, *(task(hour * 600) for hour in range(first, first + 20)))
-    found = list(pieces(writer.root, TASKS))
+    found = list(read_pieces(writer.root, TASKS))
     assert len(found) == 4
     assert sum(piece.rows.num_rows for piece in found) == 40
     assert seconds(read(writer.root, TASKS)) == [n * 600 for n in range(40)]
@@ -88,7 +88,7 @@ def test_a_damaged_file_is_named_and_the_others_are_read(
     writer: Writer, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(writer, *(task(second, busy_ms=second * 1.1) for second in range(1000)))
-    (bad,) = paths(writer.root, TASKS)
+    (bad,) = list_paths(writer.root, TASKS)
     put(writer, task(2000))
     content = bytearray(bad.read_bytes())
     if damage == "cut":
@@ -110,7 +110,7 @@ def test_a_damaged_file_is_named_and_the_others_are_read(
 
 def test_files_of_an_older_speck_lack_columns(writer: Writer) -> None:
     put(writer, task(0, busy_ms=1.0))
-    (path,) = paths(writer.root, TASKS)
+    (path,) = list_paths(writer.root, TASKS)
     older = pq.ParquetFile(path).read().drop_columns(["host_cpu", "idle_ms"])
     pq.write_table(older, path)
     (row,) = read(writer.root, TASKS).to_pylist()
@@ -119,12 +119,12 @@ def test_files_of_an_older_speck_lack_columns(writer: Writer) -> None:
 
 def test_what_is_hidden_and_foreign_folders_are_not_read(writer: Writer) -> None:
     put(writer, task(0))
-    (path,) = paths(writer.root, TASKS)
+    (path,) = list_paths(writer.root, TASKS)
     path.with_name(".part-1-1.parquet.writing").write_bytes(b"half")
     path.with_name(".x.parquet").write_bytes(b"half")
     (writer.root / "tasks" / "day=2026-99-99").mkdir()
     (writer.root / "tasks" / "notes").mkdir()
-    assert paths(writer.root, TASKS) == [path]
+    assert list_paths(writer.root, TASKS) == [path]
     assert scan(writer.root, TASKS).damaged == ()
 
 
@@ -132,14 +132,14 @@ def test_while_somebody_reads_no_file_disappears(writer: Writer) -> None:
     put(writer, task(0))
     put(writer, task(1))
     later = NOON + timedelta(days=2)
-    with reading.reading(writer.root), reading.reading(writer.root):
-        assert tend(writer.root, later, 30).busy
-    half = pieces(writer.root, TASKS)
+    with reading.hold_files(writer.root), reading.hold_files(writer.root):
+        assert maintain(writer.root, later, 30).busy
+    half = read_pieces(writer.root, TASKS)
     next(half)
     outcomes = []
-    thread = threading.Thread(target=lambda: outcomes.append(tend(writer.root, later, 30)))
+    thread = threading.Thread(target=lambda: outcomes.append(maintain(writer.root, later, 30)))
     thread.start()
     thread.join()
     assert outcomes[0].busy
     half.close()
-    assert tend(writer.root, later, 30).written == 1
+    assert maintain(writer.root, later, 30).written == 1

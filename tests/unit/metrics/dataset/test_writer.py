@@ -92,7 +92,7 @@ def test_rows_of_one_subtask_lie_together_in_time(tmp_path: Path) -> None:
         (task(vertex=None), "tasks: vertex is None; it must be string, always"),
         (task(at=None), "tasks: at is None; it must be a time with its zone"),
         (task(at=datetime(2026, 3, 1)), "tasks: at is 2026-03-01 00:00:00; it must be a time with"),
-        (task(busyMs=1), "tasks: it has no column 'busyMs'; known are at, attempt, "),
+        (task(busyMs=1), "tasks: it has no column 'busyMs'; its columns are at, attempt, "),
         (task(composition="../etc"), "tasks: composition is '../etc'; give a composition's name"),
         (task(composition=None), "tasks: composition is None"),
     ],
@@ -152,7 +152,7 @@ def test_one_table_that_cannot_be_written_holds_up_no_other(tmp_path: Path) -> N
 
 def test_a_disk_that_stays_full_costs_the_oldest_rows_and_they_are_counted(tmp_path: Path) -> None:
     disk = FullDisk()
-    writer = Writer(tmp_path, kept_rows=3, clock=HandClock(), disk=disk)
+    writer = Writer(tmp_path, max_waiting_rows=3, clock=HandClock(), disk=disk)
     disk.full = True
     for second in range(5):
         writer.append(TASKS, [task(second)])

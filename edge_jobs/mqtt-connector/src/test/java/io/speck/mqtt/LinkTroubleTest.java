@@ -192,14 +192,14 @@ class LinkTroubleTest {
     void aLongPauseIsNotTakenForADeadBroker() throws Exception {
         gate = new CountDownLatch(1);
         job.mapping(LinkTroubleTest::whenOpen);
-        try (CuttingProxy cutter = new CuttingProxy(broker);
+        try (CuttingProxy proxy = new CuttingProxy(broker);
                 TestClient reader = new TestClient(broker).listen("out")) {
-            job.with("source-broker", cutter.address());
+            job.with("source-broker", proxy.address());
             startAndSubscribe();
             for (int i = 1; i <= 60; i++) {
                 client.publish("in", "x".repeat(600_000), "p/1/" + i).join();
             }
-            Wait.until("pings went out", () -> cutter.pings() >= 3, cutter::pings);
+            Wait.until("pings went out", () -> proxy.pings() >= 3, proxy::pings);
             assertEquals(1, value("connections", "mqtt-source"));
             gate.countDown();
             reader.await(60);
@@ -298,12 +298,12 @@ class LinkTroubleTest {
     @ValueSource(strings = {"at_least_once", "exactly_once"})
     void theLastNumberIsAnnouncedThoughTheConnectionBreaks(String delivery) throws Exception {
         job.with("delivery", delivery);
-        try (CuttingProxy cutter = new CuttingProxy(broker)) {
-            job.with("sink-broker", cutter.address());
+        try (CuttingProxy proxy = new CuttingProxy(broker)) {
+            job.with("sink-broker", proxy.address());
             startAndSubscribe();
-            cutter.cutBefore("speck/sent/");
+            proxy.cutBefore("speck/sent/");
             client.publishNumbered("in", 1, 1, 7);
-            Wait.until("the connection is cut", cutter::hasCut);
+            Wait.until("the connection is cut", proxy::hasCut);
             awaitSaid(SENT, "\"number\":7");
             job.cancel();
         }
@@ -311,14 +311,14 @@ class LinkTroubleTest {
 
     @Test
     void anIdleReaderAnnouncesAgainOverANewConnection() throws Exception {
-        try (CuttingProxy cutter = new CuttingProxy(broker)) {
-            job.with("source-broker", cutter.address());
+        try (CuttingProxy proxy = new CuttingProxy(broker)) {
+            job.with("source-broker", proxy.address());
             startAndSubscribe();
             client.publishNumbered("in", 1, 1, 7);
             awaitSaid(TAKEN, "\"p\":{\"1\":7}");
             client.retain(TAKEN, "");
             Wait.until("it is forgotten", () -> books.lastByTopic().get(TAKEN).isEmpty());
-            cutter.cut();
+            proxy.cut();
             awaitSaid(TAKEN, "\"p\":{\"1\":7}");
             job.cancel();
         }
@@ -326,14 +326,14 @@ class LinkTroubleTest {
 
     @Test
     void aSessionLostJustBeforeAnotherBreakIsNoticed() throws Exception {
-        try (CuttingProxy cutter = new CuttingProxy(broker)) {
-            job.with("source-broker", cutter.address());
+        try (CuttingProxy proxy = new CuttingProxy(broker)) {
+            job.with("source-broker", proxy.address());
             startAndSubscribe();
             broker.stop();
             broker.forgetEverything();
-            cutter.cutBeforeSubscribe();
+            proxy.cutBeforeSubscribe();
             broker.start();
-            Wait.until("the connection is cut", cutter::hasCut);
+            Wait.until("the connection is cut", proxy::hasCut);
             Wait.until("it is made again", () -> value("connected", "mqtt-source") == 1);
             assertEquals(2, value("sessionsLost")); // one at the first start: none was reserved
             job.cancel();

@@ -21,6 +21,8 @@ import java.util.jar.JarOutputStream;
 
 /** A real {@link EdgeSite} process and the few REST calls that the tests make. */
 final class RunningSite implements AutoCloseable {
+    private static final long LIMIT_S = 180; // an engine starts slowly on a busy machine
+
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final String[] OPENED = {
         "java.lang", "java.net", "java.io", "java.nio", "java.text", "java.time", "java.util",
@@ -89,7 +91,12 @@ final class RunningSite implements AutoCloseable {
     }
 
     RunningSite awaitReady() throws Exception {
-        await("ready", () -> !process.isAlive() || out().contains("speck-runtime ready "));
+        try {
+            await("ready", () -> !process.isAlive() || out().contains("speck-runtime ready "));
+        } catch (AssertionError e) {
+            close(); // nobody else would
+            throw e;
+        }
         String line =
                 out().lines()
                         .filter(l -> l.startsWith("speck-runtime ready "))
@@ -123,7 +130,7 @@ final class RunningSite implements AutoCloseable {
     }
 
     int awaitExit() throws InterruptedException {
-        if (!process.waitFor(120, TimeUnit.SECONDS)) {
+        if (!process.waitFor(LIMIT_S, TimeUnit.SECONDS)) {
             throw new AssertionError("still running: " + err());
         }
         return process.exitValue();
@@ -247,10 +254,10 @@ final class RunningSite implements AutoCloseable {
     }
 
     static void await(String what, BooleanSupplier condition) {
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_S);
         while (!condition.getAsBoolean()) {
             if (System.nanoTime() > deadline) {
-                throw new AssertionError("not within 60 s: " + what);
+                throw new AssertionError("not within " + LIMIT_S + " s: " + what);
             }
             java.util.concurrent.locks.LockSupport.parkNanos(20_000_000);
         }

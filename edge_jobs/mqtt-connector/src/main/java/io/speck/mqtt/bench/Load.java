@@ -1,22 +1,22 @@
 package io.speck.mqtt.bench;
 
-import io.speck.mqtt.bench.Measurement.Order;
+import io.speck.mqtt.bench.Measurement.Settings;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Publishes to one topic, reads what arrives on another, and tells how much and how late; for
+ * Publishes to one topic, reads what arrives on another, and reports how much and how late; for
  * measuring what lies between the two (a job, a relay, nothing).
  *
  * <pre>java -cp speck-mqtt-connector.jar io.speck.mqtt.bench.Load HOST PORT</pre>
  *
- * Each line on stdin is a run: {@code IN OUT QOS BYTES WINDOW RATE WARM_UP_S SECONDS}. With a rate
- * of 0 at most a window of messages is between publisher and reader, as fast as it goes. Otherwise
- * that many are published each second, come what may, and each is late since it was due, not since
- * it was written. For each run the lines {@code measuring}, {@code measured} and then the result as
- * JSON come on stdout, see {@link Measurement#result}.
+ * Each line on stdin is a measurement: {@code IN OUT QOS BYTES WINDOW RATE WARM_UP_S SECONDS}. With
+ * a rate of 0 at most a window of messages is between publisher and reader, as fast as it goes.
+ * Otherwise that many are published each second, come what may, and each is late since it was due,
+ * not since it was written. For each of them the lines {@code measuring}, {@code measured} and then
+ * the result as JSON come on stdout, see {@link Measurement#measure}.
  */
 public final class Load {
     private Load() {}
@@ -31,14 +31,15 @@ public final class Load {
         BufferedReader lines =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = lines.readLine()) != null; ) {
-            try (Measurement run = new Measurement(host, port, order(line.trim().split(" ")))) {
-                System.out.println(run.result());
+            Settings settings = parse(line.trim().split(" "));
+            try (Measurement measurement = new Measurement(host, port, settings)) {
+                System.out.println(measurement.measure());
             }
         }
     }
 
-    private static Order order(String[] words) {
-        return new Order(
+    private static Settings parse(String[] words) {
+        return new Settings(
                 words[0],
                 words[1],
                 Integer.parseInt(words[2]),

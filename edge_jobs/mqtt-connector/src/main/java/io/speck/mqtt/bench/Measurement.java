@@ -15,16 +15,16 @@ import java.util.concurrent.locks.LockSupport;
  * large as there is work for, and the core is left to the broker in between.
  *
  * <p>A message's payload begins with the time when it was due and its number. It carries the stamp
- * that our sinks give, so that a reader's book-keeping is part of what is measured.
+ * that our sinks give, so that the work of a reader that keeps numbers is part of what is measured.
  */
 final class Measurement implements AutoCloseable {
     /**
-     * What to do.
+     * What to measure.
      *
      * @param window most messages between publisher and reader at once
      * @param rate messages per second; 0: as many as the window lets through
      */
-    record Order(
+    record Settings(
             String in,
             String out,
             int qos,
@@ -43,7 +43,7 @@ final class Measurement implements AutoCloseable {
     private static final int STAMP_DIGITS = 12;
     private static final int LATENCIES = 4_000_000;
 
-    private final Order order;
+    private final Settings settings;
     private final Selector selector = Selector.open();
     private final MqttSocket publisher;
     private final MqttSocket reader;
@@ -70,25 +70,26 @@ final class Measurement implements AutoCloseable {
     private long measured;
     private final int[] latenciesUs;
 
-    Measurement(String host, int port, Order order) throws IOException {
-        this.order = order;
-        this.silenceNs = order.qos() == 0 ? SILENCE_NS : LONG_SILENCE_NS;
+    Measurement(String host, int port, Settings settings) throws IOException {
+        this.settings = settings;
+        this.silenceNs = settings.qos() == 0 ? SILENCE_NS : LONG_SILENCE_NS;
         String id = "load-" + UUID.randomUUID();
         this.reader = MqttSocket.connect(host, port, id + "-r");
-        this.reader.subscribe(order.out(), order.qos());
+        this.reader.subscribe(settings.out(), settings.qos());
         this.publisher = MqttSocket.connect(host, port, id + "-w");
         this.reader.register(selector);
         this.publisher.register(selector);
-        this.latenciesUs = new int[order.rate() == 0 ? 0 : LATENCIES];
+        this.latenciesUs = new int[settings.rate() == 0 ? 0 : LATENCIES];
 
-        byte[] topic = order.in().getBytes(StandardCharsets.UTF_8);
-        String prefix = "load-" + order.qos() + "/" + System.currentTimeMillis() + "/";
+        byte[] topic = settings.in().getBytes(StandardCharsets.UTF_8);
+        String prefix = "load-" + settings.qos() + "/" + System.currentTimeMillis() + "/";
         byte[] stamp = (prefix + "0".repeat(STAMP_DIGITS)).getBytes(StandardCharsets.UTF_8);
-        int idBytes = order.qos() == 0 ? 0 : 2;
+        int idBytes = settings.qos() == 0 ? 0 : 2;
         int properties = 1 + 2 + 5 + 2 + stamp.length;
-        ByteBuffer buffer = ByteBuffer.allocate(order.bytes() + topic.length + 100);
-        buffer.put((byte) (MqttSocket.PUBLISH | order.qos() << 1));
-        MqttSocket.putNumber(buffer, 2 + topic.length + idBytes + 1 + properties + order.bytes());
+        ByteBuffer buffer = ByteBuffer.allocate(settings.bytes() + topic.length + 100);
+        buffer.put((byte) (MqttSocket.PUBLISH | settings.qos() << 1));
+        int length = 2 + topic.length + idBytes + 1 + properties + settings.bytes();
+        MqttSocket.putNumber(buffer, length);
         buffer.putShort((short) topic.length).put(topic);
         this.packetIdAt = buffer.position();
         buffer.position(packetIdAt + idBytes);
@@ -97,7 +98,7 @@ final class Measurement implements AutoCloseable {
         buffer.putShort((short) stamp.length).put(stamp);
         this.payloadAt = buffer.position();
         this.stampAt = payloadAt - STAMP_DIGITS;
-        this.packet = Arrays.copyOf(buffer.array(), payloadAt + order.bytes());
+        this.packet = Arrays.copyOf(buffer.array(), payloadAt + settings.bytes());
         Arrays.fill(packet, payloadAt, packet.length, (byte) 'x');
         this.changing = ByteBuffer.wrap(packet);
     }
@@ -107,20 +108,20 @@ final class Measurement implements AutoCloseable {
      * "p99_ms"}}; the latencies only with a rate. Lost are those that had not come when a while
      * had passed without any (2 s at QoS 0, else 10), or that came behind later ones.
      */
-    String result() throws IOException {
+    String measure() throws IOException {
         awaitFirst();
-        startNs = now + (long) (order.warmUpS() * 1e9);
-        endNs = startNs + (long) (order.seconds() * 1e9);
-        goOn(startNs);
+        startNs = now + (long) (settings.warmUpS() * 1e9);
+        endNs = startNs + (long) (settings.seconds() * 1e9);
+        runUntil(startNs);
         System.out.println("measuring");
-        goOn(endNs);
+        runUntil(endNs);
         System.out.println("measured");
         drain();
-        String latencies = order.rate() == 0 ? "" : latencies();
+        String latencies = settings.rate() == 0 ? "" : latenciesAsJson();
         return String.format(
                 Locale.ROOT,
                 "{\"msgs_per_s\":%.1f,\"sent\":%d,\"received\":%d,\"lost\":%d,\"repeated\":%d%s}",
-                measured / order.seconds(),
+                measured / settings.seconds(),
                 sent - probes,
                 count,
                 lost + sent - received,
@@ -143,20 +144,21 @@ final class Measurement implements AutoCloseable {
             publish(now);
             long next = now + TimeUnit.MILLISECONDS.toNanos(200);
             while (lastArrivalNs == 0 && now < next) {
-                turn(10);
+                exchange(10);
             }
             if (now > deadline) {
                 throw new IllegalStateException(
-                        "cannot measure: nothing comes from " + order.in() + " to " + order.out());
+                        "cannot measure: nothing comes from %s to %s"
+                                .formatted(settings.in(), settings.out()));
             }
         }
         probes = sent; // some may have had no reader, others come later
         received = sent;
     }
 
-    private void goOn(long until) throws IOException {
-        if (order.rate() > 0) {
-            goOnAtRate(until);
+    private void runUntil(long until) throws IOException {
+        if (settings.rate() > 0) {
+            runAtRateUntil(until);
             return;
         }
         while (now < until) {
@@ -165,43 +167,43 @@ final class Measurement implements AutoCloseable {
                 received = sent; // they do not come any more: make room
                 lastArrivalNs = now;
             }
-            while (sent - received < order.window() && canPublish()) {
+            while (sent - received < settings.window() && canPublish()) {
                 publish(now);
             }
-            turn(100);
+            exchange(100);
             LockSupport.parkNanos(LONG_NAP_NS);
         }
     }
 
-    private void goOnAtRate(long until) throws IOException {
+    private void runAtRateUntil(long until) throws IOException {
         long begin = now;
         long before = sent;
         while (now < until) {
             long ticks = (now - begin) / TICK_NS;
-            long due = before + ticks * order.rate() / 1000;
+            long due = before + ticks * settings.rate() / 1000;
             while (sent < due && canPublish()) {
-                long tick = ((sent + 1 - before) * 1000 + order.rate() - 1) / order.rate();
+                long tick = ((sent + 1 - before) * 1000 + settings.rate() - 1) / settings.rate();
                 publish(begin + tick * TICK_NS);
             }
-            turn(0);
+            exchange(0);
             LockSupport.parkNanos(NAP_NS);
         }
     }
 
     private void drain() throws IOException {
         while (received < sent && now - lastArrivalNs < silenceNs) {
-            turn(100);
+            exchange(100);
         }
     }
 
     private boolean canPublish() {
-        boolean free = order.qos() == 0 || sent - acknowledged < order.window();
+        boolean free = settings.qos() == 0 || sent - acknowledged < settings.window();
         return free && publisher.out.remaining() >= packet.length;
     }
 
     private void publish(long dueNs) {
         sent++;
-        if (order.qos() > 0) {
+        if (settings.qos() > 0) {
             packetId = packetId % 65535 + 1;
             changing.putShort(packetIdAt, (short) packetId);
         }
@@ -214,7 +216,7 @@ final class Measurement implements AutoCloseable {
     }
 
     /** Writes, waits for something to happen (0: does not), reads. */
-    private void turn(int waitMs) throws IOException {
+    private void exchange(int waitMs) throws IOException {
         publisher.flush(selector);
         if (waitMs == 0) {
             selector.selectNow();
@@ -224,11 +226,11 @@ final class Measurement implements AutoCloseable {
         selector.selectedKeys().clear();
         now = System.nanoTime();
         publisher.read((header, buffer) -> acknowledged++);
-        reader.read(this::arrived);
+        reader.read(this::receive);
         reader.flush(selector);
     }
 
-    private void arrived(int header, ByteBuffer buffer) {
+    private void receive(int header, ByteBuffer buffer) {
         if ((header & 0xf0) != MqttSocket.PUBLISH) {
             return;
         }
@@ -259,7 +261,7 @@ final class Measurement implements AutoCloseable {
         }
     }
 
-    private String latencies() {
+    private String latenciesAsJson() {
         int[] sorted = Arrays.copyOf(latenciesUs, (int) Math.min(measured, latenciesUs.length));
         Arrays.sort(sorted);
         return String.format(

@@ -19,7 +19,7 @@ import org.apache.flink.core.io.SimpleVersionedSerializer;
  *
  * @param clientId of the sink that made it
  * @param messages there may be none
- * @param published what was published not long ago, see {@link ResendWindow}; used only after a
+ * @param recent what was published not long ago, see {@link ResendWindow}; used only after a
  *     restore
  */
 record Committable(
@@ -27,20 +27,20 @@ record Committable(
         String topic,
         String clientId,
         NumberedMessages messages,
-        List<NumberedMessages> published) {
+        List<NumberedMessages> recent) {
 
     /** @param first number of the messages that are to be added */
     static Committable forLink(
-            LinkConfig link, ProducerEpoch epoch, long first, List<NumberedMessages> published) {
+            LinkConfig link, ProducerEpoch epoch, long first, List<NumberedMessages> recent) {
         return new Committable(
                 link.broker(),
                 link.topic(),
                 link.clientId(),
                 new NumberedMessages(epoch, first, new ArrayList<>()),
-                published);
+                recent);
     }
 
-    Committable withPublished(List<NumberedMessages> others) {
+    Committable withRecent(List<NumberedMessages> others) {
         return new Committable(broker, topic, clientId, messages, others);
     }
 
@@ -51,7 +51,7 @@ record Committable(
     }
 
     static final class Serializer implements SimpleVersionedSerializer<Committable> {
-        private static final int VERSION = 3; // 1 had no `published`, 2 one record a message
+        private static final int VERSION = 3; // 1 had no `recent`, 2 one record a message
 
         @Override
         public int getVersion() {
@@ -66,7 +66,7 @@ record Committable(
             out.writeUTF(committable.topic);
             out.writeUTF(committable.clientId);
             committable.messages.write(out);
-            NumberedMessages.writeAll(committable.published, out);
+            NumberedMessages.writeAll(committable.recent, out);
             return bytes.toByteArray();
         }
 

@@ -120,7 +120,7 @@ final class ExactlyOnceWriter implements MqttWriter {
         if (complete.isEmpty()) {
             return List.of(Committable.forLink(link, epoch, number + 1, published));
         }
-        complete.set(0, complete.get(0).withPublished(published));
+        complete.set(0, complete.get(0).withRecent(published));
         return complete;
     }
 

@@ -54,9 +54,9 @@ final class LinkStatus {
 
     private volatile Confirmed confirmed;
 
-    private SinkMessage announced; // the last one over this connection
-    private SinkMessage acknowledged; // the last one whose announcement a broker has taken
-    private int announcedHeld; // records that are announced to be held back
+    private SinkMessage lastAnnounced; // the last one over this connection
+    private SinkMessage lastAcknowledged; // the last one whose announcement a broker has taken
+    private int heldRecords; // records that are announced to be held back
     private volatile CompletableFuture<?> announcement = CompletableFuture.completedFuture(null);
 
     /** @param onProgress run by the owner when an announcement has an outcome */
@@ -72,7 +72,7 @@ final class LinkStatus {
     }
 
     /** Returns the last number that this connection's broker has; null: it said nothing. */
-    SentNumber confirmed(MqttConnection connection) {
+    SentNumber confirmedNumber(MqttConnection connection) {
         Confirmed known = confirmed;
         return known != null && known.connection == connection ? known.number : null;
     }
@@ -84,16 +84,16 @@ final class LinkStatus {
      *     owner is called when it has, or when that can be tried again
      */
     boolean announce(MqttConnection connection, SinkMessage newest) {
-        if (newest == announced || connection == null || !connection.isReady()) {
-            return newest == acknowledged;
+        if (newest == lastAnnounced || connection == null || !connection.isReady()) {
+            return newest == lastAcknowledged;
         }
-        announced = newest;
-        announcedHeld = 0;
+        lastAnnounced = newest;
+        heldRecords = 0;
         SentNumber number = SentNumber.of(newest.epoch(), newest.lastNumber());
         publish(connection, number, 0)
                 .whenComplete(
                         (result, problem) -> owner.execute(() -> acknowledge(newest, problem)));
-        return newest == acknowledged;
+        return newest == lastAcknowledged;
     }
 
     /**
@@ -102,17 +102,17 @@ final class LinkStatus {
      * @param first of them; the broker has what comes before
      */
     void announceHeld(MqttConnection connection, SinkMessage first, int records) {
-        if (records == announcedHeld || first.epoch() == null || !connection.isReady()) {
+        if (records == heldRecords || first.epoch() == null || !connection.isReady()) {
             return;
         }
-        announcedHeld = records;
-        announced = null; // to be announced again when they are gone
+        heldRecords = records;
+        lastAnnounced = null; // to be announced again when they are gone
         publish(connection, SentNumber.of(first.epoch(), first.number() - 1), records);
     }
 
     /** Never announces less than is known already: records published twice end before that. */
     private CompletableFuture<?> publish(MqttConnection connection, SentNumber least, int held) {
-        SentNumber known = confirmed(connection);
+        SentNumber known = confirmedNumber(connection);
         boolean nothingNew = known != null && (least.number() == 0 || known.covers(least));
         SentNumber number = nothingNew ? known : least;
         announcement =
@@ -129,7 +129,7 @@ final class LinkStatus {
             if (problem != null) {
                 LOG.warn("cannot announce what was sent to {}", link, problem);
             }
-            acknowledged = last;
+            lastAcknowledged = last;
         }
         onProgress.run();
     }
@@ -141,8 +141,8 @@ final class LinkStatus {
 
     /** Over a new connection all is announced again: a broker that was killed may forget. */
     void startOver() {
-        announced = null;
-        announcedHeld = 0;
+        lastAnnounced = null;
+        heldRecords = 0;
     }
 
     /** Waits a moment for the last announcement to get out. Called by any thread. */

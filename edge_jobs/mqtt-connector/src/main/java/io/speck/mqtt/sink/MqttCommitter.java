@@ -97,7 +97,7 @@ final class MqttCommitter implements Committer<Committable> {
         if (own && link.delivery() == Delivery.EXACTLY_ONCE) {
             if (ownLink == null) { // what it is given first may come from a checkpoint
                 ownLink =
-                        new BlockingPublisher(link, recent, configuredReaders(), first.published());
+                        new BlockingPublisher(link, recent, configuredReaders(), first.recent());
             }
             if (!messages.isEmpty()) {
                 ownLink.publish(messages);
@@ -114,7 +114,7 @@ final class MqttCommitter implements Committer<Committable> {
         LOG.info("what is left for {} goes there first", there);
         BlockingPublisher once =
                 new BlockingPublisher(
-                        there, settings.newResendWindow(counters), readers, first.published());
+                        there, settings.newResendWindow(counters), readers, first.recent());
         try {
             once.publish(messages);
         } finally {

@@ -58,7 +58,7 @@ public final class MqttSink
     record State(long epoch, long number, boolean exact, Committable recent) {
         /** Returns what was published not long ago over the link. */
         List<NumberedMessages> recentOver(LinkConfig link) {
-            return recent != null && recent.isFor(link) ? recent.published() : List.of();
+            return recent != null && recent.isFor(link) ? recent.recent() : List.of();
         }
     }
 

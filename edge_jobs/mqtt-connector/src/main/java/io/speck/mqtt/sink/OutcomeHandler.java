@@ -74,7 +74,7 @@ final class OutcomeHandler {
 
     /** The broker says that it has a message: it need not be sent. */
     void confirm(SinkMessage message, MqttConnection connection) {
-        counters.confirmed().inc(message.count());
+        counters.recordsConfirmed().inc(message.count());
         retry.noteRead();
         accept(message, connection, System.nanoTime());
     }
@@ -93,12 +93,12 @@ final class OutcomeHandler {
         // confirmed: taken at an earlier attempt, by us or by the incarnation before; a reader had
         // it in store, and all before it in its epoch
         if (status.readers() == LinkStatus.Readers.NONE
-                || message.isCoveredBy(status.confirmed(connection))) {
+                || message.isCoveredBy(status.confirmedNumber(connection))) {
             retry.noteRead();
             accept(message, connection, now);
         } else if (retry.noteUnread(now) && status.readers() == LinkStatus.Readers.UNKNOWN) {
             LOG.warn("nobody reads {} any more: record {} is given up", link, message.number());
-            counters.unread().inc(message.count());
+            counters.recordsUnread().inc(message.count());
             accept(message, connection, now); // and the rest need not wait for as long
         } else {
             refuse(message, "nobody has subscribed to it");
@@ -109,7 +109,7 @@ final class OutcomeHandler {
         if (retry.hold()) {
             LOG.warn("{} does not take record {}: {}; holding", link, message.number(), problem);
         }
-        counters.refused().inc(message.count());
+        counters.recordsRefused().inc(message.count());
         queue.addRefused(message);
     }
 
@@ -146,7 +146,7 @@ final class OutcomeHandler {
                 bytes,
                 link,
                 problem);
-        counters.undeliverable().inc();
+        counters.recordsUndeliverable().inc();
         counters.failures().inc();
     }
 }

@@ -19,8 +19,8 @@ import org.slf4j.LoggerFactory;
  * <p>At most a window of messages is under way. A message leaves it when the broker has taken it.
  * After a loss of the connection all that are left are sent again, in order and under the same
  * numbers, and before them those that were acknowledged not long ago, see {@link ResendWindow}; but
- * not what the broker says that it has, see {@link LinkStatus#confirmed}. What the broker refuses
- * is tried again, see {@link RefusalRetry}.
+ * not what the broker says that it has, see {@link LinkStatus#confirmedNumber}. What the broker
+ * refuses is tried again, see {@link RefusalRetry}.
  *
  * <p>All but {@link Events} and {@link #close} is run by the owner: a task, or one network thread.
  */
@@ -51,7 +51,7 @@ final class Publisher {
 
     private MqttConnection connection; // the one over which `queue` was sent; null: none yet
     private MqttConnection splitOver; // reported to take one record at a time only
-    private long settled; // messages of this connection whose outcome was handled
+    private long settledCount; // messages of this connection whose outcome was handled
     private SinkMessage newest;
 
     /**
@@ -173,9 +173,9 @@ final class Publisher {
         if (current == null || more == 0) {
             return true;
         }
-        wakeAt = settled + more;
+        wakeAt = settledCount + more;
         boolean cutOff = current.isEnded() && queue.sentCount() > 0;
-        if (current.settledCount() >= settled + more || cutOff) {
+        if (current.settledCount() >= settledCount + more || cutOff) {
             wakeAt = NEVER;
             return false;
         }
@@ -248,7 +248,7 @@ final class Publisher {
 
     private void send(SinkMessage message) {
         // it came from a state, unless it is resent: new ones come after what the broker has
-        if (!message.resent && message.isCoveredBy(status.confirmed(connection))) {
+        if (!message.resent && message.isCoveredBy(status.confirmedNumber(connection))) {
             outcomes.confirm(message, connection);
             return;
         }
@@ -281,7 +281,7 @@ final class Publisher {
     // ---- another connection, and what is sent again over it
 
     private void catchUp() {
-        settled += outcomes.handleAll(connection);
+        settledCount += outcomes.handleAll(connection);
         MqttConnection current = supervisor.current();
         if (current != connection || (connection.isEnded() && queue.sentCount() > 0)) {
             startOver(current);
@@ -291,7 +291,7 @@ final class Publisher {
     /** A new connection knows nothing of what the old one was given, and its broker may not. */
     private void startOver(MqttConnection current) {
         if (link.delivery().isAcknowledged()) {
-            counters.resent().inc(queue.countSentRecords());
+            counters.recordsResent().inc(queue.countSentRecords());
             queue.requeueSent();
         } else { // at most once: what was on the wire stays there
             counters.failures().inc(queue.countSentRecords());
@@ -304,7 +304,7 @@ final class Publisher {
         }
         retry.release();
         status.startOver();
-        settled = 0;
+        settledCount = 0;
         connection = current;
     }
 
@@ -313,8 +313,8 @@ final class Publisher {
             return;
         }
         queue.removeKept();
-        List<SinkMessage> missing = resend.begin(status.confirmed(connection));
-        counters.resent().inc(SendQueue.countRecords(missing));
+        List<SinkMessage> missing = resend.begin(status.confirmedNumber(connection));
+        counters.recordsResent().inc(SendQueue.countRecords(missing));
         queue.addFirst(missing);
     }
 
@@ -363,7 +363,7 @@ final class Publisher {
         if (retry.isHolding() && queue.sentCount() == 0 && connection.isReady()) {
             queue.requeueRefused();
             if (queue.hasWaiting()) {
-                wakeAt = settled + 1;
+                wakeAt = settledCount + 1;
                 send(queue.takeFirst());
             } else { // the one that was tried could not be sent at all
                 retry.release();

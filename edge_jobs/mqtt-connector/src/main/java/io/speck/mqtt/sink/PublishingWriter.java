@@ -164,7 +164,7 @@ final class PublishingWriter implements MqttWriter {
                         + " it is left out",
                 record.length,
                 link);
-        counters.undeliverable().inc();
+        counters.recordsUndeliverable().inc();
         counters.failures().inc();
     }
 

@@ -9,13 +9,13 @@ import java.util.List;
  * has refused, and those that wait to be sent; each in the order of their numbers. Not thread-safe.
  */
 final class SendQueue {
-    private final ArrayDeque<SinkMessage> sent = new ArrayDeque<>();
-    private final ArrayDeque<SinkMessage> refused = new ArrayDeque<>();
-    private final ArrayDeque<SinkMessage> waiting = new ArrayDeque<>();
+    private final ArrayDeque<SinkMessage> sentMessages = new ArrayDeque<>();
+    private final ArrayDeque<SinkMessage> refusedMessages = new ArrayDeque<>();
+    private final ArrayDeque<SinkMessage> waitingMessages = new ArrayDeque<>();
     private long bytes;
 
     int size() {
-        return sent.size() + refused.size() + waiting.size();
+        return sentMessages.size() + refusedMessages.size() + waitingMessages.size();
     }
 
     /** Returns how much payload they have together. */
@@ -25,7 +25,9 @@ final class SendQueue {
 
     /** Counts the records of all of them. */
     long countRecords() {
-        return countRecords(sent) + countRecords(refused) + countRecords(waiting);
+        return countRecords(sentMessages)
+                + countRecords(refusedMessages)
+                + countRecords(waitingMessages);
     }
 
     static long countRecords(Collection<SinkMessage> messages) {
@@ -40,30 +42,30 @@ final class SendQueue {
     // ---- waiting
 
     boolean hasWaiting() {
-        return !waiting.isEmpty();
+        return !waitingMessages.isEmpty();
     }
 
     void add(SinkMessage message) {
-        waiting.add(message);
+        waitingMessages.add(message);
         bytes += message.payloadBytes();
     }
 
     /** Puts messages before all that wait, in their order. */
     void addFirst(List<SinkMessage> messages) {
         for (int i = messages.size() - 1; i >= 0; i--) {
-            waiting.addFirst(messages.get(i));
+            waitingMessages.addFirst(messages.get(i));
             bytes += messages.get(i).payloadBytes();
         }
     }
 
     /** Takes the first that waits; it is to be sent, or settled. Null when there is none. */
     SinkMessage takeFirst() {
-        return waiting.poll();
+        return waitingMessages.poll();
     }
 
     /** Removes what the resend window has, too: it comes out of there once more. */
     void removeKept() {
-        waiting.removeIf(
+        waitingMessages.removeIf(
                 message -> {
                     if (message.kept) {
                         settle(message);
@@ -75,59 +77,59 @@ final class SendQueue {
     // ---- sent
 
     int sentCount() {
-        return sent.size();
+        return sentMessages.size();
     }
 
     long countSentRecords() {
-        return countRecords(sent);
+        return countRecords(sentMessages);
     }
 
     void addSent(SinkMessage message) {
-        sent.add(message);
+        sentMessages.add(message);
     }
 
     /** Returns the first that was sent; null: there is none. */
     SinkMessage firstSent() {
-        return sent.peek();
+        return sentMessages.peek();
     }
 
     /** Removes the first that was sent; it is to be refused, or settled. */
     void removeFirstSent() {
-        sent.poll();
+        sentMessages.poll();
     }
 
     /** Lets all that were sent wait again, before all that wait already. */
     void requeueSent() {
-        while (!sent.isEmpty()) {
-            waiting.addFirst(sent.pollLast());
+        while (!sentMessages.isEmpty()) {
+            waitingMessages.addFirst(sentMessages.pollLast());
         }
     }
 
     /** Settles all that were sent. */
     void clearSent() {
-        sent.forEach(this::settle);
-        sent.clear();
+        sentMessages.forEach(this::settle);
+        sentMessages.clear();
     }
 
     // ---- refused
 
     boolean hasRefused() {
-        return !refused.isEmpty();
+        return !refusedMessages.isEmpty();
     }
 
     void addRefused(SinkMessage message) {
-        refused.add(message);
+        refusedMessages.add(message);
     }
 
     /** Returns the first that was refused; null: there is none. */
     SinkMessage firstRefused() {
-        return refused.peek();
+        return refusedMessages.peek();
     }
 
     /** Lets all that were refused wait again, before all that wait already. */
     void requeueRefused() {
-        while (!refused.isEmpty()) {
-            waiting.addFirst(refused.pollLast());
+        while (!refusedMessages.isEmpty()) {
+            waitingMessages.addFirst(refusedMessages.pollLast());
         }
     }
 }

@@ -8,22 +8,22 @@ import org.apache.flink.metrics.MetricGroup;
  *
  * @param bytesSent of PUBLISH packets, those sent again included
  * @param failures left out, or lost under at_most_once
- * @param resent sent once more after a loss of the connection
- * @param confirmed not sent once more: the broker had said that it has them
- * @param refused not taken by the broker at an attempt
- * @param undeliverable left out: no broker would ever take them
- * @param unread given up: their link is not the job's any more, and has no reader
- * @param cut acknowledged and forgotten too early for a broker that is killed now
+ * @param recordsResent sent once more after a loss of the connection
+ * @param recordsConfirmed not sent once more: the broker had said that it has them
+ * @param recordsRefused not taken by the broker at an attempt
+ * @param recordsUndeliverable left out: no broker would ever take them
+ * @param recordsUnread given up: their link is not the job's any more, and has no reader
+ * @param resendWindowCut acknowledged and forgotten too early for a broker that is killed now
  */
 record SinkCounters(
         Counter bytesSent,
         Counter failures,
-        Counter resent,
-        Counter confirmed,
-        Counter refused,
-        Counter undeliverable,
-        Counter unread,
-        Counter cut,
+        Counter recordsResent,
+        Counter recordsConfirmed,
+        Counter recordsRefused,
+        Counter recordsUndeliverable,
+        Counter recordsUnread,
+        Counter resendWindowCut,
         Counter connections) {
     static SinkCounters register(MetricGroup group, Counter bytesSent, Counter failures) {
         return new SinkCounters(

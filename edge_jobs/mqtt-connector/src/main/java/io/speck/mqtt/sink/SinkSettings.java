@@ -47,6 +47,6 @@ public record SinkSettings(
     ResendWindow newResendWindow(SinkCounters counters) {
         long share = Runtime.getRuntime().maxMemory() / SHARE_OF_MEMORY;
         long most = resendBytes > 0 ? resendBytes : Math.min(MAX_RESEND_BYTES, share);
-        return new ResendWindow(resendWindow, most, resendStateBytes, counters.cut());
+        return new ResendWindow(resendWindow, most, resendStateBytes, counters.resendWindowCut());
     }
 }

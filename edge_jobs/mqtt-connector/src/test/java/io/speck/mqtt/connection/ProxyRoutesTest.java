@@ -11,12 +11,12 @@ class ProxyRoutesTest {
 
     @Test
     void brokersWithARelayAreReachedThere() {
-        ProxyRoutes via = ProxyRoutes.parse("Far.example:1884=127.0.0.1:9001, own.example:8883=gate:9002");
-        assertEquals(BrokerAddress.parse("tcp://127.0.0.1:9001"), via.routeTo(FAR));
-        assertEquals(BrokerAddress.parse("ssl://gate:9002"), via.routeTo(OWN));
+        ProxyRoutes routes = ProxyRoutes.parse("Far.example:1884=127.0.0.1:9001, own.example:8883=gate:9002");
+        assertEquals(BrokerAddress.parse("tcp://127.0.0.1:9001"), routes.routeTo(FAR));
+        assertEquals(BrokerAddress.parse("ssl://gate:9002"), routes.routeTo(OWN));
         assertEquals(
                 BrokerAddress.parse("tcp://far.example:1885"),
-                via.routeTo(BrokerAddress.parse("tcp://far.example:1885")));
+                routes.routeTo(BrokerAddress.parse("tcp://far.example:1885")));
     }
 
     @Test

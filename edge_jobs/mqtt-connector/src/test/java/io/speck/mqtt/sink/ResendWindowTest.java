@@ -66,8 +66,8 @@ class ResendWindowTest {
                         usual.resendWindow(), 32 << 20, usual.resendStateBytes(), cut);
         byte[] full = new byte[usual.maxBatchBytes()];
         for (int i = 0; i < 3; i++) {
-            Message parcel = new Message(Message.Format.BATCH, 1000, full);
-            window.add(new SinkMessage(ProducerEpoch.of("p", 7), 1 + 1000 * i, parcel), SECOND);
+            Message message = new Message(Message.Format.BATCH, 1000, full);
+            window.add(new SinkMessage(ProducerEpoch.of("p", 7), 1 + 1000 * i, message), SECOND);
         }
         assertEquals(3, window.snapshot(SECOND).get(0).messages().size());
         assertEquals(0, window.leftOut());

@@ -43,10 +43,10 @@ class SinkStateTest {
         assertEquals(Message.Format.PLAIN, read.messages().messages().get(1).format());
         assertEquals(Message.Format.ZSTD_BATCH, read.messages().messages().get(2).format());
         assertEquals(49, read.messages().toSinkMessages().get(2).lastNumber());
-        assertEquals(1, read.published().size());
-        assertEquals(9, read.published().get(0).first());
-        assertEquals(ProducerEpoch.of("p", 6), read.published().get(0).epoch());
-        assertArrayEquals(new byte[] {8}, read.published().get(0).messages().get(0).payload());
+        assertEquals(1, read.recent().size());
+        assertEquals(9, read.recent().get(0).first());
+        assertEquals(ProducerEpoch.of("p", 6), read.recent().get(0).epoch());
+        assertArrayEquals(new byte[] {8}, read.recent().get(0).messages().get(0).payload());
         for (int i = 0; i < 3; i++) {
             assertArrayEquals(
                     batch.messages().messages().get(i).payload(),
@@ -98,12 +98,12 @@ class SinkStateTest {
         out.writeUTF("c-out");
         writeRun(out, 7, 41, 2);
         Committable first = new Committable.Serializer().deserialize(1, bytes.toByteArray());
-        assertEquals(List.of(), first.published());
+        assertEquals(List.of(), first.recent());
         assertEquals(42, first.messages().toSinkMessages().get(1).lastNumber());
         out.writeInt(1);
         writeRun(out, 6, 9, 1);
         Committable second = new Committable.Serializer().deserialize(2, bytes.toByteArray());
-        assertEquals(9, second.published().get(0).toSinkMessages().get(0).number());
+        assertEquals(9, second.recent().get(0).toSinkMessages().get(0).number());
         assertTrue(second.messages().messages().get(1).isPlain());
     }
 

@@ -10,14 +10,14 @@ import java.nio.charset.StandardCharsets;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Stands before a broker and counts the bytes of PUBLISH packets, bookkeeping left out. May refuse
- * one of several subscriptions, as a broker does whose user may not read that topic.
+ * Stands before a broker and counts the bytes of PUBLISH packets, announcements left out. May
+ * refuse one of several subscriptions, as a broker does whose user may not read that topic.
  */
 public final class CountingProxy implements AutoCloseable {
     private static final int PUBLISH = 3;
     private static final int SUBACK = 9;
     private static final byte NOT_AUTHORIZED = (byte) 0x87;
-    private static final String BOOKKEEPING = "\"v\":1";
+    private static final String ANNOUNCEMENT = "\"v\":1";
 
     private final Mosquitto behind;
     private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
@@ -80,7 +80,7 @@ public final class CountingProxy implements AutoCloseable {
                 byte[] body = new byte[length];
                 in.readFully(body);
                 String text = new String(body, StandardCharsets.ISO_8859_1);
-                if ((header[0] & 0xff) >> 4 == PUBLISH && !text.contains(BOOKKEEPING)) {
+                if ((header[0] & 0xff) >> 4 == PUBLISH && !text.contains(ANNOUNCEMENT)) {
                     bytes.addAndGet(size + length);
                 }
                 int codes = 2 + 1; // packet id, no properties

@@ -6,7 +6,7 @@ import java.util.function.Supplier;
 
 /** Waits for conditions, never for time. */
 public final class Wait {
-    private static final Duration LIMIT = Duration.ofSeconds(60);
+    private static final Duration LIMIT = Duration.ofSeconds(120);
 
     private Wait() {}
 
