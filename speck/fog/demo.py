@@ -5,7 +5,7 @@ and global statistic with a plain computation over the same trace, then replays 
 hour later in event time) and applies a composition that changes three jobs while data flows,
 compares again, and takes everything down.
 
-Talk goes to stderr; the last line on stdout is one JSON object, and the exit status is 0 only
+Messages go to stderr; the last line on stdout is one JSON object, and the exit status is 0 only
 when no detection was lost.
 """
 
@@ -56,14 +56,14 @@ HOUR_MS = 3_600_000
 RESULT_TIMEOUT_S = 60.0
 CHANGE_TIMEOUT_S = 120.0
 CHANGE_AT = 0.3
-"""The second composition is applied when this share of the second replay is out."""
+"""The second composition is applied when this share of the second replay is published."""
 
 console = Console(stderr=True, soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One replay and what came of it."""
+    """One replay and its results."""
 
     published: int
     local: Comparison
@@ -84,7 +84,7 @@ class Round:
 
 
 class Demo:
-    """The fog, the service and the readers of one run, ended with it."""
+    """The fog, the service and the readers of one run; they end with it."""
 
     def __init__(self, folder: Path, rate: float):
         self._folder = folder
@@ -105,7 +105,7 @@ class Demo:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self) -> JsonObject:
-        """The whole story; the JSON object of the last line."""
+        """Run the whole demo; returns the JSON object of the last line."""
         started = time.monotonic()
         client = self._bring_up()
         jobs = self._apply(client, "fog.yaml", "deploying the traffic application")
@@ -139,7 +139,7 @@ class Demo:
         }
 
     def _bring_up(self) -> Client:
-        self._fog.down()  # what an interrupted run may have left
+        self._fog.down()  # an interrupted run may have left a fog
         shutil.rmtree(self._folder / "home", ignore_errors=True)
         with _step("bringing up four sites, each with its own Mosquitto and Flink"):
             self._fog.up(edges=3, slots=8, cloud_slots=24, shared_state=False)
@@ -153,7 +153,7 @@ class Demo:
         return client
 
     def _apply(self, client: Client, file: str, what: str) -> int:
-        """Apply and wait; the number of jobs that were touched."""
+        """Apply a composition and wait; returns the number of changed jobs."""
         text = (self._compositions / file).read_bytes()
         with _step(what):
             answer = client.apply(
@@ -214,7 +214,7 @@ class Demo:
     def _await_results(
         self, rows: Sequence[Row], readers: Sequence[OutputReader], show: Callable[[], None]
     ) -> tuple[Comparison, Comparison]:
-        """Wait until every statistic is there and equal, or `RESULT_TIMEOUT_S` are over."""
+        """Wait until all statistics are as expected, at most `RESULT_TIMEOUT_S`."""
         first, last = _window_range(rows)
         expected_local, expected_total = compute_local(rows), compute_global(rows)
         until = time.monotonic() + RESULT_TIMEOUT_S
@@ -238,7 +238,7 @@ class Demo:
 
 
 def _await_change(client: Client, change_id: str | None) -> JsonObject:
-    """The change once it is over (`None`: it was over at once)."""
+    """Wait until a change has ended and return it (`None`: there was nothing to do)."""
     until = time.monotonic() + CHANGE_TIMEOUT_S
     while change_id is not None:
         change = client.change(change_id)
@@ -249,7 +249,7 @@ def _await_change(client: Client, change_id: str | None) -> JsonObject:
 
 
 class _Worker(threading.Thread):
-    """A thread whose failure is raised where its result is asked for."""
+    """A thread whose exception is raised by `result`."""
 
     def __init__(self, action: Callable[[], object]):
         super().__init__(daemon=True)
@@ -269,7 +269,7 @@ class _Worker(threading.Thread):
 
 
 class _Screen:
-    """A bar and the flow of every link, live on a terminal; a line now and then elsewhere."""
+    """A progress bar and the flow of every link, live on a terminal; elsewhere a line every 5 s."""
 
     def __init__(self, name: str, total: int):
         self.total = total
@@ -307,7 +307,7 @@ class _Screen:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Leave the screen to others for a while."""
+        """Stop drawing, so that others can print."""
         self._stop()
         yield
         self._start()
@@ -344,7 +344,7 @@ def _screen(progress: Progress, flows: Sequence[Flow]) -> Table:
 
 
 def _readings(client: Client) -> list[Reading]:
-    """Every (link, reader) of the application, from its graph."""
+    """Every pair of link and reader of the application."""
     jobs = client.jobs()
     writers: dict[tuple[str, str], list[str]] = {}
     for job in jobs:
@@ -358,7 +358,7 @@ def _readings(client: Client) -> list[Reading]:
 
 
 def _shift(row: Row) -> Row:
-    """The same row an hour and a bit later, so that its windows are new ones."""
+    """The same row two hours later, so that its windows are new ones."""
     if row.detection is None:
         return row
     return replace(
@@ -372,7 +372,7 @@ def _window_range(rows: Sequence[Row]) -> tuple[int, int]:
 
 
 def _show_statistics(readers: Sequence[OutputReader]) -> None:
-    """The newest few statistics of each output, as a user would read them."""
+    """Print the newest statistics of each output."""
     local = Table("site", "sensor", "window", "vehicles", "mean m/s", "occupancy", title="local")
     for reader in readers[:-1]:
         for record in reader.records()[-3:]:
@@ -414,9 +414,9 @@ def _step(what: str) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; 0 only when no detection was lost."""
+    """Run the demo; returns 0 only when no detection was lost."""
     parser = argparse.ArgumentParser(prog="speck-demo", description=__doc__)
-    parser.add_argument("--rate", type=float, default=1000.0, help="detections a second in all")
+    parser.add_argument("--rate", type=float, default=1000.0, help="detections per second in total")
     parser.add_argument("--folder", type=Path, default=default_folder().parent / "demo")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down

@@ -1,4 +1,4 @@
-"""The WAN of a fog: brought up with it, looked at and changed while it runs."""
+"""The WAN of a fog: it is brought up with the fog, and can be shown and changed while it runs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _READY_S = 30.0
 
 
 class Links(FogBase):
-    """What a fog does with the links between its sites."""
+    """The part of a fog that manages the links between its sites."""
 
     def links(self) -> list[LinkStatus]:
-        """Every site's uplink, with bytes so far; empty without a WAN."""
+        """Every site's uplink, with its traffic so far; empty without a WAN."""
         state = self._file.load()
         if state is None or state.wan is None:
             return []
@@ -38,19 +38,19 @@ class Links(FogBase):
         return self._network.links(self._layout(state), delayed="delay" in state.of(WAN))
 
     def set_link(self, site: str, up: bool) -> None:
-        """Take a site's uplink down (packets vanish silently, both ways) or up again."""
+        """Take a site's uplink down (packets both ways are dropped silently) or up again."""
         with self._hold_lock():
             self._change(site, self._wan_state().with_link(site, up))
 
     def shape(self, site: str, uplink: Uplink) -> None:
-        """Give a site's uplink other rates and another latency, while packets flow."""
+        """Change the rates and the latency of a site's uplink while packets flow."""
         check_uplink(site, uplink)
         with self._hold_lock():
             self._change(site, self._wan_state().with_uplink(site, uplink))
 
     def enter(self, site: str) -> list[str]:
-        """What to put before a command line so that it runs at `site`: in its namespace. Nothing
-        where sites have none."""
+        """The prefix of a command line that makes it run in the namespace of `site`; empty if
+        sites have no namespaces."""
         state = self._file.load()
         if state is None:
             raise PermanentError(f"cannot find a fog in {self.folder}: bring one up (speck fog up)")
@@ -58,10 +58,10 @@ class Links(FogBase):
         return self._network.enter(site) if state.wan and state.wan.mode == "namespaces" else []
 
     def _check_wan(self, wan: Wan | None, mode: Mode | None, sites: Sequence[str]) -> None:
-        """Raises PermanentError for a WAN that this fog cannot have."""
+        """Raises PermanentError for a WAN that is not possible for this fog."""
         if wan is None:
             if mode is not None:
-                raise PermanentError("cannot choose how to make a WAN without one: give --wan FILE")
+                raise PermanentError("cannot use a WAN mode without a WAN: give --wan FILE")
             return
         check_wan(wan, sites)
         if mode == "proxy":
@@ -70,7 +70,7 @@ class Links(FogBase):
             raise PermanentError(f"cannot bring up a WAN: {why}")
 
     def _build_network(self) -> None:
-        """Bring up the network, and what makes latency, unless they are there."""
+        """Build the network and start the delay element, unless they exist."""
         state = self._load()
         if state.wan is None:
             return
@@ -85,7 +85,7 @@ class Links(FogBase):
         elif not self._network.is_there(layout):
             raise PermanentError(
                 f"cannot find the network of the fog in {self.folder}: its namespaces were"
-                " removed while it ran; end it (speck fog down), and bring it up again"
+                " removed while it ran; end the fog (speck fog down), and bring it up again"
             )
         self._start_delay(layout)
         if state.service is not None and not state.shared:
@@ -94,7 +94,7 @@ class Links(FogBase):
     def _plan_network(
         self, wan: Wan | None, mode: Mode | None, sites: Sequence[str]
     ) -> tuple[list[str], WanState | None]:
-        """An address for each site, and the WAN that is to be."""
+        """An address for each site, and the state of the new WAN."""
         hosts = [site_host(self.folder, number) for number in range(len(sites))]
         if wan is None:
             return hosts, None
@@ -106,7 +106,7 @@ class Links(FogBase):
         return [layout.address(site) for site in sites], state
 
     def _relink(self, wan: Wan) -> None:
-        """Bring all links to what `wan` says, and up; those of a fog that runs as well."""
+        """Change all links to those of `wan`, and take them up; also those of a running fog."""
         self._apply(replace(self._wan_state(), wan=wan, down=()))
 
     def _change(self, site: str, after: WanState) -> None:
@@ -114,12 +114,12 @@ class Links(FogBase):
         self._apply(after)
 
     def _apply(self, after: WanState) -> None:
-        """Written down first: after a crash `up` brings the links to what was written."""
+        """Save the new state first, then apply it: after a crash `up` applies the saved state."""
         state = self._load()
         before = self._layout(state)
         self._save(replace(state, wan=after))
         if not _sites_run(state):
-            return  # they will find the links as they were written down
+            return  # the links are built from the saved state when the sites start
         if after.mode == "proxy":
             self._start_relay()
         else:
@@ -128,7 +128,7 @@ class Links(FogBase):
             self._start_delay(layout)
 
     def _start_relay(self) -> None:
-        """Have the relay heed what the links are to be like."""
+        """Start the relay with the current table of links, or make it read the table."""
         state = self._load()
         assert state.wan is not None
         write_table(self._network.table, proxied.table(state.wan, state.sites))
@@ -137,7 +137,7 @@ class Links(FogBase):
         self._apply_table(Command("relay", argv, self.folder, log), "the relay of the WAN")
 
     def _apply_table(self, command: Command, what: str) -> None:
-        """Have a program read its table, begun if it does not run; returns when it has."""
+        """Start a program, or make a running one read its table; returns when it has read it."""
         running = self._load().of(WAN).get(command.what)
         if running is not None:
             running.send(signal.SIGHUP)
@@ -147,7 +147,7 @@ class Links(FogBase):
         wait_until(lambda: self._network.table_applied, processes, what, [command.log], _READY_S)
 
     def _start_delay(self, layout: Layout) -> None:
-        """Have the delay element heed the table, if anything is to be delayed."""
+        """Start the delay element, or make it read the table, if any link has a latency."""
         if not any(layout.latencies_ms().values()):
             return
         argv = [sys.executable, "-m", "speck.fog.wan.delay", DELAY, str(self._network.table)]
@@ -155,7 +155,7 @@ class Links(FogBase):
         self._apply_table(self._network.into_router(command), "the delay element of the WAN")
 
     def _start_forward(self, service: str, layout: Layout) -> None:
-        """Let agents reach a service that this machine alone can."""
+        """Forward connections of agents to a service that listens on loopback only."""
         if "forward" in self._load().of(WAN):
             return
         host, port = _target(service)
@@ -164,11 +164,11 @@ class Links(FogBase):
         argv += [str(self._network.site_file(site)) for site in layout.sites]
         log = self.folder / "wan" / "forward.log"
         process = self._launch(WAN, Command("forward", argv, self.folder, log))
-        what = f"the way from the sites to {service}"
+        what = f"the forwarding from the sites to {service}"
         wait_until(lambda: accepts(layout.root, port), {"it": process}, what, [log], _READY_S)
 
     def _service_for_agents(self, state: FogState) -> str:
-        """The service's address as the agents of the sites see it."""
+        """The service's address from the sites' point of view."""
         assert state.service is not None
         if state.wan is None or state.wan.mode != "namespaces":
             return state.service
@@ -182,7 +182,7 @@ class Links(FogBase):
         state = self._load().wan
         if state is None:
             raise PermanentError(
-                f"cannot change a link of the fog in {self.folder}: it has no WAN; bring it up"
+                f"cannot change a link of the fog in {self.folder}: it has no WAN; bring the fog up"
                 " with one (speck fog up --wan FILE)"
             )
         return state
@@ -193,7 +193,7 @@ def _sites_run(state: FogState) -> bool:
 
 
 def describe_site(body: JsonObject, wan: Wan | None) -> JsonObject:
-    """A site's body for the service, with what its uplink is like."""
+    """A site's body for the service, with the rate and latency of its uplink."""
     if wan is None:
         return body
     uplink = wan.uplink(str(body["name"]))

@@ -1,4 +1,4 @@
-"""A fog on this machine: for each site a real Mosquitto and a real Flink."""
+"""A fog on this machine: a real Mosquitto and a real Flink for each site."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _TOKEN = "token"
 
 
 class Fog(Links):
-    """A fog: sites, what runs there, and the WAN between them."""
+    """A fog: its sites, their processes, and the WAN between them."""
 
     def state_folder(self, site: str) -> Path:
-        """Where a site's engine keeps checkpoints and savepoints; one for all when shared."""
+        """The folder of a site's checkpoints and savepoints; the same for all when shared."""
         state = self._file.load()
         return self._state_folder(site, shared=state is None or state.shared)
 
@@ -51,7 +51,7 @@ class Fog(Links):
         return state.sites if state else ()
 
     def site_bodies(self) -> list[JsonObject]:
-        """What to `POST /sites` for each site."""
+        """The body of `POST /sites` for each site."""
         state = self._file.load()
         shared = {"state_uri": flink_conf.uri(self.folder / "state")}
         return [
@@ -89,16 +89,17 @@ class Fog(Links):
     ) -> tuple[SiteRecord, ...]:
         """Bring up `edges` + `clouds` sites and return when every engine shows its slots.
 
-        With the files of an earlier fog of the same shape it comes back at the same addresses,
-        its brokers with their sessions; what runs already goes on untouched. `progress` is
-        called with the name of each site that is up, `register` with each site's body.
-        `agents_for` is the service that the sites' agents ask: each site then keeps its state
-        to itself, unless `shared_state`. Without either all sites share it. `speeds`: how many
-        cores a site's engine may use (0.25: a quarter of one), by a CPU quota; others may use all.
-        `wan`: how far apart the sites are, each then in a network namespace of its own
-        (`wan_mode`); a fog that runs with another such one has its links brought to it.
-        `restart`: whether a supervisor starts again what dies; one that runs is ended without.
-        Raises PermanentError; the processes that were started are then ended again.
+        If there are files of an earlier fog of the same shape, it comes back with the same
+        addresses and its brokers' sessions; processes that run already are not touched. `progress`
+        is called with the name of each site that is up, `register` with each site's body.
+        `agents_for` is the service that the sites' agents call: each site then has its own state
+        folder, unless `shared_state`. Without either, all sites share one. `speeds` limits the
+        cores of a site's engine (0.25: a quarter of one) with a CPU quota; others may use all.
+        `wan` describes the links between the sites, which are then in separate network namespaces
+        (see `wan_mode`); the links of a running fog with another WAN are changed to it.
+        `restart` tells whether a supervisor restarts dead processes; without it, a running
+        supervisor is ended.
+        Raises PermanentError; the processes started so far are then ended.
         """
         if not 1 <= edges + clouds <= _MAX_SITES or min(edges, clouds) < 0:
             raise PermanentError(
@@ -141,15 +142,15 @@ class Fog(Links):
 
     @property
     def service(self) -> str | None:
-        """The service that the sites' agents ask; None without agents."""
+        """The service that the sites' agents call; None without agents."""
         state = self._file.load()
         return state.service if state else None
 
     def start_agents(self, service: str, token: Callable[[str], str] | None = None) -> None:
-        """Have an agent at each site ask `service`; those that asked another one are ended.
+        """Start an agent at each site that calls `service`; agents of another service are ended.
 
-        `token` makes the secret of a site, for a service that wants one. A fog of shared state
-        needs no agents: nothing happens.
+        `token` creates the secret of a site, if the service requires tokens. A fog with shared
+        state needs no agents, so this does nothing.
         """
         with self._hold_lock():
             state = self._load()
@@ -167,9 +168,9 @@ class Fog(Links):
     def down(self, *, keep: bool = False) -> int:
         """End every process and, unless `keep`, delete the fog's files; returns how many ended.
 
-        Works after any crash: of this program, of sites, of the machine.
+        This works after any crash of this program, of sites or of the machine.
         """
-        supervised = self._end_supervisor()  # it may be restarting a site, and holds the lock then
+        supervised = self._end_supervisor()  # it may be restarting a site and hold the lock
         with self._hold_lock():
             ended = supervised + self._end_all() + self._network.remove()
             self._quotas.release()
@@ -180,7 +181,7 @@ class Fog(Links):
         return ended
 
     def status(self) -> list[SiteStatus]:
-        """What runs where, with memory; empty when the fog is down."""
+        """The sites and their processes, with memory; empty when the fog is down."""
         state = self._file.load()
         if state is None:
             return []
@@ -195,7 +196,7 @@ class Fog(Links):
             stop_all(self._choose(site, what, "kill"), 0.0)
 
     def restart(self, site: str, what: str | None = None) -> None:
-        """SIGTERM a site's `broker`, `agent` or `engine`, None: all, and start what is missing."""
+        """SIGTERM a site's `broker`, `agent` or `engine` (None: all), and start it again."""
         with self._hold_lock():
             record = self._load().site(site)
             if what is not None:
@@ -205,14 +206,14 @@ class Fog(Links):
             self._start([record], None)
 
     def processes(self) -> tuple[ProcessRecord, ...]:
-        """What runs, or should, at the sites; without the fog's own processes."""
+        """The processes that run, or should run, at the sites, without the fog's own."""
         state = self._file.load()
         names = {site.name for site in state.sites} if state is not None else set()
         return tuple(r for r in (state.processes if state else ()) if r.site in names)
 
     @property
     def supervised(self) -> bool:
-        """Whether what dies is started again."""
+        """Whether a supervisor restarts dead processes."""
         state = self._file.load()
         return state is not None and bool(state.of(SUPERVISOR))
 
@@ -230,7 +231,7 @@ class Fog(Links):
         return matches
 
     def start(self, site: str) -> None:
-        """Start what does not run of a site: the same addresses, the same files."""
+        """Start the processes of a site that do not run, with the same addresses and files."""
         with self._hold_lock():
             self._start([self._load().site(site)], None)
 
@@ -245,7 +246,7 @@ class Fog(Links):
         wan: Wan | None,
         wan_mode: Mode | None,
     ) -> FogState:
-        """The state to bring up: the one that is there if it has this shape, else a new one."""
+        """The state to bring up: the existing one if it has this shape, otherwise a new one."""
         secret_folder = str(credentials.absolute()) if credentials else None
         desired = (
             runtime,
@@ -304,7 +305,7 @@ class Fog(Links):
         return len(running)
 
     def _hold_quotas(self, speeds: Mapping[str, float]) -> None:
-        """All or none: a fog that cannot be brought up leaves no group behind."""
+        """Set all quotas or none: a fog that cannot be brought up leaves no group behind."""
         try:
             for name, speed in speeds.items():
                 self._quotas.hold(name, speed)
@@ -313,7 +314,7 @@ class Fog(Links):
             raise
 
     def _with_service(self, state: FogState, service: str) -> FogState:
-        """The state in which agents ask `service`; those of another service are ended."""
+        """The state with agents that call `service`; agents of another service are ended."""
         if state.service not in (None, service):
             agents = [state.of(site.name).get("agent") for site in state.sites]
             agents.append(state.of(WAN).get("forward"))
@@ -321,7 +322,7 @@ class Fog(Links):
         return replace(state, service=service)
 
     def _start(self, sites: Iterable[SiteRecord], progress: Callable[[str], object] | None) -> None:
-        """Start what is missing at the sites, as many at a time as there are cores."""
+        """Start missing processes at the sites, as many sites at a time as there are cores."""
         jars = self._copy_jars()
         before = {process.pid for process in self._running()}
         self._launching = True
@@ -374,7 +375,7 @@ class Fog(Links):
         flink.start(settings, running=running, launch=launch_engine, timeout_s=patience_s)
 
     def _start_agent(self, site: SiteRecord, running: Mapping[str, Process]) -> None:
-        """Start the site's agent unless it runs; it waits for engine and service by itself."""
+        """Start the site's agent unless it runs; the agent itself waits for engine and service."""
         state = self._load()
         if state.shared or state.service is None or "agent" in running:
             return
@@ -399,7 +400,7 @@ class Fog(Links):
         fresh.replace(folder / _TOKEN)
 
     def _copy_jars(self) -> dict[str, Path]:
-        """Copies of our jars: a build must not replace what a running JVM reads from."""
+        """Copy our jars: a build must not replace a jar that a running JVM reads."""
         state = self._load()
         names = [_CONNECTOR, _RUNTIME] if state.runtime == "single" else [_CONNECTOR]
         lib = self.folder / "lib"
@@ -435,7 +436,7 @@ class Fog(Links):
 
 
 def _fixed_part(wan: WanState | None) -> object:
-    """What cannot be changed while a fog runs; rates and latencies can."""
+    """The part of a WAN that cannot change while a fog runs; rates and latencies can."""
     return wan and (wan.mode, wan.wan.host, wan.wan.lans)
 
 

@@ -115,7 +115,7 @@ def _pairs(options: Sequence[str], option: str) -> dict[str, str]:
 def _brokers(
     by_letter: Mapping[str, str], letters: set[str]
 ) -> tuple[dict[str, str], dict[str, Login]]:
-    """Address and login of each site's broker; the service is asked for what is not given."""
+    """Address and login of each site's broker; the service supplies those not given."""
     if letters <= by_letter.keys() and all("://" in address for address in by_letter.values()):
         return dict(by_letter), {}
     sites = {site["name"]: site for site in client().sites()}

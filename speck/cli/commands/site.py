@@ -226,7 +226,7 @@ def calibrate(names: tuple[str, ...], busy: bool, job_path: str | None) -> None:
     output().show(
         {"calibrations": rows},
         Grid(
-            ("name", "cores", "pace", "at"),
+            ("name", "cores", "core speed", "at"),
             [(row["name"], row["cores"], row["pace"], row["at"]) for row in rows],
             None,
             "no sites",
@@ -246,7 +246,7 @@ def _render_calibration(calibration: JsonObject | None) -> list[tuple[str, Any]]
         return []
     return [
         ("cores", calibration["cores"]),
-        ("pace of a core", calibration["pace"]),
+        ("core speed", calibration["pace"]),
         ("calibrated", calibration["at"]),
     ]
 

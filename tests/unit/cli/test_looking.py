@@ -194,7 +194,7 @@ def test_sites_are_calibrated(speck: Run, server: Server) -> None:
     assert done.exit_code == 0, done.stderr
     told = [(row["name"], row["pace"]) for row in json.loads(done.stdout)["calibrations"]]
     assert told == [("cloud", 1.0), ("edge-a", 0.25), ("edge-b", 0.5)]
-    assert "pace of a core" in speck("site", "show", "edge-a").stdout
+    assert "core speed" in speck("site", "show", "edge-a").stdout
     table = speck("site", "calibrate", "cloud").stdout
     assert "cloud  0.2    1" in table
     assert "other programs used CPU of cloud" in done.stderr

@@ -63,7 +63,7 @@ def test_a_fog_without_a_wan(tmp_path: Path) -> None:
     fog = fog_with(tmp_path, None)
     assert fog.links() == []
     assert fog.enter("cloud") == []
-    with pytest.raises(PermanentError, match=r"it has no WAN; bring it up with one"):
+    with pytest.raises(PermanentError, match=r"it has no WAN; bring the fog up with one"):
         fog.set_link("cloud", False)
     with pytest.raises(PermanentError, match="cannot choose how to make a WAN without one"):
         fog.up(wan_mode="namespaces")
