@@ -31,7 +31,7 @@ def edge_jar(name: str) -> Path:
     """A jar of the edge jobs, e.g. `speck-runtime.jar`.
 
     It is searched for in `$SPECK_EDGE_JOBS` (a folder of jars, or a built `edge_jobs` tree) or, if
-    that is not set, in the checkout's `edge_jobs`. Raises PermanentError with a hint how to build it.
+    that is not set, in the checkout's `edge_jobs`. Raises PermanentError with the build command.
     """
     variable = os.environ.get(EDGE_JOBS_VARIABLE)
     root = Path(variable) if variable else checkout() / "edge_jobs"

@@ -65,7 +65,7 @@ def test_a_fog_without_a_wan(tmp_path: Path) -> None:
     assert fog.enter("cloud") == []
     with pytest.raises(PermanentError, match=r"it has no WAN; bring the fog up with one"):
         fog.set_link("cloud", False)
-    with pytest.raises(PermanentError, match="cannot choose how to make a WAN without one"):
+    with pytest.raises(PermanentError, match="cannot use a WAN mode without a WAN"):
         fog.up(wan_mode="namespaces")
     with pytest.raises(PermanentError, match=r"^cannot find a fog in .*\(speck fog up\)$"):
         Fog(tmp_path / "none").enter("cloud")
