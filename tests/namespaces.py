@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from speck.fog.process import Command, Process, spawn, wait_until
-from speck.fog.wan.forward import inside
+from speck.fog.wan.forward import enter_namespace
 from speck.fog.wan.model import LinkStatus, Uplink, Wan, WanState
-from speck.fog.wan.namespaces import Network, refusal
+from speck.fog.wan.namespaces import Network, explain_refusal
 from speck.fog.wan.plan import DELAY
 
 
 def needs_namespaces() -> None:
     """Skip where this process may not make a network, with the sentence that a user gets."""
-    if (why := refusal()) is not None:
+    if (why := explain_refusal()) is not None:
         pytest.skip(why)
 
 
@@ -43,7 +43,9 @@ class Trial:
 
     def _await_delay(self, delay: Process) -> None:
         log = self.network.folder / "delay.log"
-        wait_until(lambda: self.network.heeded, {"delay": delay}, "the delay element", [log], 30.0)
+        wait_until(
+            lambda: self.network.table_applied, {"delay": delay}, "the delay element", [log], 30.0
+        )
 
     def change(self, state: WanState) -> None:
         after = self.network.layout(self.layout.sites, state)
@@ -54,7 +56,7 @@ class Trial:
         self._await_delay(self.delay)
 
     def shape(self, site: str, uplink: Uplink) -> None:
-        self.change(self.layout.state.shaped(site, uplink))
+        self.change(self.layout.state.with_uplink(site, uplink))
 
     def bytes_up(self, site: str) -> int:
         (found,) = [each for each in self.links() if each.site == site]
@@ -69,7 +71,7 @@ class Trial:
         if not site:
             yield self.layout.root
             return
-        with inside(self.network.site_file(site)):
+        with enter_namespace(self.network.site_file(site)):
             yield self.layout.address(site)
 
     def udp(self, site: str, port: int = 7000) -> socket.socket:

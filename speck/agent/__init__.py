@@ -1,4 +1,7 @@
-"""The agent of a site: it tells the control plane how the site is, and hands state to others.
+"""The agent of a site: it reports the site's health to the control plane and transfers state to
+and from other sites.
 
-It dials out and runs beside the engine on small machines: only the standard library here.
+It connects to the service, never the other way round, and runs beside the engine on small
+machines, so this package uses the standard library only. It imports `speck.errors` and
+`speck.model.values`. Begin with `agent.py`; `work.py` carries out commands.
 """

@@ -1,4 +1,4 @@
-"""The agent's life: it registers its site, tells how it is, and asks what is to be done."""
+"""The agent's main loops: it registers its site, sends heartbeats and polls for commands."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _FULL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an agent is started with.
+    """The settings of an agent.
 
-    `state_folder` is the engine's, by the same path. `token_file` is read again at each call.
-    `listen` (host, port) is where other agents reach this one, `advertise` how they name it.
-    With `broker` and `engine` the site is registered when the service does not know it.
+    `state_folder` is the engine's, under the same path. `token_file` is read at each call.
+    Other agents reach this one at `listen` (host, port), under the URL `advertise` if given.
+    With `broker` and `engine`, the agent registers the site if the service does not know it.
     """
 
     site: str
@@ -57,18 +57,18 @@ class Agent:
         self._work = Work(self._folder, self._caller)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._doing: dict[str, threading.Event] = {}
-        self._said = ""
+        self._running: dict[str, threading.Event] = {}
+        self._last_message = ""
         self._host = HostLoad()
         self._run_id = secrets.token_hex(8)
         self.listener: Listener | None = None
 
     def run(self) -> None:
-        """Serve until `stop`. Raises PermanentError when it cannot begin."""
+        """Run until `stop` is called. Raises PermanentError when it cannot start."""
         listen = self._settings.listen
         if listen and listen[0] in ("0.0.0.0", "::") and not self._settings.advertise:
             raise PermanentError(
-                f"cannot tell other agents to come to {listen[0]}: give --advertise with the"
+                f"cannot let other agents connect to {listen[0]}: give --advertise with the"
                 f" address of this machine, e.g. http://192.168.1.10:{listen[1]}"
             )
         self._folder.root.mkdir(parents=True, exist_ok=True)
@@ -76,23 +76,23 @@ class Agent:
         self._work.inbox.clear_old()
         if listen is not None:
             self.listener = Listener(*listen, self._work.inbox)
-        beats = threading.Thread(target=self._beat_for_ever, name="beats", daemon=True)
+        beats = threading.Thread(target=self._send_heartbeats, name="beats", daemon=True)
         beats.start()
         try:
-            self._poll_for_ever()
+            self._poll_commands()
         finally:
             self.stop()
             if self.listener is not None:
                 self.listener.close()
 
     def stop(self) -> None:
-        """End soon; what is under way is left as it is and goes on with the next agent."""
+        """Stop soon. Running transfers are left as they are; the next agent continues them."""
         self._stopping.set()
         with self._lock:
-            for given_up in self._doing.values():
-                given_up.set()
+            for cancellation in self._running.values():
+                cancellation.set()
 
-    def _poll_for_ever(self) -> None:
+    def _poll_commands(self) -> None:
         caller = self._caller()
         pause = 0.0
         while not self._stopping.wait(pause):
@@ -100,71 +100,82 @@ class Agent:
             try:
                 status, answer = self._poll(caller)
             except SpeckError as error:
-                self._say(str(error))
+                self._log(str(error))
                 continue
             if status == 200:
-                self._say(f"{self._settings.site} is served at {self._settings.service}")
-                begun_all = self._take(answer.get("commands", []))
-                # what we know of is not told again; what we cannot begin yet would be, at once
-                pause = max(float(answer.get("again", 0.0)), 0.0 if begun_all else _FULL_S)
+                self._log(f"{self._settings.site} is served at {self._settings.service}")
+                all_started = self._start_new(answer.get("commands", []))
+                # the service does not repeat known commands, but would at once repeat those that
+                # could not be started yet
+                pause = max(float(answer.get("again", 0.0)), 0.0 if all_started else _FULL_S)
             else:
-                self._say(
-                    f"cannot ask {self._settings.service} what to do:"
+                self._log(
+                    f"cannot get commands from {self._settings.service}:"
                     f" {answer.get('detail') or status}"
                 )
 
     def _poll(self, caller: Caller) -> tuple[int, Json]:
         with self._lock:
             known = ",".join(
-                identity for identity, given_up in self._doing.items() if not given_up.is_set()
+                identity
+                for identity, cancellation in self._running.items()
+                if not cancellation.is_set()
             )
         path = f"/sites/{self._settings.site}/commands?wait={_POLL_S:.0f}"
         if known:
             path += f"&known={known}"
         return caller.json("GET", path, timeout_s=_POLL_S + 15)
 
-    def _take(self, commands: list[Json]) -> bool:
-        """Begin what is new, give up what is not there any more; false when some must wait."""
-        wanted = {str(command["id"]): command for command in commands}
+    def _start_new(self, commands: list[Json]) -> bool:
+        """Start new commands and cancel those that are no longer open; false when some must
+        wait."""
+        open_commands = {str(command["id"]): command for command in commands}
         with self._lock:
-            for identity, given_up in self._doing.items():
-                if identity not in wanted:
-                    given_up.set()
-            fresh = [command for identity, command in wanted.items() if identity not in self._doing]
-            room = max(0, _AT_ONCE - len(self._doing))
-            for command in fresh[:room]:
-                given_up = self._doing[str(command["id"])] = threading.Event()
+            for identity, cancellation in self._running.items():
+                if identity not in open_commands:
+                    cancellation.set()
+            new_commands = [
+                command
+                for identity, command in open_commands.items()
+                if identity not in self._running
+            ]
+            room = max(0, _AT_ONCE - len(self._running))
+            for command in new_commands[:room]:
+                cancellation = self._running[str(command["id"])] = threading.Event()
                 threading.Thread(
-                    target=self._do, args=(command, given_up), name=str(command["id"]), daemon=True
+                    target=self._do,
+                    args=(command, cancellation),
+                    name=str(command["id"]),
+                    daemon=True,
                 ).start()
-            return len(fresh) <= room
+            return len(new_commands) <= room
 
-    def _do(self, command: Json, given_up: threading.Event) -> None:
+    def _do(self, command: Json, cancellation: threading.Event) -> None:
         caller = self._caller()
 
-        def tell(body: Json) -> None:
+        def report(body: Json) -> None:
             try:
                 self._answer(caller, command, body)
             except UnreachableError as error:
-                self._say(str(error))
+                self._log(str(error))
 
         try:
-            body = self._work.do(command, tell, given_up)
-            while not given_up.is_set():
+            body = self._work.do(command, report, cancellation)
+            while not cancellation.is_set():
                 try:
                     self._answer(caller, command, body)
                     break
                 except UnreachableError:
-                    given_up.wait(1.0)
+                    cancellation.wait(1.0)
         finally:
             caller.close()
             with self._lock:
-                self._doing.pop(str(command["id"]), None)
+                self._running.pop(str(command["id"]), None)
 
     def _answer(self, caller: Caller, command: Json, body: Json) -> None:
         caller.json("POST", f"/sites/{self._settings.site}/commands/{command['id']}", body)
 
-    def _beat_for_ever(self) -> None:
+    def _send_heartbeats(self) -> None:
         caller = self._caller()
         while not self._stopping.is_set():
             try:
@@ -174,16 +185,16 @@ class Agent:
                     self._register(caller)
                     continue
                 if status != 200:
-                    self._say(f"cannot report to {self._settings.service}: {answer.get('detail')}")
+                    self._log(f"cannot report to {self._settings.service}: {answer.get('detail')}")
             except SpeckError as error:
-                self._say(str(error))
+                self._log(str(error))
             self._stopping.wait(self._settings.beat_s)
 
     def health(self) -> Json:
-        """What a heartbeat tells."""
+        """The body of a heartbeat."""
         body: Json = {
             "state_folder": str(self._folder.root),
-            "listen": self._advertised(),
+            "listen": self._build_listen_url(),
             "free_bytes": self._folder.free_bytes(),
             "load": round(os.getloadavg()[0], 2),
             "cpu": self._host.cpu(),
@@ -212,34 +223,34 @@ class Agent:
         finally:
             caller.close()
 
-    def _advertised(self) -> str | None:
+    def _build_listen_url(self) -> str | None:
         if self.listener is None:
             return None
         return self._settings.advertise or f"http://{self.listener.host}:{self.listener.port}"
 
     def _register(self, caller: Caller) -> None:
-        """Register the site when we were told its addresses; else say how to."""
-        given = self._settings
-        if given.engine is None or given.broker is None:
-            self._say(
-                f"cannot report for site {given.site}: {given.service} does not know it; register"
-                " it with `speck site add`, or start the agent with --engine and --broker"
+        """Register the site if its addresses are configured; otherwise log how to register it."""
+        settings = self._settings
+        if settings.engine is None or settings.broker is None:
+            self._log(
+                f"cannot report for site {settings.site}: {settings.service} does not know it;"
+                " register it with `speck site add`, or start the agent with --engine and --broker"
             )
-            self._stopping.wait(given.beat_s)
+            self._stopping.wait(settings.beat_s)
             return
-        broker: dict[str, Any] = {"kind": given.broker_kind, "address": given.broker}
-        if given.credentials is not None:
-            broker["credentials"] = given.credentials
+        broker: dict[str, Any] = {"kind": settings.broker_kind, "address": settings.broker}
+        if settings.credentials is not None:
+            broker["credentials"] = settings.credentials
         site = {
-            "name": given.site,
-            "tier": given.tier,
-            "spe": {"kind": given.engine_kind, "address": given.engine},
+            "name": settings.site,
+            "tier": settings.tier,
+            "spe": {"kind": settings.engine_kind, "address": settings.engine},
             "broker": broker,
         }
         status, answer = caller.json("POST", "/sites", site)
         if status not in (200, 201):
-            self._say(f"cannot register site {given.site}: {answer.get('detail') or status}")
-            self._stopping.wait(given.beat_s)
+            self._log(f"cannot register site {settings.site}: {answer.get('detail') or status}")
+            self._stopping.wait(settings.beat_s)
 
     def _caller(self) -> Caller:
         return Caller(self._settings.service, self._token)
@@ -254,10 +265,10 @@ class Agent:
                 f"cannot read the token file {self._settings.token_file}: {error}"
             ) from error
 
-    def _say(self, message: str) -> None:
-        """Once, until there is something else to say."""
-        if message != self._said:
-            self._said = message
+    def _log(self, message: str) -> None:
+        """Print a message, unless it repeats the last one."""
+        if message != self._last_message:
+            self._last_message = message
             print(time.strftime("%H:%M:%S"), message, file=sys.stderr, flush=True)
 
 

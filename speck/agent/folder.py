@@ -1,8 +1,8 @@
-"""A site's state folder: what the engine has left there, found without asking the engine.
+"""A site's state folder: the checkpoints and savepoints in it, found without the engine's help.
 
-Laid out as Flink does: `checkpoints/<engine job id>/chk-<n>`, and below `savepoints` and
-`carried` folders of any depth. A state is complete once its `_metadata` is there: Flink writes
-it last, under another name, and renames it.
+The layout is Flink's: `checkpoints/<engine job id>/chk-<n>`, and folders of any depth below
+`savepoints` and `carried`. A state is complete once it has its `_metadata`: Flink writes that file
+last, under another name, and renames it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from speck.errors import PermanentError
 
 METADATA = "_metadata"
 CARRIED = "carried"
-_ROOMS = ("checkpoints", "savepoints", CARRIED)
+_STATE_FOLDERS = ("checkpoints", "savepoints", CARRIED)
 _SAVEPOINTS_DEEP = 4
 _MAGIC = 0x4960672D
 _HEAD = struct.Struct(">iiq")
-_ELSEWHERE = re.compile(rb"/[ -~]*/[0-9a-f]{32}/(?:shared|taskowned)/[0-9a-f-]{36}")
-"""How `_metadata` names a file outside its own folder; those inside are named relative to it."""
+_FOREIGN_FILE = re.compile(rb"/[ -~]*/[0-9a-f]{32}/(?:shared|taskowned)/[0-9a-f-]{36}")
+"""How `_metadata` names a file outside its own folder; files inside it have relative names."""
 
 
 class StateMissingError(PermanentError):
-    """There is no complete state at a path."""
+    """The path holds no complete state."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One complete checkpoint or savepoint; `checkpoint_id` is the engine's own number, which
-    rises over both kinds alike; `at_ms` is Unix milliseconds."""
+    """One complete checkpoint or savepoint. `checkpoint_id` is the engine's number, which rises
+    over checkpoints and savepoints together; `at_ms` is in Unix milliseconds."""
 
     folder: Path
     checkpoint_id: int
@@ -45,102 +45,102 @@ class State:
 
 
 class StateFolder:
-    """The folder in which the site's engine keeps state; nothing outside it is ever touched."""
+    """The folder in which the site's engine keeps state; the agent touches nothing outside it."""
 
     def __init__(self, root: Path):
         self.root = root.resolve()
 
     def locate(self, name: str) -> Path:
-        """The folder that the engine names by a path or a `file:` URI, links resolved.
+        """The folder for a path or `file:` URI of the engine, with symbolic links resolved.
 
-        Raises PermanentError when it lies outside the rooms of this state folder.
+        Raises PermanentError when it is not a state below this folder.
         """
-        given = self.root / _path_of(name)
-        found = given.resolve()
-        if not found.exists():
-            found = (self.root / unquote(_path_of(name))).resolve()
-        inside = found.relative_to(self.root).parts if found.is_relative_to(self.root) else ()
-        if len(inside) < 2 or inside[0] not in _ROOMS or "\0" in name:
+        candidate = self.root / _path_of(name)
+        path = candidate.resolve()
+        if not path.exists():
+            path = (self.root / unquote(_path_of(name))).resolve()
+        parts = path.relative_to(self.root).parts if path.is_relative_to(self.root) else ()
+        if len(parts) < 2 or parts[0] not in _STATE_FOLDERS or "\0" in name:
             raise PermanentError(
-                f"cannot touch {name!r}: it is no state below {self.root}, the folder of this"
-                " site's agent (--state-folder)"
+                f"cannot use {name!r}: it is not a state below {self.root}, the state folder of"
+                " this site's agent (--state-folder)"
             )
-        return found
+        return path
 
     def state(self, name: str) -> State:
         """The complete state at a path. Raises StateMissingError."""
         folder = self.locate(name)
-        found = _poll(folder, is_savepoint=not folder.name.startswith("chk-"))
-        if found is None:
+        state = _read_state(folder, is_savepoint=not folder.name.startswith("chk-"))
+        if state is None:
             raise StateMissingError(f"cannot find a complete state at {name}")
-        return found
+        return state
 
     def states(self, engine_job_id: str) -> list[State]:
         """Every complete state of one incarnation, newest first."""
-        found = []
+        states = []
         for folder in _folders(self.root / "checkpoints" / engine_job_id):
-            found.append(_poll(folder, is_savepoint=False))
+            states.append(_read_state(folder, is_savepoint=False))
         for own in self._savepoint_folders(engine_job_id):
             for folder in (own, *_folders(own)):
-                found.append(_poll(folder, is_savepoint=True))
-        complete = [state for state in found if state is not None]
+                states.append(_read_state(folder, is_savepoint=True))
+        complete = [state for state in states if state is not None]
         return sorted(complete, key=lambda s: (s.checkpoint_id, s.at_ms), reverse=True)
 
     def drop(self, name: str) -> None:
-        """Delete a state; harmless when it is gone."""
+        """Delete a state; it is no error if the state does not exist."""
         folder = self.locate(name)
-        # without its _metadata it is incomplete, should we be cut short
+        # without _metadata the rest counts as incomplete, should this be interrupted
         (folder / METADATA).unlink(missing_ok=True)
         if folder.exists():
             shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
-            raise PermanentError(f"cannot delete {folder}: see to its permissions")
+            raise PermanentError(f"cannot delete {folder}: check its permissions")
 
     def free_bytes(self) -> int | None:
-        """What is free on its disk; None when the folder is not there."""
+        """Free bytes on its disk; None when the folder does not exist."""
         try:
             return shutil.disk_usage(self.root).free
         except OSError:
             return None
 
     def _savepoint_folders(self, engine_job_id: str) -> Iterator[Path]:
-        """The folders of that name below `savepoints`, not looking into complete states."""
-        left = [(self.root / "savepoints", 0)]
-        while left:
-            folder, depth = left.pop()
+        """The folders of that name below `savepoints`, without searching complete states."""
+        remaining = [(self.root / "savepoints", 0)]
+        while remaining:
+            folder, depth = remaining.pop()
             if folder.name == engine_job_id:
                 yield folder
             elif depth < _SAVEPOINTS_DEEP and not (folder / METADATA).exists():
-                left += [(inner, depth + 1) for inner in _folders(folder)]
+                remaining += [(inner, depth + 1) for inner in _folders(folder)]
 
 
 def files_of(state: State) -> list[tuple[str, Path, int]]:
     """(name within the state, file, bytes) of all its files, in a fixed order.
 
-    Raises PermanentError for what cannot travel: links, and a checkpoint that needs files
-    outside its folder (`shared/`, `taskowned/` of incremental checkpoints).
+    Raises PermanentError for a state that cannot be transferred: one with symbolic links, or one
+    that needs files outside its folder (`shared/`, `taskowned/` of incremental checkpoints).
     """
-    found = []
+    files = []
     for folder, inner, names in os.walk(state.folder):
         for name in (*inner, *names):
             file = Path(folder, name)
             if file.is_symlink() or not (file.is_dir() or file.is_file()):
-                raise PermanentError(f"cannot send {state.folder}: {file} is no plain file")
+                raise PermanentError(f"cannot send {state.folder}: {file} is not a regular file")
         for name in names:
             file = Path(folder, name)
-            found.append((file.relative_to(state.folder).as_posix(), file, file.stat().st_size))
-    foreign = _ELSEWHERE.search((state.folder / METADATA).read_bytes())
+            files.append((file.relative_to(state.folder).as_posix(), file, file.stat().st_size))
+    foreign = _FOREIGN_FILE.search((state.folder / METADATA).read_bytes())
     if foreign is not None:
         raise PermanentError(
             f"cannot send {state.folder}: it needs {foreign[0].decode()[-200:]}, which lies outside"
-            " it; such a checkpoint is incremental: turn execution.checkpointing.incremental off,"
-            " or move the job while its engine can make a savepoint"
+            " it, as with incremental checkpoints: turn execution.checkpointing.incremental off,"
+            " or move the job while its engine can take a savepoint"
         )
-    return sorted(found)
+    return sorted(files)
 
 
-def _poll(folder: Path, *, is_savepoint: bool) -> State | None:
-    """The state in `folder`; None when it is not complete."""
+def _read_state(folder: Path, *, is_savepoint: bool) -> State | None:
+    """The state in `folder`; None when it is incomplete."""
     try:
         with (folder / METADATA).open("rb") as file:
             head = file.read(_HEAD.size)
@@ -151,7 +151,7 @@ def _poll(folder: Path, *, is_savepoint: bool) -> State | None:
         if magic != _MAGIC:
             return None
         size = sum(f.lstat().st_size for f in folder.rglob("*") if f.is_file())
-    except OSError:  # not there, or deleted while we look
+    except OSError:  # missing, or deleted meanwhile
         return None
     return State(folder, checkpoint_id, at_ms, size, is_savepoint)
 
@@ -164,6 +164,6 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _path_of(name: str) -> str:
-    """`file:///a`, `file:/a` and `/a` are one path."""
+    """The path that a name means: `file:///a`, `file:/a` and `/a` are the same."""
     path = name.removeprefix("file:") if name.startswith("file:") else name
     return "/" + path.lstrip("/") if name.startswith(("file:", "/")) else path

@@ -1,8 +1,8 @@
-"""A state as one stream of bytes of a length known before, and back into files.
+"""The transfer format: the files of a state as one stream of bytes of known length, and back.
 
-A line of JSON for each file, its bytes, a line with its SHA-256; in the end a line with the
-number of files and the SHA-256 of everything before it. The same state gives the same stream,
-so that a sender that was cut goes on where the receiver is.
+Each file is a line of JSON, its bytes, and a line with its SHA-256. The last line holds the number
+of files and the SHA-256 of everything before it. The same state always gives the same stream, so an
+interrupted sender can continue at the receiver's position.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Files = Sequence[tuple[str, Path, int]]
 
 
 class CorruptError(PermanentError):
-    """What arrived is not what was sent."""
+    """The received stream differs from the one sent."""
 
 
 class Stream:
-    """What is to be sent: read it in pieces, from any place."""
+    """The stream of a state, to be read in pieces from any offset."""
 
     def __init__(self, files: Files):
         self._files = files
@@ -41,25 +41,25 @@ class Stream:
     def read(self, offset: int, most: int) -> bytes:
         """At most `most` bytes from `offset`; fewer only at the end.
 
-        Raises PermanentError when a file has changed or gone meanwhile.
+        Raises PermanentError when a file was changed or deleted meanwhile.
         """
         if offset != self._at:
             self._seek(offset)
-        self._at = -1  # should a file be gone: the next read begins anew
-        while len(self._left) < most:
+        self._at = -1  # if a file is missing, the next read starts over
+        while len(self._buffer) < most:
             block = next(self._blocks, None)
             if block is None:
                 break
-            self._left += block
-        piece = bytes(self._left[:most])
-        del self._left[:most]
+            self._buffer += block
+        piece = bytes(self._buffer[:most])
+        del self._buffer[:most]
         self._at = offset + len(piece)
         return piece
 
     def _seek(self, offset: int) -> None:
-        """Begin anew and skip: what is skipped is read again, for the digests."""
+        """Start over and skip to `offset`; the skipped bytes are read again for the digests."""
         self._blocks = _blocks(self._files)
-        self._left = bytearray()
+        self._buffer = bytearray()
         self._at = 0
         while self._at < offset:
             block = next(self._blocks, b"")
@@ -67,14 +67,15 @@ class Stream:
                 raise PermanentError(f"cannot send from byte {offset}: there are {self.size}")
             self._at += len(block)
         if self._at > offset:
-            self._left += block[len(block) - (self._at - offset) :]
+            self._buffer += block[len(block) - (self._at - offset) :]
             self._at = offset
 
 
 def unpack(stream: Path, into: Path) -> int:
-    """Write the files of a complete stream into the new folder `into`, each synced; how many.
+    """Write the files of a complete stream into the new folder `into`, each synced, and return
+    their number.
 
-    Raises CorruptError; then, and after any OSError, `into` is gone again.
+    Raises CorruptError; after that or an OSError, `into` does not exist.
     """
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
@@ -87,7 +88,7 @@ def unpack(stream: Path, into: Path) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """What was made, renamed or deleted in it is on disk afterwards."""
+    """Sync a folder, so that files created, renamed or deleted in it are durably so."""
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(number)
@@ -119,28 +120,28 @@ def _end(files: int, digest: str) -> bytes:
 def _blocks(files: Files) -> Iterator[bytes]:
     whole = hashlib.sha256()
 
-    def told(block: bytes) -> bytes:
+    def hash_block(block: bytes) -> bytes:
         whole.update(block)
         return block
 
-    yield told(_HEAD)
+    yield hash_block(_HEAD)
     for name, path, size in files:
-        yield told(_front(name, size))
+        yield hash_block(_front(name, size))
         one = hashlib.sha256()
-        left = size
-        with _opened(path) as file:
-            while left > 0:
-                block = file.read(min(left, _BLOCK))
+        remaining = size
+        with _open(path) as file:
+            while remaining > 0:
+                block = file.read(min(remaining, _BLOCK))
                 if not block:
-                    raise PermanentError(f"cannot send {path}: it became shorter meanwhile")
+                    raise PermanentError(f"cannot send {path}: it was truncated meanwhile")
                 one.update(block)
-                left -= len(block)
-                yield told(block)
-        yield told(_tail(one.hexdigest()))
+                remaining -= len(block)
+                yield hash_block(block)
+        yield hash_block(_tail(one.hexdigest()))
     yield _end(len(files), whole.hexdigest())
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open(path: Path) -> BinaryIO:
     try:
         return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
     except OSError as error:
@@ -148,7 +149,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 class _Reader:
-    """Reads lines and blocks, and hashes all that goes by."""
+    """Reads lines and blocks, and hashes everything read."""
 
     def __init__(self, source: BinaryIO):
         self._source = source
@@ -159,9 +160,9 @@ class _Reader:
         try:
             fields = json.loads(raw)
         except ValueError as error:
-            raise CorruptError("cannot read what arrived: a line is damaged") from error
+            raise CorruptError("cannot read the received state: a line is damaged") from error
         if not isinstance(fields, dict) or not raw.endswith(b"\n"):
-            raise CorruptError("cannot read what arrived: a line is damaged")
+            raise CorruptError("cannot read the received state: a line is damaged")
         if hashed:
             self.whole.update(raw)
         return fields, raw
@@ -169,13 +170,13 @@ class _Reader:
     def head(self) -> None:
         raw = self._source.readline(_LINE_MOST)
         if raw != _HEAD:
-            raise CorruptError("cannot read what arrived: it is no state, or of another version")
+            raise CorruptError("cannot read the received state: unknown format or version")
         self.whole.update(raw)
 
     def block(self, most: int) -> bytes:
         block = self._source.read(min(most, _BLOCK))
         if not block:
-            raise CorruptError("cannot read what arrived: it ends early")
+            raise CorruptError("cannot read the received state: it ends early")
         self.whole.update(block)
         return block
 
@@ -188,7 +189,7 @@ def _unpack(source: BinaryIO, into: Path) -> int:
         fields, raw = reader.line(hashed=False)
         if "files" in fields:
             if fields != {"files": count, "sha256": reader.whole.hexdigest()} or source.read(1):
-                raise CorruptError("cannot accept what arrived: its SHA-256 differs")
+                raise CorruptError("cannot accept the received state: its SHA-256 differs")
             break
         reader.whole.update(raw)
         _unpack_file(reader, into, fields)
@@ -199,23 +200,23 @@ def _unpack(source: BinaryIO, into: Path) -> int:
 
 
 def _unpack_file(reader: _Reader, into: Path, fields: dict[str, Any]) -> None:
-    name, left = fields.get("file"), fields.get("bytes")
-    if not isinstance(name, str) or not isinstance(left, int) or left < 0:
-        raise CorruptError("cannot read what arrived: a line is damaged")
+    name, remaining = fields.get("file"), fields.get("bytes")
+    if not isinstance(name, str) or not isinstance(remaining, int) or remaining < 0:
+        raise CorruptError("cannot read the received state: a line is damaged")
     parts = name.split("/")
     if "\0" in name or "\\" in name or any(part in ("", ".", "..") for part in parts):
-        raise CorruptError(f"cannot accept a file of the name {name!r}")
+        raise CorruptError(f"cannot accept a file named {name!r}")
     path = into.joinpath(*parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     with path.open("xb") as file:
-        while left > 0:
-            block = reader.block(left)
+        while remaining > 0:
+            block = reader.block(remaining)
             digest.update(block)
             file.write(block)
-            left -= len(block)
+            remaining -= len(block)
         file.flush()
         os.fsync(file.fileno())
-    told, _ = reader.line()
-    if told != {"sha256": digest.hexdigest()}:
+    trailer, _ = reader.line()
+    if trailer != {"sha256": digest.hexdigest()}:
         raise CorruptError(f"cannot accept {name}: its SHA-256 differs")

@@ -1,4 +1,4 @@
-"""How busy this machine is, from /proc/stat. Standard library only: agents use it too."""
+"""The CPU use of this machine, from /proc/stat. Standard library only: agents use it too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STAT = Path("/proc/stat")
 
 
 class HostLoad:
-    """The share of all cores in use between one look and the next; thread safe."""
+    """The used share of all cores between two calls; thread-safe."""
 
     def __init__(self, stat: Path = _STAT) -> None:
         self._stat = stat
@@ -19,8 +19,8 @@ class HostLoad:
         self._share: float | None = None
 
     def cpu(self) -> float | None:
-        """0 to 1, since the call before (since it was made, at first); None where the machine
-        does not tell. Waiting for disks is idle; time that a hypervisor took is not counted."""
+        """0 to 1, since the previous call (at first, since creation); None where /proc/stat does
+        not exist. Waiting for disks counts as idle; time stolen by a hypervisor is not counted."""
         with self._lock:
             now = self._read()
             if now is None or self._before is None:
@@ -32,7 +32,7 @@ class HostLoad:
             return self._share
 
     def _read(self) -> tuple[int, int] | None:
-        """(busy, busy and idle) in ticks since the start of the machine, over all cores."""
+        """(busy, total) in ticks since boot, summed over all cores."""
         try:
             first = self._stat.read_text().splitlines()[0].split()
             user, nice, system, idle, iowait, irq, softirq = map(int, first[1:8])
@@ -43,5 +43,5 @@ class HostLoad:
 
 
 def cores() -> int | None:
-    """Cores of this machine."""
+    """The number of cores of this machine."""
     return os.cpu_count()

@@ -1,8 +1,8 @@
-"""States that arrive from other sites: gathered piece by piece, and complete or not there.
+"""States that arrive from other sites: collected piece by piece, then published atomically.
 
-`carried/.arriving/<transfer id>` holds what has come so far; it survives the agent, so a
-transfer goes on where it was cut. A complete one is unpacked beside it, synced, and renamed to
-`carried/<job>/<transfer id>`: that name is there only when all of it is.
+`carried/.arriving/<transfer id>` holds the bytes received so far; it survives the agent, so that an
+interrupted transfer can continue. A complete one is unpacked beside it, synced, and renamed to
+`carried/<job>/<transfer id>`, which therefore exists only when it is complete.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SPARE_BYTES = 16 << 20
 
 
 class GapError(TransientError):
-    """A piece does not follow what is there; `received` bytes are."""
+    """A piece does not follow the `received` bytes."""
 
     def __init__(self, received: int):
-        super().__init__(f"cannot take this piece: {received} bytes have arrived so far")
+        super().__init__(f"cannot take this piece: {received} bytes were received so far")
         self.received = received
 
 
 @dataclass(slots=True)
 class Arrival:
-    """One transfer on its way in. `secret` is shown by whoever may send to it."""
+    """One incoming transfer. Senders authenticate with `secret`."""
 
     id: str
     part: Path
@@ -49,7 +49,7 @@ class Arrival:
 
     @property
     def complete(self) -> bool:
-        """Whether all its bytes have come; whether they are right shows when it is finished."""
+        """Whether all bytes were received; `Inbox.finish` verifies them."""
         return self.total is not None and self.received == self.total
 
 
@@ -65,10 +65,10 @@ class Inbox:
     def begin(
         self, transfer: str, job_name: str, secret: str, total: int | None = None
     ) -> Arrival | Path:
-        """Ready to take pieces; the folder itself when all of it is there already. `total` is
-        known when the sender has told it before."""
+        """Get ready to receive pieces; returns the folder itself when the state is complete
+        already. `total` is the size in bytes, if the sender announced it."""
         if not is_name(transfer) or not is_name(job_name):
-            raise PermanentError(f"cannot receive {transfer!r} of {job_name!r}: no names")
+            raise PermanentError(f"cannot receive {transfer!r} of {job_name!r}: invalid names")
         final = self._folder.root / CARRIED / job_name / transfer
         if final.is_dir():
             return final
@@ -85,7 +85,7 @@ class Inbox:
         return arrival
 
     def find(self, transfer: str, secret: str) -> Arrival | None:
-        """The arrival that `secret` opens."""
+        """The arrival of this id, if `secret` is right."""
         with self._lock:
             arrival = self._arrivals.get(transfer)
         if arrival is None or not secrets.compare_digest(
@@ -95,9 +95,9 @@ class Inbox:
         return arrival
 
     def append(self, arrival: Arrival, offset: int, total: int, piece: bytes) -> int:
-        """Add a piece; how many bytes are there now.
+        """Append a piece and return the number of bytes received.
 
-        Raises GapError, and TransientError when the disk has no room for the whole.
+        Raises GapError, and TransientError when the disk has no space for the whole state.
         """
         with arrival.lock:
             if self._arrivals.get(arrival.id) is not arrival:
@@ -117,7 +117,7 @@ class Inbox:
         return arrival.received
 
     def finish(self, arrival: Arrival) -> Path:
-        """Check and unpack a complete arrival. Raises CorruptError; it then begins anew."""
+        """Verify and unpack a complete arrival. Raises CorruptError; it then starts over."""
         with arrival.lock:
             fresh = arrival.part.with_name(f"{arrival.id}.new")
             try:
@@ -136,13 +136,13 @@ class Inbox:
         return arrival.final
 
     def end(self, arrival: Arrival) -> None:
-        """Take no further pieces; what has come is kept for another try."""
+        """Accept no further pieces; the received bytes are kept for another attempt."""
         with self._lock:
             if self._arrivals.get(arrival.id) is arrival:
                 del self._arrivals[arrival.id]
 
     def clear_old(self) -> None:
-        """Delete what nobody has gone on with for a day."""
+        """Delete incomplete transfers without progress for a day."""
         if not self._arriving.is_dir():
             return
         for path in self._arriving.iterdir():
@@ -158,5 +158,5 @@ class Inbox:
         if free < needed:
             raise TransientError(
                 f"cannot take a state of {total} bytes: {free} bytes are free at"
-                f" {self._folder.root}, {needed} are needed; make room there"
+                f" {self._folder.root}, {needed} are needed; free some space there"
             )

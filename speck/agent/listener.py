@@ -1,4 +1,4 @@
-"""Where other sites' agents bring state straight: pieces, each with the transfer's own secret."""
+"""Receives state directly from other sites' agents, in pieces, each with the transfer's secret."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IDLE_S = 120.0
 
 
 class Listener:
-    """Takes `PUT /transfers/<id>?offset=&total=`; knows only transfers that were bidden."""
+    """Serves `PUT /transfers/<id>?offset=&total=`, for transfers that the service commanded."""
 
     def __init__(self, host: str, port: int, inbox: Inbox):
         try:
@@ -33,7 +33,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """Take nothing more."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -45,13 +45,13 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else an answer's body waits 40 ms for the head's ACK
+    disable_nagle_algorithm = True  # else a response's body waits 40 ms for the head's ACK
     timeout = _IDLE_S
     server: _Server
 
     def do_PUT(self) -> None:
-        """One piece; the answer tells how many bytes are there."""
-        arrival, query = self._allowed()
+        """Receive a piece; the response holds the number of bytes received."""
+        arrival, query = self._authorize()
         if arrival is None:
             return
         try:
@@ -76,18 +76,18 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(200, {"received": received}, drained=True)
 
-    def _allowed(self) -> tuple[Arrival | None, dict[str, list[str]]]:
+    def _authorize(self) -> tuple[Arrival | None, dict[str, list[str]]]:
         parts = urlsplit(self.path)
         _, _, secret = self.headers.get("Authorization", "").partition(" ")
         transfer = parts.path.removeprefix("/transfers/")
         arrival = self.server.inbox.find(transfer, secret)
         if arrival is None:
-            self._answer(403, {"detail": "cannot take this: no such transfer for this token"})
+            self._answer(403, {"detail": "cannot take this piece: no such transfer for this token"})
         return arrival, parse_qs(parts.query)
 
     def _answer(self, status: int, body: dict[str, Any], *, drained: bool = False) -> None:
         text = json.dumps(body).encode()
-        if not drained:  # what the body still holds is not read: begin anew
+        if not drained:  # the rest of the body was not read, so the connection is unusable
             self.close_connection = True
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -98,4 +98,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet: a piece is no news."""
+        """Nothing: pieces are too many to log."""

@@ -1,4 +1,4 @@
-"""HTTP as the agent needs it: one kept connection, JSON, no redirects; standard library only."""
+"""A small HTTP client: one persistent connection, JSON, no redirects; standard library only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class Caller:
-    """Calls one server. Not for several threads at a time: give each its own."""
+    """Calls one server. Not thread-safe: use one for each thread."""
 
     def __init__(self, url: str, token: Callable[[], str | None]):
         parts = urlsplit(url)
@@ -38,31 +38,31 @@ class Caller:
         media: str = "application/json",
         headers: dict[str, str] | None = None,
     ) -> tuple[int, bytes]:
-        """Status and body of the answer; `timeout_s` bounds each wait, not the whole.
+        """The status and body of the response; `timeout_s` limits each wait, not the whole call.
 
         Raises UnreachableError.
         """
-        sent = {"Accept": "application/json", **(headers or {})}
+        all_headers = {"Accept": "application/json", **(headers or {})}
         secret = self._token()
         if secret:
-            sent["Authorization"] = f"Bearer {secret}"
+            all_headers["Authorization"] = f"Bearer {secret}"
         if body is not None:
-            sent["Content-Type"] = media
+            all_headers["Content-Type"] = media
         fresh = self._connection.sock is None
         try:
-            return self._ask(method, path, body, sent, timeout_s)
+            return self._ask(method, path, body, all_headers, timeout_s)
         except (OSError, http.client.HTTPException) as error:
-            # a kept connection may have been closed by the server just now
+            # the server may just have closed the persistent connection
             if not fresh and not isinstance(error, TimeoutError):
                 try:
-                    return self._ask(method, path, body, sent, timeout_s)
+                    return self._ask(method, path, body, all_headers, timeout_s)
                 except (OSError, http.client.HTTPException) as again:
                     error = again
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise UnreachableError(f"cannot reach {self.url}: {why}") from error
 
     def connect(self, timeout_s: float) -> None:
-        """See whether the server is there, before much is sent. Raises UnreachableError."""
+        """Connect before a large body is sent. Raises UnreachableError."""
         self._connection.timeout = timeout_s
         try:
             self._connection.connect()
@@ -73,18 +73,18 @@ class Caller:
     def json(
         self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **more: Any
     ) -> tuple[int, Json]:
-        """The same, the answer read as JSON; what is no JSON object reads as empty. The body
-        is sent as JSON, or `raw`."""
-        sent = json.dumps(body).encode() if body is not None else raw
-        status, answer = self.call(method, path, sent, **more)
+        """Like `call`, with the response parsed as JSON; anything but a JSON object counts as
+        empty. The body is `body` as JSON, or `raw`."""
+        content = json.dumps(body).encode() if body is not None else raw
+        status, answer = self.call(method, path, content, **more)
         try:
-            found = json.loads(answer)
+            data = json.loads(answer)
         except ValueError:
-            found = {}
-        return status, found if isinstance(found, dict) else {}
+            data = {}
+        return status, data if isinstance(data, dict) else {}
 
     def close(self) -> None:
-        """Give back the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def _ask(

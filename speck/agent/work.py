@@ -1,9 +1,9 @@
-"""The commands of the control plane, each carried out in a thread of its own.
+"""Carries out the control plane's commands, each in a thread of its own.
 
-A command is `{"id", "kind", ...}`. `list` and `drop` are done at once; `receive`, `fetch` and
-`send` are the halves of a transfer: the target takes pieces (or fetches them from the control
-plane), the source sends them to the target's listener or, where it cannot connect, to the
-control plane.
+A command is `{"id", "kind", ...}`. `list` and `drop` are done at once. `receive`, `fetch` and
+`send` are the halves of a transfer: the target receives pieces (or fetches them from the control
+plane), and the source sends them to the target's listener or, if it cannot connect, to the control
+plane.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _FETCH_WAIT_S = 10.0
 _DIRECT_TRIES = 3
 _AGAIN_S = 0.2
 
-Tell = Callable[[Json], None]
-"""Tells the control plane how far a command is."""
+Report = Callable[[Json], None]
+"""Reports a command's progress to the control plane."""
 
 
 class Work:
-    """Carries out commands over one state folder."""
+    """Carries out commands on one state folder."""
 
     def __init__(self, folder: StateFolder, service: Callable[[], Caller]):
         self._folder = folder
         self._service = service
         self.inbox = Inbox(folder)
 
-    def do(self, command: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
-        """The answer to a command; never raises an Exception."""
+    def do(self, command: Mapping[str, Any], report: Report, cancellation: threading.Event) -> Json:
+        """Carry out a command and return its answer; never raises an Exception."""
         try:
             kind = {
                 "list": self._list,
@@ -53,9 +53,10 @@ class Work:
             }.get(command["kind"])
             if kind is None:
                 raise PermanentError(
-                    f"cannot do {command['kind']!r}: this agent does not know it; update the agent"
+                    f"cannot do {command['kind']!r}: this agent does not support it; update the"
+                    " agent"
                 )
-            return {"state": "done", **kind(command, tell, given_up)}
+            return {"state": "done", **kind(command, report, cancellation)}
         except SpeckError as error:
             again = isinstance(error, TransientError | CorruptError)
             return {"state": "failed", "error": str(error), "again": again}
@@ -66,43 +67,47 @@ class Work:
                 "again": True,
             }
 
-    def _list(self, command: Mapping[str, Any], _: Tell, __: threading.Event) -> Json:
+    def _list(self, command: Mapping[str, Any], _: Report, __: threading.Event) -> Json:
         engine_job_id = command["engine_job_id"]
         if not engine_job_id.isalnum():
-            raise PermanentError(f"cannot list {engine_job_id!r}: it is no job id of an engine")
-        return {"states": [_shown(state) for state in self._folder.states(engine_job_id)[:5]]}
+            raise PermanentError(f"cannot list {engine_job_id!r}: it is not an engine job id")
+        return {
+            "states": [_state_to_json(state) for state in self._folder.states(engine_job_id)[:5]]
+        }
 
-    def _drop(self, command: Mapping[str, Any], _: Tell, __: threading.Event) -> Json:
+    def _drop(self, command: Mapping[str, Any], _: Report, __: threading.Event) -> Json:
         self._folder.drop(command["path"])
         return {}
 
-    def _receive(self, command: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
-        """Take pieces until all are there; `ready` tells that the source may begin."""
-        begun = self.inbox.begin(
+    def _receive(
+        self, command: Mapping[str, Any], report: Report, cancellation: threading.Event
+    ) -> Json:
+        """Receive pieces until the state is complete; report `ready` when the source may start."""
+        arrival = self.inbox.begin(
             command["transfer"], command["job_name"], command["secret"], command.get("total")
         )
-        if isinstance(begun, Path):
-            return _located(begun)
-        tell({"state": "ready", "bytes": begun.received})
+        if isinstance(arrival, Path):
+            return _location_of(arrival)
+        report({"state": "ready", "bytes": arrival.received})
         try:
-            while not begun.complete:
-                begun.changed.wait(_TELL_EVERY_S)
-                begun.changed.clear()
-                if given_up.is_set():
-                    raise TransientError("cannot go on receiving: nobody wants it any more")
-                tell({"state": "ready", "bytes": begun.received, "total": begun.total})
-            return _located(self.inbox.finish(begun))
+            while not arrival.complete:
+                arrival.changed.wait(_TELL_EVERY_S)
+                arrival.changed.clear()
+                if cancellation.is_set():
+                    raise TransientError("cannot continue to receive: the command was withdrawn")
+                report({"state": "ready", "bytes": arrival.received, "total": arrival.total})
+            return _location_of(self.inbox.finish(arrival))
         finally:
-            self.inbox.end(begun)
+            self.inbox.end(arrival)
 
-    def _fetch(self, command: Mapping[str, Any], _: Tell, given_up: threading.Event) -> Json:
-        """Get the pieces from the control plane, for an arrival that `receive` has begun."""
+    def _fetch(self, command: Mapping[str, Any], _: Report, cancellation: threading.Event) -> Json:
+        """Fetch the pieces from the control plane, for an arrival that `receive` has started."""
         caller = self._service()
         try:
-            while not given_up.is_set():
+            while not cancellation.is_set():
                 arrival = self.inbox.find(command["transfer"], command["secret"])
-                if arrival is None:  # `receive` has not begun yet, or is over
-                    given_up.wait(_AGAIN_S)
+                if arrival is None:  # `receive` has not started yet, or has ended
+                    cancellation.wait(_AGAIN_S)
                 elif arrival.complete:
                     break
                 else:
@@ -121,19 +126,21 @@ class Work:
         elif status in (204, 503):
             time.sleep(_AGAIN_S)
         else:
-            raise TransientError(f"cannot fetch {transfer}: the control plane says {status}")
+            raise TransientError(f"cannot fetch {transfer}: the control plane answered {status}")
 
-    def _send(self, command: Mapping[str, Any], tell: Tell, given_up: threading.Event) -> Json:
+    def _send(
+        self, command: Mapping[str, Any], report: Report, cancellation: threading.Event
+    ) -> Json:
         state = self._folder.state(command["path"])
         stream = Stream(files_of(state))
-        told = [0.0]
+        last_report = [0.0]
 
         def progress(sent: int, way: str) -> None:
-            if given_up.is_set():
-                raise TransientError("cannot go on sending: nobody wants it any more")
-            if time.monotonic() - told[0] > _TELL_EVERY_S:
-                told[0] = time.monotonic()
-                tell({"state": "working", "bytes": sent, "total": stream.size, "way": way})
+            if cancellation.is_set():
+                raise TransientError("cannot continue to send: the command was withdrawn")
+            if time.monotonic() - last_report[0] > _TELL_EVERY_S:
+                last_report[0] = time.monotonic()
+                report({"state": "working", "bytes": sent, "total": stream.size, "way": way})
 
         way = "direct"
         if not self._direct(command, stream, progress):
@@ -144,7 +151,7 @@ class Work:
     def _direct(
         self, command: Mapping[str, Any], stream: Stream, progress: Callable[[int, str], None]
     ) -> bool:
-        """Send straight to the target; false when it cannot be reached."""
+        """Send directly to the target; false when it cannot be reached."""
         if not command.get("to"):
             return False
         caller = Caller(command["to"], lambda: str(command["secret"]))
@@ -153,7 +160,7 @@ class Work:
             for _ in range(_DIRECT_TRIES):
                 try:
                     caller.connect(_CONNECT_S)
-                    _pieces(caller, command["transfer"], stream, at, progress, "direct")
+                    _send_pieces(caller, command["transfer"], stream, at, progress, "direct")
                     return True
                 except UnreachableError:
                     if at[0] == 0:
@@ -167,12 +174,12 @@ class Work:
     ) -> None:
         caller = self._service()
         try:
-            _pieces(caller, command["transfer"], stream, [0], progress, "relayed")
+            _send_pieces(caller, command["transfer"], stream, [0], progress, "relayed")
         finally:
             caller.close()
 
 
-def _pieces(
+def _send_pieces(
     caller: Caller,
     transfer: str,
     stream: Stream,
@@ -180,10 +187,9 @@ def _pieces(
     progress: Callable[[int, str], None],
     way: str,
 ) -> None:
-    """Send all from `at[0]` on, or from where the other side says that it is.
+    """Send everything from `at[0]` on, or from the receiver's position.
 
-    Pieces grow while they go quickly and shrink where the line is slow. Raises
-    UnreachableError, PermanentError.
+    Pieces grow on a fast link and shrink on a slow one. Raises UnreachableError, PermanentError.
     """
     size = _PIECE_FIRST
     while at[0] < stream.size:
@@ -204,9 +210,9 @@ def _pieces(
         elif status == 503:
             time.sleep(_AGAIN_S)
         else:
-            said = answer.get("detail") or f"status {status}"
+            detail = answer.get("detail") or f"status {status}"
             kind = TransientError if status in (403, 404, 409, 507) else PermanentError
-            raise kind(f"cannot send state to {caller.url}: {said}")
+            raise kind(f"cannot send state to {caller.url}: {detail}")
         took = time.monotonic() - began
         if took > _SLOW_S:
             size = max(_PIECE_LEAST, size // 2)
@@ -214,12 +220,12 @@ def _pieces(
             size = min(_PIECE_MOST, size * 2)
 
 
-def _located(folder: Path) -> Json:
+def _location_of(folder: Path) -> Json:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return {"location": f"file://{folder}", "bytes": size}
 
 
-def _shown(state: State) -> Json:
+def _state_to_json(state: State) -> Json:
     return {
         "path": f"file://{state.folder}",
         "checkpoint_id": state.checkpoint_id,

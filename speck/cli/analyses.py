@@ -1,4 +1,4 @@
-"""An analysis as tables: the ranking, what holds the jobs back, and what is not known."""
+"""Renders an analysis as tables: the ranking, the bottlenecks, and insufficient evidence."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ _FAULTS = {
     "duplicates": "duplicates",
     "resets": "counter resets",
     "gaps": "gaps",
-    "nan": "without a number",
+    "nan": "without a value",
     "contended": "while the machine was overloaded",
 }
 
 
-def render(found: JsonObject) -> Iterator[object]:
-    """Blocks for `Output.show`."""
-    window, samples = found["window"], found["samples"]
-    faults = ", ".join(f"{samples[name]} {told}" for name, told in _FAULTS.items() if samples[name])
+def render(analysis: JsonObject) -> Iterator[object]:
+    """Render an analysis as blocks for `Output.show`."""
+    window, samples = analysis["window"], analysis["samples"]
+    faults = ", ".join(
+        f"{samples[name]} {label}" for name, label in _FAULTS.items() if samples[name]
+    )
     yield (
         f"{samples['rows']} samples from {moment(window['from'])} to {moment(window['to'])}"
         + (f" ({faults})" if faults else "")
     )
     for file in samples.get("damaged_files", ()):
-        yield f"left out, it is damaged: {file}"
+        yield f"damaged and ignored: {file}"
     yield ""
-    yield _ranking(found["ranking"])
+    yield _ranking(analysis["ranking"])
     yield ""
-    yield _jobs(found["jobs"])
-    if found["bottlenecks"]:
+    yield _jobs(analysis["jobs"])
+    if analysis["bottlenecks"]:
         yield ""
         yield "Bottlenecks"
-        yield from (f"  {each['kind']} {each['why']}" for each in found["bottlenecks"])
-    lacking = [job for job in found["jobs"] if job["evidence"] != "sufficient"]
-    if lacking:
+        yield from (f"  {each['kind']} {each['why']}" for each in analysis["bottlenecks"])
+    unsupported = [job for job in analysis["jobs"] if job["evidence"] != "sufficient"]
+    if unsupported:
         yield ""
         yield "Insufficient evidence"
-        yield from (f"  {job['job_name']}: {'; '.join(job['why'])}" for job in lacking)
+        yield from (f"  {job['job_name']}: {'; '.join(job['why'])}" for job in unsupported)
 
 
 def _ranking(ranking: list[JsonObject]) -> Grid:
@@ -46,10 +48,10 @@ def _ranking(ranking: list[JsonObject]) -> Grid:
         (
             job["rank"],
             job["job_name"],
-            _way(job),
-            _number(job["wan_bytes_saved_per_s"]),
-            _number(job["edge_core_s_per_s"], 4),
-            _number(job["score"]),
+            _render_move(job),
+            _format_number(job["wan_bytes_saved_per_s"]),
+            _format_number(job["edge_core_s_per_s"], 4),
+            _format_number(job["score"]),
             job["confidence"],
             "; ".join(job["against"]),
         )
@@ -68,7 +70,7 @@ def _ranking(ranking: list[JsonObject]) -> Grid:
     return Grid(headings, rows, "Jobs for the edge", "no jobs were measured")
 
 
-def _way(job: JsonObject) -> str:
+def _render_move(job: JsonObject) -> str:
     edge = job["edge"]
     return str(job["site"]) if edge in (None, job["site"]) else f"{job['site']} -> {edge}"
 
@@ -78,14 +80,15 @@ def _jobs(jobs: list[JsonObject]) -> Grid:
         (
             job["job_name"],
             job["site"],
-            _number(job["in_rate"], 1),
-            _number(job["out_rate"], 1),
-            _number(job["selectivity"], 3),
-            _number(
+            _format_number(job["in_rate"], 1),
+            _format_number(job["out_rate"], 1),
+            _format_number(job["selectivity"], 3),
+            _format_number(
                 None if job["core_s_per_record"] is None else 1e3 * job["core_s_per_record"], 4
             ),
-            (">= " if job["lower_bound"] else "") + (_number(job["true_processing_rate"]) or "-"),
-            _number(None if job["utilisation"] is None else 100 * job["utilisation"]),
+            (">= " if job["lower_bound"] else "")
+            + (_format_number(job["true_processing_rate"]) or "-"),
+            _format_number(None if job["utilisation"] is None else 100 * job["utilisation"]),
             job["stateful"],
         )
         for job in jobs
@@ -104,5 +107,5 @@ def _jobs(jobs: list[JsonObject]) -> Grid:
     return Grid(headings, rows, "Jobs", "no jobs were measured")
 
 
-def _number(value: float | None, digits: int = 0) -> str | None:
+def _format_number(value: float | None, digits: int = 0) -> str | None:
     return None if value is None else f"{value:.{digits}f}"

@@ -1,4 +1,4 @@
-"""Progress bars: on stderr, and only where that is a terminal."""
+"""Progress bars on stderr; they are shown on a terminal only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bytes_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar of bytes; tell it the size of each piece."""
+    """Show a bar of bytes; yields a function that takes the size of each piece."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -29,7 +29,8 @@ def bytes_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def count_bar(what: str, total: int) -> Iterator[Callable[..., None]]:
-    """A bar of things; tell it how many are done by now, and of how many if that changed."""
+    """Show a bar of items; yields a function that takes how many are done, and the new total if
+    it changed."""
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return

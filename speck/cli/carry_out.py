@@ -1,4 +1,5 @@
-"""Shows a plan, asks, has it carried out and follows it: what apply and rollback share."""
+"""Shows a plan, asks for confirmation, applies it and follows the change; for all commands that
+apply."""
 
 from __future__ import annotations
 
@@ -24,30 +25,31 @@ def carry_out(
     wait: bool,
     timeout_s: float | None,
 ) -> None:
-    """Raises CommandFailed when the change does not end well.
+    """Carry out what `preview` shows by calling `accept`. Raises CommandFailed when the change
+    does not succeed.
 
-    A person reads the plan and the outcome on stdout; for a program stdout holds one object,
-    what was accepted with the change as it ended, and the plan goes to stderr.
+    With the table format, the plan and the outcome go to stdout. Otherwise stdout holds one object,
+    the response with the final state of the change, and the plan goes to stderr.
     """
     name, plan = preview["composition"], preview["plan"]
     click.echo(plans.render(plan), err=not output.table)
     note_warnings(preview)
-    changing = plans.changes_anything(plan)
-    if changing:
-        ask(f"Carry this out on composition {name}?", yes)
+    has_changes = plans.changes_anything(plan)
+    if has_changes:
+        ask(f"Apply this plan to composition {name}?", yes)
         if not yes:
-            client.limit(timeout_s)  # what the user took to answer does not count
+            client.limit(timeout_s)  # the time to confirm does not count
     accepted = accept()
-    about = f"{name} revision {accepted['revision']}"
+    subject = f"{name} revision {accepted['revision']}"
     if accepted.get("state") == "done":  # there was nothing to do
-        output.show({**accepted, "operations": []}, f"{about} is deployed")
+        output.show({**accepted, "operations": []}, f"{subject} is deployed")
         return
     if not wait:
         output.show(accepted, f"change {accepted['change']} of {name} is under way")
         return
     change = follow(client, accepted["change"])
-    verdict = (f"{about} is deployed",) if change["state"] == "done" else ()
+    verdict = (f"{subject} is deployed",) if change["state"] == "done" else ()
     output.show(
         {**accepted, "state": change["state"], "operations": change["operations"]}, *verdict
     )
-    require_done(change, about)
+    require_done(change, subject)

@@ -1,4 +1,4 @@
-"""Documents that the user names: a file, or `-` for stdin."""
+"""Reads documents that the user names: a file, or `-` for stdin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _JSON, _YAML = "application/json", "application/yaml"
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A document as it was read; `name` is how messages call it."""
+    """A document; `name` is its name in messages."""
 
     name: str
     content: bytes
@@ -22,7 +22,7 @@ class Text:
 
 
 def read(file: str) -> Text:
-    """The file, or stdin. Raises NotFoundError when it cannot be read."""
+    """Read a file, or stdin. Raises NotFoundError when it cannot be read."""
     if file == STDIN:
         content = sys.stdin.buffer.read()
         # JSON may hold tabs, which YAML refuses.

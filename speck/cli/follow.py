@@ -1,4 +1,4 @@
-"""Follows a change to its end: a bar on a terminal, a line for each operation elsewhere."""
+"""Follows a change to its end, with a bar on a terminal and a line for each operation elsewhere."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from speck.cli.messages import CommandFailed, clean, say, warn
 from speck.client import Client, NoAnswerInTimeError, NoServerError
 from speck.model.values import JsonObject
 
-_LOOK_EVERY_S = 0.25
-_AWAY_S = 60.0
-"""How long a service that does not answer is asked again: it may be restarting."""
+_POLL_INTERVAL_S = 0.25
+_MAX_OUTAGE_S = 60.0
+"""How long to poll a service that does not answer, since it may be restarting."""
 
-_OVER = ("done", "failed", "cancelled")
-_TOLD = ("done", "failed", "blocked", "skipped", "cancelled")
+_FINAL = ("done", "failed", "cancelled")
+_REPORTED = ("done", "failed", "blocked", "skipped", "cancelled")
 _COLOURS = {"failed": "red", "blocked": "yellow"}
 
 
 class _View(Protocol):
     def update(self, change: JsonObject) -> None:
-        """Show where the change is now."""
+        """Show the change's current state."""
 
 
 def follow(client: Client, change_id: str) -> JsonObject:
-    """The change once it is over, or as it is when the client's time limit ends.
+    """Wait until the change has ended, or the client's time limit is over, and return it.
 
-    A blocked change is waited for: it goes on when its site answers again. Ctrl-C ends the
-    watching alone. Raises NoServerError when the service stays away.
+    A blocked change is waited for: it continues when its site answers again. Ctrl-C stops only the
+    waiting. Raises NoServerError when the service does not come back.
     """
     change: JsonObject | None = None
     try:
@@ -43,23 +43,23 @@ def follow(client: Client, change_id: str) -> JsonObject:
                         raise
                     return change
                 view.update(change)
-                if change["state"] in _OVER or client.is_late:
+                if change["state"] in _FINAL or client.is_late:
                     return change
-                time.sleep(_LOOK_EVERY_S)
+                time.sleep(_POLL_INTERVAL_S)
     except KeyboardInterrupt:
-        say(f"\nchange {change_id} goes on; `speck cancel {change_id}` would end it early")
+        say(f"\nchange {change_id} continues; cancel it with `speck cancel {change_id}`")
         raise
 
 
 def _poll(client: Client, change_id: str) -> JsonObject:
-    until = time.monotonic() + _AWAY_S
+    until = time.monotonic() + _MAX_OUTAGE_S
     while True:
         try:
             return client.change(change_id)
         except NoServerError:
             if time.monotonic() >= until or client.is_late:
                 raise
-            time.sleep(4 * _LOOK_EVERY_S)
+            time.sleep(4 * _POLL_INTERVAL_S)
 
 
 @contextmanager
@@ -81,21 +81,21 @@ def _view() -> Iterator[_View]:
 
 
 class _Lines:
-    """One line on stderr for each outcome."""
+    """Prints one line on stderr for each outcome."""
 
     def __init__(self) -> None:
-        self._told: dict[int, str] = {}
+        self._reported: dict[int, str] = {}
 
     def update(self, change: JsonObject) -> None:
         for operation in change["operations"]:
             state = operation["state"]
-            if state in _TOLD and self._told.get(operation["id"]) != state:
-                self._told[operation["id"]] = state
+            if state in _REPORTED and self._reported.get(operation["id"]) != state:
+                self._reported[operation["id"]] = state
                 say(f"{name_of(operation)}: {state}{_why_now(operation)}")
 
 
 class _Bar:
-    """A bar of the operations that are over, and what runs now; bad outcomes as lines above."""
+    """A bar of completed operations with those that run now; failures are printed above it."""
 
     def __init__(self, progress: object):
         from rich.progress import Progress
@@ -103,14 +103,14 @@ class _Bar:
         assert isinstance(progress, Progress)
         self._progress = progress
         self._task = progress.add_task("starting", total=None)
-        self._told: set[tuple[int, str]] = set()
+        self._reported: set[tuple[int, str]] = set()
 
     def update(self, change: JsonObject) -> None:
         operations = change["operations"]
         for operation in operations:
             seen = (operation["id"], operation["state"])
-            if operation["state"] in ("failed", "blocked") and seen not in self._told:
-                self._told.add(seen)
+            if operation["state"] in ("failed", "blocked") and seen not in self._reported:
+                self._reported.add(seen)
                 self._progress.console.print(
                     f"{name_of(operation)}: {operation['state']}{clean(_why_now(operation))}",
                     markup=False,
@@ -128,9 +128,9 @@ class _Bar:
 
 
 def name_of(operation: JsonObject) -> str:
-    """`start A on edge-a`, as a plan says it."""
-    about = f" {operation['job_name']}" if operation["job_name"] else ""
-    return clean(f"{operation['kind']}{about} on {operation['site']}")
+    """`start A on edge-a`, as in a plan."""
+    job = f" {operation['job_name']}" if operation["job_name"] else ""
+    return clean(f"{operation['kind']}{job} on {operation['site']}")
 
 
 def _why(operation: JsonObject) -> str:
@@ -138,14 +138,15 @@ def _why(operation: JsonObject) -> str:
 
 
 def _why_now(operation: JsonObject) -> str:
-    """Why it waits; why it failed is told once, at the end."""
+    """Why the operation waits; `require_done` reports failures at the end."""
     return "" if operation["state"] == "failed" else _why(operation)
 
 
-def require_done(change: JsonObject, about: str) -> None:
-    """Raises CommandFailed, after telling each operation that did not succeed.
+def require_done(change: JsonObject, subject: str) -> None:
+    """Raises CommandFailed unless the change is done, after printing each operation that did not
+    succeed.
 
-    A change that is not over yet (--timeout) is a failure to have it done in time.
+    A change that still runs after --timeout counts as a failure, too.
     """
     if change["state"] == "done":
         return
@@ -157,35 +158,37 @@ def require_done(change: JsonObject, about: str) -> None:
     for operation in operations:
         if operation["state"] in ("skipped", "cancelled"):
             say(f"  {operation['state']}  {name_of(operation)}")
-    raise CommandFailed(_verdict(change, about))
+    raise CommandFailed(_verdict(change, subject))
 
 
-def _verdict(change: JsonObject, about: str) -> str:
+def _verdict(change: JsonObject, subject: str) -> str:
     state, identity = change["state"], change["id"]
     if state == "running":
-        over = sum(o["state"] in _TOLD and o["state"] != "blocked" for o in change["operations"])
-        steps = f"{over} of {len(change['operations'])} steps are over"
+        over = sum(
+            o["state"] in _REPORTED and o["state"] != "blocked" for o in change["operations"]
+        )
+        steps = f"{over} of {len(change['operations'])} operations have ended"
         return (
-            f"{about} is still being changed ({steps});"
-            f" follow it: `speck events --change {identity} -f`"
+            f"{subject} is still being changed ({steps});"
+            f" follow it with `speck events --change {identity} -f`"
         )
     if state == "blocked":
         return (
-            f"cannot finish change {identity} of {about} yet: a site does not answer;"
-            " it goes on when the site is back"
+            f"cannot finish change {identity} of {subject} yet: a site does not answer;"
+            " it continues when the site answers again"
         )
     if state == "cancelled":
         by = f" by change {change['superseded_by']}" if change.get("superseded_by") else ""
-        return f"cannot finish change {identity} of {about}: it was cancelled{by}"
-    told = any(operation["state"] == "failed" for operation in change["operations"])
-    why = f": {change['error']}" if change.get("error") and not told else ""
+        return f"cannot finish change {identity} of {subject}: it was cancelled{by}"
+    failure_reported = any(operation["state"] == "failed" for operation in change["operations"])
+    why = f": {change['error']}" if change.get("error") and not failure_reported else ""
     return (
-        f"cannot finish change {identity} of {about}{why}; mend the cause and apply again,"
-        " which goes on from there"
+        f"cannot finish change {identity} of {subject}{why}; fix the cause and apply again,"
+        " which continues from there"
     )
 
 
 def note_warnings(answer: JsonObject) -> None:
-    """Tell the warnings of an accepted composition."""
+    """Print the warnings about an accepted composition."""
     for warning in answer.get("warnings", ()):
         warn(warning)

@@ -1,4 +1,4 @@
-"""Groups of commands, imported when they are needed, so that `speck --help` is quick."""
+"""Groups of commands that are imported on demand, so that `speck --help` is quick."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from speck.errors import suggest
 
 
 class HelpfulGroup(click.Group):
-    """A group that tells which command an unknown word may have meant."""
+    """A group that suggests a similar command for an unknown one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -24,9 +24,9 @@ class HelpfulGroup(click.Group):
 
 
 class LazyGroup(HelpfulGroup):
-    """A group that knows its commands as `name -> "module:attribute"`.
+    """A group of commands given as `name -> "module:attribute"`.
 
-    The modules themselves import nothing heavy at their top.
+    These modules import nothing expensive at their top.
     """
 
     def __init__(self, *args: Any, lazy: Mapping[str, str], **kwargs: Any):

@@ -1,4 +1,4 @@
-"""`speck`: the root of all commands, and what becomes of their errors."""
+"""`speck`: the root of all commands, and the handling of their errors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 import click
 
 from speck.cli.lazy import LazyGroup
-from speck.cli.messages import complain, complain_json, confess
-from speck.cli.options import connected, formatted, output_form
+from speck.cli.messages import complain, complain_json, complain_unexpected
+from speck.cli.options import add_connection_options, add_output_option, output_form
 from speck.errors import SpeckError
 
 INTERRUPTED = 130
-"""What a shell expects of a program that Ctrl-C ended."""
+"""The exit status that shells expect of a program interrupted with Ctrl-C."""
 
 
 class Root(LazyGroup):
@@ -54,7 +54,7 @@ class Root(LazyGroup):
             status = 1
         except Exception as error:
             _debug(error)
-            confess(error)
+            complain_unexpected(error)
             status = 1
         sys.exit(status if isinstance(status, int) else 0)
 
@@ -97,12 +97,12 @@ _LAZY = {
 
 @click.group(cls=Root, lazy=_LAZY, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="speck", message="speck %(version)s")
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def root() -> None:
     """Deploy and adapt stream applications made of many jobs on many sites.
 
-    Data goes to stdout, talk to stderr; the exit status is 0, or 1 on an error.
+    Data goes to stdout, messages to stderr; the exit status is 0, or 1 on an error.
     """
 
 

@@ -1,4 +1,4 @@
-"""What goes to stderr: errors, notes, questions. Colours on a terminal only, never by NO_COLOR."""
+"""Output on stderr: errors, notes and questions, in colour on a terminal unless NO_COLOR is set."""
 
 from __future__ import annotations
 
@@ -14,54 +14,54 @@ from speck.errors import PermanentError, Problem
 
 
 class CommandFailed(PermanentError):
-    """A command that did its work and has to report a failure (exit status 1)."""
+    """A command completed its work and reports a failure (exit status 1)."""
 
 
 def clean(text: object) -> str:
-    """`text` without control characters: what a job or site says must not steer the terminal."""
+    """`text` without control characters: output of jobs and sites must not control the terminal."""
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in str(text)
     )
 
 
 def style(text: str, **how: Any) -> str:
-    """`text` in colour, unless NO_COLOR is set; `click.echo` drops it where no terminal is."""
+    """`text` in colour, unless NO_COLOR is set; `click.echo` drops it without a terminal."""
     return text if os.environ.get("NO_COLOR") else click.style(text, **how)
 
 
 def say(text: str, mark: str = "", colour: str | None = None) -> None:
-    """A note to the user, behind a coloured `mark`."""
+    """Print a note to the user after a coloured `mark`."""
     click.echo((style(mark, fg=colour) if mark else "") + clean(text), err=True)
 
 
 def warn(text: str) -> None:
-    """A warning to the user."""
+    """Print a warning to the user."""
     click.echo(f"{style('warning:', fg='yellow')} {clean(text)}", err=True)
 
 
 def complain(error: Exception) -> None:
-    """An error, with every problem that it knows: where and why."""
-    told, problems = _as_told(error)
-    click.echo(f"{style('error:', fg='red')} {clean(told)}", err=True)
+    """Print an error with all its problems: where and why."""
+    text, problems = _describe(error)
+    click.echo(f"{style('error:', fg='red')} {clean(text)}", err=True)
     for problem in problems:
-        if str(problem) not in told or len(problems) > 1:
+        if str(problem) not in text or len(problems) > 1:
             click.echo(f"  {clean(problem)}", err=True)
 
 
 def complain_json(error: Exception) -> None:
-    """The same for a program: `{"error": text, "problems": [{path, message, line?}]}`."""
+    """Print an error as JSON: `{"error": text, "problems": [{path, message, line?}]}`."""
     import json
 
-    told, problems = _as_told(error)
-    listed = [
+    text, problems = _describe(error)
+    entries = [
         {"path": p.path, "message": p.message, **({"line": p.line} if p.line else {})}
         for p in problems
     ]
-    click.echo(json.dumps({"error": told, "problems": listed}, ensure_ascii=False), err=True)
+    click.echo(json.dumps({"error": text, "problems": entries}, ensure_ascii=False), err=True)
 
 
-def _as_told(error: Exception) -> tuple[str, Sequence[Problem]]:
-    """The error's text and problems, in which the service's query parameters are options."""
+def _describe(error: Exception) -> tuple[str, Sequence[Problem]]:
+    """The text and problems of an error, with query parameters renamed to options."""
     if isinstance(error, click.ClickException):
         return error.format_message(), ()
     problems: Sequence[Problem] = getattr(error, "problems", ())
@@ -71,23 +71,23 @@ def _as_told(error: Exception) -> tuple[str, Sequence[Problem]]:
     return "; ".join(f"{p.path} {p.message}" for p in options), ()
 
 
-def confess(error: Exception) -> None:
-    """An error that nobody foresaw, without its traceback."""
+def complain_unexpected(error: Exception) -> None:
+    """Print an unexpected error without its traceback."""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    complain(PermanentError(f"cannot carry on: {what} (SPECK_DEBUG=1 shows where)"))
+    complain(PermanentError(f"cannot continue: {what} (SPECK_DEBUG=1 shows where)"))
 
 
 def interactive() -> bool:
-    """Whether somebody can be asked."""
+    """Whether the user can be asked."""
     return sys.stdin.isatty()
 
 
 def ask(question: str, yes: bool) -> None:
-    """Return when the user agrees (or has by --yes); end the command with 1 otherwise."""
+    """Return when the user agrees (or gave --yes); otherwise end the command with status 1."""
     if yes:
         return
     if not interactive():
-        raise PermanentError("cannot ask whether to go on: stdin is no terminal; give --yes")
+        raise PermanentError("cannot ask for confirmation: stdin is not a terminal; give --yes")
     if not click.confirm(question, err=True):
         say("nothing was changed")
         click.get_current_context().exit(1)

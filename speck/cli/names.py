@@ -1,4 +1,4 @@
-"""Names that a user gives: an unknown one is refused, with what may have been meant."""
+"""Checks names that the user gives; an unknown one is refused with a suggestion."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def check_known(
     site: str | None = None,
     job: str | None = None,
 ) -> None:
-    """Raises NotFoundError for a name that the service does not know; None is not looked at."""
+    """Raises NotFoundError for a name that the service does not know; None is ignored."""
     if composition is not None:
-        _check("composition", composition, [found["name"] for found in client.compositions()])
+        _check("composition", composition, [item["name"] for item in client.compositions()])
     if site is not None:
-        _check("site", site, [found["name"] for found in client.sites()])
+        _check("site", site, [item["name"] for item in client.sites()])
     if job is not None:
-        _check("job", job, [found["job_name"] for found in client.jobs()])
+        _check("job", job, [item["job_name"] for item in client.jobs()])
 
 
 def _check(noun: str, name: str, known: list[str]) -> None:

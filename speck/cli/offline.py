@@ -1,4 +1,4 @@
-"""A service's home, opened without its service."""
+"""Access to a service's home while the service does not run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def config_at(home: str | None) -> Config:
-    """The settings of the environment, with `home` when it is given."""
+    """The configuration from the environment, with `home` if it is given."""
     from speck.config import Config
 
     try:
@@ -25,8 +25,8 @@ def config_at(home: str | None) -> Config:
 
 
 @contextmanager
-def stored_tokens(home: str | None) -> Iterator[Tokens]:
-    """The tokens in a store that no service holds; a new store when there is none.
+def open_tokens(home: str | None) -> Iterator[Tokens]:
+    """Open the tokens in a store; create the store if there is none.
 
     Raises StoreError when a service holds it.
     """

@@ -1,4 +1,4 @@
-"""Options that many commands share; each may stand before or after the command's name."""
+"""Options that many commands share; each may be given before or after the command's name."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     return callback
 
 
-def connected(command: F) -> F:
-    """--server and --token-file, for `client()`."""
+def add_connection_options(command: F) -> F:
+    """Add --server and --token-file, for `client()`."""
     for option in (
         click.option(
             "--token-file",
             type=click.Path(path_type=Path),
             expose_value=False,
             callback=_keep(_TOKEN_FILE),
-            help="File that holds the token (else SPECK_TOKEN, SPECK_TOKEN_FILE).",
+            help="File that holds the token (default: SPECK_TOKEN or SPECK_TOKEN_FILE).",
         ),
         click.option(
             "--server",
             metavar="URL",
             expose_value=False,
             callback=_keep(_SERVER),
-            help="The service (else SPECK_SERVER, else http://127.0.0.1:8080).",
+            help="The service (default: SPECK_SERVER or http://127.0.0.1:8080).",
         ),
     ):
         command = option(command)
     return command
 
 
-def formatted(command: F) -> F:
-    """-o, for `output()`."""
+def add_output_option(command: F) -> F:
+    """Add -o, for `output()`."""
     return click.option(
         "-o",
         "--output",
@@ -58,43 +58,43 @@ def formatted(command: F) -> F:
         type=click.Choice(["table", "json", "yaml"]),
         expose_value=False,
         callback=_keep(_FORMAT),
-        help="How data is printed (table).",
+        help="Output format (default: table).",
     )(command)
 
 
-def confirmed(command: F) -> F:
-    """--yes, given as `yes`."""
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
+def add_yes_option(command: F) -> F:
+    """Add --yes, passed as `yes`."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
-def removing(command: F) -> F:
-    """--drain and --force, given as `drain` and `force`: how jobs may leave."""
+def add_removal_options(command: F) -> F:
+    """Add --drain and --force, passed as `drain` and `force`: how jobs may be removed."""
     for option in (
         click.option(
-            "--force", is_flag=True, help="Remove more than half of the jobs if it comes to that."
+            "--force", is_flag=True, help="Allow a change that removes more than half of the jobs."
         ),
         click.option(
             "--drain/--no-drain",
             default=True,
-            help="Whether a link runs empty before its reader leaves it; without, what is queued"
-            " there is abandoned.",
+            help="Whether to drain a link before its reader leaves it; with --no-drain, queued"
+            " messages are abandoned.",
         ),
     ):
         command = option(command)
     return command
 
 
-def followed(command: F) -> F:
-    """--wait and --timeout, given as `wait` and `timeout` (seconds or None)."""
+def add_wait_options(command: F) -> F:
+    """Add --wait and --timeout, passed as `wait` and `timeout` (seconds or None)."""
     for option in (
         click.option(
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
             metavar="SECONDS",
-            help="End the command after so long; a change that has begun goes on.",
+            help="Stop waiting after this time; a change that has started continues.",
         ),
         click.option(
-            "--wait/--no-wait", default=True, help="Whether to wait until the change is over."
+            "--wait/--no-wait", default=True, help="Whether to wait until the change has ended."
         ),
     ):
         command = option(command)
@@ -102,25 +102,26 @@ def followed(command: F) -> F:
 
 
 def client(answer_s: float | None = None) -> Client:
-    """The service that the options and the environment name, closed with the command."""
+    """A client for the service given by the options and the environment; it is closed with the
+    command."""
     import os
 
     from speck.client import ANSWER_S, DEFAULT_SERVER, Client
 
     ctx = click.get_current_context()
     server = ctx.meta.get(_SERVER) or os.environ.get("SPECK_SERVER") or DEFAULT_SERVER
-    made = Client(server, _token(ctx, os.environ), answer_s or ANSWER_S)
-    made.limit(ctx.params.get("timeout"))
-    ctx.call_on_close(made.close)
-    return made
+    service = Client(server, _token(ctx, os.environ), answer_s or ANSWER_S)
+    service.limit(ctx.params.get("timeout"))
+    ctx.call_on_close(service.close)
+    return service
 
 
 def _token(ctx: click.Context, env: Any) -> str | None:
-    """From the option, else the environment."""
-    given = ctx.meta.get(_TOKEN_FILE)
-    if given is None and env.get("SPECK_TOKEN"):
+    """The token from the option, else from the environment."""
+    option = ctx.meta.get(_TOKEN_FILE)
+    if option is None and env.get("SPECK_TOKEN"):
         return str(env["SPECK_TOKEN"]).strip()
-    file = given or env.get("SPECK_TOKEN_FILE")
+    file = option or env.get("SPECK_TOKEN_FILE")
     if not file:
         return None
     try:
@@ -132,20 +133,21 @@ def _token(ctx: click.Context, env: Any) -> str | None:
 
 
 def output() -> Output:
-    """The form in which this command prints its data."""
+    """The printer for this command's data."""
     from speck.cli.output import Output
 
     return Output(output_form(click.get_current_context()))
 
 
 def output_form(ctx: click.Context) -> str:
-    """What -o asks for: table, json or yaml."""
+    """The format given with -o: table, json or yaml."""
     form: str = ctx.meta.get(_FORMAT, "table")
     return form
 
 
 def names_of(noun: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Completes the names of `sites`, `jobs` or `compositions`; offers none without a service."""
+    """A shell completion for the names of `sites`, `jobs` or `compositions`; without a service it
+    offers none."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         from speck.errors import SpeckError

@@ -1,4 +1,4 @@
-"""What goes to stdout: data, as a table, JSON or YAML."""
+"""Output on stdout: data as a table, JSON or YAML."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ class Grid:
     def __str__(self) -> str:
         rows = [tuple(map(_cell, row)) for row in self.rows]
         head = f"{style(self.title, bold=True)}\n" if self.title else ""
-        return head + (_drawn(self.headings, rows) if rows else self.empty)
+        return head + (_draw(self.headings, rows) if rows else self.empty)
 
 
 class Output:
-    """Prints a command's data in the form that the user asked for."""
+    """Prints a command's data in the format given with -o."""
 
     def __init__(self, form: str):
         self.form = form
 
     @property
     def table(self) -> bool:
-        """Whether a person reads it."""
+        """Whether the format is a table, for people."""
         return self.form == "table"
 
     def show(self, data: JsonObject, *blocks: object) -> None:
-        """Print `data` for a program, or `blocks` (grids and lines) for a person."""
+        """Print `data` as JSON or YAML, or `blocks` (grids and lines) as tables."""
         if self.form == "json":
             click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         elif self.form == "yaml":
@@ -80,8 +80,8 @@ class Output:
 
 
 def fields(pairs: Iterable[tuple[str, object]]) -> str:
-    """`name  value` lines; values that are None are left out."""
-    return _drawn(None, [(name, _cell(value)) for name, value in pairs if value is not None])
+    """Lines of `name  value`; values that are None are omitted."""
+    return _draw(None, [(name, _cell(value)) for name, value in pairs if value is not None])
 
 
 def moment(text: object) -> str:
@@ -97,8 +97,8 @@ def _cell(value: object) -> str:
     return clean(value)
 
 
-def _drawn(headings: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns: folded to a terminal's width, and never cut where no terminal is."""
+def _draw(headings: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str:
+    """Align columns; on a terminal, long cells are folded to its width."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -125,8 +125,8 @@ def _drawn(headings: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> str
 
 
 def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Of columns that fit into `room` if they can: the widest give way first, and none so much
-    that a word of usual length breaks."""
+    """Column widths that fit into `room` if possible: the widest columns shrink first, but none
+    below a word of usual length."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, cells)) for cells in columns]
@@ -134,10 +134,10 @@ def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
     least = [min(_WORD, max(lengths, default=0)) for lengths in words]
     room -= _BETWEEN * (len(columns) - 1)
     while sum(widths) > room:
-        giving = [i for i, width in enumerate(widths) if width > least[i]]
-        if not giving:
+        shrinkable = [i for i, width in enumerate(widths) if width > least[i]]
+        if not shrinkable:
             break
-        widths[max(giving, key=lambda i: widths[i])] -= 1
+        widths[max(shrinkable, key=lambda i: widths[i])] -= 1
     return widths
 
 

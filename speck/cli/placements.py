@@ -1,4 +1,4 @@
-"""A placement as a person reads it: today beside what is proposed."""
+"""Renders a placement for people: today's sites beside the proposed ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from speck.model.values import JsonObject
 
 
 def changes_anything(placement: JsonObject) -> bool:
-    """Whether anything would be another after it was applied."""
+    """Whether applying the placement would change anything."""
     return bool(placement["proposed"]["moves"] or placement["rewired"])
 
 
 def render(placement: JsonObject) -> list[object]:
-    """Jobs, sites, then what is gained and what is amiss."""
+    """Render the jobs, the sites, then the gain and the problems."""
     today, proposed = placement["today"], placement["proposed"]
     return [
         Grid(
@@ -64,18 +64,18 @@ def _lines(placement: JsonObject) -> Iterator[str]:
     for link in placement["rewired"]:
         yield clean(f"topic {link['topic']}: broker of {link['from']} → {link['to']}")
     if placement["gap"]:
-        yield f"stopped early: the best is at most {placement['gap']:.1%} better"
+        yield f"stopped early: the optimum is at most {placement['gap']:.1%} better"
     for note in placement["notes"]:
         yield clean(f"note: {note}")
     for limit in today["violations"]:
         if limit not in placement["violations"]:
             yield clean(f"today: {limit}")
     for limit in placement["violations"]:
-        yield clean(f"not kept: {limit}")
+        yield clean(f"exceeded: {limit}")
 
 
 def rate(bytes_per_s: float | None) -> str:
-    """Bytes a second with a unit that fits."""
+    """Bytes per second in a suitable unit."""
     if bytes_per_s is None:
         return "not known"
     size, units = float(bytes_per_s), ["B/s", "kB/s", "MB/s", "GB/s"]
@@ -85,7 +85,7 @@ def rate(bytes_per_s: float | None) -> str:
 
 
 def share(part: float | None) -> str | None:
-    """A share of 1 in per cent."""
+    """A share (0 to 1) in per cent."""
     return None if part is None else f"{part:.0%}"
 
 

@@ -1,4 +1,4 @@
-"""A plan as a person reads it: what happens to each job and why, and one line that sums it up."""
+"""Renders a plan for people: what happens to each job and why, and a summary line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _COLOURS = {"add": "green", "update": "yellow", "move": "cyan", "remove": "red"}
 
 
 def changes_anything(plan: JsonObject) -> bool:
-    """Whether carrying it out does something."""
+    """Whether the plan changes anything."""
     return bool(plan["operations"]) or any(plan["summary"].get(action) for action in SIGNS)
 
 
 def render(plan: JsonObject, *, operations: bool = False) -> str:
-    """One line for each job that changes, then the summary; on demand the operations between."""
+    """Render one line for each job that changes, on demand the operations, then the summary."""
     jobs = [job for job in plan["jobs"] if job["action"] in SIGNS]
     name_width = max((len(job["job_name"]) for job in jobs), default=0)
     places = [_place(job) for job in jobs]
@@ -34,7 +34,7 @@ def summary(plan: JsonObject) -> str:
     counts = plan["summary"]
     unchanged = counts.get("unchanged", 0)
     if not changes_anything(plan):
-        return f"no changes: {unchanged} job{'' if unchanged == 1 else 's'} as wanted"
+        return f"no changes: {unchanged} job{'' if unchanged == 1 else 's'} as desired"
     parts = [f"{counts.get(action, 0)} to {action}" for action in SIGNS]
     steps = len(plan["operations"])
     return (

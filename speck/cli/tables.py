@@ -8,8 +8,8 @@ from speck.cli.output import Grid
 from speck.model.values import JsonObject
 
 
-def sites(found: list[JsonObject], title: str | None = None) -> Grid:
-    """Sites with their state, slots and addresses, and why a part of one does not answer."""
+def sites(records: list[JsonObject], title: str | None = None) -> Grid:
+    """Sites with their state, slots and addresses, and why an engine or broker does not answer."""
     rows = [
         (
             site["name"],
@@ -22,7 +22,7 @@ def sites(found: list[JsonObject], title: str | None = None) -> Grid:
             site["engine_version"],
             site["error"],
         )
-        for site in found
+        for site in records
     ]
     headings = ["name", "tier", "state", "free", "slots", "engine", "broker", "version"]
     if any(row[-1] for row in rows):
@@ -31,9 +31,9 @@ def sites(found: list[JsonObject], title: str | None = None) -> Grid:
     return Grid(headings, [row[:-1] for row in rows], title, empty)
 
 
-def compositions(found: list[JsonObject], states: Mapping[str, Mapping[str, int]]) -> Grid:
-    """Compositions with what is desired and deployed, and their jobs (those that leave are among
-    them): how many are in each state."""
+def compositions(heads: list[JsonObject], states: Mapping[str, Mapping[str, int]]) -> Grid:
+    """Compositions with their desired and deployed revisions, and the number of their jobs in
+    each state (including jobs that are being removed)."""
     return Grid(
         ("name", "revision", "deployed", "jobs", "states"),
         [
@@ -46,15 +46,15 @@ def compositions(found: list[JsonObject], states: Mapping[str, Mapping[str, int]
                 if head["name"] in states
                 else None,
             )
-            for head in found
+            for head in heads
         ],
         "Compositions",
         "no compositions; apply one with `speck apply FILE`",
     )
 
 
-def jobs(found: list[JsonObject], title: str | None = None) -> Grid:
-    """Jobs with where they run and what they are joined to."""
+def jobs(records: list[JsonObject], title: str | None = None) -> Grid:
+    """Jobs with their sites and links."""
     rows = [
         (
             job["job_name"],
@@ -66,7 +66,7 @@ def jobs(found: list[JsonObject], title: str | None = None) -> Grid:
             job["sink_topic"],
             job["error"],
         )
-        for job in found
+        for job in records
     ]
     headings = ["name", "composition", "site", "state", "attempt", "source", "sink"]
     if any(row[-1] for row in rows):

@@ -1,4 +1,4 @@
-"""What a fog on this machine is made of: its state file, and processes that it wrote down."""
+"""The base of a fog: its state file, and starting and ending the processes recorded there."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from speck.fog.wan import proxied
 from speck.fog.wan.namespaces import Network
 
 Wrap = Callable[[str, Command], Command]
-"""A site's name and what would be started there -> what is started."""
+"""Takes a site's name and a command to start there; returns the command to start instead."""
 
 WAN = "wan"
-"""Where the WAN's own processes are written down, as if it were a site."""
+"""The name under which the WAN's processes are recorded, as if it were a site."""
 
 SUPERVISOR = "supervisor"
-"""The process that restarts what dies, and where it is written down, as if it were a site."""
+"""The process that restarts dead ones; it is recorded as if it were a site of this name."""
 
 
 class FogBase:
-    """The fog whose files lie in `folder`; it outlives the process that brings it up."""
+    """The fog with its files in `folder`; it outlives the process that brings it up."""
 
     def __init__(
         self, folder: Path | None = None, *, wrap: Wrap | None = None, lock_timeout_s: float = 0.0
     ) -> None:
-        """`wrap` may change how a site's process is started, e.g. to watch it. `lock_timeout_s`:
+        """`wrap` may change the command of a site's process, e.g. to trace it. `lock_timeout_s` is
         how long to wait while another process, such as the supervisor, changes this fog."""
         self.folder = (folder or default_folder()).absolute()
         self._file = StateFile(self.folder)
@@ -45,63 +45,61 @@ class FogBase:
         self._network = Network(self.folder)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Alone at work on this fog, knowing what its file says now."""
-        with self._file.locked(self._lock_timeout_s):
+    def _hold_lock(self) -> Iterator[None]:
+        """Hold the fog's lock; the state is read from the file again."""
+        with self._file.lock(self._lock_timeout_s):
             self._state = None
             yield
 
     def _launch(self, site: str, command: Command, speed: float | None = None) -> Process:
-        """Write down that it starts, start it, write down its pid."""
+        """Record a process before it starts, start it, then record its pid."""
         record = ProcessRecord(site, command.what, secrets.token_hex(16))
         if self._wrap is not None and site not in (WAN, SUPERVISOR):
             command = self._wrap(site, command)
-        command = self._placed(site, command)
+        command = self._place(site, command)
         if speed is not None:
             command = into(self._quotas.hold(site, speed), command)
         with self._guard:
             if not self._launching:
                 raise PermanentError(f"cannot start {command.what} of {site}: interrupted")
-            self._save(self._loaded().with_process(record))
+            self._save(self._load().with_process(record))
             process = spawn(command, record.token)
             self._save(
-                self._loaded().with_process(
-                    ProcessRecord(site, command.what, record.token, process)
-                )
+                self._load().with_process(ProcessRecord(site, command.what, record.token, process))
             )
         return process
 
-    def _placed(self, site: str, command: Command) -> Command:
-        """The same command, in the site's namespace, or told of the site's relays."""
-        state = self._loaded()
+    def _place(self, site: str, command: Command) -> Command:
+        """The command in the site's namespace, or with the addresses of the site's relays."""
+        state = self._load()
         if state.wan is None or site in (WAN, SUPERVISOR):
             return command
         if state.wan.mode == "namespaces":
             return self._network.into(site, command)
-        return proxied.told(state.site(site), state.wan, state.sites, command)
+        return proxied.route_brokers(state.site(site), state.wan, state.sites, command)
 
     def _end_all(self) -> int:
         state = self._file.load()
         if state is None:
             return 0
-        self._save(state.found())
+        self._save(state.find_processes())
         running = self._running()
         stop_all(running, 15.0)
         return len(running)
 
     def _running(self) -> list[Process]:
-        state = self._loaded()
+        state = self._load()
         places = [SUPERVISOR, *(site.name for site in state.sites), WAN]
         return [process for place in places for process in state.of(place).values()]
 
-    def _loaded(self) -> FogState:
+    def _load(self) -> FogState:
         if self._state is None:
             state = self._file.load()
             if state is None:
                 raise PermanentError(
                     f"cannot find a fog in {self.folder}: bring one up (speck fog up)"
                 )
-            self._state = state.found()
+            self._state = state.find_processes()
         return self._state
 
     def _save(self, state: FogState) -> None:

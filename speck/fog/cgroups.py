@@ -1,13 +1,13 @@
-"""A CPU quota for a site's engine, so that sites of one machine differ in speed.
+"""CPU quotas for the engines of sites, so that sites on one machine differ in speed.
 
-One control group for each engine that is slowed down, below the root of what this machine (or
-container) may see; version 1 (`cpu.cfs_quota_us`) and version 2 (`cpu.max`) of Linux's cgroups.
-The engine's JVMs are put into it before they begin, so that they see how many cores they have.
-The broker is left out: the quota is then what Flink alone may use, which is what a placement
-asks of a site, and a slow broker would hold back what other sites send to it.
+Each slowed-down engine has a control group below the root that this machine (or container) sees.
+Versions 1 (`cpu.cfs_quota_us`) and 2 (`cpu.max`) of Linux's cgroups are supported. The engine's
+JVMs enter the group before they start, so that they see how many cores they have. The quota does
+not include the broker: placement needs the capacity of Flink alone, and a slow broker would delay
+what other sites send to it.
 
-A group's name follows from the fog's folder and the site, so that it is found again after any
-crash; nothing about it has to be remembered.
+A group's name is derived from the fog's folder and the site, so that it can be found after any
+crash without being recorded.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from speck.errors import PermanentError
 from speck.fog.process import Command
 
 PERIOD_US = 100_000
-"""How often the quota is given anew: Linux's own. Busy time is wall time, so it tells what a record
-costs only where its work is not held back half-way, and a short period gives so little at a time
-that it always is. Measured at speed 0.25 with records of 2 ms CPU, 60 a second (half of the quota):
-9.0 ms busy for each at a period of 5 ms, 4.5 ms at 20 ms, 2.5 ms at 100 ms; the machine was busy
-with other work, so only their order counts. The price: an engine that is saturated stands still
-for up to 75 ms at a time."""
+"""The period of the quota, Linux's default. Flink's busy time is wall time, so it shows the cost of
+a record only if its processing is not throttled half-way, and with a short period it always is.
+Measured at speed 0.25 with records of 2 ms CPU, 60 per second (half of the quota): 9.0 ms busy for
+each record at a period of 5 ms, 4.5 ms at 20 ms, 2.5 ms at 100 ms; the machine ran other work, so
+only their order counts. The drawback: a saturated engine pauses for up to 75 ms at a time."""
 
 LEAST = 0.01
 _LEAST_QUOTA_US = 1000  # the kernel's own
@@ -40,14 +39,14 @@ _ENTER = 'echo $$ > "$1" && shift && exec "$@"'
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Where groups with a CPU quota are made, and in which version's way."""
+    """Where groups with a CPU quota are created, and the version of cgroups there."""
 
     root: Path
     version: int
 
 
 def find_controller(mounts: Path = _MOUNTS) -> Controller:
-    """The cpu controller. Raises PermanentError when this system has none."""
+    """Find the cpu controller. Raises PermanentError when this system has none."""
     lines: list[list[str]] = []
     with suppress(OSError):
         lines = [line.split() for line in mounts.read_text().splitlines()]
@@ -60,13 +59,13 @@ def find_controller(mounts: Path = _MOUNTS) -> Controller:
             if kind == "cgroup2" and "cpu" in (root / "cgroup.controllers").read_text().split():
                 return Controller(root, 2)
     raise PermanentError(
-        "cannot give sites different speeds: this system shows no cgroup controller 'cpu'"
-        " (Linux with cgroup v1 or v2 has one); leave --speed away"
+        "cannot give sites different speeds: this system has no cgroup controller 'cpu'"
+        " (Linux with cgroup v1 or v2 has one); omit --speed"
     )
 
 
 def check_speeds(speeds: Mapping[str, float], sites: Sequence[str]) -> None:
-    """Raises PermanentError for a site that is not to be, or a speed that cannot be had."""
+    """Raises PermanentError for an unknown site, or a speed out of range."""
     cores = os.cpu_count() or 1
     for site, speed in speeds.items():
         if site not in sites:
@@ -81,36 +80,36 @@ def check_speeds(speeds: Mapping[str, float], sites: Sequence[str]) -> None:
 
 
 class Quotas:
-    """The groups of the fog whose files lie in `folder`."""
+    """The control groups of the fog in `folder`."""
 
     def __init__(self, folder: Path, mounts: Path = _MOUNTS) -> None:
         self._prefix = f"speck-fog-{hashlib.sha256(str(folder).encode()).hexdigest()[:10]}-"
         self._mounts = mounts
 
     def hold(self, site: str, speed: float) -> Path:
-        """Make the site's group, or set its quota anew; returns its folder.
+        """Create the site's group, or change its quota; returns the group's folder.
 
-        Raises PermanentError when this process may not; then no group is left behind.
+        Raises PermanentError when this process may not; then no new group remains.
         """
-        found = find_controller(self._mounts)
-        group = found.root / f"{self._prefix}{site}"
-        fresh = not group.exists()
+        controller = find_controller(self._mounts)
+        group = controller.root / f"{self._prefix}{site}"
+        is_new = not group.exists()
         try:
-            if found.version == 2:
-                _enable(found.root)
+            if controller.version == 2:
+                _enable(controller.root)
             group.mkdir(exist_ok=True)
-            _set(found, group, speed)
+            _set(controller, group, speed)
         except OSError as error:
-            if fresh:
+            if is_new:
                 with suppress(OSError):
                     group.rmdir()
-            raise PermanentError(_refusal(site, speed, found, error)) from error
+            raise PermanentError(_explain_refusal(site, speed, controller, error)) from error
         return group
 
     def release(self) -> None:
-        """Remove all groups of this fog; harmless when there are none, or no controller.
+        """Remove all groups of this fog; does nothing when there are none, or no controller.
 
-        Raises PermanentError when processes that are none of the fog's are in one.
+        Raises PermanentError when a group contains processes that do not belong to the fog.
         """
         try:
             root = find_controller(self._mounts).root
@@ -121,7 +120,7 @@ class Quotas:
 
 
 def into(group: Path, command: Command) -> Command:
-    """The same command, begun within `group` under the same pid."""
+    """The command, started within `group` under the same pid."""
     argv = ["/bin/sh", "-c", _ENTER, "sh", str(group / "cgroup.procs"), *command.argv]
     return replace(command, argv=argv)
 
@@ -132,30 +131,30 @@ def _enable(root: Path) -> None:
         control.write_text("+cpu")
 
 
-def _set(found: Controller, group: Path, speed: float) -> None:
+def _set(controller: Controller, group: Path, speed: float) -> None:
     quota, period = max(round(speed * PERIOD_US), _LEAST_QUOTA_US), PERIOD_US
-    if found.version == 2:
+    if controller.version == 2:
         (group / "cpu.max").write_text(f"{quota} {period}")
         return
-    # without a quota first: quota and period must fit to each other at every moment
+    # remove the quota first: quota and period must be consistent at every moment
     (group / "cpu.cfs_quota_us").write_text("-1")
     (group / "cpu.cfs_period_us").write_text(str(period))
     (group / "cpu.cfs_quota_us").write_text(str(quota))
 
 
-def _refusal(site: str, speed: float, found: Controller, error: OSError) -> str:
+def _explain_refusal(site: str, speed: float, controller: Controller, error: OSError) -> str:
     if os.geteuid() != 0:
-        why = f"only root may set a CPU quota below {found.root}; run it as root"
+        why = f"only root may set a CPU quota below {controller.root}; run it as root"
     else:
         why = (
-            f"{found.root} takes no group with a CPU quota ({error}); a container must be"
+            f"{controller.root} takes no group with a CPU quota ({error}); a container must be"
             " privileged and see the host's cgroups (--cgroupns=host)"
         )
     return f"cannot give {site} the speed {speed:g}: {why}, or leave --speed away"
 
 
 def _remove(group: Path) -> None:
-    """Whoever was in it has ended, but the kernel may need a moment to see it."""
+    """Remove a group. Its processes have ended, but the kernel may take a moment to notice."""
     until = time.monotonic() + _GONE_S
     while True:
         try:

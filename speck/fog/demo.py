@@ -5,7 +5,7 @@ and global statistic with a plain computation over the same trace, then replays 
 hour later in event time) and applies a composition that changes three jobs while data flows,
 compares again, and takes everything down.
 
-Talk goes to stderr; the last line on stdout is one JSON object, and the exit status is 0 only
+Messages go to stderr; the last line on stdout is one JSON object, and the exit status is 0 only
 when no detection was lost.
 """
 
@@ -53,17 +53,17 @@ from speck.model.values import JsonObject
 
 SITES = {"A": "edge-a", "B": "edge-b", "C": "edge-c"}
 HOUR_MS = 3_600_000
-SETTLE_S = 60.0
-CHANGE_S = 120.0
+RESULT_TIMEOUT_S = 60.0
+CHANGE_TIMEOUT_S = 120.0
 CHANGE_AT = 0.3
-"""The second composition is applied when this share of the second replay is out."""
+"""The second composition is applied when this share of the second replay is published."""
 
 console = Console(stderr=True, soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One replay and what came of it."""
+    """One replay and its results."""
 
     published: int
     local: Comparison
@@ -84,7 +84,7 @@ class Round:
 
 
 class Demo:
-    """The fog, the service and the readers of one run, ended with it."""
+    """The fog, the service and the readers of one run; they end with it."""
 
     def __init__(self, folder: Path, rate: float):
         self._folder = folder
@@ -105,13 +105,13 @@ class Demo:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self) -> JsonObject:
-        """The whole story; the JSON object of the last line."""
+        """Run the whole demo; returns the JSON object of the last line."""
         started = time.monotonic()
         client = self._bring_up()
         jobs = self._apply(client, "fog.yaml", "deploying the traffic application")
-        readers = self._read_outputs()
-        first = self._round("first replay", client, self._rows, readers, None)
-        later = [_later(row) for row in self._rows]
+        readers = self._open_outputs()
+        first = self._run_round("first replay", client, self._rows, readers, None)
+        later = [_shift(row) for row in self._rows]
         change: list[int] = []
 
         def change_three() -> None:
@@ -119,13 +119,13 @@ class Demo:
                 self._apply(client, "fog-changed.yaml", "changing three jobs while data flows")
             )
 
-        second = self._round("second replay", client, later, readers, change_three)
+        second = self._run_round("second replay", client, later, readers, change_three)
         _show_statistics(readers)
         for name, round_ in (("first", first), ("second", second)):
             console.print(f"{name} replay, local statistics: {round_.local}")
             console.print(f"{name} replay, global statistics: {round_.total}")
         with _step("removing the application"):
-            _ended(client, client.destroy("traffic", revision=self._revision).get("change"))
+            _await_change(client, client.destroy("traffic", revision=self._revision).get("change"))
         return {
             "jobs": jobs,
             "sites": len(self._fog.sites()),
@@ -139,7 +139,7 @@ class Demo:
         }
 
     def _bring_up(self) -> Client:
-        self._fog.down()  # what an interrupted run may have left
+        self._fog.down()  # an interrupted run may have left a fog
         shutil.rmtree(self._folder / "home", ignore_errors=True)
         with _step("bringing up four sites, each with its own Mosquitto and Flink"):
             self._fog.up(edges=3, slots=8, cloud_slots=24, shared_state=False)
@@ -153,13 +153,13 @@ class Demo:
         return client
 
     def _apply(self, client: Client, file: str, what: str) -> int:
-        """Apply and wait; the number of jobs that were touched."""
+        """Apply a composition and wait; returns the number of changed jobs."""
         text = (self._compositions / file).read_bytes()
         with _step(what):
             answer = client.apply(
                 text, "application/yaml", revision=self._revision, key=secrets.token_hex(8)
             )
-            change = _ended(client, answer["change"])
+            change = _await_change(client, answer["change"])
         self._revision = answer["revision"]
         if change["state"] != "done":
             raise PermanentError(f"cannot apply {file}: {change['error'] or change['state']}")
@@ -168,16 +168,16 @@ class Demo:
                 console.print(f"  {job['action']} {job['job_name']}: {job['reason']}")
         return sum(job["action"] != "unchanged" for job in answer["plan"]["jobs"])
 
-    def _read_outputs(self) -> list[OutputReader]:
+    def _open_outputs(self) -> list[OutputReader]:
         brokers = {site.name: site.broker_address for site in self._fog.sites()}
-        wanted = [
+        outputs = [
             (brokers[SITES[letter]], f"traffic/{letter}/local", f"demo-local-{letter.lower()}")
             for letter in SITES
         ]
-        wanted.append((brokers["cloud"], "traffic/global", "demo-global"))
-        return [self._stack.enter_context(OutputReader(*output)) for output in wanted]
+        outputs.append((brokers["cloud"], "traffic/global", "demo-global"))
+        return [self._stack.enter_context(OutputReader(*output)) for output in outputs]
 
-    def _round(
+    def _run_round(
         self,
         name: str,
         client: Client,
@@ -201,29 +201,29 @@ class Demo:
                 out = sum(p.acked for p in replay.progress().values())
                 screen.show(out, flows.poll())
                 if midway is not None and out >= CHANGE_AT * screen.total:
-                    with screen.paused():
+                    with screen.pause():
                         midway()
                     midway = None
                 thread.join(0.5)
             thread.result()
-            local, total = self._settle(
+            local, total = self._await_results(
                 rows, readers, lambda: screen.show(screen.total, flows.poll())
             )
         return Round(count_valid(rows), local, total, time.monotonic() - started)
 
-    def _settle(
+    def _await_results(
         self, rows: Sequence[Row], readers: Sequence[OutputReader], show: Callable[[], None]
     ) -> tuple[Comparison, Comparison]:
-        """Wait until every statistic is there and equal, or `SETTLE_S` are over."""
+        """Wait until all statistics are as expected, at most `RESULT_TIMEOUT_S`."""
         first, last = _window_range(rows)
         expected_local, expected_total = compute_local(rows), compute_global(rows)
-        until = time.monotonic() + SETTLE_S
+        until = time.monotonic() + RESULT_TIMEOUT_S
         while True:
             records = [
                 [r for r in reader.records() if first <= r["window_start_ms"] <= last]
                 for reader in readers
             ]
-            local = compare_local(expected_local, [r for found in records[:-1] for r in found])
+            local = compare_local(expected_local, [r for group in records[:-1] for r in group])
             total = compare_global(expected_total, records[-1])
             if (local.equal and total.equal) or time.monotonic() > until:
                 return local, total
@@ -237,9 +237,9 @@ class Demo:
         }
 
 
-def _ended(client: Client, change_id: str | None) -> JsonObject:
-    """The change once it is over (`None`: it was over at once)."""
-    until = time.monotonic() + CHANGE_S
+def _await_change(client: Client, change_id: str | None) -> JsonObject:
+    """Wait until a change has ended and return it (`None`: there was nothing to do)."""
+    until = time.monotonic() + CHANGE_TIMEOUT_S
     while change_id is not None:
         change = client.change(change_id)
         if change["state"] in ("done", "failed", "cancelled") or time.monotonic() > until:
@@ -249,7 +249,7 @@ def _ended(client: Client, change_id: str | None) -> JsonObject:
 
 
 class _Worker(threading.Thread):
-    """A thread whose failure is raised where its result is asked for."""
+    """A thread whose exception is raised by `result`."""
 
     def __init__(self, action: Callable[[], object]):
         super().__init__(daemon=True)
@@ -269,7 +269,7 @@ class _Worker(threading.Thread):
 
 
 class _Screen:
-    """A bar and the flow of every link, live on a terminal; a line now and then elsewhere."""
+    """A progress bar and the flow of every link, live on a terminal; elsewhere a line every 5 s."""
 
     def __init__(self, name: str, total: int):
         self.total = total
@@ -284,7 +284,7 @@ class _Screen:
         )
         self._task = self._progress.add_task(name, total=total)
         self._live: Live | None = None
-        self._told = 0.0
+        self._last_line = 0.0
 
     def __enter__(self) -> _Screen:
         self._start()
@@ -297,15 +297,17 @@ class _Screen:
         self._progress.update(self._task, completed=out)
         if self._live is not None:
             self._live.update(_screen(self._progress, flows), refresh=True)
-        elif time.monotonic() - self._told > 5.0:
-            self._told = time.monotonic()
+        elif time.monotonic() - self._last_line > 5.0:
+            self._last_line = time.monotonic()
             busiest = sorted(flows, key=lambda flow: -flow.per_s)[:3]
-            told = ", ".join(f"{f.reading.site}/{f.reading.topic} {f.per_s:.0f}/s" for f in busiest)
-            console.print(f"{self._name}: {out} of {self.total} out; {told}")
+            rates = ", ".join(
+                f"{f.reading.site}/{f.reading.topic} {f.per_s:.0f}/s" for f in busiest
+            )
+            console.print(f"{self._name}: {out} of {self.total} out; {rates}")
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leave the screen to others for a while."""
+    def pause(self) -> Iterator[None]:
+        """Stop drawing, so that others can print."""
         self._stop()
         yield
         self._start()
@@ -342,21 +344,21 @@ def _screen(progress: Progress, flows: Sequence[Flow]) -> Table:
 
 
 def _readings(client: Client) -> list[Reading]:
-    """Every (link, reader) of the application, from its graph."""
+    """Every pair of link and reader of the application."""
     jobs = client.jobs()
     writers: dict[tuple[str, str], list[str]] = {}
     for job in jobs:
         sink = (job.get("sink_site") or job["site"], job["sink_topic"])
         writers.setdefault(sink, []).append(job["job_name"])
-    found = []
+    readings = []
     for job in jobs:
         source = (job.get("source_site") or job["site"], job["source_topic"])
-        found.append(Reading(*source, job["job_name"], tuple(writers.get(source, []))))
-    return sorted(found, key=lambda reading: (reading.site, reading.topic))
+        readings.append(Reading(*source, job["job_name"], tuple(writers.get(source, []))))
+    return sorted(readings, key=lambda reading: (reading.site, reading.topic))
 
 
-def _later(row: Row) -> Row:
-    """The same row an hour and a bit later, so that its windows are new ones."""
+def _shift(row: Row) -> Row:
+    """The same row two hours later, so that its windows are new ones."""
     if row.detection is None:
         return row
     return replace(
@@ -370,7 +372,7 @@ def _window_range(rows: Sequence[Row]) -> tuple[int, int]:
 
 
 def _show_statistics(readers: Sequence[OutputReader]) -> None:
-    """The newest few statistics of each output, as a user would read them."""
+    """Print the newest statistics of each output."""
     local = Table("site", "sensor", "window", "vehicles", "mean m/s", "occupancy", title="local")
     for reader in readers[:-1]:
         for record in reader.records()[-3:]:
@@ -412,9 +414,9 @@ def _step(what: str) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; 0 only when no detection was lost."""
+    """Run the demo; returns 0 only when no detection was lost."""
     parser = argparse.ArgumentParser(prog="speck-demo", description=__doc__)
-    parser.add_argument("--rate", type=float, default=1000.0, help="detections a second in all")
+    parser.add_argument("--rate", type=float, default=1000.0, help="detections per second in total")
     parser.add_argument("--folder", type=Path, default=default_folder().parent / "demo")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down

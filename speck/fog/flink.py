@@ -1,7 +1,7 @@
-"""Starts a real Flink for one site, out of the jars of `apache-flink-libraries`.
+"""Starts a real Flink for one site, from the jars of `apache-flink-libraries`.
 
-`single`: one small JVM (our `speck-runtime.jar`), for edges of 2 GB or less; the default.
-`cluster`: JobManager and TaskManager in JVMs of their own, as Flink's scripts start them.
+Runtime `single` (the default) is one small JVM (our `speck-runtime.jar`), for edges of 2 GB or
+less. Runtime `cluster` runs JobManager and TaskManager in separate JVMs, like Flink's scripts.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ _INSTALL_JAVA = "install Java 17 (apt-get install openjdk-17-jre-headless), or s
 
 @dataclass(frozen=True, slots=True)
 class FlinkSettings:
-    """What a site's Flink is started with.
+    """The settings of a site's Flink.
 
-    `state` holds checkpoints and savepoints; sites that share it can hand state over.
-    `class_path`: jars beside Flink's own, e.g. the connector. `heap_mb`: heap of the JVM that
-    runs the tasks, None: by the number of slots. `config` goes to config.yaml and replaces what
-    we set. `java_options` go last on the command line, so that they win. `flink`: another
-    Flink's folder (for `cluster`); `runtime_jar`: another place of `speck-runtime.jar`.
+    `state` is the folder of checkpoints and savepoints; sites that share it can exchange state.
+    `class_path` lists jars besides Flink's own, e.g. the connector. `heap_mb` is the heap of the
+    JVM that runs the tasks (None: derived from the number of slots). `config` is written to
+    config.yaml and overrides our settings. `java_options` come last on the command line, so that
+    they take precedence. `flink` is the folder of another Flink (for `cluster`), and `runtime_jar`
+    another path of `speck-runtime.jar`.
     """
 
     folder: Path
@@ -75,7 +76,7 @@ class Flink:
 
     @property
     def url(self) -> str:
-        """As sites give it: `http://host:port`."""
+        """The address for a site's description: `http://host:port`."""
         return f"http://{self.host}:{self.port}"
 
     @property
@@ -84,7 +85,7 @@ class Flink:
 
     @property
     def log(self) -> Path:
-        """The log of the process that answers REST."""
+        """The log of the process that serves the REST API."""
         return self.folder / "log" / f"{next(iter(self.processes))}.log"
 
     def stop(self, timeout_s: float = 15.0) -> None:
@@ -111,16 +112,16 @@ def start(
 ) -> Flink:
     """Start an engine and wait until its REST API shows all slots.
 
-    `running`: processes of this engine that are up already; only the others are started, with
-    the configuration that is there (`settings.port` must then be given). One of them that ends
-    meanwhile, because it was just being stopped, is started again.
-    Raises PermanentError, with the log's last lines, when it does not come up in `timeout_s`.
+    `running` holds processes of this engine that are up already; only the others are started, with
+    the existing configuration (`settings.port` must then be given). If one of them ends meanwhile,
+    because it was just being stopped, it is restarted.
+    Raises PermanentError, with the log's last lines, when it does not come up within `timeout_s`.
     """
     port = settings.port if settings.port is not None else pick_port(settings.host)
     processes = dict(running or {})
     if not processes:
         flink_conf.write(settings, port)
-    commands = _single(settings) if settings.runtime == "single" else _cluster(settings)
+    commands = _build_single(settings) if settings.runtime == "single" else _build_cluster(settings)
     engine = Flink(processes, settings.host, port, settings.folder, settings.state)
     started: dict[str, Process] = {}
     try:
@@ -155,7 +156,7 @@ def overview(host: str, port: int, timeout_s: float = 2.0) -> dict[str, Any] | N
 
 
 def find_java() -> Path:
-    """Java, from JAVA_HOME or PATH. Raises PermanentError saying how to install it."""
+    """Find Java in JAVA_HOME or PATH. Raises PermanentError with a hint how to install it."""
     home = os.environ.get("JAVA_HOME")
     if home and os.access(Path(home, "bin", "java"), os.X_OK):
         return Path(home, "bin", "java")
@@ -163,7 +164,7 @@ def find_java() -> Path:
 
 
 def flink_jars(flink: Path) -> list[Path]:
-    """What a job without SQL needs: flink-dist and the log4j jars."""
+    """The jars that a job without SQL needs: flink-dist and log4j."""
     lib = flink / "lib"
     return [*sorted(lib.glob("flink-dist*.jar")), *sorted(lib.glob("log4j-*.jar"))]
 
@@ -176,7 +177,7 @@ def _wait_ready(
     started: Mapping[str, Process],
     earlier: Mapping[str, Process],
 ) -> None:
-    """Until the engine shows its slots, or one of the `earlier` processes has ended."""
+    """Wait until the engine shows its slots, or one of the `earlier` processes has ended."""
 
     def ready() -> bool:
         if not all(process.running for process in earlier.values()):
@@ -188,9 +189,9 @@ def _wait_ready(
     wait_until(ready, started, f"Flink at {engine.url}", logs, timeout_s)
 
 
-def _single(settings: FlinkSettings) -> list[Command]:
+def _build_single(settings: FlinkSettings) -> list[Command]:
     heap = settings.task_heap_mb
-    # SerialGC and C1 alone: small and quick to start. Many JVMs share this machine's cores.
+    # SerialGC and only C1: small and quick to start. Many JVMs share this machine's cores.
     memory = [
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
@@ -202,23 +203,23 @@ def _single(settings: FlinkSettings) -> list[Command]:
     ]
     main = ["io.speck.runtime.EdgeSite", "--config-dir", str(settings.folder / "conf")]
     jar = settings.runtime_jar or edge_jar("speck-runtime.jar")
-    return [_java(settings, "engine", memory, main, [jar])]
+    return [_build_java(settings, "engine", memory, main, [jar])]
 
 
-def _cluster(settings: FlinkSettings) -> list[Command]:
+def _build_cluster(settings: FlinkSettings) -> list[Command]:
     conf = ["--configDir", str(settings.folder / "conf")]
     small = ["-XX:+UseSerialGC", "-Xss512k"]
-    job_options, job_config = _memory(settings, "GET_JM_RESOURCE_PARAMS")
-    task_options, task_config = _memory(settings, "GET_TM_RESOURCE_PARAMS")
+    job_options, job_config = _compute_memory(settings, "GET_JM_RESOURCE_PARAMS")
+    task_options, task_config = _compute_memory(settings, "GET_TM_RESOURCE_PARAMS")
     job_main = [_JOB_MANAGER, *conf, *job_config]
     task_main = [_TASK_MANAGER, *conf, *task_config]
     return [
-        _java(settings, "jobmanager", [*small, *job_options], job_main),
-        _java(settings, "taskmanager", [*small, *task_options], task_main),
+        _build_java(settings, "jobmanager", [*small, *job_options], job_main),
+        _build_java(settings, "taskmanager", [*small, *task_options], task_main),
     ]
 
 
-def _java(
+def _build_java(
     settings: FlinkSettings,
     what: str,
     memory: Sequence[str],
@@ -242,11 +243,11 @@ def _java(
     env = {"FLINK_CONF_DIR": str(folder / "conf"), "FLINK_PLUGINS_DIR": str(folder / "plugins")}
     if settings.credentials is not None:
         env["SPECK_CREDENTIALS_DIR"] = str(settings.credentials)
-    # Flink logs to <what>.log by itself; what the JVM says goes to <what>.out
+    # Flink itself logs to <what>.log; the JVM's output goes to <what>.out
     return Command(what, argv, folder, folder / "log" / f"{what}.out", env)
 
 
-def _memory(settings: FlinkSettings, question: str) -> tuple[list[str], list[str]]:
+def _compute_memory(settings: FlinkSettings, question: str) -> tuple[list[str], list[str]]:
     """JVM options and `-D` settings that Flink's own tool derives from config.yaml."""
     flink = settings.flink or flink_folder()
     tool = next(iter(sorted(flink.rglob("bash-java-utils.jar"))), None)
@@ -256,13 +257,13 @@ def _memory(settings: FlinkSettings, question: str) -> tuple[list[str], list[str
     argv = [str(find_java()), "-XX:TieredStopAtLevel=1", "-Xmx64m"]
     argv += ["-cp", ":".join(str(jar) for jar in jars), _MEMORY_TOOL, question]
     argv += ["--configDir", str(settings.folder / "conf")]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     lines = [
         line.partition(_MEMORY_LINE)[2].strip()
-        for line in done.stdout.splitlines()
+        for line in result.stdout.splitlines()
         if _MEMORY_LINE in line
     ]
-    if done.returncode != 0 or len(lines) < 2:
-        said = (done.stderr or done.stdout).strip().splitlines()[-5:]
-        raise PermanentError("cannot compute Flink's memory settings: " + " ".join(said))
+    if result.returncode != 0 or len(lines) < 2:
+        output = (result.stderr or result.stdout).strip().splitlines()[-5:]
+        raise PermanentError("cannot compute Flink's memory settings: " + " ".join(output))
     return lines[0].split(), lines[1].split()

@@ -12,7 +12,7 @@ from speck.fog.ports import pick_port
 if TYPE_CHECKING:
     from speck.fog.flink import FlinkSettings
 
-_OPENED = (
+_OPEN_PACKAGES = (
     "java.base/java.lang",
     "java.base/java.net",
     "java.base/java.io",
@@ -28,9 +28,9 @@ _OPENED = (
 )
 
 JAVA_OPTIONS = (
-    # the net under a job that calls System.exit
+    # lets Flink intercept System.exit in a job
     "-Djava.security.manager=allow",
-    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPEN_PACKAGES),
 )
 """What Flink's own scripts pass to its JVMs (`env.java.opts.all`)."""
 
@@ -52,12 +52,12 @@ appender.file.strategy.max = 3
 # one line for each checkpoint of each job, every second
 logger.coordinator.name = org.apache.flink.runtime.checkpoint.CheckpointCoordinator
 logger.coordinator.level = WARN
-# a name of Flink's own meets itself at every checkpoint of a job with a committer: no trouble
+# Flink warns at every checkpoint of a job with a committer that it registers a metric twice
 logger.metrics.name = org.apache.flink.metrics.MetricGroup
 logger.metrics.level = ERROR
 """
 
-# Folders of one engine that do not outlive it in meaning, and so are its own.
+# Folders of one engine; nothing in them is needed after it has ended.
 _FOLDERS = ("conf", "log", "tmp", "work", "upload", "plugins")
 
 
@@ -67,18 +67,18 @@ def uri(folder: Path) -> str:
 
 
 def write(settings: FlinkSettings, port: int) -> None:
-    """Write the engine's `conf/` and make its folders."""
+    """Write the engine's `conf/` and create its folders."""
     for name in _FOLDERS:
         (settings.folder / name).mkdir(parents=True, exist_ok=True)
     settings.state.mkdir(parents=True, exist_ok=True)
     conf = settings.folder / "conf"
-    values = {**_common(settings, port), **_memory(settings), **settings.config}
-    # keys in their dotted form, as the documentation gives them
+    values = {**_common_settings(settings, port), **_memory_settings(settings), **settings.config}
+    # keys in their dotted form, as in Flink's documentation
     (conf / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     (conf / "log4j.properties").write_text(_LOG4J)
 
 
-def _common(settings: FlinkSettings, port: int) -> dict[str, str | int]:
+def _common_settings(settings: FlinkSettings, port: int) -> dict[str, str | int]:
     folder, host, state = settings.folder.absolute(), settings.host, settings.state
     rest_log = "engine.log" if settings.runtime == "single" else "jobmanager.log"
     return {
@@ -93,11 +93,11 @@ def _common(settings: FlinkSettings, port: int) -> dict[str, str | int]:
         "io.tmp.dirs": str(folder / "tmp"),
         "process.working-dir": str(folder / "work"),
         "web.log.path": str(folder / "log" / rest_log),
-        # else uploaded jars vanish with the JobManager
+        # otherwise uploaded jars are deleted with the JobManager
         "web.upload.dir": str(folder / "upload"),
-        # else a job's System.exit ends the JobManager, in which main() runs
+        # otherwise System.exit in a job's main() ends the JobManager, which runs it
         "cluster.intercept-user-system-exit": "THROW",
-        # 50 s by default: for so long a dead JobManager's TaskManager goes on with its tasks
+        # 50 s by default: so long a TaskManager continues its tasks after its JobManager died
         "heartbeat.interval": 2000,
         "heartbeat.timeout": 10000,
         "execution.checkpointing.interval": f"{round(settings.checkpoint_interval_s * 1000)}ms",
@@ -107,19 +107,20 @@ def _common(settings: FlinkSettings, port: int) -> dict[str, str | int]:
         "execution.checkpointing.num-retained": 5,
         # small state is then one _metadata file
         "execution.checkpointing.data-inline-threshold": "1mb",
-        # an answer that was lost can be asked for again
+        # so that a lost response can be requested again
         "rest.async.store-duration": "1h",
         # views are 3 s old by default
         "rest.cache.execution-graph.timeout": 500,
         "web.refresh-interval": 500,
         "metrics.fetcher.update-interval": 2000,
-        # each look at its jobs lists those that ended, too: all of the last hour by default
+        # a list of jobs includes those that ended: by default all of the last hour
         "completed-application-store.max-capacity": 200,
     }
 
 
-def _memory(settings: FlinkSettings) -> dict[str, str | int]:
-    """State is on the heap; a few network buffers for each slot are enough on one machine."""
+def _memory_settings(settings: FlinkSettings) -> dict[str, str | int]:
+    """Memory settings: state is on the heap, and on one machine a few network buffers for each
+    slot are enough."""
     if settings.runtime == "single":
         return {}  # speck-runtime's own defaults; the heap is given to the JVM
     network = f"{8 + 2 * settings.slots}m"

@@ -1,4 +1,4 @@
-"""What flows where: messages taken on each link, from the readers' own numbers."""
+"""The flow of messages on each link, from the sequence numbers that readers publish."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from speck.errors import SpeckError
 from speck.model.observation import BrokerView
 
 _SPAN_S = 5.0
-"""Rates are taken over so long: readers tell their numbers once for each checkpoint."""
+"""The span over which rates are computed: readers publish their numbers once per checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reader on one link of a composition; `taken` by producer, epoch is known from it."""
+    """One reader on one link of a composition, and the jobs that write to the link."""
 
     site: str
     topic: str
@@ -27,9 +27,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A reading now: messages taken since its session began, messages/s, messages behind.
+    """The current flow of a reading: messages received since its session started, messages per
+    second, and unread messages.
 
-    `lag` is None where the writers are not jobs, or have not told their numbers yet.
+    `lag` is None if the writers are not jobs, or have not published their numbers yet.
     """
 
     reading: Reading
@@ -39,9 +40,9 @@ class Flow:
 
 
 class Flows:
-    """Looks at the brokers' bookkeeping again and again.
+    """Polls the sequence numbers that are retained at the brokers.
 
-    `brokers` by site name; a broker that does not answer leaves its flows out.
+    `brokers` is by site name; the flows of a broker that does not answer are omitted.
     """
 
     def __init__(self, brokers: Mapping[str, MessageBroker], readings: Sequence[Reading]):
@@ -50,7 +51,7 @@ class Flows:
         self._polls: dict[Reading, deque[tuple[float, int]]] = defaultdict(deque)
 
     def poll(self) -> list[Flow]:
-        """Every flow now, in the order of the readings."""
+        """Every current flow, in the order of the readings."""
         views: dict[str, BrokerView] = {}
         for site, broker in self._brokers.items():
             try:

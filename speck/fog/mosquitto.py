@@ -1,4 +1,4 @@
-"""Starts a real Mosquitto with settings that lose no message while it lives."""
+"""Starts a real Mosquitto with settings that lose no message while it runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SETTINGS: Mapping[str, str] = {
     "allow_anonymous": "true",  # the listener is bound to a loopback address
     "persistence": "true",
     "autosave_interval": "5",
-    # The Receive Maximum told to publishers: 20, the default, holds a sink to 20 messages a
-    # round trip. Also what an MQTT 3.1.1 reader, which acknowledges at checkpoints, is sent
-    # between two of them.
+    # The Receive Maximum for publishers: the default of 20 limits a sink to 20 messages per round
+    # trip. It also limits what an MQTT 3.1.1 reader, which acknowledges at checkpoints, receives
+    # between two checkpoints.
     "max_inflight_messages": "10000",
-    # What a session may hold while its reader is away; past it the newest is dropped, although
-    # the publisher is told that all is well.
+    # The queue of a session whose reader is away; when it is full, the newest message is dropped,
+    # although the publisher gets a successful acknowledgement.
     "max_queued_messages": "1000000",
     "max_queued_bytes": "200000000",
     "queue_qos0_messages": "false",
@@ -35,7 +35,7 @@ SETTINGS: Mapping[str, str] = {
     "log_dest": "stderr",
     "log_timestamp_format": "%Y-%m-%dT%H:%M:%S",
 }
-"""mosquitto.conf, without what differs from site to site."""
+"""The settings in mosquitto.conf that are the same for all sites."""
 
 _INSTALL = "install it (apt-get install mosquitto), or run `make setup`, which tries to"
 
@@ -55,7 +55,7 @@ class Mosquitto:
 
     @property
     def address(self) -> str:
-        """As sites give it: `tcp://host:port`."""
+        """The address for a site's description: `tcp://host:port`."""
         return f"tcp://{self.host}:{self.port}"
 
     @property
@@ -63,11 +63,11 @@ class Mosquitto:
         return self.folder / "log" / "broker.log"
 
     def stop(self, timeout_s: float = 15.0) -> None:
-        """SIGTERM and wait: it saves everything before it ends."""
+        """SIGTERM and wait; the broker saves everything before it ends."""
         self.process.stop(timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL and wait: what it has not saved yet is lost."""
+        """SIGKILL and wait; what the broker has not saved yet is lost."""
         self.process.kill()
 
     def __enter__(self) -> Mosquitto:
@@ -78,7 +78,7 @@ class Mosquitto:
 
 
 def find_mosquitto() -> Path:
-    """The program. Raises PermanentError saying how to install it."""
+    """Find the program. Raises PermanentError with a hint how to install it."""
     unpacked = cache_folder() / "mosquitto" / "usr" / "sbin"
     return find_program("mosquitto", _INSTALL, [Path("/usr/sbin"), unpacked])
 
@@ -92,11 +92,11 @@ def start(
     launch: Launch = spawn,
     timeout_s: float = 60.0,
 ) -> Mosquitto:
-    """Start a broker whose files lie in `folder`, and wait until it accepts connections.
+    """Start a broker with its files in `folder`, and wait until it accepts connections.
 
-    Without `port` a free one is taken. `settings` are added to `SETTINGS`, or replace what is
-    there. With the folder of an earlier run the sessions of that run are there again.
-    Raises PermanentError when it cannot be found or does not come up.
+    Without `port`, a free one is chosen. `settings` are added to `SETTINGS` or override them. With
+    the folder of an earlier run, the broker has the sessions of that run.
+    Raises PermanentError when Mosquitto is not installed or does not come up.
     """
     port = port if port is not None else pick_port(host)
     program = find_mosquitto()
@@ -126,7 +126,7 @@ def _write_conf(folder: Path, host: str, port: int, settings: Mapping[str, str])
     data.mkdir(parents=True, exist_ok=True)
     lines = [
         f"listener {port} {host}",
-        # started by root it would become the user "mosquitto", who may not write here
+        # started by root, it would switch to the user "mosquitto", who may not write here
         *(["user root"] if os.geteuid() == 0 else []),
         f"persistence_location {data}/",
         *(f"{key} {value}" for key, value in settings.items()),
@@ -137,7 +137,7 @@ def _write_conf(folder: Path, host: str, port: int, settings: Mapping[str, str])
 
 
 def _environment(program: Path) -> dict[str, str]:
-    """An unpacked Debian package brings its libraries along."""
+    """The environment for a program of an unpacked Debian package, with its own libraries."""
     libraries = program.parents[1] / "lib"
     folders = sorted(libraries.glob("*-linux-gnu*"))
     if not program.is_relative_to(cache_folder()) or not folders:

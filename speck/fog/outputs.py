@@ -1,4 +1,4 @@
-"""Reads what an application publishes, under the session that was reserved for it."""
+"""Reads the output of an application, under the session reserved for it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _AT_ONCE = 1000
 
 
 class OutputReader:
-    """Collects the JSON records of one topic until it is closed; the session stays.
+    """Collects the JSON records of one topic until it is closed; the session continues to exist.
 
-    `broker` is `tcp://host:port`. What is no JSON object is kept in `unreadable`.
+    `broker` is `tcp://host:port`. Payloads that are not JSON are collected in `unreadable`.
     """
 
     def __init__(self, broker: str, topic: str, client_id: str):
@@ -51,7 +51,7 @@ class OutputReader:
         self._client.loop_start()
 
     def records(self) -> list[JsonObject]:
-        """What has come so far, in order."""
+        """The records received so far, in order."""
         with self._lock:
             return list(self._records)
 
@@ -73,12 +73,12 @@ class OutputReader:
 
     def _keep(self, _: Client, __: Any, message: MQTTMessage) -> None:
         try:
-            found = read_records(message)
+            messages = read_records(message)
         except PermanentError:
             self.unreadable.append(bytes(message.payload))
             return
-        for each in found:
-            self._keep_one(each.payload)
+        for message_record in messages:
+            self._keep_one(message_record.payload)
 
     def _keep_one(self, payload: bytes) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Where the fog finds what it runs: the edge jobs' jars, Flink's jars, the checkout's cache."""
+"""The paths of what a fog runs: the edge jobs' jars, Flink's jars, the checkout's cache."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def checkout() -> Path:
 
 
 def cache_folder() -> Path:
-    """What set-up has downloaded into the checkout."""
+    """The folder of downloads in the checkout."""
     return checkout() / ".cache"
 
 
 def edge_jar(name: str) -> Path:
     """A jar of the edge jobs, e.g. `speck-runtime.jar`.
 
-    Looked for in `$SPECK_EDGE_JOBS` (a folder of jars, or a built `edge_jobs` tree), then in the
-    checkout's `edge_jobs`. Raises PermanentError saying how to build it.
+    It is searched for in `$SPECK_EDGE_JOBS` (a folder of jars, or a built `edge_jobs` tree) or, if
+    that is not set, in the checkout's `edge_jobs`. Raises PermanentError with the build command.
     """
-    given = os.environ.get(EDGE_JOBS_VARIABLE)
-    root = Path(given) if given else checkout() / "edge_jobs"
-    for found in (root / name, *sorted(root.glob(f"*/target/{name}"))):
-        if found.is_file():
-            return found
+    variable = os.environ.get(EDGE_JOBS_VARIABLE)
+    root = Path(variable) if variable else checkout() / "edge_jobs"
+    for path in (root / name, *sorted(root.glob(f"*/target/{name}"))):
+        if path.is_file():
+            return path
     raise PermanentError(
         f"cannot find {name} below {root}: run `make jars` in the checkout, or let"
         f" {EDGE_JOBS_VARIABLE} name the folder that holds it"
@@ -47,7 +47,7 @@ def edge_jar(name: str) -> Path:
 def flink_folder() -> Path:
     """Flink's own jars (`lib/`, `bin/`), from the package `apache-flink-libraries`.
 
-    Raises PermanentError saying how to install it.
+    Raises PermanentError with a hint how to install it.
     """
     spec = importlib.util.find_spec("pyflink")
     for folder in spec.submodule_search_locations or [] if spec else []:

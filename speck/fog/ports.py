@@ -1,4 +1,4 @@
-"""Loopback addresses and ports: every site of every fog has an address of its own."""
+"""Loopback addresses and ports: every site of every fog has its own address."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 _LOWEST = 10_000
-"""Below it are the ports that services are known by."""
+"""Ports below it are well-known ports of services."""
 _TRIES = 100
 _CLIENTS_FROM = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -17,8 +17,8 @@ _CLIENTS_FROM = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def site_host(folder: Path, number: int) -> str:
     """The loopback address of site `number` (0..253) of the fog in `folder`.
 
-    All of 127.0.0.0/8 is this machine's, so each fog takes a network of its own, chosen by its
-    folder: two fogs can run at the same time, and a fog keeps its addresses when it comes back.
+    All of 127.0.0.0/8 belongs to this machine, so each fog uses a network of its own, derived from
+    its folder: two fogs can run at the same time, and a fog keeps its addresses when it restarts.
     """
     digest = hashlib.sha256(str(folder.resolve()).encode()).digest()
     # 127.0 and 127.255 are left to others: 127.0.1.1 is the host's own name on Debian
@@ -28,13 +28,13 @@ def site_host(folder: Path, number: int) -> str:
 def pick_port(host: str, preferred: int = 0) -> int:
     """`preferred` if it is free on `host`, else a free port.
 
-    It is none of those that the kernel gives to clients: between this pick and the start of the
-    server one of them could be lent to somebody's connection. On an address that is another
-    network namespace's all ports are taken for free.
+    The port is outside the kernel's range for clients: a port in that range could be assigned to a
+    connection before the server starts. On an address of another network namespace, all ports
+    count as free.
     """
     for port in (*([preferred] if preferred else []), *_apart_from_clients(), 0):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
-            # as the servers do it: a port in TIME_WAIT is free
+            # like the servers: a port in TIME_WAIT is free
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 server.bind((host, port))
@@ -50,7 +50,7 @@ def _apart_from_clients() -> list[int]:
     try:
         end = int(_CLIENTS_FROM.read_text().split()[0])
     except (OSError, ValueError):
-        return []  # not Linux: any that is free
+        return []  # not Linux: any free port
     ports = range(_LOWEST, end)
     return random.SystemRandom().sample(ports, min(_TRIES, len(ports)))
 

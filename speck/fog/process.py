@@ -1,8 +1,8 @@
-"""Detached processes that can be found again, whatever happened to the one who started them.
+"""Detached processes that can be found again after their launcher has died.
 
-Every process carries a token in its environment. The token is written down before the process
-starts, so a launcher that dies at any instant leaves nothing that cannot be found; once the
-process runs, its pid and start time tell whether the pid is still the same process.
+Every process has a token in its environment. The token is recorded before the process starts, so a
+launcher that dies at any instant leaves no process that cannot be found. The pid and start time of
+a running process tell whether the pid still belongs to it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TICKS_S = os.sysconf("SC_CLK_TCK")
 _POLL_S = 0.02
 
-# Children of this very process have to be reaped, or they stay as zombies.
+# Children of this process have to be reaped, or they remain as zombies.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A program to start: stdout and stderr go to `log`, `env` is added to our own."""
+    """A program to start; stdout and stderr go to `log`, `env` is added to our environment."""
 
     what: str
     argv: Sequence[str]
@@ -43,14 +43,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of ours; `started` is its start time in clock ticks since boot."""
+    """A process that we started; `started` is its start time in clock ticks since boot."""
 
     pid: int
     started: int
 
     @property
     def running(self) -> bool:
-        """Whether it is still there (a zombie is not)."""
+        """Whether it still exists (zombies do not count)."""
         child = _children.get(self.pid)
         if child is not None:
             child.poll()
@@ -58,7 +58,7 @@ class Process:
 
     @property
     def rss_mb(self) -> float:
-        """Resident memory in MB; 0 when it is gone."""
+        """Resident memory in MB; 0 when it has ended."""
         if not self.running:
             return 0.0
         try:
@@ -67,7 +67,7 @@ class Process:
             return 0.0
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens when it is gone."""
+        """Send a signal; does nothing when the process has ended."""
         if self.running:
             try:
                 os.kill(self.pid, number)
@@ -79,16 +79,16 @@ class Process:
         stop_all([self], timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL and wait until it is gone."""
+        """SIGKILL and wait until it has ended."""
         stop_all([self], 0.0)
 
 
 Launch = Callable[[Command], Process]
-"""How the starters of brokers and engines start a process; a fog writes it down as well."""
+"""Starts a process; a fog's function also records it."""
 
 
 def spawn(command: Command, token: str = "") -> Process:
-    """Start `command` in a session of its own, so that it outlives us and our terminal.
+    """Start `command` in its own session, so that it outlives this process and its terminal.
 
     Raises PermanentError when the program cannot be executed.
     """
@@ -113,26 +113,27 @@ def spawn(command: Command, token: str = "") -> Process:
 
 
 def stop_all(processes: Iterable[Process], timeout_s: float) -> None:
-    """SIGTERM to all at once, SIGKILL to those left after `timeout_s`; returns when all are gone.
+    """Send SIGTERM to all at once, and SIGKILL to those that run after `timeout_s`; returns when
+    all have ended.
 
-    Raises PermanentError when one survives even that (it hangs in the kernel).
+    Raises PermanentError when one survives SIGKILL (it hangs in the kernel).
     """
-    left = [process for process in processes if process.running]
+    remaining = [process for process in processes if process.running]
     if timeout_s > 0:
-        for process in left:
+        for process in remaining:
             process.send(signal.SIGTERM)
-        left = _wait_gone(left, timeout_s)
-    for process in left:
+        remaining = _wait_ended(remaining, timeout_s)
+    for process in remaining:
         process.send(signal.SIGKILL)
-    left = _wait_gone(left, 10.0)
-    if left:
-        pids = ", ".join(str(process.pid) for process in left)
+    remaining = _wait_ended(remaining, 10.0)
+    if remaining:
+        pids = ", ".join(str(process.pid) for process in remaining)
         raise PermanentError(f"cannot end process {pids}: it does not react to SIGKILL")
 
 
 def find_by_token(token: str) -> Process | None:
     """The running process that was started with `token`."""
-    for process in psutil.process_iter(["environ"]):  # None where it is somebody else's
+    for process in psutil.process_iter(["environ"]):  # None for another user's process
         if (process.info["environ"] or {}).get(TOKEN_VARIABLE) == token:
             started = _start_ticks(process.pid)
             if started is not None:
@@ -141,7 +142,7 @@ def find_by_token(token: str) -> Process | None:
 
 
 def boot_id() -> str:
-    """Names this run of the machine; pids of another one mean nothing."""
+    """Identifies the current boot of the machine; pids of an earlier boot mean nothing."""
     return _BOOT_ID.read_text().strip()
 
 
@@ -158,37 +159,37 @@ def wait_until(
     while not ready():
         ended = [name for name, process in processes.items() if not process.running]
         if ended:
-            raise PermanentError(f"cannot start {what}: {ended[0]} ended; {_last_words(logs)}")
+            raise PermanentError(f"cannot start {what}: {ended[0]} ended; {_last_lines(logs)}")
         if time.monotonic() > deadline:
             raise PermanentError(
-                f"cannot start {what}: not ready after {timeout_s:.0f} s; {_last_words(logs)}"
+                f"cannot start {what}: not ready after {timeout_s:.0f} s; {_last_lines(logs)}"
             )
         time.sleep(_POLL_S)
 
 
 def find_program(name: str, hint: str, folders: Sequence[Path] = ()) -> Path:
-    """A program on PATH or in `folders`. Raises PermanentError with `hint`, which says how to
-    install it."""
-    found = shutil.which(name)
-    if found:
-        return Path(found)
+    """Find a program on PATH or in `folders`. Raises PermanentError with `hint`, which says how
+    to install it."""
+    path = shutil.which(name)
+    if path:
+        return Path(path)
     for folder in folders:
         if os.access(folder / name, os.X_OK):
             return folder / name
     raise PermanentError(f"cannot find {name}: {hint}")
 
 
-def _wait_gone(processes: Sequence[Process], timeout_s: float) -> list[Process]:
+def _wait_ended(processes: Sequence[Process], timeout_s: float) -> list[Process]:
     deadline = time.monotonic() + timeout_s
-    left = [process for process in processes if process.running]
-    while left and time.monotonic() < deadline:
+    remaining = [process for process in processes if process.running]
+    while remaining and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-        left = [process for process in left if process.running]
-    return left
+        remaining = [process for process in remaining if process.running]
+    return remaining
 
 
 def _start_ticks(pid: int, *, dead_too: bool = False) -> int | None:
-    """The start time of a process since boot: one since the epoch moves when the clock is set."""
+    """The start time of a process since boot; a time since the epoch changes with the clock."""
     try:
         process = psutil.Process(pid)
         if not dead_too and process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
@@ -198,15 +199,15 @@ def _start_ticks(pid: int, *, dead_too: bool = False) -> int | None:
         return None
 
 
-def _last_words(logs: Sequence[Path], lines: int = 12) -> str:
-    told = []
+def _last_lines(logs: Sequence[Path], lines: int = 12) -> str:
+    sections = []
     for log in logs:
         try:
             text = log.read_text(errors="replace")
         except OSError:
             continue
-        # Java greets us with warnings about the security manager
+        # Java prints warnings about the security manager at its start
         words = [line for line in text.splitlines() if line and not line.startswith("WARNING: ")]
         if words:
-            told.append(f"last lines of {log}:\n" + "\n".join(words[-lines:]))
-    return "\n".join(told) or f"nothing was written to {logs[0]}"
+            sections.append(f"last lines of {log}:\n" + "\n".join(words[-lines:]))
+    return "\n".join(sections) or f"nothing was written to {logs[0]}"

@@ -1,6 +1,6 @@
-"""Publishes numbered messages to one broker in order, and sends again what may be lost.
+"""Publishes numbered messages to one broker in order, and resends messages that may be lost.
 
-Driven by the caller's own loop (`fileno`, `read`, `write`, `tend`): no thread of its own.
+It has no thread of its own; the caller's loop drives it (`fileno`, `read`, `write`, `tend`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from speck.errors import BrokerRefusedError, InvalidError, TransientError, Unrea
 from speck.fog.reference import site_of
 from speck.model.site import normalise_address
 
-NO_READER = 0x10  # the reason code of a PUBACK for a message that no session took
-TICK_S = 0.2  # how long a wait lasts at most before cancellation and connections are looked at
+NO_READER = 0x10  # the reason code of a PUBACK for a message without a matching session
+TICK_S = 0.2  # longest wait between two checks of cancellation and connections
 
 Kind = Literal["detection", "malformed", "marker"]
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How to enter a broker: user and password, and the CA file for TLS, each optional."""
+    """The credentials for a broker: user and password, and the CA file for TLS; all optional."""
 
     user: str | None = None
     password: str | None = None
@@ -42,16 +42,17 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """How to replay.
+    """The options of a replay.
 
     brokers: site -> `tcp://host:port`; logins: site -> Login.
-    run: names this replay in the producers of its messages, `replay-<run>-<stream>`.
-    rate: messages/s over all streams; speed: times the trace's own speed; neither: at full speed.
-    readers: what PUBACK 0x10 means. `some`: held and sent again until a reader is there;
-        `none`: delivered.
+    run: the name of this replay in the producers of its messages, `replay-<run>-<stream>`.
+    rate: messages per second over all streams; speed: multiple of the trace's own speed; without
+        both, messages are sent as fast as possible.
+    readers: the meaning of PUBACK 0x10. `some`: the message is held and resent until there is a
+        reader; `none`: it counts as delivered.
     window: unacknowledged messages of one connection, at most the broker's Receive Maximum.
-    patience_s: how long a broker may take nothing before the replay gives up.
-    resend_s: after a lost connection, what was acknowledged so recently is sent again (a
+    patience_s: how long a broker may accept nothing before the replay fails.
+    resend_s: after a lost connection, messages acknowledged within this time are resent (a
         broker's acknowledgement is not durable; readers drop the repeats). 15 s is three
         autosave intervals of 5 s.
     """
@@ -96,7 +97,8 @@ def parse_broker(address: str) -> tuple[str, int]:
 
 
 class Header(Properties):
-    """The user property `speck`, packed here: paho's general way takes as long as the rest.
+    """The user property `speck`, packed here, since paho's general packing takes as long as all
+    the rest.
 
     One object serves all messages of a connection, since paho packs it within `publish`.
     """
@@ -119,9 +121,9 @@ class Header(Properties):
 
 
 class Publisher:
-    """One connection to one broker; keeps what is not acknowledged over a reconnection.
+    """One connection to one broker; unacknowledged messages survive a reconnection.
 
-    Each connection has a fresh paho client, so that what is sent again is decided here alone.
+    Each connection has a new paho client, so that only this class decides what to resend.
     """
 
     def __init__(
@@ -141,9 +143,9 @@ class Publisher:
         self._connected = False
         self._failure: Exception | None = None
         self._pending: dict[int, Message] = {}
-        # A heap of what is to be sent before anything new, in the trace's order.
-        self._again: list[tuple[int, str, int, Message]] = []
-        self._refused = False  # whether the last acknowledgement said that nobody reads
+        # A heap of messages to send before any new one, in the trace's order.
+        self._resend_queue: list[tuple[int, str, int, Message]] = []
+        self._lacks_reader = False  # whether the last acknowledgement reported no reader
         self._recent: deque[tuple[float, Message]] = deque()
         self._held_until = self._retry_at = 0.0
         self._backoff = 0.1
@@ -161,13 +163,13 @@ class Publisher:
             client.username_pw_set(login.user, login.password)
         if login.ca is not None:
             client.tls_set(str(login.ca))
-        client.max_inflight_messages_set(65535)  # the window is ours to keep
+        client.max_inflight_messages_set(65535)  # this class enforces the window
         client.on_connect = self._connack
         client.on_publish = self._puback
         return client
 
     def connect(self) -> None:
-        """Begins a connection; raises UnreachableError when nobody listens."""
+        """Start to connect. Raises UnreachableError when the broker does not listen."""
         self._client = self._open()
         self._connected = False
         try:
@@ -181,7 +183,7 @@ class Publisher:
     def _connack(self, _: Any, __: Any, ___: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
             text = f"cannot replay to the broker {self.address}: it refuses the connection"
-            # Busy or shutting down is no lasting state; a wrong password or protocol is one.
+            # "busy" or "shutting down" is temporary; a wrong password or protocol is not
             lasting = reason.value not in (0x88, 0x89, 0x8B, 0x97, 0x9F)
             self._failure = BrokerRefusedError(f"{text} ({reason})") if lasting else None
             return
@@ -196,7 +198,7 @@ class Publisher:
         if reason.value == NO_READER:
             self.refused += 1
             if self._options.readers == "some":
-                self._refused = True
+                self._lacks_reader = True
                 self._hold(message)
                 self._held_until = time.monotonic() + TICK_S
                 return
@@ -205,7 +207,7 @@ class Publisher:
                 f"cannot publish to {self._topic(message)} on {self.address}: {reason}"
             )
             return
-        self._refused = False
+        self._lacks_reader = False
         now = self._progress = time.monotonic()
         self._recent.append((now, message))
         while self._recent[0][0] < now - self._options.resend_s:
@@ -214,7 +216,9 @@ class Publisher:
         self._on_acked(message, first)
 
     def _hold(self, message: Message) -> None:
-        heapq.heappush(self._again, (message.time_ms, message.stream, message.number, message))
+        heapq.heappush(
+            self._resend_queue, (message.time_ms, message.stream, message.number, message)
+        )
 
     def _topic(self, message: Message) -> str:
         return self._options.topic.format(stream=message.stream, site=site_of(message.stream))
@@ -222,21 +226,21 @@ class Publisher:
     @property
     def ready(self) -> bool:
         """Whether a new message may be sent now."""
-        waiting = self._again or self._refused
+        waiting = self._resend_queue or self._lacks_reader
         return self._connected and not waiting and len(self._pending) < self._window
 
     @property
     def drained(self) -> bool:
-        """Everything sent was acknowledged."""
-        return not self._again and not self._pending
+        """Whether everything sent was acknowledged."""
+        return not self._resend_queue and not self._pending
 
     def send(self, message: Message) -> None:
-        """Publishes; one that cannot go out now stays with those to be sent again."""
+        """Publish a message; if that is not possible now, it is resent later."""
         self._header.set(
             f"replay-{self._options.run}-{message.stream}/{self._epoch}/{message.number}"
         )
-        if self.drained and not self._refused:
-            self._progress = time.monotonic()  # patience begins with what is waited for
+        if self.drained and not self._lacks_reader:
+            self._progress = time.monotonic()  # patience counts from the first pending message
         info = self._client.publish(
             self._topic(message), message.payload, qos=1, properties=self._header
         )
@@ -245,7 +249,7 @@ class Publisher:
             self._connected = False
 
     def fileno(self) -> int:
-        """The socket's, for select; -1 while there is none."""
+        """The socket's file number, for select; -1 while there is none."""
         socket = self._client.socket()
         return int(socket.fileno()) if socket is not None else -1
 
@@ -254,17 +258,17 @@ class Publisher:
         return bool(self._client.want_write())
 
     def read(self) -> None:
-        """Takes in what the broker said."""
+        """Read and handle the broker's packets."""
         self._client.loop_read()
 
     def write(self) -> None:
-        """Hands waiting bytes to the socket."""
+        """Write waiting bytes to the socket."""
         self._client.loop_write()
 
     def tend(self) -> None:
-        """Keeps the connection alive or makes a new one, sends again what is due.
+        """Keep the connection alive or open a new one, and resend messages that are due.
 
-        Raises what the broker refused, and TransientError when it took nothing for too long.
+        Raises BrokerRefusedError, and TransientError when the broker accepted nothing for too long.
         """
         now = time.monotonic()
         if self._failure is not None:
@@ -278,23 +282,23 @@ class Publisher:
         if waiting and now - self._progress > self._options.patience_s:
             raise TransientError(
                 f"cannot publish to {self.address}: the broker"
-                f" {'has no reader for the topic' if self._refused else 'does not answer'}"
-                f" since {self._options.patience_s:g} s; see to it and replay again"
+                f" {'has no reader for the topic' if self._lacks_reader else 'does not answer'}"
+                f" since {self._options.patience_s:g} s; fix that and replay again"
             )
 
     def _send_again(self, now: float) -> None:
         if not self._connected or now < self._held_until:
             return
-        while self._again and len(self._pending) < self._window:
-            self.send(heapq.heappop(self._again)[-1])
-            if self._refused:  # one is enough to ask whether a reader is there by now
+        while self._resend_queue and len(self._pending) < self._window:
+            self.send(heapq.heappop(self._resend_queue)[-1])
+            if self._lacks_reader:  # one message is enough to find out whether there is a reader
                 self._held_until = now + TICK_S
                 return
 
     def _reconnect(self, now: float) -> None:
         if self._connected or self._pending:
             self._hold_unsure(now)
-            self._connected = self._refused = False
+            self._connected = self._lacks_reader = False
             self._progress = now
         if now >= self._retry_at:
             self._retry_at = now + self._backoff
@@ -303,17 +307,17 @@ class Publisher:
                 self.connect()
 
     def _hold_unsure(self, now: float) -> None:
-        """Whatever the broker may not have on disk is to be sent again."""
+        """Queue every message for resending that the broker may not have on disk."""
         since = now - self._options.resend_s
         unsure = [message for at, message in self._recent if at >= since]
         unsure += self._pending.values()
-        held = {id(entry[-1]) for entry in self._again}
-        for message in {id(m): m for m in unsure if id(m) not in held}.values():
+        queued = {id(entry[-1]) for entry in self._resend_queue}
+        for message in {id(m): m for m in unsure if id(m) not in queued}.values():
             self._hold(message)
             self.resent += 1
         self._recent.clear()
         self._pending.clear()
 
     def close(self) -> None:
-        """Says goodbye; waits for nothing."""
+        """Disconnect without waiting."""
         self._client.disconnect()

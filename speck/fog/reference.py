@@ -1,7 +1,7 @@
-"""The traffic application's results, computed in plain Python over a whole trace.
+"""The expected results of the traffic application, computed in plain Python over a whole trace.
 
-It shares no code with the edge jobs: `make demo` compares what the jobs published with what is
-computed here, and a lost or repeated detection shows as a count that differs.
+This shares no code with the edge jobs. `make demo` compares the published results with these; a
+lost or repeated detection shows as a different count.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MAX_TIME_MS = 1 << 53
 OWN_HEADER = "stream,time_s,sensor_id,vehicle_id,speed_mps,length_m,vehicle_type"
 PLAIN_HEADER = OWN_HEADER.removeprefix("stream,")
 _UNREADABLE = re.compile("[\ud800-\udfff]")
-# float() would also take "nan", "inf" and "1_0", which are no numbers in JSON.
+# float() would also accept "nan", "inf" and "1_0", which are not numbers in JSON.
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d{1,2})?")
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """One vehicle that passed one sensor; not yet judged possible."""
+    """One vehicle that passed one sensor; its values may be impossible."""
 
     time_ms: int
     sensor: str
@@ -41,7 +41,7 @@ class Detection:
 
     @property
     def possible(self) -> bool:
-        """Whether Clean lets it pass: speed in (0, 70] m/s, length in (0, 30] m, time in range."""
+        """Whether Clean passes it: speed in (0, 70] m/s, length in (0, 30] m, time in range."""
         return (
             0 < self.speed_mps <= MAX_SPEED_MPS
             and 0 < self.length_m <= MAX_LENGTH_M
@@ -51,7 +51,7 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a trace: its stream, its text, and the detection if it is one."""
+    """One line of a trace: its stream, its text, and its detection, if it is well-formed."""
 
     stream: str
     raw: str
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class LocalStat:
-    """What one sensor saw in one window; occupancy is a share of the window, 0 to 1."""
+    """The statistics of one sensor in one window; occupancy is a share of the window, 0 to 1."""
 
     count: int
     mean_speed_mps: float
@@ -74,7 +74,7 @@ class LocalStat:
 
 @dataclass(frozen=True, slots=True)
 class GlobalStat:
-    """What all sites saw in one window."""
+    """The statistics of all sites in one window."""
 
     count: int
     mean_speed_mps: float
@@ -91,9 +91,9 @@ def site_of(stream: str) -> str:
 
 
 def parse_detection(text: str) -> Detection | None:
-    """The six columns of a row, or None when they are not six or hold no numbers."""
+    """Parse the six columns of a row; None when the row is malformed."""
     columns = [column.strip() for column in text.split(",")]
-    # Lone surrogates are bytes that were no UTF-8; no JSON can carry them.
+    # lone surrogates are bytes that were not UTF-8; JSON cannot represent them
     if len(columns) != 6 or not all(columns) or _UNREADABLE.search(text):
         return None
     time, sensor, vehicle, speed, length, kind = columns
@@ -104,18 +104,18 @@ def parse_detection(text: str) -> Detection | None:
 
 
 def read_trace(path: Path, streams: Mapping[str, str] | None = None) -> list[Row]:
-    """All rows of a trace, in its order; `.gz` is unpacked.
+    """Read all rows of a trace in order; `.gz` is decompressed.
 
-    Two formats, told apart by the header line: ours has a leading column `stream`; the plain
-    one has six columns, and `streams` maps the beginning of a sensor's id to its stream (the
-    longest match counts; "" matches the rest, and rows that name no sensor).
-    Raises NotFoundError when there is no such file, InvalidError when it is no trace.
+    The header line distinguishes two formats. Ours has a leading column `stream`. The plain one has
+    six columns, and `streams` maps the prefix of a sensor's id to its stream (the longest match
+    counts; "" matches all others, and rows without a sensor).
+    Raises NotFoundError when the file does not exist, InvalidError when it is not a trace.
     """
     if not path.is_file():
         raise NotFoundError(f"cannot read the trace {path}: no such file")
     opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
     try:
-        # A malformed row may hold any bytes, and it must be published as it is.
+        # a malformed row may contain any bytes, and must be published unchanged
         with opener(path, "rt", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             lines = [line.rstrip("\r\n") for line in file]
     except (OSError, EOFError) as error:
@@ -145,7 +145,9 @@ def _plain_rows(path: Path, lines: list[str], streams: Mapping[str, str]) -> Ite
         if raw:
             columns = raw.split(",")
             sensor = columns[1].strip() if len(columns) > 1 else ""
-            prefix = next((known for known in prefixes if sensor.startswith(known)), None)
+            prefix = next(
+                (candidate for candidate in prefixes if sensor.startswith(candidate)), None
+            )
             if prefix is None:
                 raise _no_stream(path, number, f"no stream is mapped to sensor '{sensor}'")
             yield Row(streams[prefix], raw, parse_detection(raw))
@@ -153,12 +155,12 @@ def _plain_rows(path: Path, lines: list[str], streams: Mapping[str, str]) -> Ite
 
 def _no_stream(path: Path, line: int, reason: str) -> InvalidError:
     return InvalidError(
-        f"cannot tell the stream of line {line} of {path}: {reason}", [Problem("", reason, line)]
+        f"cannot find the stream of line {line} of {path}: {reason}", [Problem("", reason, line)]
     )
 
 
 def count_valid(rows: Iterable[Row], copies: int = 1) -> int:
-    """How many detections must arrive when the rows are replayed in so many copies."""
+    """How many detections must arrive when the rows are replayed in `copies` copies."""
     return copies * sum(row.valid for row in rows)
 
 
@@ -171,44 +173,44 @@ def _valid(rows: Iterable[Row]) -> Iterator[tuple[str, Detection]]:
 def compute_local(
     rows: Iterable[Row], copies: int = 1, window_ms: int = WINDOW_MS
 ) -> dict[LocalKey, LocalStat]:
-    """What every LocalStats must say in the end, by site, sensor and window.
+    """The expected final results of all LocalStats jobs, by site, sensor and window.
 
-    Occupancy is the sum of length / speed, each the time a vehicle covers the sensor, over
-    the window's length, at most 1.
+    Occupancy is the sum of length / speed, the times for which vehicles cover the sensor, divided
+    by the window's length, at most 1.
     """
-    found: dict[LocalKey, list[Detection]] = defaultdict(list)
-    for site, seen in _valid(rows):
-        found[site, seen.sensor, seen.time_ms // window_ms * window_ms].append(seen)
+    groups: dict[LocalKey, list[Detection]] = defaultdict(list)
+    for site, detection in _valid(rows):
+        groups[site, detection.sensor, detection.time_ms // window_ms * window_ms].append(detection)
     return {
         key: LocalStat(
             count=copies * len(group),
-            mean_speed_mps=math.fsum(seen.speed_mps for seen in group) / len(group),
+            mean_speed_mps=math.fsum(detection.speed_mps for detection in group) / len(group),
             occupancy=min(
                 1.0,
                 copies
-                * math.fsum(1000 * seen.length_m / seen.speed_mps for seen in group)
+                * math.fsum(1000 * detection.length_m / detection.speed_mps for detection in group)
                 / window_ms,
             ),
         )
-        for key, group in found.items()
+        for key, group in groups.items()
     }
 
 
 def compute_global(
     rows: Iterable[Row], copies: int = 1, window_ms: int = WINDOW_MS
 ) -> dict[int, GlobalStat]:
-    """What Merge must say in the end, by the start of the window in ms."""
-    found: dict[int, list[tuple[str, Detection]]] = defaultdict(list)
-    for site, seen in _valid(rows):
-        found[seen.time_ms // window_ms * window_ms].append((site, seen))
+    """The expected final results of Merge, by the start of the window in ms."""
+    groups: dict[int, list[tuple[str, Detection]]] = defaultdict(list)
+    for site, detection in _valid(rows):
+        groups[detection.time_ms // window_ms * window_ms].append((site, detection))
     return {
         start: GlobalStat(
             count=copies * len(group),
-            mean_speed_mps=math.fsum(seen.speed_mps for _, seen in group) / len(group),
+            mean_speed_mps=math.fsum(detection.speed_mps for _, detection in group) / len(group),
             sites=_times(copies, Counter(site for site, _ in group)),
-            types=_times(copies, Counter(seen.type for _, seen in group)),
+            types=_times(copies, Counter(detection.type for _, detection in group)),
         )
-        for start, group in found.items()
+        for start, group in groups.items()
     }
 
 
@@ -218,10 +220,10 @@ def _times(copies: int, counts: Counter[str]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Expected against received results.
+    """A comparison of expected and received results.
 
-    `published` and `delivered` count detections, `lost` and `repeated` add up by how many the
-    counts fall short of or exceed the expected ones; the keys tell where.
+    `published` and `delivered` count detections. `lost` and `repeated` sum up by how much the
+    counts are below or above the expected ones. `missing`, `extra` and `different` hold the keys.
     """
 
     published: int
@@ -234,7 +236,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """No result is missing, none is extra, none differs."""
+        """Whether no result is missing, extra or different."""
         return not (self.missing or self.extra or self.different)
 
     def __str__(self) -> str:
@@ -250,7 +252,7 @@ class Comparison:
 def compare_local(
     expected: Mapping[LocalKey, LocalStat], records: Iterable[Mapping[str, Any]]
 ) -> Comparison:
-    """Compares the records of the `traffic/<site>/local` topics, of all sites together."""
+    """Compare the records of the `traffic/<site>/local` topics of all sites together."""
     newest = _newest(records, lambda it: (it["site"], it["sensor"], it["window_start_ms"]))
     received = {
         key: LocalStat(it["count"], it["mean_speed_mps"], it["occupancy"])
@@ -270,7 +272,7 @@ def compare_local(
 def compare_global(
     expected: Mapping[int, GlobalStat], records: Iterable[Mapping[str, Any]]
 ) -> Comparison:
-    """Compares the records of the `traffic/global` topic."""
+    """Compare the records of the `traffic/global` topic."""
     newest = _newest(records, lambda it: it["window_start_ms"])
     received = {
         key: GlobalStat(it["count"], it["mean_speed_mps"], it["sites"], it["types"])
@@ -289,18 +291,18 @@ def compare_global(
 
 
 def _close(a: float, b: float) -> bool:
-    """Equal but for the order in which the numbers were added."""
+    """Whether two sums are equal, apart from rounding in another order of addition."""
     return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def _newest(
     records: Iterable[Mapping[str, Any]], key_of: Callable[[Mapping[str, Any]], Any]
 ) -> dict[Any, Mapping[str, Any]]:
-    """The highest revision of each result; of the same revision the one that came last."""
+    """The highest revision of each result; among equal revisions, the last one received."""
     newest: dict[Any, Mapping[str, Any]] = {}
     for record in records:
-        known = newest.get(key_of(record))
-        if known is None or record.get("revision", 0) >= known.get("revision", 0):
+        best = newest.get(key_of(record))
+        if best is None or record.get("revision", 0) >= best.get("revision", 0):
             newest[key_of(record)] = record
     return newest
 

@@ -1,7 +1,7 @@
-"""Publishes a trace of detections to the sites' brokers, numbered as speck's own sinks do.
+"""Publishes a trace of detections to the sites' brokers, numbered like the messages of our sinks.
 
-One thread serves all connections: the rows go out in the trace's order, each to the broker of
-its stream's site, and no row overtakes a broker that is slow, away or without readers.
+One thread serves all connections. Rows are sent in the trace's order, each to the broker of its
+stream's site; while a broker is slow, away or without readers, later rows wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from speck.model.values import is_name
 
 @dataclass(frozen=True, slots=True)
 class StreamProgress:
-    """How far one stream is; messages, with the malformed ones and the end marker."""
+    """The progress of one stream, in messages, including malformed ones and the end marker."""
 
     total: int
     published: int
@@ -31,10 +31,10 @@ class StreamProgress:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was acknowledged: valid detections, malformed or impossible rows, end markers.
+    """Counts of what was acknowledged: valid detections, malformed or impossible rows, end markers.
 
-    refused counts the PUBACKs that said that nobody reads; resent the messages sent again after
-    a lost connection; seconds lie between the first message and the last acknowledgement.
+    refused counts PUBACKs that reported no reader, and resent the messages sent again after a lost
+    connection; seconds is the time from the first message to the last acknowledgement.
     """
 
     published: int
@@ -49,9 +49,9 @@ class Summary:
 def expand(rows: Sequence[Row], copies: int = 1) -> Iterator[Message]:
     """The messages of a trace in its order, without the end markers.
 
-    Numbers begin at 1 in each stream and are also the ids of the detections. The first copy of
-    a row keeps the vehicle's id, copy n is `<vehicle>#<n>`. What is no detection goes out as it
-    stands in the trace, at the time of the row before it.
+    Numbers start at 1 in each stream and are also the ids of the detections. The first copy of a
+    row keeps the vehicle's id, copy n has `<vehicle>#<n>`. Malformed rows are published unchanged,
+    at the time of the row before them.
     """
     numbers: Counter[str] = Counter()
     now = 0
@@ -65,18 +65,18 @@ def expand(rows: Sequence[Row], copies: int = 1) -> Iterator[Message]:
 
 
 def _encode(row: Row, number: int, copy: int) -> bytes:
-    seen = row.detection
-    if seen is None:
+    detection = row.detection
+    if detection is None:
         return row.raw.encode("utf-8", "surrogateescape")
     record = {
         "id": number,
         "stream": row.stream,
-        "time_ms": seen.time_ms,
-        "sensor": seen.sensor,
-        "vehicle": seen.vehicle if copy == 1 else f"{seen.vehicle}#{copy}",
-        "speed_mps": seen.speed_mps,
-        "length_m": seen.length_m,
-        "type": seen.type,
+        "time_ms": detection.time_ms,
+        "sensor": detection.sensor,
+        "vehicle": detection.vehicle if copy == 1 else f"{detection.vehicle}#{copy}",
+        "speed_mps": detection.speed_mps,
+        "length_m": detection.length_m,
+        "type": detection.type,
     }
     return _dump(record)
 
@@ -86,10 +86,10 @@ def _dump(record: Mapping[str, object]) -> bytes:
 
 
 def end_markers(rows: Sequence[Row], copies: int = 1) -> list[Message]:
-    """One last message for each stream.
+    """One final message for each stream.
 
-    All carry the last time of the whole trace, not of their stream: a stream that ends early
-    has nothing more to say up to there, so every window closes.
+    Each has the last time of the whole trace, not of its stream: a stream that ends early has no
+    more messages until then, so every window closes.
     """
     counts = Counter(row.stream for row in rows)
     last = max((row.detection.time_ms for row in rows if row.detection and row.valid), default=0)
@@ -107,14 +107,14 @@ def end_markers(rows: Sequence[Row], copies: int = 1) -> list[Message]:
 
 @dataclass(frozen=True, slots=True)
 class Pacer:
-    """When each message is due, in seconds after the first."""
+    """Computes when each message is due, in seconds after the first."""
 
     first_ms: int
     rate: float | None = None
     speed: float | None = None
 
     def due(self, index: int, time_ms: int) -> float:
-        """For the index-th message (from 0) of that time; 0 at full speed."""
+        """When message `index` (from 0), with that time in the trace, is due; 0 at full speed."""
         if self.rate is not None:
             return index / self.rate
         if self.speed is not None:
@@ -123,9 +123,9 @@ class Pacer:
 
 
 class Replay:
-    """One replay of one trace; `run` does it and can be called once.
+    """One replay of one trace; call `run` once.
 
-    Another thread may read `progress()` and set the `cancel` event meanwhile.
+    Another thread may meanwhile call `progress()` and set the `cancel` event.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Replay:
         self._sent: Counter[str] = Counter()
         self._acked: Counter[str] = Counter()
         self._kinds: Counter[str] = Counter()
-        self._told = 0.0
+        self._last_report = 0.0
         self._publishers: dict[str, Publisher] = {}  # by site; sites may share one
         self._connections: list[Publisher] = []
 
@@ -154,13 +154,13 @@ class Replay:
         missing = sorted({site_of(s) for s in self._totals} - set(options.brokers))
         if missing:
             raise InvalidError(
-                f"cannot replay to site {', '.join(missing)}: no broker is given for it;"
+                f"cannot replay to site {', '.join(missing)}: it has no broker;"
                 f" add {missing[0]}=tcp://host:port"
             )
         if not is_name(options.run):
             raise InvalidError(f"cannot use '{options.run}' as a run's name: use A-Z a-z 0-9 _ . -")
         if options.rate is not None and options.speed is not None:
-            raise InvalidError("cannot replay at a rate and at a speed: give one of them")
+            raise InvalidError("cannot replay with both a rate and a speed: give one of them")
         for name in ("rate", "speed", "copies", "window", "patience_s"):
             value = getattr(options, name)
             if value is not None and not value > 0:
@@ -173,7 +173,7 @@ class Replay:
             ) from error
 
     def progress(self) -> dict[str, StreamProgress]:
-        """How far each stream is; safe from any thread."""
+        """The progress of each stream; may be called from any thread."""
         return {
             stream: StreamProgress(total, self._sent[stream], self._acked[stream])
             for stream, total in self._totals.items()
@@ -181,21 +181,21 @@ class Replay:
 
     @property
     def refused(self) -> int:
-        """PUBACKs so far that said that nobody reads; safe from any thread."""
+        """PUBACKs so far that reported no reader; may be read from any thread."""
         return sum(publisher.refused for publisher in self._connections)
 
     def run(self) -> Summary:
-        """Publishes everything, waits for every acknowledgement, ends each stream.
+        """Publish everything, wait for every acknowledgement, and end each stream with a marker.
 
-        Raises UnreachableError when a broker is not there at the start, BrokerRefusedError,
-        TransientError when a broker took nothing for `patience_s`.
+        Raises UnreachableError when a broker does not answer at the start, BrokerRefusedError, and
+        TransientError when a broker accepted nothing for `patience_s`.
         """
         started = time.monotonic()
         try:
             self._connect()
             started = time.monotonic()
             self._publish(started)
-            # A marker must not overtake a detection that is held or sent again.
+            # a marker must not overtake a detection that is held or resent
             self._drain()
             if not self._cancel.is_set():
                 for marker in end_markers(self._rows, self._options.copies):
@@ -204,7 +204,7 @@ class Replay:
         finally:
             for publisher in self._connections:
                 publisher.close()
-        self._tell(always=True)
+        self._report(always=True)
         return self._summary(time.monotonic() - started)
 
     def _summary(self, seconds: float) -> Summary:
@@ -260,7 +260,7 @@ class Replay:
         self._sent[message.stream] += 1
 
     def _drain(self) -> None:
-        """Waits for the acknowledgements; after a cancellation for 2 s at most."""
+        """Wait for the acknowledgements; after a cancellation for at most 2 s."""
         deadline: float | None = None
         while not all(publisher.drained for publisher in self._connections):
             if self._cancel.is_set():
@@ -270,7 +270,7 @@ class Replay:
             self._pump(TICK_S)
 
     def _pump(self, timeout: float) -> None:
-        """Serves all connections once; waits for one of them up to `timeout` seconds."""
+        """Serve all connections once; wait up to `timeout` seconds for one of them."""
         alive = [publisher for publisher in self._connections if publisher.fileno() >= 0]
         writers = [publisher for publisher in alive if publisher.want_write()]
         readable, writable, _ = select.select(alive, writers, [], timeout)
@@ -281,12 +281,12 @@ class Replay:
                 publisher.write()
         for publisher in self._connections:
             publisher.tend()
-        self._tell()
+        self._report()
 
-    def _tell(self, *, always: bool = False) -> None:
+    def _report(self, *, always: bool = False) -> None:
         now = time.monotonic()
-        if self._on_progress is not None and (always or now - self._told > TICK_S):
-            self._told = now
+        if self._on_progress is not None and (always or now - self._last_report > TICK_S):
+            self._last_report = now
             self._on_progress(self.progress())
 
 
@@ -297,8 +297,8 @@ def replay(
     cancel: threading.Event | None = None,
     on_progress: Callable[[Mapping[str, StreamProgress]], None] | None = None,
 ) -> Summary:
-    """Replays `rows` (see `speck.fog.reference.read_trace`) to its end; see `Replay.run`.
+    """Replay all `rows` (see `speck.fog.reference.read_trace`); see `Replay.run`.
 
-    `on_progress` is called in this thread, some five times a second and once at the end.
+    `on_progress` is called in this thread, about five times a second and once at the end.
     """
     return Replay(rows, options, cancel=cancel, on_progress=on_progress).run()

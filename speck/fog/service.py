@@ -1,4 +1,4 @@
-"""A speck service as a process of its own, for the demo, benchmarks and end-to-end tests."""
+"""Runs a speck service in a separate process, for the demo, benchmarks and end-to-end tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from speck.fog.ports import pick_port
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Where the service answers, its process and its log."""
+    """A running service: its URL, its process and its log."""
 
     url: str
     process: subprocess.Popen[bytes]
@@ -38,12 +38,12 @@ def serving(
     port: int = 0,
     more: Mapping[str, str] | None = None,
 ) -> Iterator[Served]:
-    """Run `speck serve` over `home` on `port` of loopback (or a free one) until the block ends;
-    `more` are variables of its environment.
+    """Run `speck serve` with `home` on a loopback `port` (0: a free one) until the block ends;
+    `more` holds further environment variables.
 
-    Raises PermanentError with the log's end when it does not come up within `timeout_s`.
+    Raises PermanentError with the end of the log when it does not come up within `timeout_s`.
     """
-    port = port or pick_port("127.0.0.1", 0)  # who was told of a given one knows no other
+    port = port or pick_port("127.0.0.1", 0)  # callers know a given port, so it must be kept
     home.mkdir(parents=True, exist_ok=True)
     log = home / "service.log"
     env = {

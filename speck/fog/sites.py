@@ -1,4 +1,4 @@
-"""A fog on this machine: for each site a real Mosquitto and a real Flink."""
+"""A fog on this machine: a real Mosquitto and a real Flink for each site."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from speck.fog import flink, flink_conf, mosquitto
 from speck.fog.base import SUPERVISOR, WAN
 from speck.fog.cgroups import check_speeds
 from speck.fog.flink import FlinkSettings, Runtime
-from speck.fog.links import Links, described
+from speck.fog.links import Links, describe_site
 from speck.fog.paths import edge_jar
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, stop_all
@@ -35,10 +35,10 @@ _TOKEN = "token"
 
 
 class Fog(Links):
-    """A fog: sites, what runs there, and the WAN between them."""
+    """A fog: its sites, their processes, and the WAN between them."""
 
     def state_folder(self, site: str) -> Path:
-        """Where a site's engine keeps checkpoints and savepoints; one for all when shared."""
+        """The folder of a site's checkpoints and savepoints; the same for all when shared."""
         state = self._file.load()
         return self._state_folder(site, shared=state is None or state.shared)
 
@@ -51,11 +51,11 @@ class Fog(Links):
         return state.sites if state else ()
 
     def site_bodies(self) -> list[JsonObject]:
-        """What to `POST /sites` for each site."""
+        """The body of `POST /sites` for each site."""
         state = self._file.load()
         shared = {"state_uri": flink_conf.uri(self.folder / "state")}
         return [
-            described(
+            describe_site(
                 {
                     "name": site.name,
                     "tier": site.tier,
@@ -89,16 +89,17 @@ class Fog(Links):
     ) -> tuple[SiteRecord, ...]:
         """Bring up `edges` + `clouds` sites and return when every engine shows its slots.
 
-        With the files of an earlier fog of the same shape it comes back at the same addresses,
-        its brokers with their sessions; what runs already goes on untouched. `progress` is
-        called with the name of each site that is up, `register` with each site's body.
-        `agents_for` is the service that the sites' agents ask: each site then keeps its state
-        to itself, unless `shared_state`. Without either all sites share it. `speeds`: how many
-        cores a site's engine may use (0.25: a quarter of one), by a CPU quota; others may use all.
-        `wan`: how far apart the sites are, each then in a network namespace of its own
-        (`wan_mode`); a fog that runs with another such one has its links brought to it.
-        `restart`: whether a supervisor starts again what dies; one that runs is ended without.
-        Raises PermanentError; the processes that were started are then ended again.
+        If there are files of an earlier fog of the same shape, it comes back with the same
+        addresses and its brokers' sessions; processes that run already are not touched. `progress`
+        is called with the name of each site that is up, `register` with each site's body.
+        `agents_for` is the service that the sites' agents call: each site then has its own state
+        folder, unless `shared_state`. Without either, all sites share one. `speeds` limits the
+        cores of a site's engine (0.25: a quarter of one) with a CPU quota; others may use all.
+        `wan` describes the links between the sites, which are then in separate network namespaces
+        (see `wan_mode`); the links of a running fog with another WAN are changed to it.
+        `restart` tells whether a supervisor restarts dead processes; without it, a running
+        supervisor is ended.
+        Raises PermanentError; the processes started so far are then ended.
         """
         if not 1 <= edges + clouds <= _MAX_SITES or min(edges, clouds) < 0:
             raise PermanentError(
@@ -114,7 +115,7 @@ class Fog(Links):
         names = [name for name, _, _ in shape]
         check_speeds(speeds or {}, names)
         self._check_wan(wan, wan_mode, names)
-        with self._locked():
+        with self._hold_lock():
             if shared_state is None and agents_for is not None:
                 shared_state = False
             state = self._prepare(
@@ -128,7 +129,7 @@ class Fog(Links):
                 wan_mode,
             )
             if agents_for is not None and not state.shared:
-                state = self._asking(state, agents_for)
+                state = self._with_service(state, agents_for)
             self._save(state)
             if wan is not None:
                 self._relink(wan)
@@ -140,37 +141,37 @@ class Fog(Links):
         return state.sites
 
     @property
-    def asked(self) -> str | None:
-        """The service that the sites' agents ask; None without agents."""
+    def service(self) -> str | None:
+        """The service that the sites' agents call; None without agents."""
         state = self._file.load()
         return state.service if state else None
 
     def start_agents(self, service: str, token: Callable[[str], str] | None = None) -> None:
-        """Have an agent at each site ask `service`; those that asked another one are ended.
+        """Start an agent at each site that calls `service`; agents of another service are ended.
 
-        `token` makes the secret of a site, for a service that wants one. A fog of shared state
-        needs no agents: nothing happens.
+        `token` creates the secret of a site, if the service requires tokens. A fog with shared
+        state needs no agents, so this does nothing.
         """
-        with self._locked():
-            state = self._loaded()
+        with self._hold_lock():
+            state = self._load()
             if state.shared:
                 return
             for site in state.sites if token else ():
                 assert token is not None
                 self._write_token(site.name, token(site.name))
-            state = self._asking(state, service)
+            state = self._with_service(state, service)
             self._save(state)
-            self._join()
+            self._build_network()
             for site in state.sites:
                 self._start_agent(site, state.of(site.name))
 
     def down(self, *, keep: bool = False) -> int:
         """End every process and, unless `keep`, delete the fog's files; returns how many ended.
 
-        Works after any crash: of this program, of sites, of the machine.
+        This works after any crash of this program, of sites or of the machine.
         """
-        supervised = self._end_supervisor()  # it may be restarting a site, and holds the lock then
-        with self._locked():
+        supervised = self._end_supervisor()  # it may be restarting a site and hold the lock
+        with self._hold_lock():
             ended = supervised + self._end_all() + self._network.remove()
             self._quotas.release()
             if not keep:
@@ -180,59 +181,59 @@ class Fog(Links):
         return ended
 
     def status(self) -> list[SiteStatus]:
-        """What runs where, with memory; empty when the fog is down."""
+        """The sites and their processes, with memory; empty when the fog is down."""
         state = self._file.load()
         if state is None:
             return []
-        state = state.found()
+        state = state.find_processes()
         with ThreadPoolExecutor(8) as pool:
             return list(pool.map(lambda site: self._site_status(state, site), state.sites))
 
     def kill(self, site: str, what: str = "engine") -> None:
         """SIGKILL a site's `broker`, `agent` or `engine` (of a cluster also `jobmanager`,
         `taskmanager`)."""
-        with self._locked():
+        with self._hold_lock():
             stop_all(self._choose(site, what, "kill"), 0.0)
 
     def restart(self, site: str, what: str | None = None) -> None:
-        """SIGTERM a site's `broker`, `agent` or `engine`, None: all, and start what is missing."""
-        with self._locked():
-            record = self._loaded().site(site)
+        """SIGTERM a site's `broker`, `agent` or `engine` (None: all), and start it again."""
+        with self._hold_lock():
+            record = self._load().site(site)
             if what is not None:
                 stop_all(self._choose(site, what, "restart"), 15.0)
             else:
-                stop_all(self._loaded().of(site).values(), 15.0)
+                stop_all(self._load().of(site).values(), 15.0)
             self._start([record], None)
 
     def processes(self) -> tuple[ProcessRecord, ...]:
-        """What runs, or should, at the sites; without the fog's own processes."""
+        """The processes that run, or should run, at the sites, without the fog's own."""
         state = self._file.load()
         names = {site.name for site in state.sites} if state is not None else set()
         return tuple(r for r in (state.processes if state else ()) if r.site in names)
 
     @property
     def supervised(self) -> bool:
-        """Whether what dies is started again."""
+        """Whether a supervisor restarts dead processes."""
         state = self._file.load()
         return state is not None and bool(state.of(SUPERVISOR))
 
     def _choose(self, site: str, what: str, verb: str) -> list[Process]:
-        self._loaded().site(site)
-        running = self._loaded().of(site)
-        chosen = [
+        self._load().site(site)
+        running = self._load().of(site)
+        matches = [
             process
             for name, process in running.items()
             if what == name or (what == "engine" and name not in ("broker", "agent"))
         ]
-        if not chosen:
+        if not matches:
             names = ", ".join(sorted(running)) or "nothing"
             raise PermanentError(f"cannot {verb} the {what} of {site}: {names} runs there")
-        return chosen
+        return matches
 
     def start(self, site: str) -> None:
-        """Start what does not run of a site: the same addresses, the same files."""
-        with self._locked():
-            self._start([self._loaded().site(site)], None)
+        """Start the processes of a site that do not run, with the same addresses and files."""
+        with self._hold_lock():
+            self._start([self._load().site(site)], None)
 
     def _prepare(
         self,
@@ -245,9 +246,9 @@ class Fog(Links):
         wan: Wan | None,
         wan_mode: Mode | None,
     ) -> FogState:
-        """The state to bring up: the one that is there if it has this shape, else a new one."""
+        """The state to bring up: the existing one if it has this shape, otherwise a new one."""
         secret_folder = str(credentials.absolute()) if credentials else None
-        wanted = (
+        desired = (
             runtime,
             checkpoint_interval_s,
             secret_folder,
@@ -255,21 +256,23 @@ class Fog(Links):
         )
         state = self._file.load()
         if state is not None:
-            state = state.found()
-            was = [(site.name, site.tier, site.slots, site.speed) for site in state.sites]
-            found = (state.runtime, state.checkpoint_interval_s, state.credentials, was)
-            alike = _way(state.wan) == (wan and (wan_mode or "namespaces", wan.host, wan.lans))
-            if wanted == found and alike and shared in (None, state.shared):
+            state = state.find_processes()
+            current_sites = [(site.name, site.tier, site.slots, site.speed) for site in state.sites]
+            current = (state.runtime, state.checkpoint_interval_s, state.credentials, current_sites)
+            same_wan = _fixed_part(state.wan) == (
+                wan and (wan_mode or "namespaces", wan.host, wan.lans)
+            )
+            if desired == current and same_wan and shared in (None, state.shared):
                 return state
             if any(state.of(site.name) for site in state.sites):
                 raise PermanentError(
-                    f"cannot bring up this fog in {self.folder}: another one of {len(was)} sites"
-                    " runs there; end it first (speck fog down)"
+                    f"cannot bring up this fog in {self.folder}: another one of"
+                    f" {len(current_sites)} sites runs there; end it first (speck fog down)"
                 )
         self._quotas.release()  # of an earlier fog here
         self._hold_quotas(speeds)
         sites = []
-        hosts, wan_state = self._planned(wan, wan_mode, [name for name, _, _ in shape])
+        hosts, wan_state = self._plan_network(wan, wan_mode, [name for name, _, _ in shape])
         for host, (name, tier, slots) in zip(hosts, shape, strict=True):
             broker, engine = pick_port(host, mosquitto.PORT), pick_port(host, flink.PORT)
             agent = pick_port(host, _AGENT_PORT)
@@ -287,7 +290,7 @@ class Fog(Links):
         )
 
     def _supervise(self, restart: bool) -> None:
-        running = self._loaded().of(SUPERVISOR)
+        running = self._load().of(SUPERVISOR)
         if restart and not running:
             argv = [sys.executable, "-m", "speck.fog.supervisor", str(self.folder)]
             log = self.folder / "supervisor.log"
@@ -297,12 +300,12 @@ class Fog(Links):
 
     def _end_supervisor(self) -> int:
         state = self._file.load()
-        running = list(state.found().of(SUPERVISOR).values()) if state is not None else []
+        running = list(state.find_processes().of(SUPERVISOR).values()) if state is not None else []
         stop_all(running, 30.0)
         return len(running)
 
     def _hold_quotas(self, speeds: Mapping[str, float]) -> None:
-        """All or none: a fog that cannot be brought up leaves no group behind."""
+        """Set all quotas or none: a fog that cannot be brought up leaves no group behind."""
         try:
             for name, speed in speeds.items():
                 self._quotas.hold(name, speed)
@@ -310,8 +313,8 @@ class Fog(Links):
             self._quotas.release()
             raise
 
-    def _asking(self, state: FogState, service: str) -> FogState:
-        """The state in which agents ask `service`; those of another service are ended."""
+    def _with_service(self, state: FogState, service: str) -> FogState:
+        """The state with agents that call `service`; agents of another service are ended."""
         if state.service not in (None, service):
             agents = [state.of(site.name).get("agent") for site in state.sites]
             agents.append(state.of(WAN).get("forward"))
@@ -319,13 +322,13 @@ class Fog(Links):
         return replace(state, service=service)
 
     def _start(self, sites: Iterable[SiteRecord], progress: Callable[[str], object] | None) -> None:
-        """Start what is missing at the sites, as many at a time as there are cores."""
+        """Start missing processes at the sites, as many sites at a time as there are cores."""
         jars = self._copy_jars()
         before = {process.pid for process in self._running()}
         self._launching = True
         pool = ThreadPoolExecutor(max(2, os.cpu_count() or 2))
         try:
-            self._join()
+            self._build_network()
             futures = {pool.submit(self._start_site, site, jars): site.name for site in sites}
             for future in as_completed(futures):
                 future.result()
@@ -342,7 +345,7 @@ class Fog(Links):
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _start_site(self, site: SiteRecord, jars: dict[str, Path]) -> None:
-        state = self._loaded()
+        state = self._load()
         folder = self.folder / "sites" / site.name
         running = state.of(site.name)
 
@@ -372,14 +375,14 @@ class Fog(Links):
         flink.start(settings, running=running, launch=launch_engine, timeout_s=patience_s)
 
     def _start_agent(self, site: SiteRecord, running: Mapping[str, Process]) -> None:
-        """Start the site's agent unless it runs; it waits for engine and service by itself."""
-        state = self._loaded()
+        """Start the site's agent unless it runs; the agent itself waits for engine and service."""
+        state = self._load()
         if state.shared or state.service is None or "agent" in running:
             return
         folder = self.folder / "sites" / site.name / "agent"
         folder.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "speck.cli", "agent", "--site", site.name]
-        argv += ["--service", self._service_seen(state), "--engine", site.engine_address]
+        argv += ["--service", self._service_for_agents(state), "--engine", site.engine_address]
         argv += ["--state-folder", str(self._state_folder(site.name, shared=False))]
         argv += ["--listen", f"{site.host}:{site.agent_port}"]
         token = folder / _TOKEN
@@ -397,8 +400,8 @@ class Fog(Links):
         fresh.replace(folder / _TOKEN)
 
     def _copy_jars(self) -> dict[str, Path]:
-        """Copies of our jars: a build must not replace what a running JVM reads from."""
-        state = self._loaded()
+        """Copy our jars: a build must not replace a jar that a running JVM reads."""
+        state = self._load()
         names = [_CONNECTOR, _RUNTIME] if state.runtime == "single" else [_CONNECTOR]
         lib = self.folder / "lib"
         lib.mkdir(parents=True, exist_ok=True)
@@ -432,8 +435,8 @@ class Fog(Links):
         )
 
 
-def _way(wan: WanState | None) -> object:
-    """What cannot be changed while a fog runs; rates and latencies can."""
+def _fixed_part(wan: WanState | None) -> object:
+    """The part of a WAN that cannot change while a fog runs; rates and latencies can."""
     return wan and (wan.mode, wan.wan.host, wan.wan.lans)
 
 

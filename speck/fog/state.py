@@ -1,4 +1,4 @@
-"""What a fog knows about itself, in `fog.json`: sites, ports, and every process it started."""
+"""The recorded state of a fog, `fog.json`: sites, ports, and every process that it started."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SiteRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """One process: written with its token before it starts, with its pid as soon as it has one."""
+    """One process: recorded with its token before it starts, and with its pid afterwards."""
 
     site: str
     what: str
@@ -60,8 +60,8 @@ class ProcessRecord:
 class FogState:
     """A fog as it was brought up, and its processes so far.
 
-    `shared`: all sites keep state in one folder; else each has its own, and an agent that
-    asks the service at `service` (None: not told yet) with the token in its own folder.
+    With `shared`, all sites keep state in one folder. Otherwise each has its own, and an agent that
+    calls the service at `service` (None: not set yet) with the token in the agent's folder.
     """
 
     runtime: Runtime
@@ -75,7 +75,7 @@ class FogState:
     wan: WanState | None = None
 
     def site(self, name: str) -> SiteRecord:
-        """Raises PermanentError for an unknown name."""
+        """The record of a site. Raises PermanentError for an unknown name."""
         for site in self.sites:
             if site.name == name:
                 return site
@@ -83,7 +83,7 @@ class FogState:
         raise PermanentError(f"cannot find site {name!r} in this fog: it has {known}")
 
     def of(self, site: str) -> dict[str, Process]:
-        """The running processes of a site by what they are."""
+        """The running processes of a site by their kind."""
         return {
             record.what: record.process
             for record in self.processes
@@ -91,16 +91,16 @@ class FogState:
         }
 
     def with_process(self, record: ProcessRecord) -> FogState:
-        """Replaces an earlier process of the same site and kind."""
-        kept = tuple(
+        """The state with a process that replaces an earlier one of the same site and kind."""
+        others = tuple(
             other
             for other in self.processes
             if (other.site, other.what) != (record.site, record.what)
         )
-        return replace(self, processes=(*kept, record))
+        return replace(self, processes=(*others, record))
 
-    def found(self) -> FogState:
-        """The same, knowing also those whose launcher died before it could write their pid."""
+    def find_processes(self) -> FogState:
+        """The state with the pids of processes whose launcher died before it recorded them."""
         if self.boot != boot_id():
             return replace(self, boot=boot_id(), processes=())
         records = (
@@ -111,14 +111,15 @@ class FogState:
 
 
 class StateFile:
-    """`fog.json`: replaced atomically, so that it can be read after a crash at any instant."""
+    """`fog.json`, replaced atomically, so that it is readable after a crash at any instant."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "fog.json"
         self._lock = folder / "fog.lock"
 
     def load(self) -> FogState | None:
-        """None when there is no fog. Raises PermanentError when the file cannot be read."""
+        """Load the state; None when there is no fog. Raises PermanentError when the file cannot be
+        read."""
         try:
             text = self.path.read_text()
         except FileNotFoundError:
@@ -129,7 +130,7 @@ class StateFile:
             raise PermanentError(f"cannot read {self.path}: {error!r}; was it edited?") from error
 
     def save(self, state: FogState) -> None:
-        """Synced: a process must not run that the file does not know."""
+        """Save the state and sync it, so that no process runs that is not recorded."""
         fresh = self.path.with_suffix(".new")
         with fresh.open("w") as file:
             json.dump({"v": _VERSION, **asdict(state)}, file, indent=1)
@@ -141,8 +142,8 @@ class StateFile:
         self.path.unlink(missing_ok=True)
 
     @contextmanager
-    def locked(self, timeout_s: float = 0.0) -> Iterator[None]:
-        """One at a time, across processes; a crash gives the lock back.
+    def lock(self, timeout_s: float = 0.0) -> Iterator[None]:
+        """Hold a lock across processes; a crash releases it.
 
         Raises PermanentError when another process still holds it after `timeout_s`.
         """
@@ -156,8 +157,8 @@ class StateFile:
                 except OSError as error:
                     if time.monotonic() >= deadline:
                         raise PermanentError(
-                            f"cannot change the fog in {self._lock.parent}: another process is at"
-                            " it; wait until it has ended"
+                            f"cannot change the fog in {self._lock.parent}: another process is"
+                            " changing it; wait until it has ended"
                         ) from error
                     time.sleep(_LOCK_POLL_S)
             yield

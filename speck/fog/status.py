@@ -1,4 +1,4 @@
-"""What runs at the sites of a fog, as it is told."""
+"""The status of a fog's sites and processes, for display."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True)
 class SiteStatus:
-    """One site; slots are None while its engine does not answer. `speed`: the cores that its
-    engine may use at most, None for all."""
+    """One site; slots are None while its engine does not answer. `speed` is the maximum of cores
+    that its engine may use, None for all."""
 
     name: str
     tier: str

@@ -1,4 +1,4 @@
-"""When a dead process of a fog is started again (pure)."""
+"""Decides when a dead process of a fog is restarted (pure)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 POLL_S = 0.25
-"""How often the processes are looked at, in seconds."""
+"""The interval at which processes are checked, in seconds."""
 
 RESTART_DELAY_S = 2.0
-"""How long a process stays dead before its site is started again, in seconds."""
+"""How long a process stays dead before its site is restarted, in seconds."""
 
 _MAX_DELAY_S = 60.0
-_STABLE_S = 60.0  # a process that lived so long begins anew with the short delay
+_STABLE_S = 60.0  # after running for so long, a process has the short delay again
 
 
 @dataclass(slots=True)
 class _Deaths:
-    """Of one process: since when it is dead (None: it runs), and the next delay."""
+    """The deaths of one process: since when it is dead (None: it runs), and the next delay."""
 
     since: float | None = None
     restarted: float = 0.0
@@ -26,13 +26,13 @@ class _Deaths:
 
 @dataclass(slots=True)
 class RestartPolicy:
-    """A dead process is restarted after 2 s; one that keeps dying, after twice as long each time,
-    at most after a minute."""
+    """A dead process is restarted after 2 s. The delay doubles, up to a minute, for one that keeps
+    dying."""
 
     _deaths: dict[tuple[str, str], _Deaths] = field(default_factory=dict)
 
     def sites_to_restart(self, dead: Iterable[tuple[str, str]], now: float) -> list[str]:
-        """The sites to start again now. `dead`: (site, kind of process); `now` in seconds."""
+        """The sites to restart now. `dead` holds (site, kind of process); `now` is in seconds."""
         dead = set(dead)
         for key, deaths in self._deaths.items():
             if key not in dead:

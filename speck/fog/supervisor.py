@@ -1,7 +1,7 @@
-"""Restarts what dies in a fog: the process that `Fog.up(restart=True)` starts beside the sites.
+"""Restarts dead processes of a fog; `Fog.up(restart=True)` starts this program beside the sites.
 
-Run as `python -m speck.fog.supervisor FOLDER`. It reads `fog.json`, so it knows every process
-that the fog has, whoever started it, and ends when the fog is taken down.
+It runs as `python -m speck.fog.supervisor FOLDER`. It reads `fog.json`, so it knows every process
+of the fog, no matter which program started it, and ends when the fog is taken down.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def supervise(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Restart dead processes of `fog` until it has no sites any more."""
+    """Restart dead processes of `fog` until the fog is taken down."""
     while fog.sites():
         _restart_once(fog, policy, clock)
         pause(POLL_S)
@@ -42,7 +42,7 @@ def _restart_once(fog: Fog, policy: RestartPolicy, clock: Callable[[], float]) -
         except (
             SpeckError,
             OSError,
-        ) as error:  # another command holds the fog, or the start failed: again
+        ) as error:  # another command holds the lock, or the start failed: try again
             _log.warning("cannot restart %s yet: %s", site, error)
 
 

@@ -44,7 +44,7 @@ def served(fog: Fog, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def agents_back(fog: Fog) -> Iterator[None]:
     """For tests that let the sites' agents ask another service: they ask the former one again."""
-    before = fog.asked
+    before = fog.service
     yield
     if before is not None:
         fog.start_agents(before)

@@ -68,7 +68,7 @@ def test_a_window_survives_the_jobmanager_that_knew_of_it(speck: Speck) -> None:
 
 def assert_apart(speck: Speck) -> None:
     """No process of a site sees anything in another's state folder."""
-    state = speck.fog._loaded()
+    state = speck.fog._load()
     names = [site.name for site in state.sites]
     for name in names:
         assert set(state.of(name)) == {"agent", "broker", "engine"}

@@ -270,7 +270,7 @@ def test_nothing_outside_the_state_folder_is_touched(sites: Field, path: str) ->
         sites.service.agents.drop("edge-a", path)
     failure = carried(sites.service, transfer(Path(path))).failure
     assert failure is not None
-    assert "cannot touch" in failure
+    assert "cannot use" in failure
 
 
 def test_a_silent_agent_is_unreachable(sites: Field) -> None:

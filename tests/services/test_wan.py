@@ -105,14 +105,14 @@ def test_a_link_that_is_down_swallows_packets_and_breaks_no_connection(trial: Tr
     near, far = trial.tcp("edge-a", "cloud")
     near.sendall(b"before")
     assert far.recv(99) == b"before"
-    trial.change(trial.layout.state.linked("edge-a", False))
+    trial.change(trial.layout.state.with_link("edge-a", False))
     assert [link.up for link in trial.links()] == [False, True, True]
     near.sendall(b"while")
     far.sendall(b"too")
     far.settimeout(0.5)
     with pytest.raises(TimeoutError):
         far.recv(99)
-    trial.change(trial.layout.state.linked("edge-a", True))
+    trial.change(trial.layout.state.with_link("edge-a", True))
     far.settimeout(20.0)
     assert far.recv(99) == b"while"
     assert near.recv(99) == b"too"

@@ -118,7 +118,7 @@ def test_nothing_is_lost_across_a_wan(
             fog.set_link("edge-a", True)
             end.await_past(max(stuck, feed.acked) + 100)
 
-            fog._loaded().found().of("wan")[element].kill()
+            fog._load().find_processes().of("wan")[element].kill()
             assert [link.up for link in fog.links()] == [False, False]
             fog.up(**shape)  # type: ignore[arg-type]
             assert [link.up for link in fog.links()] == [True, True]
@@ -150,7 +150,7 @@ def test_a_launcher_killed_halfway_leaves_what_down_finds(fog: Fog, mode: str, k
         needs_namespaces()
     argv = [sys.executable, "-c", DYING, str(fog.folder), mode]
     assert subprocess.run(argv, check=False, timeout=60).returncode == -signal.SIGKILL
-    running = fog._loaded().found().of("wan")
+    running = fog._load().find_processes().of("wan")
     assert list(running) == [{"namespaces": "delay", "proxy": "relay"}[mode]]
     if not known:
         (fog.folder / "fog.json").unlink()
@@ -174,5 +174,5 @@ def test_a_fog_that_cannot_come_up_leaves_no_wan(
     monkeypatch.setattr(mosquitto, "start", refuse)
     with pytest.raises(PermanentError, match="no broker today"):
         fog.up(edges=1, wan=WAN, wan_mode=mode)  # type: ignore[arg-type]
-    assert fog._loaded().found().of("wan") == {}
+    assert fog._load().find_processes().of("wan") == {}
     assert left_behind(fog._network) == []

@@ -42,7 +42,7 @@ class Relayed:
 
     def _await(self) -> None:
         processes = {"relay": self.process}
-        wait_until(lambda: self.network.heeded, processes, "the relay", [self.log], 30.0)
+        wait_until(lambda: self.network.table_applied, processes, "the relay", [self.log], 30.0)
 
     def change(self, state: WanState) -> None:
         self.state = state
@@ -99,7 +99,7 @@ def test_a_transfer_comes_whole(relayed: Relayed, upwards: bool) -> None:
 
 def test_a_link_that_is_down_holds_everything_and_breaks_nothing(relayed: Relayed) -> None:
     near, far = relayed.join()
-    relayed.change(relayed.state.linked("b", False))
+    relayed.change(relayed.state.with_link("b", False))
     assert [link.up for link in relayed.links()] == [True, False]
     near.sendall(b"while")
     with closing(socket.create_connection((HOST, relayed.state.relays["a"]["b"]), 20.0)) as new:
@@ -107,7 +107,7 @@ def test_a_link_that_is_down_holds_everything_and_breaks_nothing(relayed: Relaye
         far.settimeout(0.5)
         with pytest.raises(TimeoutError):
             far.recv(99)
-        relayed.change(relayed.state.linked("b", True))
+        relayed.change(relayed.state.with_link("b", True))
         far.settimeout(20.0)
         assert far.recv(99) == b"while"
         other, _ = relayed.server.accept()

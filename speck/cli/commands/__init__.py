@@ -1,1 +1,1 @@
-"""One module for each command, imported when it is called."""
+"""The commands, one module each, imported when a command is called."""

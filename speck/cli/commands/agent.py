@@ -12,51 +12,53 @@ _folder = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--site", required=True, help="The site that this agent speaks for.")
+@click.option("--site", required=True, help="The site of this agent.")
 @click.option(
     "--service",
     envvar="SPECK_SERVER",
     default="http://127.0.0.1:8080",
     show_default=True,
-    help="The service (else SPECK_SERVER).",
+    help="The service (or SPECK_SERVER).",
 )
 @click.option(
     "--state-folder",
     required=True,
     type=_folder,
-    help="Where the engine keeps checkpoints and savepoints, by the path that the engine uses.",
+    help="The engine's folder for checkpoints and savepoints, under the path that it uses.",
 )
 @click.option(
     "--token-file", envvar="SPECK_TOKEN_FILE", type=_file, help="File with the site's token."
 )
 @click.option(
-    "--listen", metavar="HOST:PORT", help="Take state from other sites here (else it is relayed)."
+    "--listen",
+    metavar="HOST:PORT",
+    help="Receive state from other sites here; without it, the service relays state.",
 )
-@click.option("--advertise", metavar="URL", help="How other agents reach --listen.")
-@click.option("--engine", metavar="URL", help="The engine's REST API, to tell its slots.")
+@click.option("--advertise", metavar="URL", help="The URL under which other agents reach --listen.")
+@click.option("--engine", metavar="URL", help="The engine's REST API, to report its slots.")
 @click.option("--broker", metavar="URL", help="The broker; with --engine, to register the site.")
 @click.option("--tier", type=click.Choice(["edge", "cloud"]), default="edge", show_default=True)
 @click.option("--engine-kind", default="flink", show_default=True)
 @click.option("--broker-kind", default="mqtt", show_default=True)
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
-def agent(listen: str | None, **given: Any) -> None:
+def agent(listen: str | None, **options: Any) -> None:
     """Run a site's agent until SIGTERM or Ctrl-C.
 
-    It reports how the site is, lists the state that its engine has left, and hands it to other
-    sites when the service tells it to.
+    It reports the site's health, lists the state that its engine has stored, and sends state to
+    other sites on the service's command.
     """
     import signal
 
     from speck.agent.agent import Agent, Settings
 
-    made = Agent(Settings(listen=_address(listen), **given))
+    site_agent = Agent(Settings(listen=_address(listen), **options))
 
     def end(*_: object) -> None:
         raise SystemExit(0)
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    made.run()
+    site_agent.run()
 
 
 def _address(listen: str | None) -> tuple[str, int] | None:

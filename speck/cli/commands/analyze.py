@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import client, connected, formatted, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 
 if TYPE_CHECKING:
     from speck.client import Client
@@ -20,49 +20,51 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def _seconds(_: click.Context, param: click.Parameter, value: str) -> float:
     """`90`, `90s`, `10m`, `2h`, `1d` as seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
-    if found is None or float(found[1]) <= 0:
-        raise click.BadParameter(f"{value!r} is no time: write 90s, 10m, 2h or 1d", param=param)
-    return float(found[1]) * _UNITS[found[2]]
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
+    if match is None or float(match[1]) <= 0:
+        raise click.BadParameter(
+            f"{value!r} is not a duration: write 90s, 10m, 2h or 1d", param=param
+        )
+    return float(match[1]) * _UNITS[match[2]]
 
 
 @click.command()
 @click.argument("composition", required=False, shell_complete=names_of("compositions"))
 @click.option(
-    "--window", callback=_seconds, default="10m", metavar="TIME", help="How far back (10m)."
+    "--window", callback=_seconds, default="10m", metavar="TIME", help="How far to look back (10m)."
 )
 @click.option("--master", default="local[*]", metavar="URL", help="local[n] or spark://host:port.")
-@click.option("--follow", is_flag=True, help="Print anew whenever there are new samples.")
+@click.option("--follow", is_flag=True, help="Repeat the analysis whenever there are new samples.")
 @click.option(
     "--dataset",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Analyse this folder, without a service.",
+    help="Analyse the dataset in this folder, without a service.",
 )
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def analyze(
     composition: str | None, window: float, master: str, follow: bool, dataset: Path | None
 ) -> None:
-    """Tell what jobs cost and give, and which should sit at edges.
+    """Show what jobs cost and save, and which belong at edges.
 
-    Of COMPOSITION, or of all jobs; from the samples that the collector keeps. Changes nothing:
-    `speck place` proposes sites by what this has told.
+    Analyses the jobs of COMPOSITION, or all jobs, from the collector's samples. It changes nothing;
+    `speck place` proposes sites from the result.
     """
     if dataset is not None:
-        _show(_directly(dataset, composition, window, master, follow))
+        _show(_analyze_dataset(dataset, composition, window, master, follow))
         return
     service = client()
-    asked = service.analyse(composition, window_s=window, master=master, follow=follow)
+    head = service.analyse(composition, window_s=window, master=master, follow=follow)
     if follow:
-        _follow(service, asked["id"])
+        _follow(service, head["id"])
     else:
-        _show(awaited(service, asked["id"]))
+        _show(await_analysis(service, head["id"]))
 
 
-def _directly(
+def _analyze_dataset(
     dataset: Path, composition: str | None, window: float, master: str, follow: bool
 ) -> JsonObject:
-    """Runs the application here and waits for it."""
+    """Run the analyzer on this machine and wait for it."""
     import json
     import subprocess
     import sys
@@ -77,54 +79,57 @@ def _directly(
         argv = [sys.executable, "-m", "speck.analyzer", "--dataset", str(dataset)]
         argv += ["--out", str(out), "--window", str(window), "--master", master]
         argv += ["--composition", composition] if composition else []
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            said = "\n" + done.stderr.strip()
-            at = said.rfind("\ncannot ")
-            ended = f"cannot analyse: the analyzer ended with status {done.returncode}"
-            raise PermanentError(said[at + 1 :] if at >= 0 else ended)
+        result = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            output_text = "\n" + result.stderr.strip()
+            at = output_text.rfind("\ncannot ")
+            ended = f"cannot analyse: the analyzer ended with status {result.returncode}"
+            raise PermanentError(output_text[at + 1 :] if at >= 0 else ended)
         head = {"composition": composition, "state": "done", "master": master}
-        told: JsonObject = json.loads(out.read_text())
-        return head | told
+        analysis: JsonObject = json.loads(out.read_text())
+        return head | analysis
 
 
-def awaited(service: Client, analysis_id: str) -> JsonObject:
-    """The analysis once it is done; ended with Ctrl-C. Raises PermanentError when it failed."""
+def await_analysis(service: Client, analysis_id: str) -> JsonObject:
+    """Wait until the analysis is done and return it; Ctrl-C cancels it. Raises PermanentError
+    when it failed."""
     import time
 
     from speck.errors import PermanentError
 
     try:
-        while (found := service.analysis(analysis_id))["state"] == "running":
+        while (analysis := service.analysis(analysis_id))["state"] == "running":
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         service.cancel_analysis(analysis_id)
         raise
-    if found["state"] != "done":
-        raise PermanentError(found["error"] or f"cannot analyse: it was {found['state']}")
-    return found
+    if analysis["state"] != "done":
+        raise PermanentError(analysis["error"] or f"cannot analyse: it was {analysis['state']}")
+    return analysis
 
 
 def _follow(service: Client, analysis_id: str) -> None:
-    """Until Ctrl-C, which ends the analysis too."""
+    """Show results until Ctrl-C, which also cancels the analysis."""
     import time
 
     from speck.errors import PermanentError
 
-    seen = None
+    last_window = None
     try:
-        while (found := service.analysis(analysis_id))["state"] == "running":
-            if "window" in found and found["window"] != seen:
-                seen = found["window"]
-                _show(found)
+        while (analysis := service.analysis(analysis_id))["state"] == "running":
+            if "window" in analysis and analysis["window"] != last_window:
+                last_window = analysis["window"]
+                _show(analysis)
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         service.cancel_analysis(analysis_id)
         raise
-    raise PermanentError(found["error"] or f"cannot follow: the analysis was {found['state']}")
+    raise PermanentError(
+        analysis["error"] or f"cannot follow: the analysis was {analysis['state']}"
+    )
 
 
-def _show(found: JsonObject) -> None:
+def _show(analysis: JsonObject) -> None:
     from speck.cli import analyses
 
-    output().show(found, *analyses.render(found))
+    output().show(analysis, *analyses.render(analysis))

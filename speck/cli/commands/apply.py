@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import click
 
-from speck.cli.options import client, confirmed, connected, followed, formatted, output, removing
+from speck.cli.options import (
+    add_connection_options,
+    add_output_option,
+    add_removal_options,
+    add_wait_options,
+    add_yes_option,
+    client,
+    output,
+)
 
 
 @click.command()
 @click.argument("file")
-@click.option("--adopt", is_flag=True, help="Take in jobs that were posted alone.")
-@removing
-@confirmed
-@followed
-@connected
-@formatted
+@click.option("--adopt", is_flag=True, help="Take over jobs that were posted alone.")
+@add_removal_options
+@add_yes_option
+@add_wait_options
+@add_connection_options
+@add_output_option
 def apply(
     file: str,
     adopt: bool,
@@ -26,8 +34,8 @@ def apply(
 ) -> None:
     """Make a composition the desired state.
 
-    Shows the plan of FILE (`-`: stdin) and asks first. Jobs that do not differ keep
-    running untouched.
+    Shows the plan for FILE (`-`: stdin) and asks for confirmation. Unchanged jobs continue to run
+    untouched.
     """
     import secrets
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from speck.cli.lazy import HelpfulGroup
-from speck.cli.options import client, connected, formatted, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 from speck.model.values import JsonObject
 
 _COMPOSITION = click.argument("composition", shell_complete=names_of("compositions"))
@@ -15,31 +15,31 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
 
 @click.group(cls=HelpfulGroup)
 def autopilot() -> None:
-    """Place jobs without being asked.
+    """Place jobs automatically.
 
-    Off by default. It has a composition analysed on a schedule and carries out a placement when
-    several analyses in a row advise the same, it saves enough or mends a requirement, and all is
-    quiet.
+    Off by default. The autopilot analyses a composition on a schedule. It applies a placement when
+    several consecutive analyses agree, when it saves enough or fixes a requirement, and when no
+    other change is recent.
     """
 
 
 @autopilot.command("on")
 @_COMPOSITION
-@click.option("--every", type=_POSITIVE, help="Seconds between analyses (at first 300).")
+@click.option("--every", type=_POSITIVE, help="Seconds between analyses (initially 300).")
 @click.option(
     "--min-gain",
     type=click.FloatRange(0, 1, min_open=True),
-    help="Share of the bytes between sites that a move must save (at first 0.2).",
+    help="Share of the bytes between sites that a move must save (initially 0.2).",
 )
-@click.option("--policy", help="How sites are chosen (at first milp).")
-@click.option("--settle", type=_POSITIVE, help="Seconds of quiet after any change (at first 600).")
+@click.option("--policy", help="The placement policy (initially milp).")
+@click.option("--settle", type=_POSITIVE, help="Seconds to wait after any change (initially 600).")
 @click.option(
     "--looks",
     type=click.IntRange(1, 100),
-    help="How many analyses in a row must say the same (at first 2).",
+    help="How many consecutive analyses must agree (initially 2).",
 )
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def switch_on(
     composition: str,
     every: float | None,
@@ -48,35 +48,35 @@ def switch_on(
     settle: float | None,
     looks: int | None,
 ) -> None:
-    """Switch it on for COMPOSITION; what is not given stays as it was set before."""
-    given = dict(zip(_SETTINGS, (every, min_gain, policy, settle, looks), strict=True))
-    _set(composition, on=True, **{name: it for name, it in given.items() if it is not None})
+    """Switch it on for COMPOSITION; options that are not given keep their values."""
+    settings = dict(zip(_SETTINGS, (every, min_gain, policy, settle, looks), strict=True))
+    _set(composition, on=True, **{name: it for name, it in settings.items() if it is not None})
 
 
 @autopilot.command("off")
 @_COMPOSITION
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def switch_off(composition: str) -> None:
-    """Switch it off for COMPOSITION; what runs, and its settings, stay as they are."""
+    """Switch it off for COMPOSITION; jobs and settings stay as they are."""
     _set(composition, on=False)
 
 
 @autopilot.command()
 @_COMPOSITION
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def status(composition: str) -> None:
-    """Show its settings and what it said last."""
+    """Show its settings and its last log entry."""
     _show(client().autopilot(composition))
 
 
 @autopilot.command()
 @_COMPOSITION
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def log(composition: str) -> None:
-    """List what it did and did not do, and why."""
+    """List what it did or did not do, and why."""
     from speck.cli.output import Grid, moment
 
     entries = client().autopilot(composition)["log"]
@@ -99,22 +99,22 @@ def log(composition: str) -> None:
     )
 
 
-def _set(composition: str, **given: object) -> None:
-    """PUT takes all settings: those that are not `given` are asked for."""
-    before = client().autopilot(composition)
-    settings = {name: before[name] for name in _SETTINGS} | given
+def _set(composition: str, **changes: object) -> None:
+    """Change some settings; PUT takes all of them, so the others are read first."""
+    current = client().autopilot(composition)
+    settings = {name: current[name] for name in _SETTINGS} | changes
     _show(client().set_autopilot(composition, settings))
 
 
-def _show(found: JsonObject) -> None:
+def _show(state: JsonObject) -> None:
     from speck.cli.output import fields, moment
 
-    last = found["log"][-1] if found["log"] else None
-    told = [
-        ("autopilot", "on" if found["on"] else "off"),
-        *((name, found[name]) for name in ("policy", "every_s", "min_gain", "settle_s", "looks")),
-        ("analysis", found["analysis"]),
-        ("next", moment(found["next"]) if found["next"] else None),
+    last = state["log"][-1] if state["log"] else None
+    rows = [
+        ("autopilot", "on" if state["on"] else "off"),
+        *((name, state[name]) for name in ("policy", "every_s", "min_gain", "settle_s", "looks")),
+        ("analysis", state["analysis"]),
+        ("next", moment(state["next"]) if state["next"] else None),
         ("last", f"{moment(last['at'])} {last['message']}" if last else None),
     ]
-    output().show(found, fields(told))
+    output().show(state, fields(rows))

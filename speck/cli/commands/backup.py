@@ -9,33 +9,33 @@ from typing import BinaryIO
 
 import click
 
-from speck.cli.options import client, connected
+from speck.cli.options import add_connection_options, client
 
 
 @click.command()
 @click.argument("file")
-@connected
+@add_connection_options
 def backup(file: str) -> None:
     """Save the state of a running service.
 
-    FILE is written whole or not at all (`-`: stdout). Jars are not in it: keep the
-    folder `artifacts` of the service's home, too.
+    FILE (`-`: stdout) is written completely or not at all. It does not contain jars: keep the
+    folder `artifacts` of the service's home as well.
     """
     from speck.cli.bars import bytes_bar
     from speck.cli.documents import STDIN
     from speck.cli.messages import say
 
     pieces = client().backup()
-    with bytes_bar("saving", None) as got:
+    with bytes_bar("saving", None) as advance:
         if file == STDIN:
-            size = _write(sys.stdout.buffer, pieces, got)
+            size = _write(sys.stdout.buffer, pieces, advance)
         else:
-            size = _save(Path(file), pieces, got)
+            size = _save(Path(file), pieces, advance)
     say(f"saved {size} bytes to {file}")
 
 
-def _save(file: Path, pieces: Iterable[bytes], got: Callable[[int], None]) -> int:
-    """Whole or not at all, and for the owner's eyes only: it holds hashes of tokens."""
+def _save(file: Path, pieces: Iterable[bytes], advance: Callable[[int], None]) -> int:
+    """Write the file atomically, readable by its owner only: it holds hashes of tokens."""
     import os
     import tempfile
 
@@ -45,7 +45,7 @@ def _save(file: Path, pieces: Iterable[bytes], got: Callable[[int], None]) -> in
     try:
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         with os.fdopen(descriptor, "wb") as out:
-            size = _write(out, pieces, got)
+            size = _write(out, pieces, advance)
             out.flush()
             os.fsync(out.fileno())
         os.replace(name, file)
@@ -57,11 +57,11 @@ def _save(file: Path, pieces: Iterable[bytes], got: Callable[[int], None]) -> in
     return size
 
 
-def _write(out: BinaryIO, pieces: Iterable[bytes], got: Callable[[int], None]) -> int:
+def _write(out: BinaryIO, pieces: Iterable[bytes], advance: Callable[[int], None]) -> int:
     size = 0
     for piece in pieces:
         out.write(piece)
-        got(len(piece))
+        advance(len(piece))
         size += len(piece)
     return size
 
@@ -71,12 +71,12 @@ def _write(out: BinaryIO, pieces: Iterable[bytes], got: Callable[[int], None]) -
 @click.option(
     "--home",
     type=click.Path(file_okay=False),
-    help="The new home of the service, without a store (else SPECK_HOME, else .speck).",
+    help="The service's home, without a store (default: SPECK_HOME or .speck).",
 )
 def restore(file: Path, home: str | None) -> None:
-    """Make a store from a backup.
+    """Create a store from a backup.
 
-    FILE is what `speck backup` saved. No service may run at the home.
+    FILE was saved by `speck backup`. No service may run in the home.
     """
     from speck.cli.messages import say
     from speck.cli.offline import config_at

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import click
 
-from speck.cli.options import client, connected, formatted, output
+from speck.cli.options import add_connection_options, add_output_option, client, output
 
 
 @click.command()
 @click.argument("change")
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def cancel(change: str) -> None:
-    """End a change early.
+    """Cancel a change.
 
-    No further operation of CHANGE starts (`speck history` lists changes). What runs
-    keeps running; the next plan starts from what is there then.
+    No further operation of CHANGE starts (`speck history` lists changes). Running jobs continue;
+    the next plan starts from the state observed then.
     """
-    found = client().cancel(change)
-    running = [o for o in found["operations"] if o["state"] == "running"]
-    if found["state"] == "running":
+    record = client().cancel(change)
+    running = [o for o in record["operations"] if o["state"] == "running"]
+    if record["state"] == "running":
         count = len(running)
-        rest = f"; {count} operation{'' if count == 1 else 's'} under way must end first"
-        output().show(found, f"cancelling change {change}{rest if running else ''}")
+        rest = f"; {count} running operation{'' if count == 1 else 's'} must end first"
+        output().show(record, f"cancelling change {change}{rest if running else ''}")
         return
-    output().show(found, f"change {change} is {found['state']}")
+    output().show(record, f"change {change} is {record['state']}")

@@ -16,6 +16,6 @@ def completion(shell: str) -> None:
     from click.shell_completion import get_completion_class
 
     root = click.get_current_context().find_root().command
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(root, {}, "speck", "_SPECK_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(root, {}, "speck", "_SPECK_COMPLETE").source())

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import click
 
-from speck.cli.options import client, confirmed, connected, followed, formatted, names_of, output
+from speck.cli.options import (
+    add_connection_options,
+    add_output_option,
+    add_wait_options,
+    add_yes_option,
+    client,
+    names_of,
+    output,
+)
 
 
 @click.command()
@@ -12,37 +20,37 @@ from speck.cli.options import client, confirmed, connected, followed, formatted,
 @click.option(
     "--drain/--no-drain",
     default=True,
-    help="Whether each link runs empty before its reader stops; without, what is queued between"
-    " the jobs is abandoned.",
+    help="Whether to drain each link before its reader stops; with --no-drain, messages queued"
+    " between the jobs are abandoned.",
 )
-@confirmed
-@followed
-@connected
-@formatted
+@add_yes_option
+@add_wait_options
+@add_connection_options
+@add_output_option
 def destroy(composition: str, drain: bool, yes: bool, wait: bool, timeout: float | None) -> None:
     """Remove a composition and its jobs."""
     from speck.cli.follow import follow, require_done
     from speck.cli.messages import ask, clean, say
 
     service = client()
-    found = service.composition(composition)
-    for job in found["jobs"]:
+    record = service.composition(composition)
+    for job in record["jobs"]:
         say(f"- remove  {job['job_name']}  {clean(job['site'] or '')}")
-    abandoned = "" if drain else " and abandon what is queued between them"
-    count = len(found["jobs"])
+    abandoned = "" if drain else " and abandon the messages queued between them"
+    count = len(record["jobs"])
     ask(f"Remove {count} job{'' if count == 1 else 's'} of {composition}{abandoned}?", yes)
     if not yes:
-        service.limit(timeout)  # what the user took to answer does not count
-    accepted = service.destroy(composition, revision=found["desired"]["revision"], drain=drain)
-    gone = f"composition {composition} is gone"
+        service.limit(timeout)  # the time to confirm does not count
+    accepted = service.destroy(composition, revision=record["desired"]["revision"], drain=drain)
+    outcome = f"composition {composition} is removed"
     if not accepted:
-        output().show({"composition": composition, "state": "done"}, gone)
+        output().show({"composition": composition, "state": "done"}, outcome)
         return
     if not wait:
         output().show(accepted, f"change {accepted['change']} of {composition} is under way")
         return
     change = follow(service, accepted["change"])
-    verdict = (gone,) if change["state"] == "done" else ()
+    verdict = (outcome,) if change["state"] == "done" else ()
     output().show(
         {**accepted, "state": change["state"], "operations": change["operations"]}, *verdict
     )

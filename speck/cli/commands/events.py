@@ -6,10 +6,10 @@ import time
 
 import click
 
-from speck.cli.options import client, connected, formatted, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 from speck.model.values import JsonObject
 
-_LOOK_EVERY_S = 1.0
+_POLL_INTERVAL_S = 1.0
 
 
 @click.command()
@@ -20,11 +20,11 @@ _LOOK_EVERY_S = 1.0
 @click.option("--kind", help="Only events of this kind, like operation, site or drift.")
 @click.option("--after", type=click.IntRange(min=0), default=0, help="Only events above this id.")
 @click.option(
-    "-n", "--lines", type=click.IntRange(min=0), default=100, help="So many newest events (100)."
+    "-n", "--lines", type=click.IntRange(min=0), default=100, help="Number of newest events (100)."
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on as events happen, until Ctrl-C.")
-@connected
-@formatted
+@click.option("-f", "--follow", is_flag=True, help="Print new events until Ctrl-C.")
+@add_connection_options
+@add_output_option
 def events(
     composition: str | None,
     site: str | None,
@@ -35,40 +35,40 @@ def events(
     lines: int,
     follow: bool,
 ) -> None:
-    """Print what happened, oldest first.
+    """Print events, oldest first.
 
-    With COMPOSITION only what concerns that.
+    With COMPOSITION, only events about it.
 
-    With `-o json` and `-f` each event is one line of JSON.
+    With `-o json` and `-f`, each event is one line of JSON.
     """
     from speck.cli.names import check_known
     from speck.client import NoServerError
 
     service = client()
-    about = {
+    filters = {
         "composition": composition,
         "site": site,
         "job_name": job,
         "change": change,
         "kind": kind,
     }
-    found = service.events(after, **about)
-    if not found and not after:  # of what is gone there may be events still
+    page = service.events(after, **filters)
+    if not page and not after:  # there may still be events about what is removed
         check_known(service, composition=composition, site=site, job=job)
-    shown = found[-lines:] if lines else []
+    newest = page[-lines:] if lines else []
     if not follow:
-        output().show({"events": shown}, *map(_line, shown))
+        output().show({"events": newest}, *map(_line, newest))
         return
-    _print(shown)
-    last = found[-1]["id"] if found else after
+    _print(newest)
+    last = page[-1]["id"] if page else after
     while True:
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_INTERVAL_S)
         try:
-            found = service.events(last, **about)
+            page = service.events(last, **filters)
         except NoServerError:
-            continue  # it may be restarting; whoever follows ends it with Ctrl-C
-        _print(found)
-        last = found[-1]["id"] if found else last
+            continue  # it may be restarting; the user can stop with Ctrl-C
+        _print(page)
+        last = page[-1]["id"] if page else last
 
 
 def _print(events: list[JsonObject]) -> None:

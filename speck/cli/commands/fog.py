@@ -10,7 +10,13 @@ import click
 from speck.cli.commands import fog_links
 from speck.cli.commands.fog_links import folder_option
 from speck.cli.lazy import HelpfulGroup
-from speck.cli.options import client, confirmed, connected, formatted, output
+from speck.cli.options import (
+    add_connection_options,
+    add_output_option,
+    add_yes_option,
+    client,
+    output,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +31,7 @@ _LOCK_TIMEOUT_S = 100.0  # as long as the supervisor may take to restart a site
 def fog() -> None:
     """Run a fog of sites on this machine.
 
-    Each site is a real Mosquitto and a real Flink.
+    Each site has a real Mosquitto and a real Flink.
     """
 
 
@@ -35,9 +41,15 @@ for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.exe
 
 @fog.command()
 @click.option("--edges", type=click.IntRange(0, 200), default=3, show_default=True)
-@click.option("--slots", type=click.IntRange(1), default=8, show_default=True, help="Of an edge.")
 @click.option(
-    "--cloud-slots", type=click.IntRange(1), default=24, show_default=True, help="Of a cloud."
+    "--slots", type=click.IntRange(1), default=8, show_default=True, help="Slots of an edge."
+)
+@click.option(
+    "--cloud-slots",
+    type=click.IntRange(1),
+    default=24,
+    show_default=True,
+    help="Slots of a cloud.",
 )
 @click.option("--clouds", type=click.IntRange(0, 50), default=1, show_default=True)
 @click.option(
@@ -45,26 +57,26 @@ for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.exe
     type=click.Choice(["single", "cluster"]),
     default="single",
     show_default=True,
-    help="One JVM for each engine, or a Flink cluster of two.",
+    help="Run each engine in one JVM, or as a Flink cluster of two JVMs.",
 )
 @click.option(
     "--shared-state",
     is_flag=True,
-    help="All sites keep state in one folder; else each has its own, and an agent.",
+    help="Keep the state of all sites in one folder; by default each has its own, and an agent.",
 )
 @click.option(
     "--speed",
     "speeds",
     metavar="SITE=CORES",
     multiple=True,
-    help="Let a site's engine use so many cores only, e.g. edge-a=0.25 (root on Linux; may be"
+    help="Limit a site's engine to so many cores, e.g. edge-a=0.25 (root on Linux; may be"
     " repeated).",
 )
 @click.option(
     "--wan",
     "wan_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A YAML file of the sites' uplinks: bandwidths, latencies (root on Linux).",
+    help="YAML file with the bandwidths and latencies of the sites' uplinks (root on Linux).",
 )
 @click.option(
     "--wan-mode",
@@ -74,14 +86,14 @@ for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.exe
 @click.option(
     "--restart/--no-restart",
     default=True,
-    help="Whether an engine, broker or agent that dies is started again after 2 s.",
+    help="Whether to restart an engine, broker or agent 2 s after it dies.",
 )
 @click.option(
-    "--register/--no-register", default=True, help="Whether to register the sites at the service."
+    "--register/--no-register", default=True, help="Whether to register the sites with the service."
 )
 @folder_option
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def up(
     edges: int,
     slots: int,
@@ -98,7 +110,7 @@ def up(
 ) -> None:
     """Bring up sites edge-a, edge-b, ... and cloud, and register them.
 
-    They outlive this command; `speck fog down` ends them.
+    They continue to run after this command; `speck fog down` ends them.
     """
     import time
 
@@ -107,7 +119,7 @@ def up(
     from speck.fog.sites import Fog
     from speck.fog.wan import load_wan
 
-    made = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
+    local_fog = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
     started = time.monotonic()
     ready: list[str] = []
     with count_bar("bringing up sites", edges + clouds) as done:
@@ -116,7 +128,7 @@ def up(
             ready.append(name)
             done(len(ready))
 
-        made.up(
+        local_fog.up(
             edges,
             slots,
             cloud_slots,
@@ -130,30 +142,30 @@ def up(
             progress=progress,
         )
     say(f"{edges + clouds} sites are up after {time.monotonic() - started:.1f} s")
-    _show(made)
+    _show(local_fog)
     if register:
-        _register(made, must=False)
+        _register(local_fog, must=False)
     else:
-        made.start_agents(client().server)
+        local_fog.start_agents(client().server)
 
 
 @fog.command()
 @folder_option
-@connected
+@add_connection_options
 def register(folder: Path | None) -> None:
-    """Register the fog's sites at the service."""
+    """Register the fog's sites with the service."""
     from speck.errors import NotFoundError
     from speck.fog.sites import Fog
 
-    made = Fog(folder)
-    if not made.sites():
-        raise NotFoundError(f"cannot find a fog in {made.folder}: bring one up (speck fog up)")
-    _register(made, must=True)
+    local_fog = Fog(folder)
+    if not local_fog.sites():
+        raise NotFoundError(f"cannot find a fog in {local_fog.folder}: bring one up (speck fog up)")
+    _register(local_fog, must=True)
 
 
 @fog.command()
 @folder_option
-@formatted
+@add_output_option
 def status(folder: Path | None) -> None:
     """Show the fog's sites, their processes and memory."""
     from speck.fog.sites import Fog
@@ -164,24 +176,24 @@ def status(folder: Path | None) -> None:
 @fog.command()
 @click.option("--keep", is_flag=True, help="Keep the files: queues, checkpoints, logs.")
 @folder_option
-@confirmed
-@connected
+@add_yes_option
+@add_connection_options
 def down(keep: bool, folder: Path | None, yes: bool) -> None:
-    """End every process of the fog, also after a crash, and delete its files.
+    """End every process of the fog and delete its files; works after a crash, too.
 
-    Asks first when jobs are deployed on the fog: without --keep their state is lost.
+    Asks for confirmation when jobs are deployed on the fog: without --keep their state is lost.
     """
     from speck.cli.messages import ask, say
     from speck.fog.sites import Fog
 
-    made = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
-    if not keep and (deployed := _deployed_on(made)):
+    local_fog = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
+    if not keep and (deployments := _describe_deployments(local_fog)):
         ask(
-            f"{deployed} run on this fog; their queued messages and checkpoints will be deleted"
-            " (`speck destroy` ends a composition, --keep leaves the files). Go on?",
+            f"{deployments} run on this fog; their queued messages and checkpoints will be deleted"
+            " (`speck destroy` removes a composition, --keep keeps the files). Continue?",
             yes,
         )
-    ended = made.down(keep=keep)
+    ended = local_fog.down(keep=keep)
     say(f"{ended} processes ended")
 
 
@@ -195,17 +207,17 @@ _WHAT = click.Choice(["engine", "broker", "agent"])
 def kill(site: str, what: str, folder: Path | None) -> None:
     """Kill the engine, broker or agent of SITE (SIGKILL), as a crash would.
 
-    A supervised fog starts it again after 2 s.
+    A supervised fog restarts it after 2 s.
     """
     from speck.cli.messages import say
     from speck.fog.sites import Fog
 
-    made = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
-    made.kill(site, what)
+    local_fog = Fog(folder, lock_timeout_s=_LOCK_TIMEOUT_S)
+    local_fog.kill(site, what)
     then = (
-        "it will be started again in 2 s"
-        if made.supervised
-        else f"start it again with `speck fog restart {site}`"
+        "it will be restarted in 2 s"
+        if local_fog.supervised
+        else f"restart it with `speck fog restart {site}`"
     )
     say(f"the {what} of {site} was killed; {then}")
 
@@ -223,14 +235,14 @@ def restart(site: str, what: str | None, folder: Path | None) -> None:
     say(f"the {what} of {site} is up again" if what else f"{site} is up again")
 
 
-def _deployed_on(made: Fog) -> str:
-    """The compositions and jobs that the service has on the fog's sites, as text; empty when
-    there are none, or no service answers."""
+def _describe_deployments(local_fog: Fog) -> str:
+    """The compositions and jobs that are deployed on the fog's sites, as text; empty when there
+    are none, or when no service answers."""
     from speck.cli.messages import warn
     from speck.client import NoServerError
     from speck.errors import SpeckError
 
-    engines = {site.engine_address.rstrip("/") for site in made.sites()}
+    engines = {site.engine_address.rstrip("/") for site in local_fog.sites()}
     if not engines:
         return ""
     service = client()
@@ -244,7 +256,7 @@ def _deployed_on(made: Fog) -> str:
     except NoServerError:
         return ""
     except SpeckError as error:
-        warn(f"whether jobs are deployed on this fog is unknown: {error}")
+        warn(f"cannot find out whether jobs are deployed on this fog: {error}")
         return ""
     if not jobs:
         return ""
@@ -253,41 +265,42 @@ def _deployed_on(made: Fog) -> str:
     return f"{count} of {', '.join(compositions)}" if compositions else count
 
 
-def _speeds(given: tuple[str, ...]) -> dict[str, float]:
-    """`edge-a=0.25` -> {"edge-a": 0.25}"""
-    found = {}
-    for text in given:
+def _speeds(options: tuple[str, ...]) -> dict[str, float]:
+    """Parse `edge-a=0.25` to {"edge-a": 0.25}."""
+    speeds = {}
+    for text in options:
         site, _, cores = text.partition("=")
         try:
-            found[site] = float(cores)
+            speeds[site] = float(cores)
         except ValueError:
             raise click.UsageError(
                 f"cannot use --speed {text}: write SITE=CORES, e.g. edge-a=0.25"
             ) from None
-    return found
+    return speeds
 
 
-def _register(made: Fog, *, must: bool) -> None:
-    """Register, or change what an earlier fog registered; without a service say how, later."""
+def _register(local_fog: Fog, *, must: bool) -> None:
+    """Register the sites, or change those of an earlier fog; without a service, print how to do
+    it later."""
     from speck.cli.messages import say
     from speck.client import NoServerError
 
     service = client()
     try:
-        for body in made.site_bodies():
+        for body in local_fog.site_bodies():
             service.put_site(body["name"], body)
-        made.start_agents(service.server, _site_token(service))
+        local_fog.start_agents(service.server, _site_token(service))
     except NoServerError as error:
         if must:
             raise
-        made.start_agents(service.server)
+        local_fog.start_agents(service.server)
         say(f"{error}; then register the sites with `speck fog register`")
         return
-    say(f"{len(made.sites())} sites are registered at {service.server}")
+    say(f"{len(local_fog.sites())} sites are registered with {service.server}")
 
 
 def _site_token(service: Client) -> Callable[[str], str] | None:
-    """Makes the token of a site's agent; None while the service wants none."""
+    """A function that creates the token of a site's agent; None if the service needs no tokens."""
     if not service.tokens():
         return None
 
@@ -300,34 +313,34 @@ def _site_token(service: Client) -> Callable[[str], str] | None:
     return make
 
 
-_RESTARTED = "what dies is started again after 2 s"
-_NOT_RESTARTED = "what dies stays down (`speck fog up` without --no-restart restarts it)"
+_RESTARTED = "dead processes are restarted after 2 s"
+_NOT_RESTARTED = "dead processes stay down (`speck fog up` without --no-restart restarts them)"
 
 
-def _show(made: Fog) -> None:
+def _show(local_fog: Fog) -> None:
     from speck.cli.output import Grid
 
-    found, links = made.status(), made.links()
-    total = sum(site.rss_mb for site in found)
-    limited = any(site.speed is not None for site in found)
+    sites, links = local_fog.status(), local_fog.links()
+    total = sum(site.rss_mb for site in sites)
+    limited = any(site.speed is not None for site in sites)
     headings = (
         *("name", "tier", "state", "free", "slots", "memory MB"),
-        *(["cores at most"] if limited else []),
+        *(["max cores"] if limited else []),
         *("engine", "broker", "pids"),
     )
-    restarted = {"supervised": made.supervised}
+    supervision = {"supervised": local_fog.supervised}
     data = {
-        "folder": str(made.folder),
-        **restarted,
-        "sites": list(map(_data, found)),
+        "folder": str(local_fog.folder),
+        **supervision,
+        "sites": list(map(_data, sites)),
         "rss_mb": round(total, 1),
     }
     output().show(
         {**data, **({"links": fog_links.links_data(links)} if links else {})},
-        Grid(headings, [_row(site, limited=limited) for site in found], None, "the fog is down"),
+        Grid(headings, [_row(site, limited=limited) for site in sites], None, "the fog is down"),
         *([fog_links.links_grid(links)] if links else []),
-        *([f"memory in all: {total:.0f} MB"] if found else []),
-        *([_RESTARTED if made.supervised else _NOT_RESTARTED] if found else []),
+        *([f"total memory: {total:.0f} MB"] if sites else []),
+        *([_RESTARTED if local_fog.supervised else _NOT_RESTARTED] if sites else []),
     )
 
 

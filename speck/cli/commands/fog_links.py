@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from speck.cli.options import formatted, output
+from speck.cli.options import add_output_option, output
 
 if TYPE_CHECKING:
     from speck.cli.output import Grid
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 folder_option = click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The fog's files (else $SPECK_HOME/fog, else .speck/fog).",
+    help="The fog's folder (default: $SPECK_HOME/fog or .speck/fog).",
 )
 
 
 @click.command()
 @folder_option
-@formatted
+@add_output_option
 def links(folder: Path | None) -> None:
-    """Show each site's uplink: its state, rates and latency, and what it has carried."""
+    """Show each site's uplink: its state, rates, latency and traffic so far."""
     from speck.fog.sites import Fog
 
-    found = Fog(folder).links()
-    output().show({"links": links_data(found)}, links_grid(found))
+    statuses = Fog(folder).links()
+    output().show({"links": links_data(statuses)}, links_grid(statuses))
 
 
 @click.command()
@@ -38,7 +38,7 @@ def links(folder: Path | None) -> None:
 def link(site: str, state: str, folder: Path | None) -> None:
     """Take the uplink of SITE down, or up again.
 
-    While it is down packets vanish without a word, both ways, as on a WAN.
+    While it is down, packets in both directions are dropped silently, as on a WAN.
     """
     from speck.cli.messages import say
     from speck.fog.sites import Fog
@@ -49,8 +49,8 @@ def link(site: str, state: str, folder: Path | None) -> None:
 
 @click.command()
 @click.argument("site")
-@click.option("--up", "up_mbps", type=float, help="Mb/s from the site; 0: not limited.")
-@click.option("--down", "down_mbps", type=float, help="Mb/s to the site; 0: not limited.")
+@click.option("--up", "up_mbps", type=float, help="Mb/s from the site; 0: unlimited.")
+@click.option("--down", "down_mbps", type=float, help="Mb/s to the site; 0: unlimited.")
 @click.option("--latency", "latency_ms", type=float, help="ms to the core, one way.")
 @folder_option
 def shape(
@@ -60,24 +60,26 @@ def shape(
     latency_ms: float | None,
     folder: Path | None,
 ) -> None:
-    """Change the uplink of SITE while it is in use; what is not given stays as it is."""
+    """Change the uplink of SITE while it is in use; options not given keep their values."""
     from speck.cli.messages import say
     from speck.errors import NotFoundError
     from speck.fog.sites import Fog
     from speck.fog.wan import Uplink
 
     if (up_mbps, down_mbps, latency_ms) == (None, None, None):
-        raise click.UsageError("cannot shape without a figure: give --up, --down or --latency")
-    made = Fog(folder)
-    now = next((found for found in made.links() if found.site == site), None)
-    if now is None:
-        raise NotFoundError(f"cannot find an uplink of {site} in {made.folder} (speck fog links)")
+        raise click.UsageError("give --up, --down or --latency")
+    local_fog = Fog(folder)
+    current = next((status for status in local_fog.links() if status.site == site), None)
+    if current is None:
+        raise NotFoundError(
+            f"cannot find an uplink of {site} in {local_fog.folder} (speck fog links)"
+        )
     uplink = Uplink(
-        now.up_mbps if up_mbps is None else up_mbps or None,
-        now.down_mbps if down_mbps is None else down_mbps or None,
-        now.latency_ms if latency_ms is None else latency_ms,
+        current.up_mbps if up_mbps is None else up_mbps or None,
+        current.down_mbps if down_mbps is None else down_mbps or None,
+        current.latency_ms if latency_ms is None else latency_ms,
     )
-    made.shape(site, uplink)
+    local_fog.shape(site, uplink)
     say(f"the link of {site}: {_rates(uplink.up_mbps, uplink.down_mbps)}, {uplink.latency_ms:g} ms")
 
 
@@ -86,7 +88,7 @@ def shape(
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @folder_option
 def execute(site: str, command: tuple[str, ...], folder: Path | None) -> None:
-    """Run COMMAND at SITE, in its network namespace: `speck fog exec edge-a -- ip address`."""
+    """Run COMMAND in the network namespace of SITE: `speck fog exec edge-a -- ip address`."""
     import os
 
     from speck.errors import PermanentError
@@ -99,15 +101,15 @@ def execute(site: str, command: tuple[str, ...], folder: Path | None) -> None:
         raise PermanentError(f"cannot run {argv[0]}: {error.strerror}") from error
 
 
-def links_data(found: list[LinkStatus]) -> list[dict[str, Any]]:
-    """As JSON shows them."""
+def links_data(statuses: list[LinkStatus]) -> list[dict[str, Any]]:
+    """The links as JSON data."""
     from dataclasses import asdict
 
-    return [asdict(link) for link in found]
+    return [asdict(link) for link in statuses]
 
 
-def links_grid(found: list[LinkStatus]) -> Grid:
-    """As a table shows them."""
+def links_grid(statuses: list[LinkStatus]) -> Grid:
+    """The links as a table."""
     from speck.cli.output import Grid
 
     headings = ("site", "link", "Mbit/s up", "down", "ms", "bytes up", "down", "packets", "dropped")
@@ -123,7 +125,7 @@ def links_grid(found: list[LinkStatus]) -> Grid:
             link.packets,
             link.dropped,
         )
-        for link in found
+        for link in statuses
     ]
     return Grid(headings, rows, None, "the fog has no WAN")
 

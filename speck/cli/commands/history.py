@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import client, connected, formatted, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
@@ -17,20 +17,21 @@ _CHANGE = re.compile(r"[0-9a-f]{20}")
 
 
 @click.command()
-@click.argument("about", metavar="COMPOSITION|CHANGE", shell_complete=names_of("compositions"))
-@connected
-@formatted
-def history(about: str) -> None:
+@click.argument("subject", metavar="COMPOSITION|CHANGE", shell_complete=names_of("compositions"))
+@add_connection_options
+@add_output_option
+def history(subject: str) -> None:
     """List revisions and changes, or what one change did.
 
-    Those of COMPOSITION, newest first. Of CHANGE every operation: when it began and ended, how
-    often it was tried and why it failed, was skipped or waited; then all that was told of it.
+    With COMPOSITION, lists its revisions and changes, newest first. With CHANGE, lists its
+    operations: when each started and ended, how often it was tried, and why it failed, was skipped
+    or waited; then the change's events.
     """
     service = client()
-    if _CHANGE.fullmatch(about):
-        _timeline(service, about)
+    if _CHANGE.fullmatch(subject):
+        _timeline(service, subject)
     else:
-        _changes(service, about)
+        _changes(service, subject)
 
 
 def _changes(service: Client, composition: str) -> None:
@@ -70,10 +71,10 @@ def _timeline(service: Client, change_id: str) -> None:
 
     change = service.change(change_id)
     events = service.events(change=change_id)
-    about = ("id", "composition", "job_name", "revision", "cause", "by", "state", "started")
+    names = ("id", "composition", "job_name", "revision", "cause", "by", "state", "started")
     output().show(
         {**change, "events": events},
-        fields((name, change[name]) for name in (*about, "ended", "error", "superseded_by")),
+        fields((name, change[name]) for name in (*names, "ended", "error", "superseded_by")),
         "",
         Grid(
             ("step", "operation", "after", "state", "tries", "started", "ended", "why"),
@@ -84,7 +85,7 @@ def _timeline(service: Client, change_id: str) -> None:
         Grid(
             ("at", "kind", "what"),
             [(_time(e["at"]), e["kind"], e["message"]) for e in events],
-            "What was told",
+            "Events",
         ),
     )
 
@@ -105,5 +106,5 @@ def _row(operation: JsonObject) -> tuple[object, ...]:
 
 
 def _time(moment: str | None) -> str | None:
-    """The time of day with milliseconds: a change's steps are close together."""
+    """The time of day with milliseconds, since the operations of a change are close together."""
     return moment[11:23] if moment else None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import client, connected, formatted, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
@@ -18,76 +18,76 @@ _ENGINES = ("job_name", "composition", "revision", "site", "state", "engine_job_
 @click.command()
 @click.option("--site", shell_complete=names_of("sites"), help="Only jobs of this site.")
 @click.option("--state", help="Only jobs in this state, e.g. running or failed.")
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def jobs(site: str | None, state: str | None) -> None:
     """List jobs."""
     from speck.cli import tables
     from speck.cli.names import check_known
 
     service = client()
-    found = service.jobs(site=site, state=state)
-    if not found:
+    records = service.jobs(site=site, state=state)
+    if not records:
         check_known(service, site=site)
-    output().show({"jobs": found}, tables.jobs(found))
+    output().show({"jobs": records}, tables.jobs(records))
 
 
 @click.command()
 @click.argument("name", shell_complete=names_of("jobs"))
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def job(name: str) -> None:
     """Show a job and its exceptions.
 
-    Where it is, how it was described, and what its engine complains of.
+    Prints where it runs, its description, and the exceptions that its engine reports.
     """
     from speck.cli.output import fields
 
     service = client()
-    found = service.job(name)
+    record = service.job(name)
     exceptions = _exceptions(service, name)
-    described = {k: v for k, v in found.items() if k not in (*_ENGINES, "error")}
+    description = {k: v for k, v in record.items() if k not in (*_ENGINES, "error")}
     output().show(
-        {**found, "exceptions": exceptions},
+        {**record, "exceptions": exceptions},
         fields(
             [
-                *((key, found[key]) for key in (*_ENGINES, "error")),
-                *((key, _shown(value)) for key, value in described.items()),
+                *((key, record[key]) for key in (*_ENGINES, "error")),
+                *((key, _format_value(value)) for key, value in description.items()),
             ]
         ),
-        *_told(exceptions),
+        *_render_exceptions(exceptions),
     )
 
 
 def _exceptions(service: Client, name: str) -> list[JsonObject]:
-    """What the engine says; nothing when it cannot be asked (told on stderr)."""
+    """The exceptions that the engine reports; none, with a warning, when it cannot be reached."""
     from speck.cli.messages import warn
     from speck.client import ClientError
 
     try:
         return service.exceptions(name)
     except ClientError as error:
-        if error.status != 409:  # 409: it never ran, so there is nothing to ask
+        if error.status != 409:  # 409: the job never ran
             warn(str(error))
         return []
 
 
-def _shown(value: object) -> object:
+def _format_value(value: object) -> object:
     return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _told(exceptions: list[JsonObject]) -> list[str]:
-    """Each failure once, newest first: how often, when, where, and its trace."""
+def _render_exceptions(exceptions: list[JsonObject]) -> list[str]:
+    """Render each failure once, newest first: how often, when and where, with its trace."""
     from speck.cli.messages import clean
     from speck.cli.output import moment
 
-    alike: dict[tuple[str, str], list[JsonObject]] = {}
+    groups: dict[tuple[str, str], list[JsonObject]] = {}
     for one in exceptions:
-        alike.setdefault((one["name"], one["trace"]), []).append(one)
+        groups.setdefault((one["name"], one["trace"]), []).append(one)
     blocks = []
-    for (name, trace), same in alike.items():
-        times = f"{len(same)} times, last " if len(same) > 1 else ""
-        where = f" in {same[0]['task']}" if same[0]["task"] else ""
-        head = f"  {times}{moment(same[0]['at'])}{where}: {name}"
+    for (name, trace), group in groups.items():
+        times = f"{len(group)} times, last " if len(group) > 1 else ""
+        where = f" in {group[0]['task']}" if group[0]["task"] else ""
+        head = f"  {times}{moment(group[0]['at'])}{where}: {name}"
         blocks.append("\n".join([clean(head), *(f"    {clean(x)}" for x in trace.splitlines())]))
     return ["\nexceptions, newest first", *blocks] if blocks else []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from speck.cli.options import client, connected, formatted, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 
 CHANGES = 2
-"""The exit status that says "there are changes"."""
+"""The exit status for "there are changes"."""
 
 
 @click.command()
@@ -16,15 +16,15 @@ CHANGES = 2
     "--composition",
     metavar="NAME",
     shell_complete=names_of("compositions"),
-    help="Plan from what is there to the newest revision instead of a FILE.",
+    help="Plan from the observed state to the newest revision instead of a FILE.",
 )
-@click.option("--operations", is_flag=True, help="Print every operation and its order, too.")
-@click.option("--adopt", is_flag=True, help="Take in jobs that were posted alone.")
+@click.option("--operations", is_flag=True, help="Also print every operation and their order.")
+@click.option("--adopt", is_flag=True, help="Take over jobs that were posted alone.")
 @click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 when there are changes, 0 when not."
 )
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def plan(
     file: str | None,
     composition: str | None,
@@ -32,7 +32,7 @@ def plan(
     adopt: bool,
     detailed_exitcode: bool,
 ) -> None:
-    """Show what apply would do, and do nothing.
+    """Show what apply would do, without doing it.
 
     FILE is a composition (`-`: stdin).
     """
@@ -44,10 +44,10 @@ def plan(
     if file is not None:
         text = documents.read(file)
         answer = client().preview(text.content, text.content_type, adopt=adopt)
-        found = answer["plan"]
+        changes = answer["plan"]
         note_warnings(answer)
     else:
-        answer = found = client().plan(composition or "")
-    output().show(answer, plans.render(found, operations=operations))
-    if detailed_exitcode and plans.changes_anything(found):
+        answer = changes = client().plan(composition or "")
+    output().show(answer, plans.render(changes, operations=operations))
+    if detailed_exitcode and plans.changes_anything(changes):
         click.get_current_context().exit(CHANGES)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from speck.cli.options import client, connected, formatted, output
+from speck.cli.options import add_connection_options, add_output_option, client, output
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
@@ -23,36 +23,46 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--rate", type=float, help="Messages a second over all streams.")
-@click.option("--speed", type=float, help="So many times the trace's own speed.")
-@click.option("--copies", type=int, default=1, show_default=True, help="Copies with other ids.")
+@click.option("--rate", type=float, help="Messages per second over all streams.")
+@click.option("--speed", type=float, help="Speed as a multiple of the trace's own.")
+@click.option(
+    "--copies", type=int, default=1, show_default=True, help="Copies of each row, with other ids."
+)
 @click.option(
     "--broker",
     "brokers",
     metavar="SITE=URL",
     multiple=True,
-    help="The broker of the streams that begin with SITE, by address or by a registered site's"
-    " name; may be repeated. Else A goes to the registered site edge-a, and so on.",
+    help="The broker of the streams that begin with SITE, as an address or a registered site's"
+    " name; may be repeated. By default A goes to the registered site edge-a, and so on.",
 )
 @click.option(
     "--stream",
     "streams",
     metavar="PREFIX=STREAM",
     multiple=True,
-    help="For a trace without a column `stream`: the stream of sensors that begin with PREFIX.",
+    help="For a trace without a column `stream`: the stream of sensors whose id begins with"
+    " PREFIX.",
 )
 @click.option("--topic", default="traffic/{stream}", show_default=True)
-@click.option("--run", metavar="NAME", help="Names this replay; its time by default.")
+@click.option("--run", metavar="NAME", help="Name of this replay (default: its time).")
 @click.option(
     "--readers",
     type=click.Choice(["some", "none"]),
     default="some",
     show_default=True,
-    help="Whether a message that nobody reads is held until somebody does, or counts as sent.",
+    help="Whether to hold a message without a reader until there is one (some), or to count it as"
+    " sent (none).",
 )
-@click.option("--window", type=int, default=1000, show_default=True, help="Unacknowledged at most.")
-@connected
-@formatted
+@click.option(
+    "--window",
+    type=int,
+    default=1000,
+    show_default=True,
+    help="Maximum of unacknowledged messages.",
+)
+@add_connection_options
+@add_output_option
 def replay(
     file: Path,
     rate: float | None,
@@ -67,9 +77,9 @@ def replay(
 ) -> None:
     """Publish a trace to the sites' brokers.
 
-    FILE holds detections (CSV, may be gzip). As fast as it goes, unless --rate or
-    --speed is given. Every message is numbered, so that jobs drop repeats; each stream ends with
-    a marker that closes its windows. Ctrl-C ends it early.
+    FILE holds detections (CSV, optionally gzip). Without --rate or --speed, messages are sent as
+    fast as possible. Every message is numbered, so that jobs drop repeats; each stream ends with a
+    marker that closes its windows. Ctrl-C cancels the replay.
     """
     import time
 
@@ -89,55 +99,57 @@ def replay(
         window=window,
         logins=logins,
     )
-    with _cancelled_by_ctrl_c() as cancel:
+    with _cancel_on_ctrl_c() as cancel:
         summary = _run(rows, options, cancel)
     _show(summary)
 
 
-def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
-    found = [text.partition("=") for text in given]
-    for key, equals, value in found:
+def _pairs(options: Sequence[str], option: str) -> dict[str, str]:
+    pairs = [text.partition("=") for text in options]
+    for key, equals, value in pairs:
         if not equals or not value:
             raise click.UsageError(f"write {option} as NAME=VALUE, not {key!r}")
-    return {key: value for key, _, value in found}
+    return {key: value for key, _, value in pairs}
 
 
-def _brokers(given: Mapping[str, str], wanted: set[str]) -> tuple[dict[str, str], dict[str, Login]]:
-    """Address and login of each site's broker; the service is asked for what is not given."""
-    if wanted <= given.keys() and all("://" in address for address in given.values()):
-        return dict(given), {}
-    known = {site["name"]: site for site in client().sites()}
+def _brokers(
+    by_letter: Mapping[str, str], letters: set[str]
+) -> tuple[dict[str, str], dict[str, Login]]:
+    """Address and login of each site's broker; the service supplies those not given."""
+    if letters <= by_letter.keys() and all("://" in address for address in by_letter.values()):
+        return dict(by_letter), {}
+    sites = {site["name"]: site for site in client().sites()}
     addresses: dict[str, str] = {}
     logins: dict[str, Login] = {}
-    for letter in sorted(wanted):
-        named = given.get(letter, f"edge-{letter.lower()}")
-        if "://" in named:
-            addresses[letter] = named
-        elif named in known:
-            broker = known[named]["broker"]
+    for letter in sorted(letters):
+        choice = by_letter.get(letter, f"edge-{letter.lower()}")
+        if "://" in choice:
+            addresses[letter] = choice
+        elif choice in sites:
+            broker = sites[choice]["broker"]
             addresses[letter] = broker["address"]
             if broker.get("credentials"):
                 logins[letter] = _login(broker["credentials"], broker["address"])
         else:
             raise click.UsageError(
-                f"no site {named!r} is registered for the streams of {letter};"
+                f"no site {choice!r} is registered for the streams of {letter};"
                 f" give --broker {letter}=tcp://host:port"
             )
     return addresses, logins
 
 
 def _login(name: str, address: str) -> Login:
-    """What the credentials file of that name in the service's home says for that broker."""
+    """The login for a broker, from the credentials file of that name in the service's home."""
     from speck.cli.offline import config_at
     from speck.fog.publisher import Login
     from speck.sites.credentials import read_credentials
 
-    found = read_credentials(config_at(None).credentials / name, address)
-    return Login(found.user, found.password, found.ca)
+    credentials = read_credentials(config_at(None).credentials / name, address)
+    return Login(credentials.user, credentials.password, credentials.ca)
 
 
 @contextmanager
-def _cancelled_by_ctrl_c() -> Iterator[Event]:
+def _cancel_on_ctrl_c() -> Iterator[Event]:
     from threading import Event, current_thread, main_thread
 
     cancel = Event()
@@ -172,4 +184,4 @@ def _show(summary: Summary) -> None:
     data: JsonObject = {**asdict(summary), "seconds": round(summary.seconds, 3)}
     output().show(data, fields(data.items()))
     if summary.cancelled:
-        raise CommandFailed("cannot say that everything was published: it was ended early")
+        raise CommandFailed("cannot publish everything: the replay was cancelled")

@@ -5,25 +5,25 @@ from __future__ import annotations
 import click
 
 from speck.cli.options import (
+    add_connection_options,
+    add_output_option,
+    add_removal_options,
+    add_wait_options,
+    add_yes_option,
     client,
-    confirmed,
-    connected,
-    followed,
-    formatted,
     names_of,
     output,
-    removing,
 )
 
 
 @click.command()
 @click.argument("composition", shell_complete=names_of("compositions"))
 @click.argument("revision", type=click.IntRange(min=1))
-@removing
-@confirmed
-@followed
-@connected
-@formatted
+@add_removal_options
+@add_yes_option
+@add_wait_options
+@add_connection_options
+@add_output_option
 def rollback(
     composition: str,
     revision: int,
@@ -35,7 +35,7 @@ def rollback(
 ) -> None:
     """Apply an earlier revision as a new one.
 
-    `speck history` lists them. Code and wiring go back; the jobs' state does not.
+    `speck history` lists the revisions. Code and wiring are rolled back; the jobs' state is not.
     """
     import secrets
 

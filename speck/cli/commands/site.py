@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from speck.cli.lazy import HelpfulGroup
-from speck.cli.options import client, confirmed, connected, formatted, names_of, output
+from speck.cli.options import (
+    add_connection_options,
+    add_output_option,
+    add_yes_option,
+    client,
+    names_of,
+    output,
+)
 from speck.model.values import JsonObject
 
 _name = click.argument("name", shell_complete=names_of("sites"))
@@ -22,37 +29,38 @@ def site() -> None:
 
 @site.command()
 @click.argument("name", required=False)
-@click.option("-f", "--file", help="Body of a site, or a list of them (`-`: stdin).")
+@click.option("-f", "--file", help="File with a site or a list of sites (`-`: stdin).")
 @click.option("--tier", type=click.Choice(["edge", "cloud"]), default="edge", show_default=True)
 @click.option("--engine", metavar="URL", help="The engine's REST API, e.g. http://10.0.0.7:8081.")
 @click.option("--engine-kind", default="flink", show_default=True)
 @click.option("--broker", metavar="URL", help="The broker, e.g. tcp://10.0.0.7:1883.")
 @click.option("--broker-kind", default="mqtt", show_default=True)
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
-@click.option("--uplink-mbps", type=float, help="Bandwidth towards the other sites.")
+@click.option("--uplink-mbps", type=float, help="Bandwidth to the other sites.")
 @click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="May be repeated.")
-@click.option("--replace", is_flag=True, help="Change a site of that name.")
-@connected
-@formatted
-def add(name: str | None, file: str | None, replace: bool, **given: Any) -> None:
-    """Register a site NAME by its addresses, or all sites of a file."""
+@click.option("--replace", is_flag=True, help="Replace a site of that name.")
+@add_connection_options
+@add_output_option
+def add(name: str | None, file: str | None, replace: bool, **options: Any) -> None:
+    """Register the site NAME with its addresses, or all sites of a file."""
     from speck.cli import tables
     from speck.cli.messages import say
 
     if (name is None) == (file is None):
         raise click.UsageError("give a NAME with --engine and --broker, or --file")
-    bodies = [_described(name, **given)] if name is not None else _read(file or "")
+    bodies = [_build_body(name, **options)] if name is not None else _read_bodies(file or "")
     service = client()
-    shown = []
+    sites = []
     for body in bodies:
-        with _options_named() if file is None else nullcontext():
+        with _name_options() if file is None else nullcontext():
             if replace:
-                found, new = service.put_site(str(body.get("name", "")), body)
+                record, created = service.put_site(str(body.get("name", "")), body)
             else:
-                found, new = service.add_site(body)
-        say(f"site {found['name']} {'registered' if new else 'changed' if replace else 'is there'}")
-        shown.append(found)
-    output().show({"sites": shown}, tables.sites(shown))
+                record, created = service.add_site(body)
+        outcome = "registered" if created else "changed" if replace else "was registered already"
+        say(f"site {record['name']} {outcome}")
+        sites.append(record)
+    output().show({"sites": sites}, tables.sites(sites))
 
 
 _OPTIONS = {
@@ -64,12 +72,12 @@ _OPTIONS = {
     "broker.credentials": "--credentials",
     "uplink_mbps": "--uplink-mbps",
 }
-"""What stands in the body, by the option that gives it."""
+"""The fields of a body, with the options that set them."""
 
 
 @contextmanager
-def _options_named() -> Iterator[None]:
-    """A problem of the body is one of the option behind it."""
+def _name_options() -> Iterator[None]:
+    """Report a problem in a body by the option that set the field."""
     from speck.client import ClientError
     from speck.errors import InvalidError, Problem
 
@@ -85,7 +93,7 @@ def _options_named() -> Iterator[None]:
         raise InvalidError("; ".join(map(str, problems))) from error
 
 
-def _described(
+def _build_body(
     name: str,
     tier: str,
     engine: str | None,
@@ -115,8 +123,8 @@ def _described(
     return body
 
 
-def _read(file: str) -> list[JsonObject]:
-    """The bodies in a file: one mapping, a list of them, or `sites: [...]`."""
+def _read_bodies(file: str) -> list[JsonObject]:
+    """Read the bodies in a file: one mapping, a list of them, or `sites: [...]`."""
     from speck.cli import documents
     from speck.errors import InvalidError
     from speck.spec.schema import load_document
@@ -133,46 +141,46 @@ def _read(file: str) -> list[JsonObject]:
 
 @site.command("list")
 @click.option("--state", help="Only sites in this state, e.g. up or unreachable.")
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def list_sites(state: str | None) -> None:
     """List sites."""
     from speck.cli import tables
 
-    found = client().sites(state=state)
-    output().show({"sites": found}, tables.sites(found))
+    records = client().sites(state=state)
+    output().show({"sites": records}, tables.sites(records))
 
 
 @site.command()
 @_name
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def show(name: str) -> None:
     """Show a site."""
     from speck.cli.output import fields
 
-    found = client().site(name)
-    slots = found["slots"]
+    record = client().site(name)
+    slots = record["slots"]
     output().show(
-        found,
+        record,
         fields(
             (
-                ("name", found["name"]),
-                ("tier", found["tier"]),
-                ("state", found["state"]),
-                ("engine", f"{found['spe']['kind']} {found['spe']['address']}"),
-                ("engine version", found["engine_version"]),
-                ("broker", f"{found['broker']['kind']} {found['broker']['address']}"),
-                ("credentials", found["broker"].get("credentials")),
+                ("name", record["name"]),
+                ("tier", record["tier"]),
+                ("state", record["state"]),
+                ("engine", f"{record['spe']['kind']} {record['spe']['address']}"),
+                ("engine version", record["engine_version"]),
+                ("broker", f"{record['broker']['kind']} {record['broker']['address']}"),
+                ("credentials", record["broker"].get("credentials")),
                 (
                     "slots",
                     None if slots["total"] is None else f"{slots['free']} of {slots['total']} free",
                 ),
-                ("uplink Mbit/s", found.get("uplink_mbps")),
-                ("last seen", found["last_seen"]),
-                *_calibrated(found.get("calibration")),
-                *_agent(found.get("agent") or {}),
-                *((f"label {key}", value) for key, value in found.get("labels", {}).items()),
+                ("uplink Mbit/s", record.get("uplink_mbps")),
+                ("last seen", record["last_seen"]),
+                *_render_calibration(record.get("calibration")),
+                *_render_agent(record.get("agent") or {}),
+                *((f"label {key}", value) for key, value in record.get("labels", {}).items()),
             )
         ),
     )
@@ -180,67 +188,71 @@ def show(name: str) -> None:
 
 @site.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=names_of("sites"))
-@click.option("--busy", is_flag=True, help="Also where jobs run: they get less CPU meanwhile.")
+@click.option(
+    "--busy",
+    is_flag=True,
+    help="Also calibrate sites where jobs run; these get less CPU meanwhile.",
+)
 @click.option(
     "--jar",
     "job_path",
     metavar="JOB_PATH",
-    help="Jar of the calibration job (else speck-jobs.jar in the service's folders of jars).",
+    help="Jar of the calibration job (default: speck-jobs.jar in the service's jar folders).",
 )
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def calibrate(names: tuple[str, ...], busy: bool, job_path: str | None) -> None:
-    """Measure how fast sites are (all by default), some 20 s each, one after another.
+    """Measure the speed of sites (all by default), one after another, about 20 s each.
 
-    Placement needs it: how many cores a site's engine may use, and how fast one is against
-    the first cloud site's, which comes first.
+    Placement needs to know how many cores a site's engine may use, and how fast a core is relative
+    to that of the first cloud site, which is measured first.
     """
     from speck.cli.bars import count_bar
     from speck.cli.messages import say
     from speck.cli.output import Grid
 
     service = client()
-    tiers = {found["name"]: found["tier"] for found in service.sites()}
-    chosen = sorted(names or tiers, key=lambda name: (tiers.get(name) != "cloud", name))
+    tiers = {record["name"]: record["tier"] for record in service.sites()}
+    selection = sorted(names or tiers, key=lambda name: (tiers.get(name) != "cloud", name))
     rows: list[JsonObject] = []
-    with count_bar("calibrating sites", len(chosen)) as done:
-        for name in chosen:
+    with count_bar("calibrating sites", len(selection)) as done:
+        for name in selection:
             rows.append(
                 {"name": name, **service.calibrate_site(name, busy=busy, job_path=job_path)}
             )
             done(len(rows))
-    # the pace of one that came first may have followed from a later one
+    # the relative speed of an early one may have been computed from a later one
     rows = [{"name": row["name"], **service.site(row["name"])["calibration"]} for row in rows]
     output().show(
         {"calibrations": rows},
         Grid(
-            ("name", "cores", "pace", "at"),
+            ("name", "cores", "core speed", "at"),
             [(row["name"], row["cores"], row["pace"], row["at"]) for row in rows],
             None,
             "no sites",
         ),
     )
-    held_up = [row["name"] for row in rows if row["detail"]["contended"]]
-    if held_up:
+    contended = [row["name"] for row in rows if row["detail"]["contended"]]
+    if contended:
         say(
-            f"other programs took part of the CPU of {', '.join(held_up)} meanwhile: the cores are"
-            " too low; calibrate again when it is quiet"
+            f"other programs used CPU of {', '.join(contended)} meanwhile, so the measured cores"
+            " are too low; calibrate again when these sites are idle"
         )
 
 
-def _calibrated(found: JsonObject | None) -> list[tuple[str, Any]]:
-    """What its last calibration told; nothing before the first."""
-    if found is None:
+def _render_calibration(calibration: JsonObject | None) -> list[tuple[str, Any]]:
+    """The results of the last calibration; none before the first."""
+    if calibration is None:
         return []
     return [
-        ("cores", found["cores"]),
-        ("pace of a core", found["pace"]),
-        ("calibrated", found["at"]),
+        ("cores", calibration["cores"]),
+        ("core speed", calibration["pace"]),
+        ("calibrated", calibration["at"]),
     ]
 
 
-def _agent(report: JsonObject) -> list[tuple[str, Any]]:
-    """What the site's agent told last."""
+def _render_agent(report: JsonObject) -> list[tuple[str, Any]]:
+    """The last report of the site's agent."""
     free = report.get("free_bytes")
     rows = [
         ("state folder", report.get("state_folder")),
@@ -252,35 +264,35 @@ def _agent(report: JsonObject) -> list[tuple[str, Any]]:
 
 @site.command()
 @_name
-@confirmed
-@connected
+@add_yes_option
+@add_connection_options
 def remove(name: str, yes: bool) -> None:
-    """Forget a site; refused while jobs run there."""
+    """Remove a site; refused while jobs run there."""
     from speck.cli.messages import ask, say
 
     service = client()
     service.site(name)
-    ask(f"Forget site {name}?", yes)
+    ask(f"Remove site {name}?", yes)
     service.remove_site(name)
     say(f"site {name} is removed")
 
 
 @site.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=names_of("sites"))
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def check(names: tuple[str, ...]) -> None:
-    """Look for settings that would lose data or starve jobs, of all sites by default.
+    """Find settings that would lose data or starve jobs, at all sites by default.
 
-    Exits with 1 when one of them is an error; a warning is none.
+    Exits with 1 when a finding is an error; warnings do not count.
     """
     from speck.cli.messages import CommandFailed
 
     service = client()
-    chosen = names or [found["name"] for found in service.sites()]
-    checks = [service.check_site(name) for name in chosen]
-    output().show({"checks": checks}, *map(_findings, checks))
-    errors = {found["name"]: sum(map(_is_error, found["findings"])) for found in checks}
+    selection = names or [record["name"] for record in service.sites()]
+    checks = [service.check_site(name) for name in selection]
+    output().show({"checks": checks}, *map(_render_check, checks))
+    errors = {record["name"]: sum(map(_is_error, record["findings"])) for record in checks}
     bad = [f"{name}: {n} error{'' if n == 1 else 's'}" for name, n in errors.items() if n]
     if bad:
         raise CommandFailed("; ".join(bad))
@@ -290,13 +302,13 @@ def _is_error(finding: JsonObject) -> bool:
     return bool(finding["severity"] == "error")
 
 
-def _findings(found: JsonObject) -> str:
+def _render_check(report: JsonObject) -> str:
     from speck.cli.messages import clean, style
 
-    if not found["findings"]:
-        return f"{found['name']}: fine"
-    lines = [f"{found['name']}:"]
-    for finding in sorted(found["findings"], key=lambda f: not _is_error(f)):
+    if not report["findings"]:
+        return f"{report['name']}: fine"
+    lines = [f"{report['name']}:"]
+    for finding in sorted(report["findings"], key=lambda f: not _is_error(f)):
         mark = style(finding["severity"], fg="red" if _is_error(finding) else "yellow")
         what = f"{finding['part']} {finding['setting']}: {finding['found']}; {finding['why']}"
         mend = clean(finding["mend"]).replace("\n", "\n          ")

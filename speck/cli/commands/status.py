@@ -6,18 +6,18 @@ from collections import Counter
 
 import click
 
-from speck.cli.options import client, connected, formatted, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 from speck.model.values import JsonObject
 
 
 @click.command()
 @click.argument("composition", required=False, shell_complete=names_of("compositions"))
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def status(composition: str | None) -> None:
     """Show sites, compositions and jobs.
 
-    With COMPOSITION: that one, its jobs and their sites.
+    With COMPOSITION, show only that one, its jobs and their sites.
     """
     from speck.cli import tables
 
@@ -25,14 +25,14 @@ def status(composition: str | None) -> None:
     if composition is None:
         heads, jobs = service.compositions(), service.jobs()
     else:
-        found = service.composition(composition)
-        jobs = found["jobs"]
+        record = service.composition(composition)
+        jobs = record["jobs"]
         heads = [
             {
                 "name": composition,
-                "revision": found["desired"]["revision"],
-                "deployed_revision": found["deployed"]["revision"],
-                "jobs": len(found["desired"]["jobs"]),
+                "revision": record["desired"]["revision"],
+                "deployed_revision": record["deployed"]["revision"],
+                "jobs": len(record["desired"]["jobs"]),
             }
         ]
     sites = service.sites()
@@ -50,7 +50,7 @@ def status(composition: str | None) -> None:
 
 
 def _states(jobs: list[JsonObject]) -> dict[str, Counter[str]]:
-    """Composition -> how many of its jobs are in each state."""
+    """Count the jobs of each composition by state."""
     counts: dict[str, Counter[str]] = {}
     for job in jobs:
         counts.setdefault(job["composition"] or "", Counter())[job["state"]] += 1

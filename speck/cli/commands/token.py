@@ -1,6 +1,6 @@
-"""`speck token`: over HTTP, or straight in the store while no service runs.
+"""`speck token`: over HTTP, or directly in the store while no service runs.
 
-A token must exist before the service listens past loopback, so the first one is made without it.
+A token must exist before the service listens past loopback, so the first one is created offline.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from speck.cli.lazy import HelpfulGroup
-from speck.cli.options import client, connected, formatted, output
+from speck.cli.options import add_connection_options, add_output_option, client, output
 
 if TYPE_CHECKING:
     from speck.client import Client
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _home = click.option(
     "--home",
     type=click.Path(file_okay=False),
-    help="Open this home's store, not the service, which must not run.",
+    help="Open the store in this home directly; its service must not run.",
 )
 
 
@@ -30,7 +30,7 @@ _home = click.option(
 def token() -> None:
     """Add, list and remove tokens.
 
-    Asks the service; while none runs here, opens its store (SPECK_HOME, else .speck).
+    Calls the service; if none runs here, opens its store (SPECK_HOME or .speck).
     """
 
 
@@ -40,54 +40,54 @@ def token() -> None:
     "--role",
     required=True,
     type=click.Choice(["admin", "deployer", "viewer", "site"]),
-    help="What it may do.",
+    help="The role of the token.",
 )
-@click.option("--site", help="The site that a token of role site is for.")
+@click.option("--site", help="The site of a token with role site.")
 @_home
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def add(name: str, role: str, site: str | None, home: str | None) -> None:
-    """Make a token and print it, this once."""
+    """Create a token and print its secret, which is shown only once."""
     from speck.cli.messages import say
 
-    secret = _done(
+    secret = _run(
         home,
         lambda service: str(service.add_token(name, role, site)["token"]),
         lambda tokens: tokens.add(name, role, site),
     )
-    say(f"token {name} ({role}); it is shown this once:")
+    say(f"token {name} ({role}); its secret is shown only once:")
     output().show({"name": name, "role": role, "site": site, "token": secret}, secret)
 
 
 @token.command("list")
 @_home
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def list_tokens(home: str | None) -> None:
-    """List tokens; their secrets are not kept."""
+    """List tokens, without their secrets."""
     from speck.cli.output import Grid, moment
 
-    found = _done(home, lambda service: service.tokens(), lambda tokens: tokens.all())
-    rows = [(one["name"], one["role"], one["site"], moment(one["at"])) for one in found]
-    output().show({"tokens": found}, Grid(("name", "role", "site", "at"), rows, None, "no tokens"))
+    tokens = _run(home, lambda service: service.tokens(), lambda tokens: tokens.all())
+    rows = [(one["name"], one["role"], one["site"], moment(one["at"])) for one in tokens]
+    output().show({"tokens": tokens}, Grid(("name", "role", "site", "at"), rows, None, "no tokens"))
 
 
 @token.command()
 @click.argument("name")
 @_home
-@connected
+@add_connection_options
 def remove(name: str, home: str | None) -> None:
-    """Refuse a token from now on."""
+    """Revoke a token."""
     from speck.cli.messages import say
 
-    _done(home, lambda service: service.remove_token(name), lambda tokens: tokens.remove(name))
+    _run(home, lambda service: service.remove_token(name), lambda tokens: tokens.remove(name))
     say(f"token {name} is removed")
 
 
-def _done(home: str | None, ask: Callable[[Client], T], write: Callable[[Tokens], T]) -> T:
-    """By the service, or in the store when the user says so or no service runs here."""
+def _run(home: str | None, ask: Callable[[Client], T], write: Callable[[Tokens], T]) -> T:
+    """Use the service, or the store directly when --home is given or no service runs here."""
     from speck.cli.messages import say
-    from speck.cli.offline import config_at, stored_tokens
+    from speck.cli.offline import config_at, open_tokens
     from speck.client import NoServerError
 
     if home is None:
@@ -98,5 +98,5 @@ def _done(home: str | None, ask: Callable[[Client], T], write: Callable[[Tokens]
             if not service.local or not error.refused:
                 raise
         say(f"no service runs at {service.server}; opening {config_at(home).store}")
-    with stored_tokens(home) as tokens:
+    with open_tokens(home) as tokens:
         return write(tokens)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import client, connected, formatted, names_of, output
+from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
@@ -23,42 +23,42 @@ _EVERY_S = 2.0
 
 @click.command()
 @click.argument("composition", required=False, shell_complete=names_of("compositions"))
-@click.option("--once", is_flag=True, help="Print one table and end.")
+@click.option("--once", is_flag=True, help="Print one table and exit.")
 @click.option(
-    "--every", type=click.FloatRange(min=0.2), default=_EVERY_S, help="Seconds between looks (2)."
+    "--every", type=click.FloatRange(min=0.2), default=_EVERY_S, help="Seconds between updates (2)."
 )
-@connected
-@formatted
+@add_connection_options
+@add_output_option
 def top(composition: str | None, once: bool, every: float) -> None:
-    """Show what jobs do, anew every 2 seconds; q or Ctrl-C ends it.
+    """Show the rates of jobs every 2 seconds; q or Ctrl-C ends it.
 
-    Rates are those between the last two looks of the service's collector (every 5 s); `-` is not
-    known, which is no zero. With `-o json` or `--once`, or without a terminal, once.
+    Rates are those between the last two polls of the service's collector (every 5 s); `-` means
+    unknown, not zero. With `-o json` or `--once`, or without a terminal, prints them once.
     """
     from speck.cli.names import check_known
 
     service = client()
     check_known(service, composition=composition)
     if once or not output().table or not sys.stdout.isatty():
-        found = service.rates(composition)
-        output().show({"jobs": found}, _table(found))
+        rates = service.rates(composition)
+        output().show({"jobs": rates}, _table(rates))
         return
-    with _keys() as q_is_pressed:
+    with _watch_keys() as wait_for_q:
         while True:
-            shown = _fitted(str(_table(service.rates(composition))))
+            screen = _fit(str(_table(service.rates(composition))))
             click.clear()
-            click.echo(shown)
-            if q_is_pressed(every):
+            click.echo(screen)
+            if wait_for_q(every):
                 return
 
 
-def _fitted(text: str) -> str:
-    """As many lines as the terminal has."""
+def _fit(text: str) -> str:
+    """Cut a text to the height of the terminal."""
     lines, height = text.splitlines(), shutil.get_terminal_size().lines
     if len(lines) < height:
         return text
-    kept = max(1, height - 2)
-    return "\n".join([*lines[:kept], f"... and {len(lines) - kept} more"])
+    visible = max(1, height - 2)
+    return "\n".join([*lines[:visible], f"... and {len(lines) - visible} more"])
 
 
 def _only_wait(seconds: float) -> bool:
@@ -67,8 +67,9 @@ def _only_wait(seconds: float) -> bool:
 
 
 @contextmanager
-def _keys() -> Iterator[Callable[[float], bool]]:
-    """Waits so many seconds, or until q is pressed: whether it was."""
+def _watch_keys() -> Iterator[Callable[[float], bool]]:
+    """Yield a function that waits so many seconds, or until q is pressed, and returns whether it
+    was."""
     if not sys.stdin.isatty():
         yield _only_wait
         return
@@ -79,24 +80,26 @@ def _keys() -> Iterator[Callable[[float], bool]]:
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
 
-    def pressed(seconds: float) -> bool:
+    def wait_for_q(seconds: float) -> bool:
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            if not select.select([sys.stdin], [], [], left)[0]:
+        while (remaining := until - time.monotonic()) > 0:
+            if not select.select([sys.stdin], [], [], remaining)[0]:
                 continue
             typed = os.read(sys.stdin.fileno(), 64)
-            if not typed or b"q" in typed.lower():  # nothing: the terminal is gone
+            if (
+                not typed or b"q" in typed.lower()
+            ):  # an empty read means that the terminal was closed
                 return True
         return False
 
     try:
-        yield pressed
+        yield wait_for_q
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _table(found: list[JsonObject]) -> Grid:
-    """Jobs, those that work hardest first."""
+def _table(rates: list[JsonObject]) -> Grid:
+    """The jobs as a table, busiest first."""
     from speck.cli.output import Grid
 
     return Grid(
@@ -123,7 +126,7 @@ def _table(found: list[JsonObject]) -> Grid:
                 job["lag"],
                 job["restarts"],
             )
-            for job in sorted(found, key=lambda job: (-(job["busy"] or 0.0), job["job_name"]))
+            for job in sorted(rates, key=lambda job: (-(job["busy"] or 0.0), job["job_name"]))
         ],
         None,
         "no jobs",

@@ -1,35 +1,35 @@
-"""`speck validate`: what shows without a service."""
+"""`speck validate`: checks that need no service."""
 
 from __future__ import annotations
 
 import click
 
-from speck.cli.options import formatted, output
+from speck.cli.options import add_output_option, output
 from speck.model.values import JsonObject
 
 
 @click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@formatted
+@add_output_option
 def validate(files: tuple[str, ...]) -> None:
     """Check compositions without a service.
 
-    Looks at the syntax and the graph of each FILE (`-`: stdin). Whether sites, jars and slots
-    are there shows in `speck plan`.
+    Checks the syntax and the graph of each FILE (`-`: stdin). `speck plan` also checks sites, jars
+    and slots.
     """
     from speck.cli.messages import CommandFailed
 
-    found = [_checked(file) for file in files]
-    output().show({"files": found}, *(_lines(entry) for entry in found))
-    bad = [str(entry["file"]) for entry in found if not entry["ok"]]
+    reports = [_check_file(file) for file in files]
+    output().show({"files": reports}, *(_lines(entry) for entry in reports))
+    bad = [str(entry["file"]) for entry in reports if not entry["ok"]]
     if bad:
-        count = sum(len(entry["problems"]) for entry in found)
+        count = sum(len(entry["problems"]) for entry in reports)
         raise CommandFailed(
             f"cannot accept {', '.join(bad)}: {count} problem{'' if count == 1 else 's'}"
         )
 
 
-def _checked(file: str) -> JsonObject:
+def _check_file(file: str) -> JsonObject:
     from speck.cli.documents import read
     from speck.errors import InvalidError
     from speck.spec.schema import composition_from_data, load_document
@@ -42,17 +42,19 @@ def _checked(file: str) -> JsonObject:
         description = composition_from_data(document.data, document.line_of)
         name, jobs = description.name, len(description.jobs)
         problems, warnings = check(description)
-        told = [(p.path, p.message, p.line or document.line_of(p.path)) for p in problems]
+        problem_rows = [(p.path, p.message, p.line or document.line_of(p.path)) for p in problems]
     except InvalidError as error:
-        told = [(p.path, p.message, p.line) for p in error.problems] or [("", str(error), None)]
+        problem_rows = [(p.path, p.message, p.line) for p in error.problems] or [
+            ("", str(error), None)
+        ]
     return {
         "file": text.name,
-        "ok": not told,
+        "ok": not problem_rows,
         "composition": name,
         "jobs": jobs,
         "problems": [
             {"path": path, "message": message, **({"line": line} if line else {})}
-            for path, message, line in told
+            for path, message, line in problem_rows
         ],
         "warnings": warnings,
     }

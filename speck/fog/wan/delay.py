@@ -46,33 +46,33 @@ class Delays:
 
     def load(self) -> None:
         """Read the table: {"version": n, "latency_ms": {address: one way to the core}}."""
-        told = json.loads(self._table.read_text())
-        self._sites = {_packed(a): ms / 1000 for a, ms in told["latency_ms"].items()}
+        table = json.loads(self._table.read_text())
+        self._sites = {_pack(a): ms / 1000 for a, ms in table["latency_ms"].items()}
         self._pairs = {}
-        seen = self._table.with_suffix(".seen")
-        fresh = seen.with_suffix(".new")
-        fresh.write_text(str(told["version"]))
-        fresh.replace(seen)
+        version_file = self._table.with_suffix(".seen")
+        fresh = version_file.with_suffix(".new")
+        fresh.write_text(str(table["version"]))
+        fresh.replace(version_file)
 
     def of(self, pair: bytes) -> float:
-        found = self._pairs.get(pair)
-        if found is None:
-            found = self._sites.get(pair[:4], 0.0) + self._sites.get(pair[4:], 0.0)
-            self._pairs[pair] = found
-        return found
+        delay_s = self._pairs.get(pair)
+        if delay_s is None:
+            delay_s = self._sites.get(pair[:4], 0.0) + self._sites.get(pair[4:], 0.0)
+            self._pairs[pair] = delay_s
+        return delay_s
 
 
 def run(tun: int, delays: Delays, most_held: int = MOST_HELD) -> None:
     """Hold and hand back packets until the process ends."""
-    held: list[tuple[float, int, bytes]] = []
+    queue: list[tuple[float, int, bytes]] = []
     number = dropped = 0
     while True:
         now = time.monotonic()
-        while held and held[0][0] <= now:
+        while queue and queue[0][0] <= now:
             with suppress(OSError):  # as on a wire: what cannot be delivered is gone
-                os.write(tun, held[0][2])
-            heapq.heappop(held)
-        wait_s = max(0.0, held[0][0] - time.monotonic()) if held else None
+                os.write(tun, queue[0][2])
+            heapq.heappop(queue)
+        wait_s = max(0.0, queue[0][0] - time.monotonic()) if queue else None
         if not select.select([tun], [], [], wait_s)[0]:
             continue
         for _ in range(_BATCH):
@@ -80,14 +80,14 @@ def run(tun: int, delays: Delays, most_held: int = MOST_HELD) -> None:
                 packet = os.read(tun, 65536)
             except BlockingIOError:
                 break
-            if len(held) >= most_held:
+            if len(queue) >= most_held:
                 dropped += 1
                 if dropped in (1, 1000, 1_000_000):
                     print(f"{most_held} packets are held: {dropped} dropped so far", flush=True)
                 continue
             number += 1
             due = time.monotonic() + delays.of(packet[12:20])
-            heapq.heappush(held, (due, number, packet))
+            heapq.heappush(queue, (due, number, packet))
 
 
 def open_tun(device: str) -> int:
@@ -97,14 +97,14 @@ def open_tun(device: str) -> int:
     return tun
 
 
-def _hurry() -> None:
+def _raise_priority() -> None:
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000)
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
-def _packed(address: str) -> bytes:
+def _pack(address: str) -> bytes:
     return bytes(int(part) for part in address.split("."))
 
 
@@ -113,7 +113,7 @@ def main(device: str, table: str) -> None:
     delays = Delays(Path(table))
     signal.signal(signal.SIGHUP, lambda *_: delays.load())
     delays.load()  # now that an order to read it again would not end us
-    _hurry()
+    _raise_priority()
     run(tun, delays)
 
 

@@ -23,14 +23,14 @@ from pathlib import Path
 
 _CLONE_NEWNET = 0x40000000
 _CHUNK = 65536
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _LOOPBACK = "127.0.0.1"
 
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
 @contextmanager
-def inside(namespace: Path) -> Iterator[None]:
+def enter_namespace(namespace: Path) -> Iterator[None]:
     """Sockets that this thread makes in the block belong to that network namespace.
 
     Raises OSError when it is gone, or this process may not.
@@ -92,19 +92,19 @@ async def serve(
     three bytes of the fog's addresses; `sites`: the files of their namespaces."""
     # the sites first: who reaches the root finds all of them
     for site in sites:
-        with inside(site):
+        with enter_namespace(site):
             server = socket.create_server((_LOOPBACK, port))
         await _listen(server, "127.0.0", lambda site=site: _across(site, root, port))  # type: ignore[misc]
     server = socket.create_server((root, port))
     await _listen(server, network, lambda: asyncio.open_connection(host, port))
     while alive.exists():
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
 
 
 async def _across(
     site: Path, root: str, port: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    with inside(site):
+    with enter_namespace(site):
         near = socket.socket()
     try:
         near.setblocking(False)

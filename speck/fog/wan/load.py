@@ -27,20 +27,23 @@ def load_wan(path: Path | str) -> Wan:
     except OSError as error:
         raise PermanentError(f"cannot read the WAN {path}: {error.strerror}") from error
     problems = [
-        Problem(where, message, document.line_of(where)) for where, message in _faults(document)
+        Problem(where, message, document.line_of(where))
+        for where, message in _find_faults(document)
     ]
     if problems:
         raise InvalidError(f"cannot use the WAN {path}", problems)
     data = document.data
     uplinks = {
-        site: Uplink(told.get("up_mbps"), told.get("down_mbps"), float(told.get("latency_ms", 0)))
-        for site, told in (data.get("uplinks") or {}).items()
+        site: Uplink(
+            values.get("up_mbps"), values.get("down_mbps"), float(values.get("latency_ms", 0))
+        )
+        for site, values in (data.get("uplinks") or {}).items()
     }
     lans = tuple(tuple(lan) for lan in data.get("lans") or [])
     return Wan(uplinks, lans, data.get("host", EVERYWHERE))
 
 
-def _faults(document: Document) -> Iterator[tuple[str, str]]:
+def _find_faults(document: Document) -> Iterator[tuple[str, str]]:
     data = document.data
     if not isinstance(data, dict):
         yield "", "must be a mapping with `uplinks`, and perhaps `lans` and `host`"
@@ -52,36 +55,36 @@ def _faults(document: Document) -> Iterator[tuple[str, str]]:
     if not isinstance(uplinks, dict) or not uplinks:
         yield "uplinks", "must be a mapping from a site to its up_mbps, down_mbps and latency_ms"
     else:
-        for site, told in uplinks.items():
-            yield from _uplink_faults(site, told)
-    yield from _lan_faults(data.get("lans", []))
+        for site, values in uplinks.items():
+            yield from _find_uplink_faults(site, values)
+    yield from _find_lan_faults(data.get("lans", []))
     host = data.get("host", EVERYWHERE)
     if not isinstance(host, str) or not is_name(host):
         yield "host", f"must be `{EVERYWHERE}` or the name of a site"
 
 
-def _uplink_faults(site: str, told: Any) -> Iterator[tuple[str, str]]:
+def _find_uplink_faults(site: str, values: Any) -> Iterator[tuple[str, str]]:
     where = f"uplinks.{site}"
     if not is_name(site):
         yield where, "is not the name of a site"
-    if not isinstance(told, dict):
+    if not isinstance(values, dict):
         yield where, f"must be a mapping with {', '.join(_UPLINK)}"
         return
-    for key, value in told.items():
+    for key, value in values.items():
         if key not in _UPLINK:
             yield f"{where}.{key}", f"unknown; an uplink has {', '.join(_UPLINK)}"
         elif key in _RATES:
-            if value is not None and not _number(value, LEAST_MBPS, MOST_MBPS):
+            if value is not None and not _is_number(value, LEAST_MBPS, MOST_MBPS):
                 yield (
                     f"{where}.{key}",
                     f"must be a number of Mb/s from {LEAST_MBPS:g} to {MOST_MBPS:g}"
                     " (leave it out for no limit)",
                 )
-        elif not _number(value, 0, MOST_LATENCY_MS):
+        elif not _is_number(value, 0, MOST_LATENCY_MS):
             yield f"{where}.{key}", f"must be a number of ms from 0 to {MOST_LATENCY_MS:g}"
 
 
-def _lan_faults(lans: Any) -> Iterator[tuple[str, str]]:
+def _find_lan_faults(lans: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(lans, list):
         yield "lans", "must be a list of lists of sites"
         return
@@ -100,5 +103,9 @@ def _lan_faults(lans: Any) -> Iterator[tuple[str, str]]:
                 seen.add(site)
 
 
-def _number(value: Any, least: float, most: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+def _is_number(value: Any, minimum: float, maximum: float) -> bool:
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and minimum <= value <= maximum
+    )

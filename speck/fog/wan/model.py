@@ -68,11 +68,11 @@ class WanState:
     down: tuple[str, ...] = ()
     relays: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
-    def shaped(self, site: str, uplink: Uplink) -> WanState:
+    def with_uplink(self, site: str, uplink: Uplink) -> WanState:
         """The same with another uplink of `site`."""
         return replace(self, wan=replace(self.wan, uplinks={**self.wan.uplinks, site: uplink}))
 
-    def linked(self, site: str, up: bool) -> WanState:
+    def with_link(self, site: str, up: bool) -> WanState:
         """The same with the link of `site` up or down."""
         others = tuple(other for other in self.down if other != site)
         return replace(self, down=others if up else (*others, site))
@@ -111,12 +111,12 @@ def check_uplink(site: str, uplink: Uplink) -> None:
 
 def check_wan(wan: Wan, sites: Sequence[str]) -> None:
     """Raises PermanentError for a site that is not to be, or a figure that cannot be."""
-    known = ", ".join(sites) or "no sites"
+    names = ", ".join(sites) or "no sites"
     lans = [site for lan in wan.lans for site in lan]
     hosts = [] if wan.host == EVERYWHERE else [wan.host]
     for site in (*wan.uplinks, *lans, *hosts):
         if site not in sites:
-            raise PermanentError(f"cannot give {site} a place in the WAN: this fog has {known}")
+            raise PermanentError(f"cannot give {site} a place in the WAN: this fog has {names}")
     for site in lans:
         if lans.count(site) > 1:
             raise PermanentError(f"cannot put {site} into two LANs: name it once in `lans`")

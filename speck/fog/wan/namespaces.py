@@ -28,7 +28,7 @@ _POLL_S = 0.02
 SECOND_BEST = "--wan-mode proxy needs none of this"
 
 
-def refusal() -> str | None:
+def explain_refusal() -> str | None:
     """Why this process cannot make namespaces; None when nothing is known to be missing."""
     if os.geteuid() != 0:
         return f"network namespaces need root; run it as root ({SECOND_BEST})"
@@ -58,20 +58,20 @@ class Network:
         """A network that nothing here has a route to. Raises PermanentError when all are taken."""
         routes = _run(["ip", "-4", "route", "show", "table", "all"])
         for number in range(512):
-            found = network((self.names.first_network + number) % 512)
-            if f"{found}." not in routes:
-                return found
+            prefix = network((self.names.first_network + number) % 512)
+            if f"{prefix}." not in routes:
+                return prefix
         raise PermanentError("cannot find a free network in 198.18.0.0/15: end other fogs first")
 
     def build(self, layout: Layout) -> None:
         """Make everything anew. Raises PermanentError; then nothing is left behind."""
-        if (why := refusal()) is not None:
+        if (why := explain_refusal()) is not None:
             raise PermanentError(f"cannot bring up a WAN: {why}")
         self.remove()
         try:
             for batch in layout.build():
                 _carry_out(batch)
-            self.tell(layout)
+            self.write_latencies(layout)
         except BaseException:
             self.remove()
             raise
@@ -87,19 +87,19 @@ class Network:
             if before.wan.uplink(site) != after.wan.uplink(site):
                 for batch in after.shaping(site):
                     _carry_out(batch)
-        self.tell(after)
+        self.write_latencies(after)
         old, new = before.rules(), after.rules()
         lines = [f"rule add {rule}" for rule in new if rule not in old]
         lines += [f"rule del {rule}" for rule in old if rule not in new]
         if lines:
             _carry_out(Batch("ip", self.names.router, tuple(lines)))
 
-    def tell(self, layout: Layout) -> None:
+    def write_latencies(self, layout: Layout) -> None:
         """Write the delay element's table."""
         write_table(self.table, {"latency_ms": layout.latencies_ms()})
 
     @property
-    def heeded(self) -> bool:
+    def table_applied(self) -> bool:
         """Whether the delay element goes by the table that was written last."""
         try:
             version = json.loads(self.table.read_text())["version"]
@@ -133,7 +133,7 @@ class Network:
         namespaces = [path.name for path in _NAMESPACES.glob(f"{self.names.prefix}*")]
         ended = sum(_empty(name) for name in namespaces)
         for device in Path("/sys/class/net").glob(f"{self.names.device}*"):
-            _run(["ip", "link", "delete", device.name], refused=False)
+            _run(["ip", "link", "delete", device.name], check=False)
         for name in namespaces:
             _run(["ip", "netns", "delete", name])
         for suffix in (".json", ".seen", ".counts", ".new", ".fresh"):
@@ -144,8 +144,8 @@ class Network:
         """Every site's uplink; `delayed`: whether the delay element runs."""
         router = layout.names.router
         devices = _by_name(_json(["ip", "-n", router, "-j", "-s", "link"]))
-        queues = _dropped(_json(["tc", "-n", router, "-j", "-s", "qdisc"]))
-        found = []
+        queues = _count_drops(_json(["tc", "-n", router, "-j", "-s", "qdisc"]))
+        statuses = []
         for number, site in enumerate(layout.sites):
             device = devices.get(f"w{number}")
             if device is None:
@@ -153,9 +153,9 @@ class Network:
                     f"cannot find the uplink of {site}: end the fog, and bring it up again"
                     " (speck fog down)"
                 )
-            own = _dropped(_json(["tc", "-n", layout.names.site(site), "-j", "-s", "qdisc"]))
+            own = _count_drops(_json(["tc", "-n", layout.names.site(site), "-j", "-s", "qdisc"]))
             uplink, counts = layout.wan.uplink(site), device["stats64"]
-            found.append(
+            statuses.append(
                 LinkStatus(
                     site,
                     site not in layout.state.down and (delayed or uplink.latency_ms == 0),
@@ -168,7 +168,7 @@ class Network:
                     queues.get(f"w{number}", 0) + own.get("wan", 0),
                 )
             )
-        return found
+        return statuses
 
 
 def write_table(path: Path, content: JsonObject) -> None:
@@ -187,19 +187,19 @@ def _carry_out(batch: Batch) -> None:
     _run(argv, "\n".join(batch.lines) + "\n")
 
 
-def _run(argv: Sequence[str], given: str = "", *, refused: bool = True) -> str:
+def _run(argv: Sequence[str], stdin: str = "", *, check: bool = True) -> str:
     """Raises PermanentError with what the program said, if `refused`."""
     try:
-        done = subprocess.run(argv, input=given, capture_output=True, text=True, check=False)
+        result = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
     except OSError as error:
         raise PermanentError(f"cannot run {argv[0]}: {error}; install iproute2") from error
-    if refused and done.returncode != 0:
-        said = " ".join((done.stderr or done.stdout).split())[:500]
+    if check and result.returncode != 0:
+        output = " ".join((result.stderr or result.stdout).split())[:500]
         raise PermanentError(
-            f"cannot set up the WAN: `{' '.join(argv)}` said: {said}; a container must be"
+            f"cannot set up the WAN: `{' '.join(argv)}` said: {output}; a container must be"
             f" privileged for this ({SECOND_BEST})"
         )
-    return done.stdout
+    return result.stdout
 
 
 def _json(argv: Sequence[str]) -> list[dict[str, Any]]:
@@ -210,7 +210,7 @@ def _by_name(devices: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {device["ifname"]: device for device in devices}
 
 
-def _dropped(queues: list[dict[str, Any]]) -> dict[str, int]:
+def _count_drops(queues: list[dict[str, Any]]) -> dict[str, int]:
     return {each["dev"]: each["drops"] for each in queues if each.get("root")}
 
 
@@ -219,12 +219,12 @@ def _empty(namespace: str) -> int:
     first, until = set(_pids(namespace)), time.monotonic() + _GONE_S
     for pid in first:
         _signal(pid, signal.SIGTERM)
-    while left := _pids(namespace):
+    while remaining := _pids(namespace):
         if time.monotonic() > until:
-            for pid in left:
+            for pid in remaining:
                 _signal(pid, signal.SIGKILL)
         if time.monotonic() > until + _GONE_S:
-            raise PermanentError(f"cannot end process {left[0]}: it does not react to SIGKILL")
+            raise PermanentError(f"cannot end process {remaining[0]}: it does not react to SIGKILL")
         time.sleep(_POLL_S)
     return len(first)
 

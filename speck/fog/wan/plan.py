@@ -105,7 +105,7 @@ class Layout:
         return f"{self.state.network}.{ROUTER}"
 
     @property
-    def _joined(self) -> list[str]:
+    def _local_sites(self) -> list[str]:
         """The sites whose LAN this machine is in."""
         return list(self.sites) if self.wan.host == EVERYWHERE else [self.wan.host]
 
@@ -139,21 +139,21 @@ class Layout:
     def rules(self) -> list[str]:
         """Which way the router sends packets, as `ip rule`s: what crosses no uplink first, then
         what vanishes, then what has waited, then what has to wait."""
-        found = []
+        rules = []
         for number, site in enumerate(self.sites):
             if self.wan.peers(site):
-                found.append(f"pref 10 iif p{number} lookup {_PEERS}")
+                rules.append(f"pref 10 iif p{number} lookup {_PEERS}")
         for site in self.state.down:
             for address in self._behind(site):
-                found += [f"pref 20 from {address} blackhole", f"pref 20 to {address} blackhole"]
-        found.append(f"pref 30 iif {DELAY} lookup main")
+                rules += [f"pref 20 from {address} blackhole", f"pref 20 to {address} blackhole"]
+        rules.append(f"pref 30 iif {DELAY} lookup main")
         for site in self.sites:
             for address in self._behind(site) if self.wan.uplink(site).latency_ms > 0 else ():
-                found += [
+                rules += [
                     f"pref 40 from {address} lookup {_DELAYED}",
                     f"pref 40 to {address} lookup {_DELAYED}",
                 ]
-        return found
+        return rules
 
     def latencies_ms(self) -> dict[str, float]:
         """What the delay element goes by: address -> one way to the core."""
@@ -176,7 +176,7 @@ class Layout:
         for number, site in enumerate(self.sites):
             here = self.names.site(site)
             yield _veth("wan", here, f"w{number}", self.names.router, number, 1)
-            if site in self._joined:
+            if site in self._local_sites:
                 yield _veth("lan", here, self.names.lan(number), "", number, 2)
             if self.wan.peers(site):
                 yield _veth("peer", here, f"p{number}", self.names.router, number, 3)
@@ -190,7 +190,7 @@ class Layout:
         yield _neighbour("wan", self._router, number, 1, far=True)
         # no default route: a name asked of a far resolver would be counted on the uplink
         yield f"route add {self.state.network}.0/24 via {self._router} dev wan onlink src {own}"
-        if site in self._joined:
+        if site in self._local_sites:
             yield from _up("lan")
             yield _neighbour("lan", self.root, number, 2, far=True)
             yield f"route add {self.root}/32 dev lan src {own}"
@@ -221,7 +221,7 @@ class Layout:
 
     def _outside(self) -> Iterator[str]:
         """This machine's own namespace: devices of ours, and routes over them alone."""
-        for site in self._joined:
+        for site in self._local_sites:
             number = self.sites.index(site)
             device = self.names.lan(number)
             yield f"link set {device} addrgenmode none"

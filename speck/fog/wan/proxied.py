@@ -72,7 +72,9 @@ def table(state: WanState, sites: Sequence[SiteRecord]) -> JsonObject:
     }
 
 
-def told(site: SiteRecord, state: WanState, sites: Sequence[SiteRecord], to: Command) -> Command:
+def route_brokers(
+    site: SiteRecord, state: WanState, sites: Sequence[SiteRecord], to: Command
+) -> Command:
     """The same program, told where to reach the brokers of other sites."""
     ports = state.relays.get(site.name, {})
     ways = [
@@ -88,14 +90,14 @@ def links(
 ) -> list[LinkStatus]:
     """Every site's uplink; `runs`: whether the relay does."""
     try:
-        passed = json.loads(counts.read_text())
+        bytes_by_site = json.loads(counts.read_text())
     except (OSError, ValueError):
-        passed = {}
-    found = []
+        bytes_by_site = {}
+    statuses = []
     for site in sites:
         uplink = state.wan.uplink(site.name)
-        up, down = passed.get(site.name, (0, 0))
-        found.append(
+        up, down = bytes_by_site.get(site.name, (0, 0))
+        statuses.append(
             LinkStatus(
                 site.name,
                 runs and site.name not in state.down,
@@ -108,4 +110,4 @@ def links(
                 0,
             )
         )
-    return found
+    return statuses

@@ -27,7 +27,7 @@ _CHUNK = 16 * 1024
 _LEAST_CHUNK = 512
 _CHUNK_S = 0.02  # of a slow link at once
 _QUEUE_S = 0.3  # as a modem's: who sends more waits
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _MOST_HELD = 1024  # pieces of one direction of a connection
 
 
@@ -80,15 +80,15 @@ class Relay:
 
     def load(self) -> None:
         """Take over rates, latencies, and which links are down."""
-        told: dict[str, Any] = json.loads(self._path.read_text())
-        for site, each in told["links"].items():
+        table: dict[str, Any] = json.loads(self._path.read_text())
+        for site, each in table["links"].items():
             link = self.links.setdefault(site, Link())
             for way, mbps in ((link.up, each["up_mbps"]), (link.down, each["down_mbps"])):
                 way.bytes_per_s = None if mbps is None else mbps * 1e6 / 8
                 way.free_at = 0.0
             link.latency_s = each["latency_ms"] / 1000
             (link.passing.set if each["passes"] else link.passing.clear)()
-        _write(self._path.with_suffix(".seen"), str(told["version"]))
+        _write(self._path.with_suffix(".seen"), str(table["version"]))
 
     def count(self) -> None:
         """Write down what has passed: site -> [up, down], in bytes."""
@@ -106,7 +106,7 @@ class Relay:
             if now != before:
                 self.count()
                 before = now
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     async def _listen(self, site: str, to: str, listen: list[Any], target: list[Any]) -> None:
         async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -139,24 +139,24 @@ class Relay:
     ) -> None:
         """One direction of a connection, until it ends; `source` is the way back to the reader."""
         near, far = self.links[site], self.links[to]
-        held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_HELD)
-        delivery = asyncio.create_task(self._deliver(held, source, writer, site, to))
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_HELD)
+        delivery = asyncio.create_task(self._deliver(queue, source, writer, site, to))
         try:
             while data := await reader.read(min(near.up.chunk, far.down.chunk)):
                 await self._pass(site, to)
                 now = self._now()
                 sent = near.up.take(len(data), now)
                 due = far.down.take(len(data), sent)
-                await held.put((due + near.latency_s + far.latency_s, data))
+                await queue.put((due + near.latency_s + far.latency_s, data))
                 await self._sleep(max(0.0, due - now - _QUEUE_S))
         except OSError:
             writer.transport.abort()  # a reset passes at once
-        await held.put((0.0, b""))
+        await queue.put((0.0, b""))
         await delivery
 
     async def _deliver(
         self,
-        held: asyncio.Queue[tuple[float, bytes]],
+        queue: asyncio.Queue[tuple[float, bytes]],
         source: asyncio.StreamWriter,
         writer: asyncio.StreamWriter,
         site: str,
@@ -164,7 +164,7 @@ class Relay:
     ) -> None:
         try:
             while True:
-                due, data = await held.get()
+                due, data = await queue.get()
                 if not data:
                     break
                 await self._sleep(max(0.0, due - self._now()))
@@ -175,7 +175,7 @@ class Relay:
                 writer.write_eof()
         except OSError:
             source.transport.abort()
-            while (await held.get())[1]:
+            while (await queue.get())[1]:
                 continue
 
 

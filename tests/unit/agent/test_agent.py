@@ -138,11 +138,11 @@ def test_no_more_is_begun_than_it_can_do(service: Service, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("command", "error", "again"),
     [
-        ({"kind": "dance"}, "this agent does not know it; update the agent", False),
+        ({"kind": "dance"}, "this agent does not support it; update the agent", False),
         ({"kind": "list"}, "cannot list: KeyError", True),
-        ({"kind": "list", "engine_job_id": "../x"}, "no job id of an engine", False),
+        ({"kind": "list", "engine_job_id": "../x"}, "is not an engine job id", False),
         ({"kind": "list", "engine_job_id": 7}, "cannot list: AttributeError", True),
-        ({"kind": "drop", "path": "/etc"}, "no state below", False),
+        ({"kind": "drop", "path": "/etc"}, "not a state below", False),
         ({"kind": "send", "path": "savepoints/s/1"}, "cannot find a complete state", False),
     ],
 )

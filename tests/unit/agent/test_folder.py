@@ -49,7 +49,7 @@ def test_nothing_outside_the_rooms_is_a_state(name: str, folder: StateFolder) ->
     (folder.root / "savepoints").mkdir()
     (folder.root / "savepoints" / "link").symlink_to(outside)
     given = name.replace("{root}", str(folder.root))
-    with pytest.raises(PermanentError, match=r"^cannot touch "):
+    with pytest.raises(PermanentError, match=r"^cannot use "):
         folder.locate(given)
     with pytest.raises(PermanentError):
         folder.drop(given)
@@ -101,7 +101,7 @@ def test_a_record_that_looks_a_little_like_a_path_is_none(folder: StateFolder) -
 def test_links_do_not_travel(folder: StateFolder) -> None:
     state = write_state(folder.root / "savepoints" / "s" / "1")
     (state / "secret").symlink_to("/etc/passwd")
-    with pytest.raises(PermanentError, match="is no plain file"):
+    with pytest.raises(PermanentError, match="is not a regular file"):
         files_of(folder.state(str(state)))
 
 

@@ -106,13 +106,13 @@ def test_a_piece_for_an_arrival_that_was_begun_again_is_refused(inbox: Inbox, wh
 
 @pytest.mark.parametrize(("transfer", "job"), [("../x", "j"), ("t", "../j"), (".x", "j"), ("", "")])
 def test_names_lead_nowhere_else(inbox: Inbox, transfer: str, job: str) -> None:
-    with pytest.raises(PermanentError, match="no names"):
+    with pytest.raises(PermanentError, match="invalid names"):
         inbox.begin(transfer, job, "s")
 
 
 def test_a_full_disk_is_told_before_anything_is_written(inbox: Inbox) -> None:
     arrival = begun(inbox)
-    with pytest.raises(TransientError, match="make room there"):
+    with pytest.raises(TransientError, match="free some space there"):
         inbox.append(arrival, 0, 1 << 60, b"1")
     assert not arrival.part.exists()
 
@@ -120,7 +120,7 @@ def test_a_full_disk_is_told_before_anything_is_written(inbox: Inbox) -> None:
 def test_so_it_is_when_the_length_was_known_before(inbox: Inbox) -> None:
     arrival = inbox.begin("t-1", "counter", "s", total=1 << 60)
     assert isinstance(arrival, Arrival)
-    with pytest.raises(TransientError, match="make room there"):
+    with pytest.raises(TransientError, match="free some space there"):
         inbox.append(arrival, 0, 1 << 60, b"1")
 
 

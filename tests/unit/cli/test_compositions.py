@@ -88,7 +88,7 @@ def test_detailed_exitcode(speck: Run, chain: str) -> None:
     assert speck("plan", "--detailed-exitcode", chain).exit_code == 2
     assert speck("apply", "-y", chain).exit_code == 0
     same = speck("plan", "--detailed-exitcode", chain)
-    assert (same.exit_code, same.stdout) == (0, "no changes: 2 jobs as wanted\n")
+    assert (same.exit_code, same.stdout) == (0, "no changes: 2 jobs as desired\n")
     assert speck("plan", "--detailed-exitcode", "--composition", "chain").exit_code == 0
     assert speck("plan", "--detailed-exitcode", "nothing.yaml").exit_code == 1
 
@@ -115,7 +115,7 @@ def test_apply_shows_the_plan_and_follows(speck: Run, chain: str) -> None:
     assert "start clean on edge-a: done\n" in done.stderr
     again = speck("apply", chain)  # nothing to ask about
     assert again.stdout.splitlines() == [
-        "no changes: 2 jobs as wanted",
+        "no changes: 2 jobs as desired",
         "chain revision 1 is deployed",
     ]
 
@@ -123,7 +123,7 @@ def test_apply_shows_the_plan_and_follows(speck: Run, chain: str) -> None:
 def test_apply_asks(speck: Run, chain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unasked = speck("apply", chain)
     assert unasked.exit_code == 1
-    assert "stdin is no terminal; give --yes" in unasked.stderr
+    assert "stdin is not a terminal; give --yes" in unasked.stderr
     monkeypatch.setattr("speck.cli.messages.interactive", lambda: True)
     no = speck("apply", chain, stdin="n\n")
     assert no.exit_code == 1
@@ -154,7 +154,7 @@ def test_to_apply_what_is_there_tells_of_no_old_steps(speck: Run, chain: str) ->
     for more in ((), ("--no-wait",)):
         again = speck("apply", "-y", *more, chain)
         assert again.exit_code == 0
-        assert again.stdout == "no changes: 2 jobs as wanted\nchain revision 1 is deployed\n"
+        assert again.stdout == "no changes: 2 jobs as desired\nchain revision 1 is deployed\n"
         assert ": done" not in again.stderr
     told = json.loads(speck("apply", "-y", "-o", "json", chain).stdout)
     assert (told["state"], told["operations"]) == ("done", [])
@@ -174,7 +174,7 @@ def test_a_failure_tells_what_failed_and_what_was_skipped(speck: Run, chain: str
     done = speck("apply", "-y", chain)
     assert done.exit_code == 1
     assert "  failed  start keep on cloud: cannot start it: no luck" in done.stderr
-    assert "mend the cause and apply again" in done.stderr
+    assert "fix the cause and apply again" in done.stderr
     assert "is deployed" not in done.stdout
     mended = speck("apply", "-y", chain)
     assert mended.exit_code == 0
@@ -187,7 +187,10 @@ def test_a_site_that_is_away_blocks(speck: Run, chain: str, server: Server) -> N
     changed = COMPOSITION.replace("  sink_topic: kept\n", "  sink_topic: kept\n  args: [x]\n")
     done = speck("apply", "-y", "-", "--timeout", "0.5", stdin=changed)
     assert done.exit_code == 1
-    assert "it goes on when the site is back" in done.stderr or "still being changed" in done.stderr
+    assert (
+        "it continues when the site answers again" in done.stderr
+        or "still being changed" in done.stderr
+    )
     (running,) = server.service.changes.all_under_way()
     assert speck("cancel", running.change.id).exit_code == 0
     running.over.wait(10)
@@ -221,7 +224,7 @@ def test_destroy(speck: Run, chain: str) -> None:
     assert speck("destroy", "chain").exit_code == 1  # nobody can be asked
     done = speck("destroy", "chain", "--yes")
     assert done.exit_code == 0, done.stderr
-    assert done.stdout == "composition chain is gone\n"
+    assert done.stdout == "composition chain is removed\n"
     assert "- remove  clean  edge-a" in done.stderr
     assert speck("destroy", "chain", "--yes").exit_code == 1
 

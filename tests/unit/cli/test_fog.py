@@ -67,7 +67,7 @@ def test_up_registers_the_sites(speck: Run, calls: list[Any], server: Server) ->
     done = speck("fog", "up")
     assert done.exit_code == 0, done.stderr
     assert calls == [(3, 8, 24, 1, "single"), ("agents", server.url, None)]
-    assert f"1 sites are registered at {server.url}" in done.stderr
+    assert f"1 sites are registered with {server.url}" in done.stderr
     assert "edge-q" in speck("site", "list").stdout
     assert speck("fog", "up").exit_code == 0  # the same sites again
 
@@ -168,7 +168,7 @@ def test_status_and_down(alone: Run, calls: list[Any]) -> None:
     told = alone("fog", "status").stdout
     assert "edge-q  edge  up     7     8      305" in told
     assert "broker:11 engine:12" in told
-    assert "memory in all: 305 MB\nwhat dies stays down" in told
+    assert "total memory: 305 MB\ndead processes stay down" in told
     data = json.loads(alone("fog", "status", "-o", "json").stdout)
     assert data["rss_mb"] == 305.0
     assert data["sites"][0]["state"] == "up"
@@ -190,7 +190,7 @@ def test_down_asks_when_jobs_are_deployed(
     assert speck("apply", chain, "--yes").exit_code == 0
     refused = speck("fog", "down")
     assert refused.exit_code == 1
-    assert "cannot ask whether to go on" in refused.stderr
+    assert "cannot ask for confirmation" in refused.stderr
     assert calls == [(False,)]
     assert speck("fog", "down", "--keep").exit_code == 0
     assert speck("fog", "down", "--yes").exit_code == 0
@@ -205,11 +205,11 @@ def test_a_process_is_killed_and_restarted(
     monkeypatch.setattr(Fog, "restart", lambda _, *given: asked.append(("restart", *given)))
     done = alone("fog", "kill", "edge-q")
     assert done.stderr == (
-        "the engine of edge-q was killed; start it again with `speck fog restart edge-q`\n"
+        "the engine of edge-q was killed; restart it with `speck fog restart edge-q`\n"
     )
     monkeypatch.setattr(Fog, "supervised", True)
     done = alone("fog", "kill", "edge-q", "broker")
-    assert done.stderr == "the broker of edge-q was killed; it will be started again in 2 s\n"
+    assert done.stderr == "the broker of edge-q was killed; it will be restarted in 2 s\n"
     assert alone("fog", "restart", "edge-q", "agent").stderr == "the agent of edge-q is up again\n"
     assert alone("fog", "restart", "edge-q").stderr == "edge-q is up again\n"
     assert asked == [
@@ -224,12 +224,12 @@ def test_a_process_is_killed_and_restarted(
 def test_status_tells_how_many_cores_a_site_may_use(
     alone: Run, calls: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "CORES AT MOST" not in alone("fog", "status").stdout
+    assert "MAX CORES" not in alone("fog", "status").stdout
     site = SiteStatus("edge-q", "edge", "http://e", "tcp://b", (), 8, 7, 0.25)
     monkeypatch.setattr(Fog, "status", lambda _: [site])
     told = alone("fog", "status").stdout
-    assert "CORES AT MOST" in told
-    assert "0.25           http://e" in told
+    assert "MAX CORES" in told
+    assert "0.25       http://e" in told
     assert json.loads(alone("fog", "status", "-o", "json").stdout)["sites"][0]["speed"] == 0.25
 
 
@@ -275,7 +275,7 @@ def test_replay_goes_to_the_registered_sites(
     assert (options.rate, options.copies, options.readers) == (100, 2, "some")
     cancelled = speck("replay", "trace.csv")
     assert cancelled.exit_code == 1
-    assert "ended early" in cancelled.stderr
+    assert "the replay was cancelled" in cancelled.stderr
 
 
 def test_replay_without_a_service(alone: Run, replays: list[ReplayOptions], tmp_path: Path) -> None:

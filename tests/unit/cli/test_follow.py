@@ -45,7 +45,7 @@ class Told(Client):
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(follow, "_POLL_INTERVAL_S", 0.0)
 
 
 def test_tells_each_outcome_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +65,7 @@ def test_tells_each_outcome_once(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_gives_up_on_a_service_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_AWAY_S", 0.0)
+    monkeypatch.setattr(follow, "_MAX_OUTAGE_S", 0.0)
     with pytest.raises(NoServerError):
         follow.follow(Told(NoServerError("cannot reach it")), "c1")
 
@@ -73,14 +73,14 @@ def test_gives_up_on_a_service_that_stays_away(monkeypatch: pytest.MonkeyPatch) 
 def test_ctrl_c_says_how_to_end_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt):
         follow.follow(Told(KeyboardInterrupt()), "c1")
-    assert "`speck cancel c1` would end it early" in capsys.readouterr().err
+    assert "cancel it with `speck cancel c1`" in capsys.readouterr().err
 
 
 def test_a_failure_lists_failed_then_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     failed = change(
         "failed", operation(1, "skipped"), operation(2, "failed", "cannot start"), error="why"
     )
-    with pytest.raises(CommandFailed, match="cannot finish change c1 of x; mend the cause"):
+    with pytest.raises(CommandFailed, match="cannot finish change c1 of x; fix the cause"):
         follow.follow(Told(failed), "c1")
         follow.require_done(failed, "x")
     assert capsys.readouterr().err.splitlines() == [
@@ -92,7 +92,7 @@ def test_a_failure_lists_failed_then_skipped(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_failure_without_a_failed_operation_tells_its_own_reason() -> None:
-    with pytest.raises(CommandFailed, match="cannot finish change c1 of x: why; mend the cause"):
+    with pytest.raises(CommandFailed, match="cannot finish change c1 of x: why; fix the cause"):
         follow.require_done(change("failed", error="why"), "x")
 
 

@@ -177,7 +177,9 @@ def test_sites(speck: Run, tmp_path: Path) -> None:
     done = speck("site", "add", "-f", str(file))
     assert done.exit_code == 0, done.stderr
     assert done.stderr == "site edge-c registered\nsite edge-d registered\n"
-    assert speck("site", "add", "-f", str(file)).stderr.startswith("site edge-c is there")
+    assert speck("site", "add", "-f", str(file)).stderr.startswith(
+        "site edge-c was registered already"
+    )
     assert "edge-d" in speck("site", "list").stdout
     assert "memory http://edge-c.test:8081" in speck("site", "show", "edge-c").stdout
     assert speck("site", "remove", "edge-c", "--yes").exit_code == 0
@@ -192,10 +194,10 @@ def test_sites_are_calibrated(speck: Run, server: Server) -> None:
     assert done.exit_code == 0, done.stderr
     told = [(row["name"], row["pace"]) for row in json.loads(done.stdout)["calibrations"]]
     assert told == [("cloud", 1.0), ("edge-a", 0.25), ("edge-b", 0.5)]
-    assert "pace of a core" in speck("site", "show", "edge-a").stdout
+    assert "core speed" in speck("site", "show", "edge-a").stdout
     table = speck("site", "calibrate", "cloud").stdout
     assert "cloud  0.2    1" in table
-    assert "other programs took part of the CPU of cloud" in done.stderr
+    assert "other programs used CPU of cloud" in done.stderr
     assert "of cloud, edge-a" not in done.stderr
     assert speck("site", "calibrate", "nowhere").exit_code == 1
     assert "SPECK_JARS" in speck("site", "calibrate", "cloud", "--jar", "no.jar").stderr
@@ -257,7 +259,7 @@ def test_artifacts(speck: Run, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("artifact:")
     assert done.stderr == "sent 3000000 bytes\n"
-    assert speck("artifacts", "push", str(jar)).stderr == "it was there already\n"
+    assert speck("artifacts", "push", str(jar)).stderr == "the service has it already\n"
     assert done.stdout.strip() in speck("artifacts", "list").stdout
     assert speck("artifacts", "push", "nothing.jar").exit_code == 1
 

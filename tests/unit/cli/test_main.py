@@ -131,7 +131,7 @@ def test_an_unforeseen_error_shows_no_traceback(
     done = alone("site", "list")
     assert done.exit_code == 1
     assert done.stderr == (
-        "error: cannot carry on: RuntimeError: out of luck (SPECK_DEBUG=1 shows where)\n"
+        "error: cannot continue: RuntimeError: out of luck (SPECK_DEBUG=1 shows where)\n"
     )
     debugged = alone("site", "list", SPECK_DEBUG="1")
     assert isinstance(debugged.exception, RuntimeError)

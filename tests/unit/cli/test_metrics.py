@@ -76,7 +76,7 @@ def test_a_trace_of_another_collector(speck: Run, server: Server, tmp_path: Path
     )
     done = speck("metrics", "import", "trace.csv")
     assert done.exit_code == 0, done.stderr
-    assert "trace.csv: not taken over: load" in done.stderr
+    assert "trace.csv: ignored columns: load" in done.stderr
     assert "days that ended 30 days ago or earlier are dropped" in done.stderr
     rows = read(server.service.config.metrics, TASKS)
     assert sorted(rows["back_pressured_ms"].to_pylist()) == [0.0, 1000.0]
@@ -95,4 +95,4 @@ def test_what_cannot_be_imported_is_told_with_its_line(speck: Run, tmp_path: Pat
 def test_damage_is_told(speck: Run, filled: Server) -> None:
     list_paths(filled.service.config.metrics, TASKS)[0].write_bytes(b"PAR1")
     done = speck("metrics", "export", "x.parquet")
-    assert "1 files of tasks are damaged and left out" in done.stderr
+    assert "1 files of tasks are damaged and ignored" in done.stderr

@@ -38,7 +38,7 @@ def test_it_shows_both_placements_and_writes_the_new_one(placed: Run) -> None:
     assert "between sites: 10 kB/s → 1 kB/s (+90% saved)" in lines
     new = load_composition(Path("chain.placed.yaml").read_bytes(), None)
     assert [job.site for job in new.jobs] == ["edge-a", "cloud"]
-    assert "`speck apply chain.placed.yaml` carries it out" in done.stderr
+    assert "`speck apply chain.placed.yaml` applies it" in done.stderr
     assert placed("apply", "--yes", "chain.placed.yaml").exit_code == 0
     again = placed("place", "chain", "--detailed-exitcode")
     assert again.exit_code == 0, again.stderr

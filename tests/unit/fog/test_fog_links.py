@@ -63,9 +63,9 @@ def test_a_fog_without_a_wan(tmp_path: Path) -> None:
     fog = fog_with(tmp_path, None)
     assert fog.links() == []
     assert fog.enter("cloud") == []
-    with pytest.raises(PermanentError, match=r"it has no WAN; bring it up with one"):
+    with pytest.raises(PermanentError, match=r"it has no WAN; bring the fog up with one"):
         fog.set_link("cloud", False)
-    with pytest.raises(PermanentError, match="cannot choose how to make a WAN without one"):
+    with pytest.raises(PermanentError, match="cannot use a WAN mode without a WAN"):
         fog.up(wan_mode="namespaces")
     with pytest.raises(PermanentError, match=r"^cannot find a fog in .*\(speck fog up\)$"):
         Fog(tmp_path / "none").enter("cloud")
@@ -88,7 +88,7 @@ def test_engines_are_told_of_relays(tmp_path: Path) -> None:
     relays = {"edge-a": {"cloud": 9001}, "cloud": {"edge-a": 9002}}
     state = WanState(Wan(), "proxy", relays=relays, down=("cloud",))
     command = Command("engine", ["java"], tmp_path, tmp_path / "log", {"A": "1"})
-    assert proxied.told(SITES[0], state, SITES, command).env == {
+    assert proxied.route_brokers(SITES[0], state, SITES, command).env == {
         "A": "1",
         "SPECK_MQTT_VIA": "198.18.7.2:1883=198.18.7.1:9001",
     }

@@ -44,12 +44,12 @@ def test_a_broken_file_is_told(tmp_path: Path) -> None:
 
 def test_one_at_a_time(tmp_path: Path) -> None:
     with (
-        StateFile(tmp_path).locked(),
+        StateFile(tmp_path).lock(),
         pytest.raises(PermanentError, match=r"^cannot change the fog in .*: another process"),
-        StateFile(tmp_path).locked(),
+        StateFile(tmp_path).lock(),
     ):
         pass
-    with StateFile(tmp_path).locked():
+    with StateFile(tmp_path).lock():
         pass
 
 
@@ -64,7 +64,7 @@ def test_a_process_whose_pid_was_not_written_is_found(tmp_path: Path) -> None:
     try:
         lost = ProcessRecord("edge-a", "engine", f"lost-{os.getpid()}")
         never = ProcessRecord("edge-a", "broker", f"never-{os.getpid()}")
-        found = state(lost, never).found()
+        found = state(lost, never).find_processes()
         assert found.of("edge-a") == {"engine": process}
         assert found.of("edge-b") == {}
     finally:
@@ -72,7 +72,7 @@ def test_a_process_whose_pid_was_not_written_is_found(tmp_path: Path) -> None:
 
 
 def test_pids_from_before_a_reboot_mean_nothing() -> None:
-    assert replace(state(OURSELVES), boot="another").found().processes == ()
+    assert replace(state(OURSELVES), boot="another").find_processes().processes == ()
 
 
 def test_down_ends_what_a_killed_launcher_left(tmp_path: Path) -> None:

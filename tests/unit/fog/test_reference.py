@@ -131,7 +131,7 @@ def test_a_plain_row_without_stream_is_named_by_its_line(tmp_path: Path) -> None
 
 def test_a_row_of_ours_without_stream_is_named_by_its_line(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", OWN_HEADER, "broken")
-    with pytest.raises(InvalidError, match="cannot tell the stream of line 2"):
+    with pytest.raises(InvalidError, match="cannot find the stream of line 2"):
         read_trace(path)
 
 

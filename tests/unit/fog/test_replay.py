@@ -117,9 +117,9 @@ def test_another_address_is_refused(address: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"brokers": {"A": "tcp://h"}}, "to site B: no broker is given for it; add B=tcp://"),
+        ({"brokers": {"A": "tcp://h"}}, "to site B: it has no broker; add B=tcp://"),
         ({"run": "a/b"}, "cannot use 'a/b' as a run's name"),
-        ({"rate": 10.0, "speed": 2.0}, "at a rate and at a speed"),
+        ({"rate": 10.0, "speed": 2.0}, "both a rate and a speed"),
         ({"rate": 0.0}, "cannot replay with rate 0: it must be above 0"),
         ({"copies": 0}, "cannot replay with copies 0"),
         ({"topic": "raw/{sensor}"}, "only {stream} and {site} are known"),
