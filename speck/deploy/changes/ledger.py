@@ -71,7 +71,7 @@ class ChangeLedger:
 
     # -- after a restart ------------------------------------------------------------------
 
-    def cut_short(self) -> Iterator[Change]:
+    def find_cut_short(self) -> Iterator[Change]:
         """The changes whose end is not stored, oldest first."""
         for head in list(self._records.changes()):
             if not ChangeState(head["state"]).over:

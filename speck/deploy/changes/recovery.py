@@ -43,7 +43,7 @@ class ChangeRecovery:
         keeps its id; one with a stored request to end is ended instead."""
         wishes = self._ledger.find_wishes_to_end()
         resumed_changes = []
-        for change in self._ledger.cut_short():
+        for change in self._ledger.find_cut_short():
             scope = change.composition
             if change.id in wishes or self._changes.under_way(scope) is not None:
                 change.state = ChangeState.CANCELLED

@@ -112,10 +112,10 @@ class Running:
     def put_down(self) -> bool:
         """Drop an execution that has ended; false if none is to follow."""
         with self._lock:
-            is_asked, self._begins_anew = self._begins_anew, False
+            is_requested, self._begins_anew = self._begins_anew, False
             if self.change.state is ChangeState.DONE and self.change.plan.goes_on:
                 self.change.begin_next_part()
-            elif not is_asked or self.change.state.over or self._halts:
+            elif not is_requested or self.change.state.over or self._halts:
                 return False
             self._execution = None
             return True
@@ -135,7 +135,7 @@ class Changes:
         """Held while a change takes sites into use, and while a site is removed."""
         self._starting = NamedLocks()
         self._closing = False
-        self._touched = float("-inf")
+        self._touched_at = float("-inf")
 
     @property
     def closing(self) -> bool:
@@ -145,13 +145,13 @@ class Changes:
     @property
     def touched(self) -> float:
         """When (monotonic) a change last did something: earlier polls are out of date."""
-        return self._touched
+        return self._touched_at
 
     def touch(self) -> None:
         """Record that a change has just done something."""
-        self._touched = self._clock.monotonic()
+        self._touched_at = self._clock.monotonic()
 
-    def new(
+    def create(
         self,
         plan: Plan,
         revision: int | None,
@@ -194,14 +194,14 @@ class Changes:
             running = self.under_way(scope)
             yield running is None or running.execution is None
 
-    def at_work_at(self, site: str) -> list[str]:
+    def list_users_of_site(self, site: str) -> list[str]:
         """The jobs and readers for which changes under way need a site."""
         names: set[str] = set()
         for running in self.all_under_way():
             names |= _map_sites(running.change).get(site, set())
         return sorted(names)
 
-    def in_the_way(self, scope: str) -> Running | None:
+    def find_in_the_way(self, scope: str) -> Running | None:
         """The scope's change under way, if a newer request may end it: a repair, or a blocked
         change. Raises ConflictError for any other."""
         running = self.under_way(scope)
@@ -248,7 +248,7 @@ class Changes:
         with self._lock:
             return list(self._running.values())
 
-    def beginning(self, most_s: float) -> set[str]:
+    def list_starting_jobs(self, most_s: float) -> set[str]:
         """The engine job ids of incarnations started by running changes that began less than
         `most_s` seconds ago."""
         since = self._clock.monotonic() - most_s

@@ -67,8 +67,8 @@ class ChangeRunner:
         self._begin(running)
 
     def make_way(self, scope: str) -> Change | None:
-        """End the change that `Changes.in_the_way` finds, and return it."""
-        running = self._changes.in_the_way(scope)
+        """End the change that `Changes.find_in_the_way` finds, and return it."""
+        running = self._changes.find_in_the_way(scope)
         if running is None:
             return None
         self._ask_to_end(running)

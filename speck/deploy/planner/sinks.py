@@ -23,7 +23,7 @@ def sinks_of(draft: Draft, incarnation: Incarnation) -> tuple[str, ...]:
     return (*incarnation.former_sinks, sink_of(draft, incarnation))
 
 
-def former_sinks(draft: Draft, old: Incarnation | None, new: Job) -> tuple[str, ...]:
+def list_former_sinks(draft: Draft, old: Incarnation | None, new: Job) -> tuple[str, ...]:
     """The ids to keep when `new` follows `old`; none if the sink link differs."""
     if old is None or old.job.sink != new.sink:
         return ()
@@ -113,7 +113,7 @@ def _find_sinks_left(draft: Draft, decision: Decision) -> tuple[str, ...]:
         return ()
     current: set[str | None] = set()
     if old.job.sink == new.sink:
-        current = {_make_own_sink(draft, decision), *former_sinks(draft, old, new)}
+        current = {_make_own_sink(draft, decision), *list_former_sinks(draft, old, new)}
     return tuple(sink for sink in sinks_of(draft, old) if sink not in current)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.sessions import is_still_fed
-from speck.deploy.planner.sinks import find_stale_sinks, former_sinks, sink_of
+from speck.deploy.planner.sinks import find_stale_sinks, list_former_sinks, sink_of
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import Job
@@ -96,7 +96,7 @@ def start(draft: Draft, decision: Decision, awaited_starts: Sequence[int | None]
         *(_find_closing_stops(draft, job) if _is_rewired(decision) or not decision.stops else ()),
     ]
     keeps_state = old is not None and decision.keeps_state
-    former = former_sinks(draft, decision.old, job)
+    former = list_former_sinks(draft, decision.old, job)
     stale = find_stale_sinks(draft, decision)
     operation = Start(
         job, attempt, job_id, job.sink in draft.links_read, keeps_state, former, stale
