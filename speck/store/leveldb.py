@@ -38,7 +38,7 @@ _BLOCK_BYTES = 16 * 1024
 # LevelDB compresses block by block, and our records are much alike: 1000 jobs take a quarter less
 # room than with its default of 4 KiB. A single read decompresses one block, some 10 microseconds.
 
-VERSION = 1
+VERSION = 2
 """The version of the records' shapes that this speck writes."""
 
 MIGRATIONS: dict[int, Callable[[str, JsonObject], JsonObject | None]] = {}
@@ -279,6 +279,11 @@ class Store:
                 f" this speck knows {VERSION}; use a newer speck"
             )
         for step in range(version, VERSION):
+            if step not in MIGRATIONS:
+                raise StoreError(
+                    f"cannot use the store at {self._path}: it has version {step}, from before the"
+                    " first release, which this speck cannot read; start with another SPECK_HOME"
+                )
             lift = MIGRATIONS[step]
             changed = {key: lift(key, record) for key, record in self.scan("") if key != _SENTINEL}
             self.write({**changed, _SENTINEL: {"version": step + 1}})

@@ -366,10 +366,17 @@ def test_a_store_of_a_newer_speck_is_refused(
     with pytest.raises(StoreError) as refused:
         Store.open(path)
     assert str(refused.value) == (
-        f"cannot use the store at {path}: it has version 7, this speck knows 1; use a newer speck"
+        f"cannot use the store at {path}: it has version 7, this speck knows 2; use a newer speck"
     )
     monkeypatch.setattr(store_module, "VERSION", 7)
     Store.open(path).close()
+
+
+def test_a_store_from_before_the_first_release_is_refused(store: Store, path: Path) -> None:
+    store.write({"meta/store": {"version": 1}})
+    store.close()
+    with pytest.raises(StoreError, match="it has version 1, from before the first release"):
+        Store.open(path)
 
 
 def test_an_older_store_is_lifted_step_by_step(
@@ -377,20 +384,20 @@ def test_an_older_store_is_lifted_step_by_step(
 ) -> None:
     store.write({"site/a": {"colour": "red"}, "old/thing": {}})
     store.close()
-    monkeypatch.setattr(store_module, "VERSION", 3)
+    monkeypatch.setattr(store_module, "VERSION", 4)
     monkeypatch.setitem(
-        store_module.MIGRATIONS, 1, lambda key, r: None if key.startswith("old/") else r
+        store_module.MIGRATIONS, 2, lambda key, r: None if key.startswith("old/") else r
     )
     monkeypatch.setitem(
         store_module.MIGRATIONS,
-        2,
+        3,
         lambda key, r: {"color": r["colour"]} if key.startswith("site/") else r,
     )
     lifted = Store.open(path)
     assert lifted.get("site/a") == {"color": "red"}
     assert lifted.get("old/thing") is None
     assert lifted.get("meta/installation") == {"uuid": "u"}
-    assert lifted.get("meta/store") == {"version": 3}
+    assert lifted.get("meta/store") == {"version": 4}
     lifted.close()
 
 
@@ -400,8 +407,8 @@ def test_a_lift_that_fails_leaves_the_store_as_it_was(
     store.write({"site/a": {"colour": "red"}})
     store.close()
     with monkeypatch.context() as newer:
-        newer.setattr(store_module, "VERSION", 2)
-        newer.setitem(store_module.MIGRATIONS, 1, lambda key, r: {"color": r["colour"]})
+        newer.setattr(store_module, "VERSION", 3)
+        newer.setitem(store_module.MIGRATIONS, 2, lambda key, r: {"color": r["colour"]})
         with pytest.raises(KeyError):
             Store.open(path)
     opened = Store.open(path)
@@ -426,8 +433,8 @@ def test_a_backup_of_an_older_speck_is_lifted(
     store.write({"site/a": {"colour": "red"}})
     backup = path.with_name("backup.gz")
     backup.write_bytes(b"".join(store.backup()))
-    monkeypatch.setattr(store_module, "VERSION", 2)
-    monkeypatch.setitem(store_module.MIGRATIONS, 1, lambda key, r: {**r, "lifted": True})
+    monkeypatch.setattr(store_module, "VERSION", 3)
+    monkeypatch.setitem(store_module.MIGRATIONS, 2, lambda key, r: {**r, "lifted": True})
     restored = path.with_name("restored")
     Store.restore(restored, backup)
     copy = Store.open(restored)
@@ -460,9 +467,9 @@ def test_a_backup_of_a_newer_speck_is_refused_and_leaves_nothing(
 ) -> None:
     backup, restored = path.with_name("backup.gz"), path.with_name("restored")
     with monkeypatch.context() as newer:
-        newer.setattr(store_module, "VERSION", 2)
+        newer.setattr(store_module, "VERSION", 3)
         backup.write_bytes(b"".join(store.backup()))
-    with pytest.raises(StoreError, match="it has version 2, this speck knows 1; use a newer"):
+    with pytest.raises(StoreError, match="it has version 3, this speck knows 2; use a newer"):
         Store.restore(restored, backup)
     assert set(path.parent.iterdir()) == {backup, path}
 
