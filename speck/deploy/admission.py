@@ -4,7 +4,7 @@
 2. a job that another composition owns, or that was posted alone and is not to be adopted (409);
 3. a job to adopt that is being changed (409);
 4. a composition with a change under way that a newer request may not end (409,
-   `Changes.in_the_way`, which also finds the change that it may end);
+   `Changes.find_in_the_way`, which also finds the change that it may end);
 5. the removal of more than half of the deployed jobs, unless that is forced (409);
 6. every problem of the description itself, checked against the registered sites and the jars
    (422, all problems in one answer, `speck.spec.resolve`);

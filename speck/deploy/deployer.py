@@ -73,7 +73,7 @@ class Deployer:
         self,
         description: CompositionDescription,
         line_of: LineOf | None = None,
-        adopted: Sequence[str] = (),
+        adopted_jobs: Sequence[str] = (),
         jars: Mapping[str, str] | None = None,
         *,
         drain: bool = True,
@@ -81,15 +81,15 @@ class Deployer:
         stopped: frozenset[str] = frozenset(),
     ) -> PreparedPlan:
         """Resolve and plan; nothing is written. Raises InvalidError with all problems; `line_of`
-        gives the line of a problem's path in the request. `adopted` names jobs posted alone that
+        gives the line of a problem's path in the request. `adopted_jobs` are jobs posted alone that
         count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of files that were
         accepted before and are used again, whatever the path names now. For `drain`, `leave` and
         `stopped` see `speck.deploy.planner.plan`."""
         scope = description.name
         sites = self._records.sites()
-        inventory = self._read_inventory(scope, adopted)
+        inventory = self._read_inventory(scope, adopted_jobs)
         observation = self._observe(sites, inventory, _find_sites(description, sites))
-        running = _find_newly_running(scope, inventory, observation, adopted)
+        running = _find_newly_running(scope, inventory, observation, adopted_jobs)
         confirmations = {name: _confirm(incarnation) for (_, name), incarnation in running.items()}
         inventory = replace(inventory, jobs={**inventory.jobs, **confirmations})
         jar_hashes: dict[str, str] = {}
@@ -101,7 +101,7 @@ class Deployer:
             return jar
 
         resolution = self._admission.resolve(
-            description, sites, find, inventory, observation, adopted, line_of
+            description, sites, find, inventory, observation, adopted_jobs, line_of
         )
         composition = resolution.composition
         leaving = self._find_left_brokers(composition, inventory)
@@ -112,7 +112,7 @@ class Deployer:
             inventory,
             replace(observation, brokers=numbers),
             resolution.warnings,
-            adopted=adopted,
+            adopted_jobs=adopted_jobs,
             drain=drain,
             leave=leave,
             stopped=stopped,
@@ -175,12 +175,12 @@ class Deployer:
         observation: Observation,
         warnings: Sequence[str],
         *,
-        adopted: Sequence[str] = (),
+        adopted_jobs: Sequence[str] = (),
         drain: bool = True,
         leave: frozenset[str] = frozenset(),
         stopped: frozenset[str] = frozenset(),
     ) -> PreparedPlan:
-        scopes = {scope, *map(composition_of_one, adopted)}
+        scopes = {scope, *map(composition_of_one, adopted_jobs)}
         site_names = self._records.sites().keys()
         engines = {d.job.site for d in inventory.jobs.values()} & site_names
         engines |= {job.site for job in composition.jobs}
@@ -219,9 +219,9 @@ class Deployer:
         } | {(reader.client_id, reader.link) for reader in composition.readers}
         return {s.site for s in inventory.sessions if (s.client_id, s.link) not in wanted_sessions}
 
-    def _read_inventory(self, scope: str, adopted: Sequence[str]) -> Inventory:
+    def _read_inventory(self, scope: str, adopted_jobs: Sequence[str]) -> Inventory:
         own = self._records.inventory(scope)
-        for job_name in adopted:
+        for job_name in adopted_jobs:
             alone = self._records.inventory(composition_of_one(job_name))
             numbers = [i.attempts[job_name] for i in (own, alone) if job_name in i.attempts]
             attempts = {job_name: max(numbers)} if numbers else {}
@@ -253,7 +253,7 @@ def _find_sites(description: CompositionDescription, sites: Mapping[str, Site]) 
 
 
 def _find_newly_running(
-    scope: str, inventory: Inventory, observation: Observation, adopted: Sequence[str]
+    scope: str, inventory: Inventory, observation: Observation, adopted_jobs: Sequence[str]
 ) -> dict[tuple[str, str], Incarnation]:
     """Incarnations that are observed running though the store does not have them confirmed."""
     incarnations = {}
@@ -264,7 +264,9 @@ def _find_newly_running(
             and not incarnation.confirmed
             and engine_job.state is RunState.RUNNING
         ):
-            incarnations[composition_of_one(name) if name in adopted else scope, name] = incarnation
+            incarnations[composition_of_one(name) if name in adopted_jobs else scope, name] = (
+                incarnation
+            )
     return incarnations
 
 

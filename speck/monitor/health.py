@@ -157,11 +157,11 @@ class JobMemory:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What earlier polls showed: of jobs; since when sites are unreachable; and whether repairs are
-    `held` since sites became unreachable at the same time."""
+    `on_hold` since sites became unreachable at the same time."""
 
     jobs: Mapping[Key, JobMemory] = field(default_factory=dict)
     silent: Mapping[str, float] = field(default_factory=dict)
-    held: bool = False
+    on_hold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ def decide(
     """
     jobs_to_judge = list(jobs)
     silent = {site: before.silent.get(site, now) for site, view in sites.items() if view is None}
-    is_on_hold = _is_on_hold(now, silent, len(sites), before.held, limits)
+    is_on_hold = _is_on_hold(now, silent, len(sites), before.on_hold, limits)
     memories: dict[Key, JobMemory] = {}
     for job in jobs_to_judge:
         old = before.jobs.get(job.key)

@@ -40,6 +40,6 @@ class HealthBoard:
         """Messages lost at the site's broker since the service started, as far as is known."""
         return self._messages_lost.get(site, 0)
 
-    def stalled(self) -> int:
+    def count_stalled(self) -> int:
         """How many jobs are stalled."""
         return sum(job.health is Health.STALLED for job in self._jobs.values())

@@ -81,14 +81,14 @@ class HealthEvents:
             away = now - before.silent[site]
             message = f"site {site} answers again after {away:.0f} s"
             batches.append(self._records.event("site", message, site=site))
-        if after.held and not before.held:
+        if after.on_hold and not before.on_hold:
             silent = ", ".join(sorted(after.silent))
             message = (
                 f"{len(after.silent)} of {len(engines)} sites became unreachable at the same time"
             )
             message += f" ({silent}): no job is moved or repaired until they are back"
             batches.append(self._records.event("site", message))
-        if before.held and not after.held:
+        if before.on_hold and not after.on_hold:
             batches.append(self._records.event("site", "enough sites are back: repairs continue"))
         if batches:
             self._records.write(*batches)

@@ -97,7 +97,7 @@ class _BrokerPoll:
     first: bool
     news: list[News]
 
-    def broker(self, old: _Broker | None, *, was_silent: bool) -> _Broker:
+    def compare(self, old: _Broker | None, *, was_silent: bool) -> _Broker:
         """Detect restarts and dropped messages. The first drop is reported at once, later ones once
         a minute."""
         view, now = self.view, self.now
@@ -118,7 +118,7 @@ class _BrokerPoll:
             reported, reported_at = dropped, now
         return _Broker(view.uptime_s, now, dropped, reported, reported_at)
 
-    def holes(self, reader: ReaderOf, before: Mapping[_Hole, _Holes]) -> dict[_Hole, _Holes]:
+    def update_holes(self, reader: ReaderOf, before: Mapping[_Hole, _Holes]) -> dict[_Hole, _Holes]:
         """Update the numbers that a reader misses, and report those that are lost for good."""
         taken = self.view.taken.get(reader.client_id)
         holes: dict[_Hole, _Holes] = {}
@@ -136,7 +136,7 @@ class _BrokerPoll:
                 holes[key] = new
         return holes
 
-    def filling(self, reader: ReaderOf, limit: int, *, before: bool) -> bool:
+    def is_filling(self, reader: ReaderOf, limit: int, *, before: bool) -> bool:
         """Whether the messages that wait for a reader come near the limit of its queue."""
         sinks = self.view.sinks_of(reader.topic, reader.sinks)
         lag = self.view.lag(reader.client_id, sinks) or 0
@@ -145,7 +145,7 @@ class _BrokerPoll:
             return True
         return before and lag > EMPTIER * limit
 
-    def unread(self, readers: list[ReaderOf]) -> None:
+    def report_unread(self, readers: list[ReaderOf]) -> None:
         """Report messages that a sink holds back, for each of the link's readers."""
         for reader in readers:
             sinks = self.view.sinks_of(reader.topic, reader.sinks)
@@ -180,16 +180,16 @@ def judge(
         if since is not None:
             news.append(News("back", site, round(now - since)))
         poll = _BrokerPoll(site, now, view, site not in brokers, news)
-        brokers[site] = poll.broker(brokers.get(site), was_silent=since is not None)
+        brokers[site] = poll.compare(brokers.get(site), was_silent=since is not None)
         holes = {key: hole for key, hole in holes.items() if key[0] != site}
         ours = readers.get(site, [])
-        poll.unread(ours)
+        poll.report_unread(ours)
         for reader in ours:
-            holes |= poll.holes(reader, before.holes)
+            holes |= poll.update_holes(reader, before.holes)
             key = site, reader.client_id
             limit = (limits or {}).get(site, QUEUE_LIMIT)
             filling.discard(key)
-            if poll.filling(reader, limit, before=key in before.filling):
+            if poll.is_filling(reader, limit, before=key in before.filling):
                 filling.add(key)
     lost, dropped = dict(before.lost), dict(before.dropped)
     for item in news:

@@ -81,11 +81,9 @@ class ProgressPolls:
             for job in some:
                 checkpointing = (poll.answer or {}).get(job.engine_job_id) if poll else None
                 if checkpointing is not None and job.key in incarnations:
-                    job_deployed = incarnations[job.key].job
-                    feeding = sinks.get(job_deployed.source, [])
-                    progress[job.key] = self._progress_of(
-                        job_deployed, checkpointing, feeding, views
-                    )
+                    stored_job = incarnations[job.key].job
+                    feeding = sinks.get(stored_job.source, [])
+                    progress[job.key] = self._progress_of(stored_job, checkpointing, feeding, views)
         return progress
 
     def _progress_of(

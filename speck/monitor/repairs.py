@@ -30,7 +30,7 @@ class Repairs:
 
     def __init__(self, records: Records, desired: DesiredJobs, repairer: Repairer):
         self._records = records
-        self._desired = desired
+        self._desired_jobs = desired
         self._repairer = repairer
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="repair")
         self._under_way: dict[str, Future[None]] = {}
@@ -48,8 +48,10 @@ class Repairs:
 
     def begin(self, scope: str, names: frozenset[str]) -> None:
         """Repair these jobs of a scope, and no others."""
-        names_known = self._desired.jobs(scope).keys() | self._records.inventory(scope).jobs.keys()
-        leave = frozenset(names_known) - names
+        all_names = (
+            self._desired_jobs.jobs(scope).keys() | self._records.inventory(scope).jobs.keys()
+        )
+        leave = frozenset(all_names) - names
         self._under_way[scope] = self._pool.submit(self._repair, scope, names, leave)
 
     def _repair(self, scope: str, names: frozenset[str], leave: frozenset[str]) -> None:

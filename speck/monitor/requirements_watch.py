@@ -46,16 +46,16 @@ class Requirements:
         """Stop polling."""
         self._task.stop()
 
-    def of(self, composition: str, required: Mapping[str, float]) -> list[JsonObject]:
+    def of(self, composition: str, requirements: Mapping[str, float]) -> list[JsonObject]:
         """`{name, wanted, measured, ok, why}` of each requirement, by the last poll."""
-        known = {judged.name: judged for judged in self._verdicts.get(composition, ())}
-        shown = []
-        for name, wanted in sorted(required.items()):
-            judged = known.get(name)
-            if judged is None or judged.wanted != wanted:
-                judged = Verdict(name, wanted, None, None, "not judged yet")
-            shown.append(judged.to_json())
-        return shown
+        verdicts = {verdict.name: verdict for verdict in self._verdicts.get(composition, ())}
+        records = []
+        for name, bound in sorted(requirements.items()):
+            verdict = verdicts.get(name)
+            if verdict is None or verdict.wanted != bound:
+                verdict = Verdict(name, bound, None, None, "not judged yet")
+            records.append(verdict.to_json())
+        return records
 
     def broken(self, composition: str) -> list[str]:
         """The names of the requirements that have been missed for a while."""
@@ -73,13 +73,13 @@ class Requirements:
                 running.setdefault(scope, []).append(incarnation)
         alive = {each.engine_job_id for some in running.values() for each in some}
         self._lags = {key: lags for key, lags in self._lags.items() if key in alive}
-        judged = {}
+        verdicts = {}
         for head in self._records.heads.values():
-            name, required = head["name"], self._read_requirements(head)
-            if required:
-                judged[name] = self._judge(required, running.get(name, []), sites)
-            self._report(name, judged.get(name, []))
-        self._verdicts = judged
+            name, requirements = head["name"], self._read_requirements(head)
+            if requirements:
+                verdicts[name] = self._judge(requirements, running.get(name, []), sites)
+            self._report(name, verdicts.get(name, []))
+        self._verdicts = verdicts
 
     def _read_requirements(self, head: JsonObject) -> Mapping[str, float]:
         if head.get("deleted"):

@@ -21,7 +21,7 @@ class WatchedJobs:
 
     def __init__(self, records: Records, desired: DesiredJobs, changes: Changes, repairs: Repairs):
         self._records = records
-        self._desired = desired
+        self._desired_jobs = desired
         self._changes = changes
         self._repairs = repairs
         self._settled_since: dict[Key, tuple[str, float]] = {}
@@ -50,7 +50,7 @@ class WatchedJobs:
         incarnations = sorted(self._records.all_incarnations().items())
         at_work = self._find_at_work()  # read second, see `settle`
         scopes = {scope for (scope, _), _ in incarnations}
-        policies = {scope: self._desired.jobs(scope) for scope in scopes}
+        policies = {scope: self._desired_jobs.jobs(scope) for scope in scopes}
         reasons = {scope: self._explain_no_repair(scope) for scope in scopes}
         for (scope, name), incarnation in incarnations:
             policy = policies[scope].get(name)
@@ -85,9 +85,9 @@ class WatchedJobs:
     def _explain_no_repair(self, scope: str) -> str | None:
         """Explain why nothing is repaired in a scope, whatever its description says; None if it may
         be."""
-        if self._desired.is_removing(scope):
+        if self._desired_jobs.is_removing(scope):
             return "it is being removed"
-        if self._changes.was_cancelled(self._desired.last_change(scope)):
+        if self._changes.was_cancelled(self._desired_jobs.last_change(scope)):
             return "the last change was cancelled: apply again"
         return None
 
@@ -98,7 +98,7 @@ class WatchedJobs:
         """
         if incarnation.ended or incarnation.confirmed:
             return not incarnation.ended
-        return incarnation.base is not None and self._desired.is_last_change_repair(scope)
+        return incarnation.base is not None and self._desired_jobs.is_last_change_repair(scope)
 
     def _find_at_work(self) -> Callable[[str, str], bool]:
         """A function that tells whether a repair or a change is at work on a job of a scope. A

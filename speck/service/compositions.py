@@ -236,7 +236,7 @@ class Compositions:
         adopted = self._admission.find_posted_alone(description)
         removed = find_mass_removal(description, self._records)
         if not request.dry_run:
-            self._changes.in_the_way(name)
+            self._changes.find_in_the_way(name)
             refuse_mass_removal(name, removed, request.force)
 
         def prepare(stopped: frozenset[str] = frozenset()) -> PreparedPlan:
@@ -304,7 +304,7 @@ class Compositions:
             self._admission.check_revision(name, head, if_match)
             superseded = self._runner.make_way(name)
             prepared = self._deployer.prepare_removal(name, drain=drain)
-            change = self._changes.new(
+            change = self._changes.create(
                 prepared.plan, head["revision"], cause=Cause.REMOVE, by=by, drain=drain
             )
             with self._owning:
@@ -348,7 +348,7 @@ class Compositions:
             self._deployer.accept(prepared)
             if prepared.plan.empty:
                 return None
-            change = self._changes.new(
+            change = self._changes.create(
                 prepared.plan, head["revision"], cause=Cause.REPAIR, leave=leave
             )
             accepted: Batch = {self._records.heads.key(name): {**head, "last_change": change.id}}
@@ -385,7 +385,7 @@ class Compositions:
             and self._is_same_revision(name, head["revision"], dumped, prepared.jars)
         )
         revision = head["revision"] if same and head else (head["revision"] if head else 0) + 1
-        change = self._changes.new(
+        change = self._changes.create(
             prepared.plan,
             revision,
             cause=cause,

@@ -90,7 +90,7 @@ class Service:
             self.config.collect_s,
             self.config.metrics_days,
             self.agents.last_report,
-            self.changes.beginning,
+            self.changes.list_starting_jobs,
             self.changes.await_calm,
         )
         self.dataset = Dataset(self.config, self.clock, self.sampler.flush)

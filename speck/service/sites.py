@@ -190,7 +190,7 @@ class Sites:
         uses = sorted(
             session.reader for _, session in self._records.all_sessions() if session.site == name
         )
-        coming = self._changes.at_work_at(name)
+        coming = self._changes.list_users_of_site(name)
         if jobs or uses or coming:
             held = ", ".join(dict.fromkeys([*jobs, *uses, *coming]))
             raise ConflictError(f"cannot {verb} site {name!r}: it serves {held}; remove them first")

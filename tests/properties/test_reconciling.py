@@ -43,7 +43,7 @@ def test_only_what_is_broken_and_has_slots_is_repaired_and_never_too_soon(
             site = name[-1]
             assert by_site[site] in BROKEN
             assert free >= 1
-            assert not memory.held
+            assert not memory.on_hold
             if repair_times[site]:
                 assert now - repair_times[site][-1] >= LIMITS.wait_first
             repair_times[site].append(now)

@@ -1,13 +1,13 @@
-"""Changes: what runs, how one is run to its end, and what goes on after a restart.
+"""Changes: registers them, runs each to its end, and resumes them after a restart.
 
-- `registry`: the changes under way, who waits for them, and those that are stored
+- `registry`: the changes under way, who waits for them, and access to those that are stored
 - `runner`: starts a change, runs it to its end in a thread of its own, ends it early
-- `recovery`: takes up the changes that a stop of the service cut short; plans a change anew
+- `recovery`: resumes changes that a stop of the service interrupted; plans a change again
 - `ledger`: what is stored of a change, and when
 - `executions`: what an execution of a plan needs from the service
 
-Begin reading at `runner`. Each is given what it needs when it is made: registry and ledger know
-of no other, recovery knows these, the runner knows all.
+Begin reading at `runner`. Dependencies are passed in: registry and ledger use none of the others,
+recovery uses these two, the runner uses all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes the execution of a change's plan: what it needs from the service is kept here."""
+"""Creates executions of plans, and holds what they need from the service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from speck.store.records import Records
 
 @dataclass(slots=True)
 class Executions:
-    """All of them share one limiter of the calls to each site."""
+    """All executions share one limiter of the calls to each site."""
 
     connections: Connections
     records: Records
@@ -36,7 +36,7 @@ class Executions:
         self.limiter = Limiter(self.bounds.per_site)
 
     def make(self, change: Change, scope: str, on_progress: Callable[[], None]) -> Execution:
-        """An execution of the change's plan that has not begun."""
+        """Create an execution of the change's plan; it has not begun."""
         operations = Operations(
             self.connections,
             self.records,
@@ -59,5 +59,5 @@ class Executions:
         )
 
     def close(self) -> None:
-        """Hasten no more checkpoints of what has just started."""
+        """Trigger no more extra checkpoints of started jobs."""
         self.refills.close()

@@ -1,7 +1,7 @@
-"""What is stored of a change from its start to its end, each step of it in one write.
+"""Stores a change from its start to its end, each stage in one write.
 
-A change whose end is not stored goes on at the next start of the service; one for which the wish
-to end it is stored does not.
+A change whose end is not stored is continued at the next start of the service, unless a request to
+end it is stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from speck.store.tables import Batch
 
 
 class ChangeLedger:
-    """Writes changes to the store, and reads back those that were cut short."""
+    """Writes changes to the store, and reads back those that were interrupted."""
 
     def __init__(self, records: Records, clock: Clock):
         self._records = records
@@ -29,7 +29,7 @@ class ChangeLedger:
         self._records.store.check_writable()
 
     def accept(self, change: Change, batch: Batch) -> None:
-        """A change begins, together with what was `batch` by it."""
+        """Store a new change together with the writes in `batch` that it was accepted with."""
         self._records.write(
             batch,
             self._records.put_change(change),
@@ -38,12 +38,12 @@ class ChangeLedger:
         )
 
     def note_wish_to_end(self, change: Change) -> None:
-        """After a restart too the change does not go on."""
+        """Store the request to end a change: it is not continued after a restart either."""
         wish: JsonObject = {"at": rfc3339(self._clock.now())}
         self._records.write({self._records.endings.key(change.id): wish})
 
     def go_on(self, change: Change) -> None:
-        """A change that was planned anew goes on; its operations take the place of those before."""
+        """A change that was planned again goes on; its new operations replace the earlier ones."""
         operations = self._records.operation_records
         self._records.write(
             {operations.key(change.id, number): None for number, _ in operations.items(change.id)},
@@ -54,11 +54,11 @@ class ChangeLedger:
         )
 
     def pause(self, change: Change) -> None:
-        """A change gets no further before the service stops."""
+        """Record that a change pauses because the service stops."""
         self._records.write(self._event(change, "pauses: the service stops", kind="service"))
 
     def end(self, change: Change) -> None:
-        """A change is over, and what it was for is done or not."""
+        """Store the end of a change and its result."""
         change.ended = rfc3339(self._clock.now())
         self._records.write(
             put_result(change, self._records),
@@ -71,24 +71,24 @@ class ChangeLedger:
 
     # -- after a restart ------------------------------------------------------------------
 
-    def cut_short(self) -> Iterator[Change]:
+    def find_cut_short(self) -> Iterator[Change]:
         """The changes whose end is not stored, oldest first."""
         for head in list(self._records.changes()):
             if not ChangeState(head["state"]).over:
                 yield Change.from_store(head, self._records.operations(head["id"]))
 
     def note_cut_short(self, change: Change) -> None:
-        """A change was under way when the service stopped."""
+        """Record that a change was under way when the service stopped."""
         self._records.write(
             self._event(change, "was cut short: the service stopped", kind="service")
         )
 
     def find_wishes_to_end(self) -> set[str]:
-        """The ids of the changes that somebody wished to end."""
+        """The ids of the changes with a stored request to end."""
         return {change_id for change_id, _ in self._records.endings.items()}
 
     def drop_wishes(self, change_ids: set[str]) -> None:
-        """Those changes have ended."""
+        """Drop the requests to end these changes: they have ended."""
         self._records.write({self._records.endings.key(each): None for each in change_ids})
 
     def _put_earlier(self, change: Change) -> Batch:

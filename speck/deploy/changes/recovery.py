@@ -1,7 +1,7 @@
-"""What becomes of a change that was cut short: it is planned anew from what is there now.
+"""Resumes interrupted changes: each is planned again from the current observation.
 
-A change is planned anew after a restart of the service, when a blocked one has to do more, and
-when its plan was only the first part of what is to be done.
+A change is planned again after a restart of the service, when a blocked one has to do more, and
+when its plan was only the first part of the work.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from speck.model.plan import Plan
 from speck.model.site import Site
 
 PLANS_AT_ONCE = 4
-"""How many changes that were cut short are planned anew at the same time."""
+"""How many interrupted changes are planned again at the same time."""
 
 
 class Planner(Protocol):
     """Makes another plan for a change that was accepted before."""
 
     def plan_anew(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
-        """The plan, and the sites registered when it was made. Raises SpeckError."""
+        """The new plan, and the sites registered when it was made. Raises SpeckError."""
 
 
 class ChangeRecovery:
-    """Finds what a stop of the service cut short, and plans changes anew."""
+    """Finds the changes that a stop of the service interrupted, and plans changes again."""
 
     def __init__(self, changes: Changes, ledger: ChangeLedger, planner: Planner, clock: Clock):
         self._changes = changes
@@ -39,11 +39,11 @@ class ChangeRecovery:
         self._room = threading.BoundedSemaphore(PLANS_AT_ONCE)
 
     def take_up(self) -> list[Running]:
-        """The changes that a stop of the service cut short, registered as under way; they are to
-        go on. Each keeps its id; one that was asked to end stays ended."""
+        """Register the interrupted changes as under way and return them, to be continued. Each
+        keeps its id; one with a stored request to end is ended instead."""
         wishes = self._ledger.find_wishes_to_end()
         resumed_changes = []
-        for change in self._ledger.cut_short():
+        for change in self._ledger.find_cut_short():
             scope = change.composition
             if change.id in wishes or self._changes.under_way(scope) is not None:
                 change.state = ChangeState.CANCELLED
@@ -61,7 +61,7 @@ class ChangeRecovery:
         self._planner.plan_anew(change)
 
     def plan_anew(self, change: Change) -> Mapping[str, Site]:
-        """Give a change another plan. Returns the sites registered when it was made. Raises
+        """Plan a change again. Returns the sites registered when the plan was made. Raises
         SpeckError."""
         with self._room:
             plan, sites = self._planner.plan_anew(change)

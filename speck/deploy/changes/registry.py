@@ -1,4 +1,4 @@
-"""Which changes are under way, who waits for them or gives way to them, and what is stored of all.
+"""Registers the changes under way, lets others wait for them, and reads stored ones.
 
 Nothing is run here; see `speck.deploy.changes.runner`.
 """
@@ -22,16 +22,17 @@ from speck.store.records import Records
 from speck.store.tables import Batch
 
 GIVE_WAY_S = 5.0
-"""For so long at most a round of looks at all sites is put off for changes that have just begun."""
+"""The longest time, in seconds, for which a round of polls of all sites waits for changes that have
+just begun."""
 _CALM_POLL_S = 0.1
 
 
 class Running:
-    """A change under way, since `begun` (monotonic); `over` is set when its outcome is stored, or
+    """A change under way, since `begun` (monotonic). `over` is set when its outcome is stored, or
     when the service stops.
 
-    It has no execution while it is planned anew. What others ask of it (to end early, to halt, to
-    begin anew) holds for an execution that it takes up later, too.
+    It has no execution while it is planned again. Requests to end early, to halt or to begin again
+    also apply to a later execution.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Running:
         return execution.failure if execution else None
 
     def wait_for_end(self, wait_s: float) -> bool:
-        """Whether it has come to its end within so many seconds."""
+        """Wait for the end, for at most `wait_s` seconds; whether it has ended."""
         return self.over.wait(wait_s) and self.change.state.over
 
     def end_early(self) -> None:
@@ -80,7 +81,8 @@ class Running:
             execution.cancel()
 
     def halt(self) -> None:
-        """Come to a safe point, from which the next start of the service goes on."""
+        """Stop at a safe point, from which the change is continued at the next start of the
+        service."""
         with self._lock:
             self._halts = True
             execution = self._execution
@@ -88,8 +90,8 @@ class Running:
             execution.halt()
 
     def ask_to_begin_anew(self, leave: frozenset[str]) -> None:
-        """Come to a safe point and be planned anew, with fewer jobs to leave alone, if it is
-        blocked now."""
+        """If it is blocked now, stop at a safe point to be planned again, with fewer jobs to leave
+        alone."""
         with self._lock:
             execution = self._execution
             is_blocked = self.change.state is ChangeState.BLOCKED
@@ -100,7 +102,7 @@ class Running:
         execution.halt()
 
     def take_up(self, execution: Execution) -> bool:
-        """Have another execution, unless it is to end or to halt."""
+        """Accept another execution; false if the change is to end or to halt."""
         with self._lock:
             if self._ends_early or self._halts:
                 return False
@@ -108,19 +110,19 @@ class Running:
             return True
 
     def put_down(self) -> bool:
-        """Give up an execution that has ended; false when none is to follow."""
+        """Drop an execution that has ended; false if none is to follow."""
         with self._lock:
-            is_asked, self._begins_anew = self._begins_anew, False
+            is_requested, self._begins_anew = self._begins_anew, False
             if self.change.state is ChangeState.DONE and self.change.plan.goes_on:
                 self.change.begin_next_part()
-            elif not is_asked or self.change.state.over or self._halts:
+            elif not is_requested or self.change.state.over or self._halts:
                 return False
             self._execution = None
             return True
 
 
 class Changes:
-    """All changes: those of this process while they run, all others from the store."""
+    """All changes: those under way in memory, all others from the store."""
 
     def __init__(self, records: Records, clock: Clock):
         self._records = records
@@ -130,10 +132,10 @@ class Changes:
         newest = records.change_heads.last_id()
         self._newest_ms = int(newest[:12], 16) if newest else 0
         self.placing = threading.Lock()
-        """Held while a change takes sites into use, or a site is given up."""
+        """Held while a change takes sites into use, and while a site is removed."""
         self._starting = NamedLocks()
         self._closing = False
-        self._touched = float("-inf")
+        self._touched_at = float("-inf")
 
     @property
     def closing(self) -> bool:
@@ -142,14 +144,14 @@ class Changes:
 
     @property
     def touched(self) -> float:
-        """When (monotonic) a change last did something: looks from before are out of date."""
-        return self._touched
+        """When (monotonic) a change last did something: earlier polls are out of date."""
+        return self._touched_at
 
     def touch(self) -> None:
-        """A change has just done something."""
-        self._touched = self._clock.monotonic()
+        """Record that a change has just done something."""
+        self._touched_at = self._clock.monotonic()
 
-    def new(
+    def create(
         self,
         plan: Plan,
         revision: int | None,
@@ -160,8 +162,8 @@ class Changes:
         leave: frozenset[str] = frozenset(),
         left_stopped: frozenset[str] = frozenset(),
     ) -> Change:
-        """A change that is not started; its id begins with its time, so ids sort. When the
-        clock was set back they go on from the highest there is."""
+        """Create a change; it is not started. Its id begins with its time, so ids sort. If the
+        clock was set back, ids continue from the highest one."""
         now = self._clock.now()
         with self._lock:
             self._newest_ms = max(self._newest_ms + 1, int(now.timestamp() * 1000))
@@ -186,22 +188,22 @@ class Changes:
 
     @contextmanager
     def resting(self, scope: str) -> Iterator[bool]:
-        """Whether nothing of a scope is being carried out; nothing begins to be before the
-        block ends. A change that is still planned anew does not count."""
+        """Whether nothing of a scope is being carried out; nothing begins before the block ends. A
+        change that is still being planned again does not count."""
         with self._starting[scope]:
             running = self.under_way(scope)
             yield running is None or running.execution is None
 
-    def at_work_at(self, site: str) -> list[str]:
-        """Jobs and readers for which changes under way need a site."""
+    def list_users_of_site(self, site: str) -> list[str]:
+        """The jobs and readers for which changes under way need a site."""
         names: set[str] = set()
         for running in self.all_under_way():
             names |= _map_sites(running.change).get(site, set())
         return sorted(names)
 
-    def in_the_way(self, scope: str) -> Running | None:
-        """The scope's change when a newer wish may end it: a repair, or one that is blocked.
-        Raises ConflictError for another one."""
+    def find_in_the_way(self, scope: str) -> Running | None:
+        """The scope's change under way, if a newer request may end it: a repair, or a blocked
+        change. Raises ConflictError for any other."""
         running = self.under_way(scope)
         if running is None or running.change.cause is Cause.REPAIR:
             return running
@@ -215,22 +217,22 @@ class Changes:
         return running
 
     def put_superseded(self, change: Change | None, by: Change) -> Batch:
-        """What to store so that an ended change names its successor."""
+        """The writes that make an ended change name its successor."""
         if change is None:
             return {}
         change.superseded_by = by.id
         return self._records.put_change(change)
 
     def was_cancelled(self, change_id: str | None) -> bool:
-        """Whether a change was ended by a person, who wants what is there left as it is."""
+        """Whether a user cancelled a change, and so wants the present state left as it is."""
         head = self._records.change_heads.get(change_id) if change_id else None
         if head is None or head["superseded_by"] is not None:
             return False
         return bool(head["state"] == ChangeState.CANCELLED and head["cause"] != Cause.REPAIR)
 
     def await_end(self, change_id: str, wait_s: float) -> JsonObject | None:
-        """A change that is over within `wait_s` seconds, as the API shows it; else None.
-        Raises NotFoundError."""
+        """Wait for the end of a change, for at most `wait_s` seconds. Returns it as the API shows
+        it, or None if it is not over. Raises NotFoundError."""
         for running in self.all_under_way():
             if running.change.id == change_id and not running.wait_for_end(wait_s):
                 return None
@@ -246,9 +248,9 @@ class Changes:
         with self._lock:
             return list(self._running.values())
 
-    def beginning(self, most_s: float) -> set[str]:
-        """Engine job ids of the incarnations that are begun by changes which go on, and have for
-        less than `most_s` seconds."""
+    def list_starting_jobs(self, most_s: float) -> set[str]:
+        """The engine job ids of incarnations started by running changes that began less than
+        `most_s` seconds ago."""
         since = self._clock.monotonic() - most_s
         return {
             operation.engine_job_id
@@ -259,9 +261,9 @@ class Changes:
         }
 
     def await_calm(self, over: threading.Event) -> bool:
-        """Wait while a change has just begun, `GIVE_WAY_S` at most, or until `over`; whether there
-        was something to wait for. For what looks at sites by itself: it would take from the change
-        the time of the service, of the engines and of the way to them."""
+        """Wait while a change has just begun, for at most `GIVE_WAY_S` or until `over` is set;
+        whether there was such a change. For background polls, which would take time of the service,
+        the engines and the network from the change."""
         until, has_waited = self._clock.monotonic() + GIVE_WAY_S, False
         while not (over.is_set() or self._closing):
             now = self._clock.monotonic()
@@ -298,7 +300,7 @@ class Changes:
     # -- registering ----------------------------------------------------------------------
 
     def add(self, running: Running, sites: Mapping[str, Site]) -> None:
-        """Register a new change as under way. Raises as `ChangeRunner.start`."""
+        """Register a new change as under way. Raises like `ChangeRunner.start`."""
         scope = running.scope
         with self._starting[scope], self.placing, self._lock:
             self._refuse_moved_sites(running.change, sites)
@@ -314,26 +316,26 @@ class Changes:
             self._running[scope] = running
 
     def add_cut_short(self, running: Running) -> None:
-        """Register a change that goes on after a restart, before others can start."""
+        """Register an interrupted change after a restart, before others can start."""
         with self._lock:
             self._running[running.scope] = running
 
     def resume(self, running: Running, execution: Execution, sites: Mapping[str, Site]) -> bool:
-        """Let a change that was planned anew take sites into use; false when it is to end, or the
-        service stops. Raises ConflictError when a site of the plan is another by now."""
+        """Let a change that was planned again take sites into use; false if it is to end, or the
+        service stops. Raises ConflictError if a site of the plan has changed."""
         with self._starting[running.scope], self.placing:
             self._refuse_moved_sites(running.change, sites)
             return not self._closing and running.take_up(execution)
 
     def remove(self, running: Running) -> None:
-        """A change is under way no longer: tell those who wait for it."""
+        """Remove a change that is no longer under way, and notify those who wait for it."""
         self.touch()
         with self._lock:
             self._running.pop(running.scope, None)
         running.over.set()
 
     def close(self) -> list[Running]:
-        """Let no change start any more. Returns those under way."""
+        """Let no further change start. Returns the changes under way."""
         with self._lock:
             self._closing = True
             return list(self._running.values())
@@ -351,7 +353,7 @@ class Changes:
 
 
 def _map_sites(change: Change) -> dict[str, set[str]]:
-    """The sites that a change's operations need: name -> jobs and readers they are for."""
+    """The sites that a change's operations need, with the jobs and readers that need them."""
     names_by_site: dict[str, set[str]] = {}
     for step in change.plan.steps:
         operation = step.operation
@@ -365,7 +367,7 @@ def _map_sites(change: Change) -> dict[str, set[str]]:
         name = operation.job_name or getattr(operation, "client_id", None)
         for site in sites:
             names_by_site.setdefault(site, set()).update({name} if name else set())
-    for earlier in change.earlier:  # while it is planned anew nothing else tells
+    for earlier in change.earlier:  # known only from here while it is planned again
         if change.plan.empty and earlier["error"] == STOPPED:
             name = earlier["job_name"]
             names_by_site.setdefault(earlier["site"], set()).update({name} if name else set())

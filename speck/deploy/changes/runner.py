@@ -1,7 +1,7 @@
 """Runs changes: each in a thread of its own, to its end or to a safe point.
 
-A change that was started goes through `_carry_out`: it is executed; it may then be planned anew
-and executed once more; at last its end is stored and those who wait for it are told.
+A started change goes through `_carry_out`. It is executed; it may then be planned again and
+executed once more; at last its end is stored, and those who wait for it are notified.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class ChangeRunner:
     def start(self, change: Change, batch: Batch, sites: Mapping[str, Site]) -> Running:
         """Store the change with `batch` in one write, then run it in its own thread.
 
-        `sites` are those registered when the plan was made. Raises ConflictError when the scope
-        has a change under way or a site of the plan is another by now, TransientError once the
-        service is stopping.
+        `sites` are those registered when the plan was made. Raises ConflictError if the scope has a
+        change under way or a site of the plan has changed, and TransientError if the service is
+        stopping.
         """
         begun = self._clock.monotonic()
         execution = self._executions.make(change, change.composition, self._changes.touch)
@@ -63,12 +63,12 @@ class ChangeRunner:
         return running
 
     def go_on(self, running: Running) -> None:
-        """Let a change that was cut short go on in the background."""
+        """Continue an interrupted change in the background."""
         self._begin(running)
 
     def make_way(self, scope: str) -> Change | None:
-        """Bring the change that `Changes.in_the_way` finds to its end, and return it."""
-        running = self._changes.in_the_way(scope)
+        """End the change that `Changes.find_in_the_way` finds, and return it."""
+        running = self._changes.find_in_the_way(scope)
         if running is None:
             return None
         self._ask_to_end(running)
@@ -76,7 +76,8 @@ class ChangeRunner:
         return running.change
 
     def cancel(self, change_id: str) -> JsonObject:
-        """Start no further operation of it. Raises NotFoundError, ConflictError when over."""
+        """Start no further operation of a change. Raises NotFoundError, or ConflictError if it is
+        over."""
         for running in self._changes.all_under_way():
             if running.change.id == change_id:
                 self._ask_to_end(running)
@@ -86,16 +87,16 @@ class ChangeRunner:
         raise ConflictError(f"cannot cancel change {change_id}: it is {head['state']}")
 
     def begin_anew(self, running: Running, leave: frozenset[str]) -> None:
-        """Have a blocked change do what else is to be done now: it is planned anew, leaves
-        fewer jobs alone, and keeps its id. Nothing happens once it is not blocked any more.
+        """Extend a blocked change: it is planned again with fewer jobs to leave alone, and keeps
+        its id. Nothing happens if it is not blocked any more.
 
-        Raises SpeckError, and leaves the change as it is, when no plan can be made.
+        Raises SpeckError, and leaves the change unchanged, if no plan can be made.
         """
         self._recovery.check(running.change)
         running.ask_to_begin_anew(leave)
 
     def close(self) -> None:
-        """Bring everything under way to a safe point; it goes on at the next start."""
+        """Bring all changes under way to a safe point; they continue at the next start."""
         under_way = self._changes.close()
         for running in under_way:
             running.halt()
@@ -104,7 +105,7 @@ class ChangeRunner:
         self._executions.close()
 
     def _ask_to_end(self, running: Running) -> None:
-        """The wish is stored first: after a restart too the change does not go on."""
+        """Store the request first: the change is not continued after a restart either."""
         self._ledger.note_wish_to_end(running.change)
         running.end_early()
 
@@ -131,12 +132,12 @@ class ChangeRunner:
                 self._ledger.go_on(change)
             execution.run()
         except StoreWriteError:
-            change.state = ChangeState.RUNNING  # as the store has it
+            change.state = ChangeState.RUNNING  # the stored state
         except Exception as error:
             change.state, change.error = ChangeState.FAILED, _why(error)
 
     def _resume(self, running: Running) -> bool:
-        """Plan a change anew; false when it does not go on, and why is said by its state."""
+        """Plan a change again. False if it does not go on; its state then says why."""
         change = running.change
         try:
             sites = self._recovery.plan_anew(change)
@@ -148,14 +149,14 @@ class ChangeRunner:
             change.state, change.error = ChangeState.FAILED, _why(error)
         if running.ends_early:
             change.state, change.error = ChangeState.CANCELLED, None
-        elif self._changes.closing:  # planned once more at the next start
+        elif self._changes.closing:  # planned again at the next start
             change.state, change.error = ChangeState.RUNNING, None
         return False
 
     def _leave(self, running: Running) -> None:
-        """A change has come to its end, or as far as it gets before the service stops.
+        """Store that a change has ended, or that it pauses because the service stops.
 
-        Nobody is told of an end that is not stored: the change goes on at the next start.
+        An end that cannot be stored is not announced: the change continues at the next start.
         """
         try:
             if running.change.state.over:

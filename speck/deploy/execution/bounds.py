@@ -1,4 +1,4 @@
-"""How much an execution does at once, and how patient it is."""
+"""Limits of an execution: concurrency, polls and retries."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Bounds:
     """Times in seconds.
 
     `per_site` holds over all changes that share their `Limiter`, `workers` for each change. An
-    engine is asked every `poll_s` to `poll_most_s`; every `poll_calm_s` while calls are under way
-    and no other step waits for what it would answer.
+    engine is polled every `poll_s` to `poll_most_s`. While calls are under way and no other step
+    waits for a result of the poll, it is polled every `poll_calm_s`.
     """
 
     workers: int = 256

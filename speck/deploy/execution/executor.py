@@ -1,12 +1,12 @@
 """The loop that carries out the plan of one change.
 
-It holds no business rule. It makes the calls of steps that are released, stores each outcome
-before a dependent starts, and leaves the rest of the graph alone when one step fails. A step
-whose site does not answer is `blocked`: it goes on when the site answers again, and the other
-branches do not wait for it.
+It holds no business rule. It makes the calls of released steps, stores each outcome before a
+dependent starts, and lets the rest of the graph go on when one step fails. A step whose site does
+not answer is `blocked`: it goes on when the site answers again, and other branches do not wait for
+it.
 
-Calls run in a pool of threads; all else happens in the thread of `run`, which is told of their
-ends through a queue.
+Calls run in a thread pool. Everything else happens in the thread of `run`, which receives their
+results through a queue.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from speck.sites.connections import Connections
 from speck.store.records import Records
 
 _IDLE_S = 1.0
-"""The loop looks around at least that often."""
+"""The loop wakes up at least this often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,11 @@ class Execution:
         on_progress: Callable[[], None] = lambda: None,
         limiter: Limiter | None = None,
     ):
-        """`limiter` limits the calls of all changes together; without it this one has its own."""
+        """`limiter` limits the calls of all changes together; by default this change has its
+        own."""
         self.change = change
         self.failure: SpeckError | None = None
-        """The first error that stopped a step for good; it decides the HTTP status of the call
+        """The first error that ended a step for good. It determines the HTTP status of the call
         that changed a job."""
         self._operations = operations
         self._connections = connections
@@ -94,13 +95,13 @@ class Execution:
         self.wake()
 
     def halt(self) -> None:
-        """As `cancel`, but what has not ended stays as it is in the store: the service stops,
-        and the change is to go on at its next start."""
+        """Like `cancel`, but operations that have not ended keep their state in the store: the
+        service stops, and continues the change at its next start."""
         self._halted.set()
         self.cancel()
 
     def wake(self) -> None:
-        """Look again at what there is to do."""
+        """Wake the loop up."""
         self._inbox.put(None)
 
     def run(self) -> ChangeState:
@@ -115,7 +116,8 @@ class Execution:
         return self._journal.finish()
 
     def _workers(self) -> int:
-        """Enough for all calls that the sites' bounds allow, and a look at each engine."""
+        """Enough threads for all calls that the sites' bounds allow, and for one poll of each
+        engine."""
         steps = len(self.change.operations)
         sites = len({record.step.operation.site for record in self.change.operations})
         most = min(steps, self._bounds.per_site * sites) + sites
@@ -155,7 +157,7 @@ class Execution:
         return max(0.001, min(pauses))
 
     def _give_up(self) -> None:
-        """Give up what has not begun, awaits another try, or may be left at any time."""
+        """Give up what has not begun, waits for another try, or may be interrupted at any time."""
         step_ids = self._retries.give_up() | self._calls.drop_operations()
         step_ids |= self._waiting.give_up(everything=self._halted.is_set())
         if not self._halted.is_set():
@@ -173,7 +175,7 @@ class Execution:
             self._end_wait(step_id, waiting)
 
     def _launch(self, pool: ThreadPoolExecutor) -> None:
-        """Begin what is ready, once it is stored that it begins."""
+        """Start the calls that are ready, after storing that they begin."""
         calls = self._calls.take(lambda site: self._limiter.acquire(site, self))
         self._journal.begin([call.step_id for call in calls if call.finish is None])
         for call in calls:
@@ -197,7 +199,7 @@ class Execution:
         pool.submit(work)
 
     def _poll(self, pool: ThreadPoolExecutor, now: float) -> None:
-        """Ask each engine that something waits for, one question at a time."""
+        """Poll each engine that a step waits for, one poll at a time."""
         sites = self._waiting.sites
         busy = self._active > 0
         calm = [site for site in sites if busy and not self._waiting.is_awaited(site)]
@@ -214,7 +216,7 @@ class Execution:
             failure = error
         self._inbox.put(_Poll(site, jobs, failure, self._clock.monotonic() - began))
 
-    # -- what comes back ------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------
 
     def _receive(self, message: _Result | _Poll) -> None:
         if isinstance(message, _Poll):
@@ -247,7 +249,9 @@ class Execution:
             ready = self._waiting.take_ready(poll.site, poll.jobs)
             for step_id, waiting in ready:
                 self._end_wait(step_id, waiting)
-        elif isinstance(poll.error, SpeckError):  # no word about the job: go on waiting
+        elif isinstance(
+            poll.error, SpeckError
+        ):  # this says nothing about the job: continue to wait
             for step_id in self._waiting.note_silence(poll.site):
                 self._journal.note_silence(step_id, poll.error)
         elif poll.error is not None:
@@ -261,7 +265,7 @@ class Execution:
         self._calls.add_first(site, Call(step_id, waiting.finish))
 
     def _store_successes(self, pool: ThreadPoolExecutor) -> None:
-        """Store what has succeeded since the last time in one write, then let dependents go."""
+        """Store all new successes in one write, then release the dependents."""
         if not self._successes:
             return
         successes, self._successes = self._successes, []

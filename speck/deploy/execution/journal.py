@@ -1,7 +1,7 @@
-"""What became of each step of a change: kept in its records, stored, and told as events.
+"""Records the outcome of each step of a change: in memory, in the store, and as events.
 
-The order of the writes is what lets a change go on after a crash at any instant: that a step
-begins is stored before its call goes out, its outcome before anything that depends on it begins.
+The order of the writes lets a change continue after a crash at any instant. The beginning of a step
+is stored before its call is sent; its outcome is stored before any dependent step begins.
 Failpoints mark both.
 """
 
@@ -38,10 +38,10 @@ class Journal:
         """What a step does."""
         return self._by_id[step_id].step.operation
 
-    # -- a step goes its way --------------------------------------------------------------
+    # -- while a step runs ----------------------------------------------------------------
 
     def begin(self, step_ids: Sequence[int]) -> None:
-        """Store that steps begin, or are tried again, before anything is asked for."""
+        """Store that steps begin, or are tried again, before their calls are sent."""
         records = [self._by_id[step_id] for step_id in step_ids]
         for record in records:
             failpoints.hit(failpoints.BEFORE_INTENT, record.step.operation.kind)
@@ -57,7 +57,7 @@ class Journal:
             self._on_progress()
 
     def note_waiting(self, step_id: int, progress: str | None) -> None:
-        """A call was answered, and the step waits for its engine now."""
+        """A call has returned, and its step waits for the engine now."""
         self._by_id[step_id].progress = progress
         self.note_answer(step_id)
 
@@ -86,8 +86,8 @@ class Journal:
         )
 
     def note_retry(self, step_id: int, error: BaseException, number: int) -> None:
-        """A step is tried again for the `number`-th time; only the first is told: how many there
-        were is in the operation's `attempts`."""
+        """A step is tried again for the `number`-th time. Only the first retry is an event; the
+        operation's `attempts` counts them all."""
         self.note_answer(step_id)
         record = self._by_id[step_id]
         record.error = str(error)
@@ -99,7 +99,7 @@ class Journal:
             )
 
     def note_error(self, step_id: int, error: BaseException) -> None:
-        """Remember why a step did not go on before the service stops."""
+        """Keep the error of a step that made no progress before the service stopped."""
         self._by_id[step_id].error = str(error)
 
     # -- a step ends ----------------------------------------------------------------------
@@ -114,7 +114,8 @@ class Journal:
     def store_successes(
         self, successes: Sequence[tuple[int, Done]], spared_steps: Iterable[int]
     ) -> None:
-        """Store in one write what steps have brought about, and those that they have spared."""
+        """Store in one write the results of steps, and the steps that are not needed since these
+        succeeded."""
         records = [self._by_id[step_id] for step_id, _ in successes]
         for record in records:
             failpoints.hit(failpoints.BEFORE_OUTCOME, record.step.operation.kind)
@@ -135,7 +136,7 @@ class Journal:
         self._on_progress()
 
     def end_failed(self, step_id: int, error: str, skipped: Iterable[int]) -> None:
-        """A step has failed for good; those that needed it are skipped."""
+        """A step has failed for good; the steps that need it are skipped."""
         record = self._by_id[step_id]
         records = [self._by_id[each] for each in skipped]
         for each in records:
@@ -144,11 +145,11 @@ class Journal:
         self._end(record, OperationState.FAILED, error, records)
 
     def end_cancelled(self, step_id: int, error: BaseException) -> None:
-        """A step that failed is not tried again, since its change was cancelled."""
+        """A failed step is not tried again because its change was cancelled."""
         self._end(self._by_id[step_id], OperationState.CANCELLED, str(error), [])
 
     def cancel(self, step_ids: Iterable[int]) -> None:
-        """Cancel those steps that have not ended."""
+        """Cancel those of the steps that have not ended."""
         records = [self._by_id[step_id] for step_id in sorted(step_ids)]
         records = [record for record in records if not record.state.over]
         for record in records:
@@ -177,7 +178,7 @@ class Journal:
     # -- the change -----------------------------------------------------------------------
 
     def note_blocked(self) -> None:
-        """The change is `blocked` while nothing but unreachable sites keeps it from its end."""
+        """The change is `blocked` while only unreachable sites keep it from ending."""
         stuck = self._states[OperationState.BLOCKED] and not self._states[OperationState.RUNNING]
         state = ChangeState.BLOCKED if stuck else ChangeState.RUNNING
         if state is not self._change.state:
@@ -186,7 +187,8 @@ class Journal:
             self._on_progress()
 
     def finish(self) -> ChangeState:
-        """How the change has ended, by its steps; it stays as it is where some have not ended."""
+        """Set and return the final state of the change, by its steps; unchanged if some have not
+        ended."""
         change = self._change
         if any(not record.state.over for record in change.operations):
             return change.state  # halted
@@ -215,7 +217,7 @@ class Journal:
         record.state = state
 
     def _seconds(self, record: OperationRecord) -> float:
-        """Since the first call of this run, waiting included."""
+        """Seconds since the first call in this execution, waits included."""
         now = self._clock.monotonic()
         return now - self._begun.get(record.step.id, now)
 

@@ -1,7 +1,7 @@
-"""Which step may run next: the order of a plan's steps, and the calls that are ready at each site.
+"""Orders the steps of a plan, and queues the calls that are ready at each site.
 
 Nothing here knows about time, errors or the store. The executor reports how each step ended and
-gets back the steps that this releases.
+gets the steps that this releases.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from speck.deploy.operations import Outcome
 from speck.model.plan import Step
 
 TAKEN_AT_ONCE = 4
-"""Calls taken from each site's queue before results are looked at again: a result may release
-steps at other sites."""
+"""Calls taken from each site's queue before results are processed again: a result may release steps
+at other sites."""
 
 
 @dataclass(frozen=True, slots=True)
 class AfterFailure:
-    """What the failure of a step means for others: those `skipped` need a success that will not
-    come; those `ready` only waited for the end of their predecessors."""
+    """The consequences of a failed step: steps to skip, since they need its success, and steps that
+    are ready, since they only waited for its end."""
 
     skipped: list[int]
     ready: list[int]
@@ -30,7 +30,7 @@ class AfterFailure:
 class StepOrder:
     """Releases each step, once, when all steps before it are over.
 
-    All calls together take time in proportion to the number of dependencies of the plan.
+    The total time of all calls is proportional to the number of dependencies of the plan.
     """
 
     def __init__(self, steps: Iterable[Step]):
@@ -47,13 +47,13 @@ class StepOrder:
         return step_id in self._dependents
 
     def release_first(self) -> list[int]:
-        """The steps that wait for none; first the one for which most others wait."""
+        """The steps without predecessors, first those with the most dependents."""
         first = [step_id for step_id, missing in self._missing.items() if not missing]
         self._unreleased.difference_update(first)
         return sorted(first, key=lambda each: -len(self._dependents.get(each, ())))
 
     def skip_spared(self, step_id: int) -> list[int]:
-        """The steps that were planned only for the case that this one fails: it succeeded."""
+        """Skip the steps that were planned only in case this one fails: it succeeded."""
         step_ids = [
             dependent
             for dependent in self._dependents.get(step_id, ())
@@ -67,7 +67,7 @@ class StepOrder:
         return self._count_down(self._dependents.get(step_id, ()))
 
     def end_failed(self, step_id: int) -> AfterFailure:
-        """Skip what needs the success of a step, and what needs the success of that."""
+        """Skip the steps that need the success of a failed step, directly or not."""
         result = AfterFailure([], [])
         step_ids = [step_id]
         while step_ids:
@@ -82,7 +82,7 @@ class StepOrder:
         return result
 
     def give_up(self) -> set[int]:
-        """Release no further step; returns those that were not released."""
+        """Release no further step; returns the steps that were not released."""
         unreleased, self._unreleased = self._unreleased, set()
         return unreleased
 
@@ -98,35 +98,35 @@ class StepOrder:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call to make for a step: its operation, or with `finish` what ends the wait that the
-    operation began."""
+    """A call to make for a step: to carry out its operation or, with `finish`, to end the wait that
+    the operation began."""
 
     step_id: int
     finish: Callable[[], Outcome] | None = None
 
 
 class ReadyCalls:
-    """The calls that may be made as soon as their sites have room for them."""
+    """The calls that are ready, until their sites have capacity for them."""
 
     def __init__(self) -> None:
         self._at: dict[str, deque[Call]] = {}
         self.has_more = False
-        """Whether the last `take` left calls behind at a site that had room."""
+        """Whether the last `take` left calls behind at a site with free capacity."""
 
     def __bool__(self) -> bool:
         return any(self._at.values())
 
     def add(self, site: str, call: Call) -> None:
-        """Queue a call behind the others of its site."""
+        """Append a call to the queue of its site."""
         self._at.setdefault(site, deque()).append(call)
 
     def add_first(self, site: str, call: Call) -> None:
-        """Queue a call before the others of its site."""
+        """Put a call at the front of the queue of its site."""
         self._at.setdefault(site, deque()).appendleft(call)
 
     def take(self, acquire: Callable[[str], bool]) -> list[Call]:
-        """The next calls of each site, `TAKEN_AT_ONCE` at most; `acquire` is asked for the room
-        for each of them."""
+        """Take the next calls of each site, at most `TAKEN_AT_ONCE`; `acquire` must grant a permit
+        for each."""
         batch: list[Call] = []
         self.has_more = False
         for site, calls in self._at.items():
@@ -139,8 +139,8 @@ class ReadyCalls:
         return batch
 
     def drop_operations(self) -> set[int]:
-        """Drop the calls that would begin an operation; those that end a wait stay. Returns the
-        steps of those dropped."""
+        """Drop the calls that would begin an operation, but not those that end a wait. Returns the
+        steps of the dropped calls."""
         step_ids: set[int] = set()
         for site, calls in self._at.items():
             step_ids |= {call.step_id for call in calls if call.finish is None}

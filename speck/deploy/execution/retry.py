@@ -1,8 +1,8 @@
-"""Whether and when a step that failed is tried again: decided by the type of its error, here only.
+"""Decides whether and when a failed step is tried again: by the type of its error, only here.
 
-A permanent error, or a fault in speck, is final. While a site does not answer, the step is tried
-again without an end. A site that answers with a transient error has `retry_for_s` to do better.
-The pauses double from `retry_first_s` to `retry_most_s`.
+A permanent error, or a fault in speck, is final. While a site does not answer, the step is retried
+without limit. A site that answers with a transient error has `retry_for_s` to recover. The pauses
+double from `retry_first_s` to `retry_most_s`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from speck.errors import TransientError, UnreachableError
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The next try of a step: at `at` (monotonic), the `number`-th since it went well."""
+    """The next try of a step: at `at` (monotonic), the `number`-th since its last success."""
 
     at: float
     number: int
@@ -30,7 +30,7 @@ class Retries:
     def __init__(self, bounds: Bounds):
         self._bounds = bounds
         self._timers: list[tuple[float, int, int]] = []
-        self._tick = itertools.count()  # of two at the same time the first comes first
+        self._tick = itertools.count()  # keeps the order of steps that are due at the same time
         self._failing: dict[int, tuple[float, float]] = {}
         self._tries: Counter[int] = Counter()
 
@@ -38,7 +38,7 @@ class Retries:
         return len(self._timers)
 
     def schedule(self, step_id: int, error: BaseException, now: float) -> Retry | None:
-        """Have a step that failed tried again later; None when it is given up."""
+        """Schedule another try of a failed step; None when it is given up."""
         if not isinstance(error, TransientError) or not self._has_time_left(step_id, error, now):
             return None
         pause_s = self._bounds.retry_first_s * 2.0 ** min(self._tries[step_id], 10)
@@ -59,7 +59,7 @@ class Retries:
         return due
 
     def give_up(self) -> set[int]:
-        """Try none again; returns the steps that awaited it."""
+        """Drop all retries; returns the steps that were waiting for one."""
         step_ids = {step_id for _, _, step_id in self._timers}
         self._timers.clear()
         return step_ids
@@ -69,7 +69,7 @@ class Retries:
             self._failing.pop(step_id, None)
             return True
         first, last = self._failing.get(step_id, (now, now))
-        if now - last > self._bounds.retry_for_s:  # it went well in between
+        if now - last > self._bounds.retry_for_s:  # it succeeded in between
             first = now
             self._tries.pop(step_id, None)
         self._failing[step_id] = (first, now)

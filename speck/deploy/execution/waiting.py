@@ -1,8 +1,7 @@
-"""Steps that wait for an engine's answer, and when each engine is asked.
+"""Steps that wait for an engine, and when each engine is polled.
 
-Waiting steps are found by the site of the engine that they wait for: among thousands none is
-searched for. One look at an engine serves all steps that wait there. Times are monotonic seconds,
-passed in.
+Steps are indexed by the site of the engine that they wait for, since there may be thousands. One
+poll of an engine serves all steps that wait there. Times are monotonic seconds, passed in.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from speck.deploy.operations import Waiting
 from speck.model.observation import EngineJob
 
 PAUSE_POLLS = 4
-"""The pause after a look is at least so many times as long as the look took: an engine that is
-busy, or far away, is asked less often."""
+"""The pause after a poll is at least this many times as long as the poll took: an engine that is
+busy or far away is polled less often."""
 
 
 @dataclass(slots=True)
@@ -30,14 +29,14 @@ class _Wait:
 
 
 class WaitingSteps:
-    """The steps that wait, each until its limit. The time that a site is silent, that is, does
-    not answer, does not count."""
+    """The steps that wait, each until its limit. Time in which a site is silent, that is, does not
+    answer, does not count."""
 
     def __init__(self) -> None:
         self._waits: dict[int, _Wait] = {}
         self._at: dict[str | None, dict[int, _Wait]] = {}
         self._awaited: Counter[str | None] = Counter()
-        self._due = math.inf  # no step but silent ones is overdue before that
+        self._due = math.inf  # no step is overdue before, except at silent sites
 
     def __len__(self) -> int:
         return len(self._waits)
@@ -47,7 +46,7 @@ class WaitingSteps:
 
     @property
     def sites(self) -> set[str]:
-        """The sites whose engines have to be asked."""
+        """The sites whose engines have to be polled."""
         return {site for site in self._at if site is not None}
 
     def has_any_at(self, site: str) -> bool:
@@ -63,7 +62,7 @@ class WaitingSteps:
         return list(self._at.get(site, ()))
 
     def add(self, step_id: int, waiting: Waiting, now: float, *, awaited: bool) -> None:
-        """Let a step wait; `awaited`: other steps wait for its end."""
+        """Add a step that waits; `awaited`: other steps wait for its end."""
         assert step_id not in self._waits
         wait = self._waits[step_id] = _Wait(waiting, now + waiting.limit_s, awaited)
         self._at.setdefault(waiting.site, {})[step_id] = wait
@@ -71,7 +70,7 @@ class WaitingSteps:
         self._due = min(self._due, wait.until)
 
     def remove(self, step_id: int) -> Waiting:
-        """Let a step wait no longer."""
+        """Remove a step that waits."""
         wait = self._waits.pop(step_id)
         site = wait.waiting.site
         self._awaited[site] -= wait.awaited
@@ -83,15 +82,15 @@ class WaitingSteps:
     def take_ready(
         self, site: str | None, jobs: Mapping[str, EngineJob]
     ) -> list[tuple[int, Waiting]]:
-        """Remove and return the steps for which an engine's answer is what they waited for.
-        Without a `site`: those that wait for no engine."""
+        """Remove and return the steps whose condition an engine's answer fulfils. Without a `site`:
+        those that wait for no engine."""
         ready = [
             step_id for step_id, wait in self._at.get(site, {}).items() if wait.waiting.ready(jobs)
         ]
         return [(step_id, self.remove(step_id)) for step_id in ready]
 
     def take_overdue(self, now: float) -> list[tuple[int, Waiting]]:
-        """Remove and return the steps that have waited for too long."""
+        """Remove and return the steps that have exceeded their limit."""
         if now <= self._due:
             return []
         answering = [(step_id, wait) for step_id, wait in self._waits.items() if not wait.silent]
@@ -102,13 +101,14 @@ class WaitingSteps:
         return [(step_id, self.remove(step_id)) for step_id in overdue]
 
     def note_silence(self, site: str) -> list[int]:
-        """A site does not answer: the steps that wait for it."""
+        """Mark a site as silent; returns the steps that wait for it."""
         for wait in self._at.get(site, {}).values():
             wait.silent = True
         return self.at(site)
 
     def note_answer(self, site: str, now: float) -> list[int]:
-        """A site answers: the steps for which it was silent before. Their time begins again."""
+        """Mark a site as answering; returns the steps for which it was silent. Their time limit
+        starts again."""
         step_ids = []
         for step_id, wait in self._at.get(site, {}).items():
             if wait.silent:
@@ -118,8 +118,8 @@ class WaitingSteps:
         return step_ids
 
     def give_up(self, *, everything: bool) -> set[int]:
-        """Remove the steps that need not be waited for: those of silent sites, and those that
-        have begun nothing; or `everything`. Returns them."""
+        """Remove the steps that need not be waited for: those of silent sites, and those that have
+        begun nothing; with `everything`, all. Returns them."""
         step_ids = {
             step_id
             for step_id, wait in self._waits.items()
@@ -131,11 +131,11 @@ class WaitingSteps:
 
 
 class PollSchedule:
-    """When each engine is asked. A look costs it, and the way to it, as much as other calls do.
+    """When each engine is polled. A poll costs the engine, and the network, as much as other calls.
 
-    The pauses between looks grow from `poll_s` to `poll_most_s`; they are short again after a
-    look that ended a wait, as much else may end at that moment. While calls are under way, an
-    engine for which no other step waits is asked every `poll_calm_s` only.
+    The pauses between polls grow from `poll_s` to `poll_most_s`. After a poll that ended a wait
+    they are short again, since other waits may end at the same time. While calls are under way, an
+    engine for which no other step waits is polled every `poll_calm_s` only.
     """
 
     def __init__(self, bounds: Bounds):
@@ -145,19 +145,19 @@ class PollSchedule:
         self._pause_s: dict[str, float] = {}
 
     def begin(self, site: str, now: float) -> None:
-        """A first step waits for a site now."""
+        """Start the schedule of a site for which a first step waits."""
         self._last[site], self._pause_s[site] = now, self._bounds.poll_s
 
     def take_due(self, sites: Iterable[str], calm: Iterable[str], now: float) -> list[str]:
-        """Those of `sites` that are to be asked now; no site is asked twice at a time. Those
-        that are `calm`, too, may be asked less often."""
+        """Return those of `sites` that are to be polled now; no site has two polls at a time. Sites
+        in `calm` are polled less often."""
         calm = set(calm)
         due = [site for site in sites if self._is_due(site, now, calm=site in calm)]
         self._under_way.update(due)
         return due
 
     def end(self, site: str, now: float, *, took_s: float, ended_waits: bool) -> None:
-        """A look at a site has ended; `ended_waits`: a step had waited for what it showed."""
+        """A poll of a site has ended; `ended_waits`: it ended the wait of a step."""
         self._under_way.discard(site)
         self._last[site] = now
         soon_s = max(self._bounds.poll_s, PAUSE_POLLS * took_s)

@@ -43,9 +43,9 @@ class Draining:
     stale: dict[str, Sent | None] = field(default_factory=dict)
     marks: set[str] = field(default_factory=set)
     mark_at: float = float("-inf")
-    refused: bool = False  # whether the broker refused the last mark
+    is_mark_refused: bool = False  # whether the broker refused the last mark
     least: int | None = None
-    seen: int = 0
+    messages_seen: int = 0
     since: float = 0.0
     polled_at: float = 0.0
     status_at: float = 0.0
@@ -67,7 +67,7 @@ class Draining:
         # A sink of ours without a number has sent nothing; of a foreign sink nothing is known.
         is_known = all(view.find_sent(operation.link.topic, sink) for sink in operation.silent)
         has_taken = lag == 0 and is_known and not (self.stale or operation.fed_outside)
-        is_quiet = self.refused and self._is_quiet(checkpoint, view)
+        is_quiet = self.is_mark_refused and self._is_quiet(checkpoint, view)
         if has_taken or self._has_mark(view) or is_quiet:
             return Done(self._note({}, view))
         self._send_mark()
@@ -99,10 +99,10 @@ class Draining:
     def _comes_nearer(self, lag: int, view: BrokerView) -> bool:
         """Whether the lag shrinks or, if no lag is reported, the reader takes messages."""
         taken = view.taken.get(self.operation.client_id)
-        before, self.seen = self.seen, taken.messages if taken else 0
+        before, self.messages_seen = self.messages_seen, taken.messages if taken else 0
         if self.least is None or lag < self.least:
             return True
-        return lag == 0 and self.seen > before
+        return lag == 0 and self.messages_seen > before
 
     def _ask_for_checkpoint(self) -> None:
         """Trigger a checkpoint: the reader reports with it, and the drain waits for that report."""
@@ -172,7 +172,7 @@ class Draining:
         mark = secrets.token_hex(8)
         self.marks.add(mark)  # before it is sent: the answer may be lost though the mark arrives
         broker = self.context.connections.broker(self.operation.site)
-        self.refused = not broker.mark(self.operation.client_id, mark)
+        self.is_mark_refused = not broker.mark(self.operation.client_id, mark)
         self.mark_at = self.polled_at
 
     def _note(self, owed: dict[tuple[str, int], int], view: BrokerView | None = None) -> Batch:

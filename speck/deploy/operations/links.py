@@ -111,8 +111,8 @@ def clear(context: Context, operation: Clear) -> Outcome:
     forget_sinks(context, operation.site, sinks_to_forget)
     if incarnation is None or not incarnation.stale:
         return Done()
-    cleared = {(operation.site, operation.link, sink) for sink in operation.sinks}
-    stale = tuple(s for s in incarnation.stale if (s.site, s.link, s.client_id) not in cleared)
+    keys = {(operation.site, operation.link, sink) for sink in operation.sinks}
+    stale = tuple(s for s in incarnation.stale if (s.site, s.link, s.client_id) not in keys)
     return Done(context.records.put_incarnation(context.scope, replace(incarnation, stale=stale)))
 
 

@@ -22,24 +22,24 @@ def come_back(context: Context, operation: Return) -> Outcome:
     That may be the state of the failed incarnation. Raises UnreachableError while the site of the
     failed start does not answer: it may run there.
     """
-    failed = context.find_incarnation(operation.job_name)
-    if failed is None or failed.engine_job_id != operation.failed or failed.void:
+    newest = context.find_incarnation(operation.job_name)
+    if newest is None or newest.engine_job_id != operation.failed or newest.void:
         return _start(context, operation)
-    engine = context.connections.engine(failed.job.site)
-    state = engine.status(failed.engine_job_id)
+    engine = context.connections.engine(newest.job.site)
+    state = engine.status(newest.engine_job_id)
     if state is None:
-        _fence(context, failed)
+        _fence(context, newest)
     elif not state.terminal:
-        engine.cancel(failed.engine_job_id)
+        engine.cancel(newest.engine_job_id)
         return Waiting(
-            failed.job.site,
-            lambda jobs: _is_over(jobs, failed.engine_job_id),
+            newest.job.site,
+            lambda jobs: _is_over(jobs, newest.engine_job_id),
             lambda: come_back(context, operation),
             context.patience.start_s,
-            lambda: f"cannot bring {operation.job_name} back: {failed.job.site} still lists it",
+            lambda: f"cannot bring {operation.job_name} back: {newest.job.site} still lists it",
         )
     else:
-        _note_end(context, note_if_void(context, failed))
+        _note_end(context, note_if_void(context, newest))
     return _start(context, operation)
 
 
@@ -48,28 +48,28 @@ def _is_over(jobs: Mapping[str, EngineJob], engine_job_id: str) -> bool:
     return job is None or job.state.terminal
 
 
-def _fence(context: Context, failed: Incarnation) -> None:
+def _fence(context: Context, newest: Incarnation) -> None:
     """The engine does not know the start: make sure that it never arrives.
 
     An accepted one may have run before its engine forgot it. Its state is looked for before its id
     is fenced: afterwards the engine knows the id, and reports no checkpoints for it.
     """
-    site = failed.job.site
-    state = context.keeper.newest(site, failed.engine_job_id) if failed.accepted else None
-    incarnation = replace(failed, savepoint=state.path) if state else failed
+    site = newest.job.site
+    state = context.keeper.newest(site, newest.engine_job_id) if newest.accepted else None
+    incarnation = replace(newest, savepoint=state.path) if state else newest
     if state is not None:
         context.records.write(context.records.put_incarnation(context.scope, incarnation))
-    submission = context.submission(failed, sink_has_readers=True, savepoint=None)
+    submission = context.submission(newest, sink_has_readers=True, savepoint=None)
     with suppress(DuplicateJobError):
         context.connections.engine(site).fence(submission)
         _note_end(context, incarnation if state else replace(incarnation, start=StartState.VOID))
         return
-    context.records.write(context.records.put_incarnation(context.scope, failed))
-    raise EngineRefusedError(f"cannot bring {failed.job.job_name} back: its start has arrived")
+    context.records.write(context.records.put_incarnation(context.scope, newest))
+    raise EngineRefusedError(f"cannot bring {newest.job.job_name} back: its start has arrived")
 
 
-def _note_end(context: Context, failed: Incarnation) -> None:
-    incarnation = replace(failed, end=EndState.ENDED)
+def _note_end(context: Context, newest: Incarnation) -> None:
+    incarnation = replace(newest, end=EndState.ENDED)
     context.records.write(context.records.put_incarnation(context.scope, incarnation))
 
 

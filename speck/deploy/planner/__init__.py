@@ -1,27 +1,28 @@
 """Desired composition + inventory + observation -> Plan. Pure: no I/O, no clock, no metric.
 
-Sessions and jobs are compared separately, then their steps are joined by the orders of
+Sessions and jobs are compared separately, then their steps are ordered by the rules of
 docs/planning.md and no others:
 
 (a) a session is reserved before any producer starts on its link (and before its own reader),
-    and before another reader leaves the link while it is still fed: no message falls between;
-    where all its producers leave the link, after they have stopped;
+    and before another reader leaves the link while it is still fed, so that no message is lost
+    in between; where all its producers leave the link, it is reserved after they have stopped;
 (b) a reader leaves a link after the producers that leave it in this plan have stopped and it
     has taken their last number; what it has taken is handed over to the reader that follows it
-    before that starts, and before a new producer of the link does;
-    A job that takes over from others, or from itself elsewhere, starts after the new jobs that
-    get what it sends: what one has not taken that never ran could not be given back;
+    before that reader starts, and before a new producer of the link does;
+    a job that takes over from others, or from itself elsewhere, starts after the new jobs
+    downstream of it: messages sent to a job that never ran could not be given back;
 (c) a session is released after its reader's stop, and after the start of the job's next
     incarnation and of its reader's follower: until they run, the old session is the way back;
-    one of a reader outside speck after its link's leaving producers have stopped, and before
-    that reader's next one on the same broker is reserved, since both are one;
+    the session of a reader outside speck is released after the producers that leave its link
+    have stopped, and before its next one on the same broker is reserved: the client id is the
+    same;
 (d) a sink's last number is dropped when its job leaves the sink's link, after the drains that
-    go by it and the job's next start; if that speaks at the same place of another link, it waits
-    until what is owed by that number is noted, done or not;
+    use it and the job's next start; if the next start reports under the same id for another
+    link, it waits until the numbers owed to readers are stored, or that has failed;
 (e) within one job: the jar is there and `main` was tried before it stops, it stops before it
     starts; a start that needs a slot waits for stops that free one; between the stop and a
-    start that cannot read the old site's storage the state is carried; what stopped comes back
-    if the start fails, unless a reader has left the link that it would write to.
+    start that cannot read the old site's storage the state is transferred; the old incarnation
+    comes back if the start fails, unless a reader has left the link that it would write to.
 
 Stops never wait for starts, so every plan is acyclic by construction.
 """
@@ -77,14 +78,14 @@ def plan(
 ) -> Plan:
     """The plan that makes `desired` true.
 
-    `inventory` and `desired` are of one scope (a composition, or one job posted alone);
+    `inventory` and `desired` belong to one scope (a composition, or one job posted alone).
     `outside_readers` are links that jobs of other scopes read, `outside_sinks` the client ids of
-    their sinks by link. Without `drain` readers leave their links at once, and what is queued
-    there is abandoned. `cannot_try` and `cannot_save` are sites whose engine cannot run a `main`
-    alone, or keep a job's state on request; `apart` are pairs (from, to) of sites between which
-    state must be carried. Jobs to `leave` alone stay as they are, whatever is desired of them. A
-    change that is planned anew has `stopped` some jobs already: what ran comes back if their
-    start fails.
+    their sinks by link. Without `drain`, readers leave their links at once, and the messages queued
+    there are abandoned. `cannot_try` and `cannot_save` are sites whose engine cannot run a `main`
+    alone, or cannot take savepoints; `apart` are pairs (from, to) of sites between which state must
+    be transferred. Jobs in `leave` stay as they are, whatever is desired. `stopped` are jobs that
+    the change has stopped already, if it is planned again: the former incarnation comes back if
+    their start fails.
     """
     options: dict[str, Any] = {
         "drain": drain,
@@ -100,7 +101,7 @@ def plan(
     postponed = [] if leave or not drain or waiting else find_postponed(draft)
     draft.sessions += postponed
     draft.links_read |= {session.link for session in postponed}
-    if waiting:  # those read what waits for them first; all else is left as it is until then
+    if waiting:  # these jobs first read what waits for them; all others stay as they are until then
         rest = frozenset(inventory.jobs.keys() - waiting.keys())
         then, first = draft, replace(desired, jobs=tuple(waiting.values()))
         draft = _make_draft(first, *inputs, **options, leave=rest)
@@ -114,7 +115,7 @@ def plan(
 
 
 def _add_start(draft: Draft, decision: Decision, decisions: list[Decision]) -> None:
-    """After the starts that it waits for, which come first whatever their names."""
+    """Add a start after the starts that it waits for, whatever their names."""
     if decision.start_id is not None:
         return
     readers = find_new_readers_downstream(draft, decision, decisions)
@@ -168,7 +169,8 @@ def _make_draft(
 def _keep_as_deployed(
     desired: Composition, inventory: Inventory, leave: frozenset[str]
 ) -> Composition:
-    """With jobs to leave alone as they are deployed, so that their links and sessions stay."""
+    """The composition with the jobs in `leave` as they are deployed, so that their links and
+    sessions stay."""
     unchanged = {name: inventory.jobs[name].job for name in leave & inventory.jobs.keys()}
     jobs = tuple(unchanged.pop(job.job_name, job) for job in desired.jobs)
     return replace(desired, jobs=(*jobs, *unchanged.values()))

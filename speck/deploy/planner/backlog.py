@@ -1,8 +1,8 @@
-"""Links on which messages wait for a job that does not read them: it takes those first.
+"""Finds links where messages wait for a job that does not read them: it has to take those first.
 
-That is how a wish to go back leaves nothing behind when it meets a rewiring that is half done:
-the producer has begun to write to the new link, its reader has never run there. And that is how
-a reader that got lost with its engine takes what nobody else has, before another one follows it.
+This leaves no message behind when a user reverts a rewiring that is half done: the producer has
+begun to write to the new link, whose reader has never run there. It also lets a reader that was
+lost with its engine take messages that no other session has, before another reader follows it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from speck.model.link import Link
 
 
 def find_waiting(draft: Draft) -> dict[str, Job]:
-    """The jobs that have to read a link first, as they are to run meanwhile, by name.
+    """The jobs that have to read a link first, by name, as they should run meanwhile.
 
-    If there are any they make a plan of their own, which leaves all else as it is: the plan that
-    follows it finds them as readers of that link, which they leave as any reader does.
+    If there are any, they get a plan of their own, which leaves everything else as it is. The next
+    plan finds them as readers of that link, which they leave like any reader.
     """
     waiting: dict[str, Job] = {}
     count = -1
-    while count < len(waiting):  # what one of them writes, others may have to read
+    while count < len(waiting):  # others may have to read what one of them writes
         count = len(waiting)
         for session in sorted(draft.inventory.sessions, key=lambda s: s.client_id):
             reader = _find_first_reader(draft, session, waiting)
@@ -38,8 +38,8 @@ def find_waiting(draft: Draft) -> dict[str, Job]:
 
 
 def find_postponed(draft: Draft) -> list[Session]:
-    """Sessions whose readers would close a circle now, but none among the jobs as they are wanted:
-    what waits in these is read after this plan, by a plan of its own."""
+    """Sessions whose readers would close a circle now, but not among the jobs as they are wanted.
+    Their messages are read after this plan, in a plan of their own."""
     predecessors = draft.predecessors.values()
     return [
         session
@@ -58,8 +58,8 @@ def _is_postponed(draft: Draft, session: Session) -> bool:
 
 
 def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
-    """Whether another one does now what the session's reader will do, and reads what the jobs of
-    this plan read: it has what they are going to write."""
+    """Whether another job already does what the session's reader will do, and reads the sources of
+    this plan's jobs: then it has the messages that they will write."""
     reader = then.wanted_jobs.get(session.job_name or "")
     sources = {
         job.source
@@ -73,7 +73,7 @@ def _has_it_already(draft: Draft, then: Draft, session: Session) -> bool:
 
 
 def _find_first_reader(draft: Draft, session: Session, waiting: dict[str, Job]) -> Job | None:
-    """The session's reader as it has to run first; None if it does not have to, or cannot."""
+    """The session's reader as it has to run first; None if it need not, or cannot."""
     name = session.job_name or ""
     if name in waiting or not session.reserved or _is_read(draft, session):
         return None
@@ -93,8 +93,8 @@ def _find_first_reader(draft: Draft, session: Session, waiting: dict[str, Job]) 
 
 
 def keep_sessions(draft: Draft, then: Draft) -> None:
-    """Let all sessions that are there be wanted, so that none is released; what the jobs of this
-    plan write to has the readers that it is to have `then`."""
+    """Keep all present sessions wanted, so that none is released. Links that the jobs of this plan
+    write to get the readers that they will have in `then`."""
     there = {(s.client_id, s.link): s.reserved for s in draft.inventory.sessions}
     sinks = {job.sink for job in draft.wanted_jobs.values() if job.job_name not in draft.kept_jobs}
     draft.sessions = list(draft.inventory.sessions)
@@ -111,9 +111,9 @@ def keep_sessions(draft: Draft, then: Draft) -> None:
 
 
 def _find_candidates(draft: Draft, session: Session, waiting: dict[str, Job]) -> list[Job]:
-    """As what the session's reader may run, the best first: as it is wanted, with the sink that it
-    had if that is read, and with its new one; as it ran, if it is wanted no more and got lost, or
-    has to read what another one writes first."""
+    """The forms in which the session's reader may run, the best first: as wanted, with its former
+    sink if that is read, or with its new one; as it ran, if it is no longer wanted and was lost, or
+    if it first has to read what another job writes."""
     name = session.job_name or ""
     job, old = draft.wanted_jobs.get(name), draft.inventory.jobs.get(name)
     if job is None:
@@ -132,7 +132,7 @@ def _find_candidates(draft: Draft, session: Session, waiting: dict[str, Job]) ->
 
 
 def _is_read(draft: Draft, session: Session) -> bool:
-    """Whether its reader runs, or is to run, on the session's link."""
+    """Whether the session's reader runs, or should run, on its link."""
     if is_wanted(draft, session):
         return True
     old = draft.inventory.jobs.get(session.job_name or "")
@@ -140,7 +140,7 @@ def _is_read(draft: Draft, session: Session) -> bool:
 
 
 def _has_to_be_read(draft: Draft, session: Session, waiting: dict[str, Job]) -> bool:
-    """Whether something may wait in the session, or still come to it, that no other one has."""
+    """Whether messages that no other session has may wait in the session, or may still arrive."""
     name = session.job_name or ""
     if _lost_its_follower(draft, session):
         return True
@@ -156,15 +156,15 @@ def _has_to_be_read(draft: Draft, session: Session, waiting: dict[str, Job]) -> 
         return False
     has_begun = old is not None and old.job.source == session.link and not old.ended
     if old is not None and has_begun:
-        # it failed or got lost: what it had taken since its last checkpoint waits, too
+        # it failed or was lost: what it took since its last checkpoint is waiting again
         is_followed = _is_followed_while_fed(draft, session) or count_abandoned(draft, session) != 0
         return is_followed or _is_owed(draft, session, old, waiting)
     return bool(count_abandoned(draft, session))
 
 
 def _is_owed(draft: Draft, session: Session, old: Incarnation, waiting: dict[str, Job]) -> bool:
-    """Whether jobs have sent, or are still to send, a reader that got lost what is its own: one
-    that runs takes that before it leaves its link."""
+    """Whether jobs have sent, or will send, messages that are only for a reader that was lost: a
+    running reader would take them before it leaves its link."""
     producers = draft.producers.get(session.link, ())
     if old.job.source != session.link or not producers or not is_lost(draft, old):
         return False
@@ -173,7 +173,7 @@ def _is_owed(draft: Draft, session: Session, old: Incarnation, waiting: dict[str
 
 
 def _is_fed_first(draft: Draft, link: Link, waiting: dict[str, Job]) -> bool:
-    """Whether a job that runs first, other than it is wanted, writes to the link."""
+    """Whether a job that runs first, with other links than wanted, writes to the link."""
     return any(
         job.sink == link and _ends_of(draft.wanted_jobs.get(name)) != _ends_of(job)
         for name, job in waiting.items()
@@ -185,8 +185,8 @@ def _ends_of(job: Job | None) -> tuple[Link, Link] | None:
 
 
 def _lost_its_follower(draft: Draft, session: Session) -> bool:
-    """Whether the reader that was to go on where this one's has ended has nothing of what came
-    since: a broker forgot its session, or it never began and another one is wanted instead."""
+    """Whether the reader that was to continue after this one has no messages since its end: a
+    broker forgot its session, or it never began and another one is wanted instead."""
     is_followed_anew = session in draft.predecessors.values() and not session.drained
     return session.followed_by is None and any(
         not other.reserved or (is_followed_anew and not is_wanted(draft, other))
@@ -201,10 +201,10 @@ def _is_followed_while_fed(draft: Draft, session: Session) -> bool:
 
 
 def _goes_back(draft: Draft, session: Session) -> bool:
-    """Whether another session has all that is in this one: that of a reader which was to be
-    followed, or a follower's that was reserved before this one's reader was drained and ended."""
+    """Whether another session has all messages of this one: that of a reader which was to be
+    followed, or that of a follower which was reserved before this reader was drained and ended."""
     if session.beside and session.follows is None:
-        return False  # whom it followed does not do what it does
+        return False  # its predecessor does not do the same work
     old = draft.inventory.jobs.get(session.job_name or "")
     has_read = old is not None and old.job.source == session.link
     for other in draft.inventory.sessions:

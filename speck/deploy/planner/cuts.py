@@ -1,11 +1,10 @@
-"""Where several readers have to change at the same record: what feeds them stops for a moment.
+"""Finds where several readers must change at the same record, and makes their producers pause.
 
-A reader that leaves a link stops where it happens to be. That is enough where one reader follows
-one other. But where two readers of a link leave it, and one new one comes before both, or they
-come to each other's place, what the first took last may be what the second did not get to. The
-same holds where a reader goes to a link that is written, directly or not, by another reader of its
-old one, or back. Then the link's producers stop, the readers take all that was sent, and everybody
-goes on from there.
+A reader that leaves a link stops at an arbitrary record. That is enough where one reader follows
+one other. But if two readers leave a link and one new reader follows both, or if they swap places,
+the first may have taken records that the second did not reach. The same holds if a reader moves to
+a link that another reader of its old link writes to, directly or not, or back. Then the link's
+producers stop, the readers take everything that was sent, and all continue from there.
 """
 
 from __future__ import annotations
@@ -21,11 +20,12 @@ from speck.model.link import Link
 from speck.model.plan import Action
 
 _Ways = Sequence[tuple[str, Link, Link]]
-"""Of each job its name, its source and its sink."""
+"""The name, source and sink of each job."""
 
 
 def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
-    """Have the jobs stop and start that feed, or lie between, readers which change together."""
+    """Make jobs stop and start that feed, or lie between, readers that must change at the same
+    record."""
     if not draft.drain or draft.backlog_only:
         return
     by_name = {d.job_name: d for d in decisions}
@@ -47,8 +47,8 @@ def note_cuts(draft: Draft, decisions: Sequence[Decision]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The jobs that stop first: those that write to `link`, or one that reads it alone (then None).
-    Those `between` take all that they had sent before they stop."""
+    """The jobs that stop first: the producers of `link`, or one reader alone (`link` is None then).
+    The jobs `between` take all that these had sent before they stop."""
 
     link: Link | None
     stopping: frozenset[str]
@@ -56,7 +56,7 @@ class _Cut:
 
 
 def _find_leaving_readers(decisions: Sequence[Decision]) -> dict[Link, list[Decision]]:
-    """Of each link those that read it now and will not, and that stop for it."""
+    """The readers that stop and leave their link, by link."""
     leaving: dict[Link, list[Decision]] = defaultdict(list)
     for decision in decisions:
         old, new = decision.old, decision.new
@@ -66,12 +66,13 @@ def _find_leaving_readers(decisions: Sequence[Decision]) -> dict[Link, list[Deci
 
 
 def _is_torn(draft: Draft, leaving: Sequence[Decision]) -> bool:
-    """Whether readers leave a link together, and not each for one that does the same as it did."""
+    """Whether several readers leave a link, and not each is replaced by one that does the same
+    work."""
     return len(leaving) > 1 and not all(_is_replaced(draft, d) or _ends(draft, d) for d in leaving)
 
 
 def _is_replaced(draft: Draft, decision: Decision) -> bool:
-    """By one reader of the same link, with the same sink link."""
+    """Whether exactly one reader of the same link, with the same sink link, replaces it."""
     assert decision.old is not None
     job = decision.old.job
     own = source_client_id(draft.installation, decision.job_name, job.source)
@@ -85,7 +86,7 @@ def _is_replaced(draft: Draft, decision: Decision) -> bool:
 
 
 def _ends(draft: Draft, decision: Decision) -> bool:
-    """Whether it is removed, and no link that its records led to is written any more."""
+    """Whether it is removed, and no link that its records reached is written any more."""
     assert decision.old is not None
     ways = [(d.job.source, d.job.sink) for d in draft.inventory.jobs.values()]
     links = _find_reachable(decision.old.job.sink, ways)
@@ -93,7 +94,8 @@ def _ends(draft: Draft, decision: Decision) -> bool:
 
 
 def _find_successors(draft: Draft, decision: Decision) -> list[Job]:
-    """What is wanted in a reader's place: who newly writes to the same link, or else itself."""
+    """The jobs that take a reader's place: those that newly write to its sink link, or else
+    itself."""
     assert decision.old is not None
     old, old_jobs = decision.old.job, draft.inventory.jobs
     successors = [
@@ -108,9 +110,9 @@ def _find_successors(draft: Draft, decision: Decision) -> list[Job]:
 def _find_cuts(
     draft: Draft, by_name: dict[str, Decision], decision: Decision, successor: Job
 ) -> list[_Cut]:
-    """Where a reader and its successor on another link part, and the jobs behind that which go on
-    reading what they read: until these have taken all from before, the successor must get
-    nothing."""
+    """The cuts for a reader and its successor on another link: where their paths part, with the
+    jobs behind that keep their source. Until these have taken all earlier records, the successor
+    must get nothing."""
     assert decision.old is not None
     first = decision.old.job.source
     before = [(d.job.job_name, d.job.source, d.job.sink) for d in draft.inventory.jobs.values()]
@@ -133,7 +135,7 @@ def _find_cuts(
             heads |= {_find_predecessor(draft, name) for name in coming}
         names = old_way | entry_way | new_way
         between = frozenset(name for name in names if _stays_on_source(by_name.get(name)))
-        if len(heads) == 1:  # nothing goes round it: where it stops is the same record for all
+        if len(heads) == 1:  # all records pass it: it stops at the same record for all
             between -= heads
         if between and len(heads) == 1:
             cuts.append(_Cut(None, frozenset(heads), between))
@@ -147,7 +149,7 @@ def _find_readers(ways: _Ways, link: Link, names: set[str]) -> set[str]:
 
 
 def _find_predecessor(draft: Draft, name: str) -> str:
-    """The reader at whose end a new one begins, or the job itself: the two are as one."""
+    """The reader that a new one continues, or the job itself: the two count as one."""
     job = draft.wanted_jobs[name]
     own = source_client_id(draft.installation, name, job.source)
     former = draft.predecessors.get(own)
@@ -159,8 +161,8 @@ def _list_producers(draft: Draft, link: Link) -> frozenset[str]:
 
 
 def _find_entries(draft: Draft, by_name: dict[str, Decision], link: Link) -> list[Link]:
-    """The links at which records come over from what there is to what is wanted, on their way to
-    `link`: the nearest upstream that exist now, and those behind jobs that newly write to them."""
+    """The links at which records pass from present jobs to wanted ones, on their way to `link`: the
+    nearest present links upstream, and those behind jobs that newly write to them."""
     there = {job for d in draft.inventory.jobs.values() for job in (d.job.source, d.job.sink)}
     entries, visited, ahead = list[Link](), {link}, [link]
     while ahead:
@@ -176,7 +178,7 @@ def _find_entries(draft: Draft, by_name: dict[str, Decision], link: Link) -> lis
 
 
 def _find_nearest_common(one: Link, other: Link, ways: _Ways) -> Link | None:
-    """The link nearest upstream through which both get their records; one of them, perhaps."""
+    """The nearest link upstream through which both get their records; it may be one of the two."""
     backwards = [(sink, source) for _, source, sink in ways]
     common = _find_reachable(one, backwards) & _find_reachable(other, backwards)
     nearest = (
@@ -188,7 +190,7 @@ def _find_nearest_common(one: Link, other: Link, ways: _Ways) -> Link | None:
 
 
 def _find_jobs_between(ways: _Ways, first: Link, last: Link) -> set[str]:
-    """The jobs on ways from one link to another."""
+    """The jobs on paths from one link to another."""
     ahead = _find_reachable(first, [(source, sink) for _, source, sink in ways])
     behind = _find_reachable(last, [(sink, source) for _, source, sink in ways])
     return {name for name, source, sink in ways if source in ahead and sink in behind}
@@ -202,7 +204,7 @@ def _stays_on_source(decision: Decision | None) -> bool:
 
 
 def _is_kept(decision: Decision | None) -> bool:
-    """Whether it runs on between the same links."""
+    """Whether the job goes on between the same links."""
     if decision is None:
         return False
     old, new = decision.old, decision.new

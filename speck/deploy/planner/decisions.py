@@ -1,4 +1,4 @@
-"""What happens to each job: added, updated, moved, removed, or left alone, and why."""
+"""Decides what happens to each job: add, update, move, remove, or leave unchanged, and why."""
 
 from __future__ import annotations
 
@@ -72,13 +72,15 @@ def may_arrive(draft: Draft, old: Incarnation) -> bool:
 
 
 def has_silent_start(draft: Draft, old: Incarnation) -> bool:
-    """Whether a start was asked for at a site that is silent now, and was never seen to run."""
+    """Whether a start was sent to a site that does not answer now, and was never observed to
+    run."""
     begun = not (old.confirmed or old.ended or old.void)
     return begun and old.job.site not in draft.observation.engines
 
 
 def is_live(draft: Draft, old: Incarnation) -> bool:
-    """Whether an incarnation may run: silence of a site is no word that it does not."""
+    """Whether an incarnation may run: a site that does not answer does not prove that it has
+    stopped."""
     if old.ended:
         return False
     if old.job.site not in draft.observation.engines:
@@ -88,7 +90,7 @@ def is_live(draft: Draft, old: Incarnation) -> bool:
 
 
 def is_lost(draft: Draft, old: Incarnation) -> bool:
-    """Whether it was to run and its engine does not know it any more."""
+    """Whether it should run and its engine does not know it any more."""
     begun = not (old.ended or old.void) and old.job.site in draft.observation.engines
     return begun and draft.observation.job(old.job.site, old.engine_job_id) is None
 

@@ -1,4 +1,4 @@
-"""What the parts of the planner share: what is given, and what is planned so far."""
+"""The data that the parts of the planner share: the inputs, and the plan so far."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Decision:
     stops: bool = False
     keeps_state: bool = False
     starts: bool = False
-    again: bool = False  # the start that was asked for is sent again, under its id
+    again: bool = False  # the earlier start is sent again, under its id
     stop_id: int | None = None
     clear_id: int | None = None
     start_id: int | None = None
@@ -44,7 +44,7 @@ class Draft:
     outside_readers: frozenset[Link]
     drain: bool
     links_fed_outside: frozenset[Link] = frozenset()
-    """Links that publishers outside speck, or jobs of other scopes, feed as well."""
+    """Links that publishers outside speck, or jobs of other scopes, feed too."""
     sinks_outside: Mapping[Link, Sequence[str]] = field(default_factory=dict)
     """Client ids of sinks of other scopes' jobs, by link."""
     wanted_jobs: dict[str, Job] = field(default_factory=dict)
@@ -58,45 +58,49 @@ class Draft:
     reserves: dict[Link, list[int]] = field(default_factory=lambda: defaultdict(list))
     reserve_of: dict[str, int] = field(default_factory=dict)
     predecessors: dict[str, Session] = field(default_factory=dict)
-    """The session that a new reader's follows, by the client id of the new one."""
+    """The session that a new reader's session follows, by the client id of the new one."""
     readers_beside: set[str] = field(default_factory=set)
-    """Of these, the ones that do not take the place of whom they follow: another one does."""
+    """Those of them that run beside another follower: that one takes the place of the old
+    reader."""
     leaving_readers: dict[Link, list[tuple[str, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     """Client ids of readers that leave a link, with the steps in which they stop."""
     renewed_sessions: set[str] = field(default_factory=set)
-    """Client ids of sessions that end and begin anew: what is in them is another reader's."""
+    """Client ids of sessions that end and are reserved again: their messages belong to another
+    reader."""
     handover_of: dict[str, int] = field(default_factory=dict)
     start_of: dict[str | None, int] = field(default_factory=dict)
-    """Steps by the client id of the reader that they hand over to, or start."""
+    """Step ids by the client id of the reader that they hand over to, or start."""
     producers: dict[Link, list[Incarnation]] = field(default_factory=lambda: defaultdict(list))
     slot_waits: dict[str, list[int]] = field(default_factory=dict)
     circuits: dict[Link, list[tuple[Link, int | None]]] = field(default_factory=dict)
-    """Where what is written to a link may go, by jobs that are wanted (None) or that stop in
-    the step of that id."""
+    """Where messages on a link may go next: through jobs that are wanted (None) or that stop in the
+    step of that id."""
     drains_of: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Steps that need the last number of a sink, by its client id."""
     readers_owed: frozenset[str] = frozenset()
-    """Client ids of readers that an earlier drain, which failed, still waits for."""
+    """Client ids of readers with numbers still owed since an earlier drain failed."""
     drained_readers: set[str] = field(default_factory=set)
-    """Client ids of readers that take, before they stop, what their followers do not have."""
+    """Client ids of readers that take, before they stop, the messages that their followers do not
+    have."""
     emptied_readers: set[str] = field(default_factory=set)
-    """Client ids of readers whose session is known to be empty once they were drained."""
+    """Client ids of readers whose session is known to be empty after their drain."""
     stopped_jobs: frozenset[str] = frozenset()
-    """Jobs that this change has stopped already, for starts that have not succeeded."""
+    """Jobs that this change has already stopped, for starts that have not succeeded."""
     backlog_only: bool = False
-    """Whether this is the plan in which jobs read first what waits for them. All others stay as
+    """Whether in this plan jobs only read the messages that wait for them. All other jobs stay as
     they are, and nothing is handed over yet."""
     kept_jobs: frozenset[str] = frozenset()
-    """In such a plan: the jobs that stay as they are."""
+    """The jobs that stay as they are in such a plan."""
     first_readers: set[str] = field(default_factory=set)
-    """Client ids of the sessions that such a plan reserves: on links that those jobs write to."""
+    """Client ids of the sessions that such a plan reserves, on links that its jobs write to."""
     cut_jobs: frozenset[str] = frozenset()
-    """Jobs that stop and start again although they stay as they are, so that all who leave what
-    they write, and all who come to it, do so at the same record."""
+    """Jobs that stop and start again unchanged, so that all readers that leave or join their output
+    change at the same record."""
     cut_between: frozenset[str] = frozenset()
-    """Those of them that take all that was sent before they stop: readers of the same link."""
+    """Those of them that take everything sent to them before they stop: they keep reading the same
+    link."""
     cannot_try: frozenset[str] = frozenset()
     cannot_save: frozenset[str] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()
@@ -109,7 +113,7 @@ class Draft:
         whatever: frozenset[int] = frozenset(),
         only_if_failed: int | None = None,
     ) -> int:
-        """Add a step and give its id."""
+        """Add a step and return its id."""
         step_id = len(self.steps) + 1
         before = tuple(sorted(set(after)))
         self.steps.append(Step(step_id, operation, before, reason, whatever, only_if_failed))
@@ -117,5 +121,5 @@ class Draft:
 
 
 def ids(step_ids: Iterable[int | None]) -> tuple[int, ...]:
-    """Those that are there."""
+    """The ids that are not None."""
     return tuple(step for step in step_ids if step is not None)

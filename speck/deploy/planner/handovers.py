@@ -1,8 +1,9 @@
-"""Which reader follows which on a link, so that each record is taken by one of the two.
+"""Matches new readers of a link with old ones, so that one of each pair takes each record.
 
-A job that comes to a link that another job leaves in the same plan follows it there. Its session
-is reserved while the old reader runs (after the link's producers have stopped, if all leave), the
-old reader stops, and what it has taken is handed over to the new one, which drops it.
+A job that joins a link that another job leaves in the same plan follows it there. Its session is
+reserved while the old reader runs (after the link's producers have stopped, if all leave). The old
+reader stops, and the numbers that it has taken are handed over to the new one, which skips those
+messages.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from speck.spec.job_contract import reports_numbers
 
 
 def match_readers(draft: Draft) -> None:
-    """Note which session each new reader's follows, and which sessions have to begin anew.
+    """Record which session each new reader's session follows, and which sessions have to begin
+    again.
 
-    Where several leave a link and several come, those with the same sink link go together, then
-    those of the same class, then by name. A new reader that is left over follows the last one
-    that leaves: it goes on from there beside the others.
+    If several readers leave a link and several join, those with the same sink link are paired
+    first, then those of the same class, then by name. A new reader without a partner follows the
+    last one that leaves: it continues from there beside the others.
     """
     there = _index_job_sessions(draft.inventory.sessions)
     wanted_sessions = _index_job_sessions(draft.sessions)
@@ -51,8 +53,8 @@ def match_readers(draft: Draft) -> None:
 
 
 def find_owner(session: Session, there: dict[str, Session]) -> Session | None:
-    """Whose reader takes, or took last, what comes for `session`: itself if it neither waits to
-    follow another one nor was followed; None when the one that it waits for is gone."""
+    """The session whose reader takes, or last took, the messages for `session`: itself if it
+    neither waits to follow another nor was followed; None if the one that it waits for is gone."""
     visited = {session.client_id}
     before = session.follows
     while (other := before or session.followed_by) is not None and other not in visited:
@@ -114,7 +116,7 @@ def _is_any(old: Job | None, new: Job | None) -> bool:
 
 
 def hand_over(draft: Draft, decisions: list[Decision]) -> None:
-    """Add the steps in which readers follow others: after the old one's stop."""
+    """Add the steps in which readers follow others, after the old reader's stop."""
     by_name = {d.job_name: d for d in decisions}
     for session in draft.sessions:
         former = draft.predecessors.get(session.client_id)
@@ -140,7 +142,7 @@ def hand_over(draft: Draft, decisions: list[Decision]) -> None:
 
 
 def _explain_handover(draft: Draft, former: Session) -> str:
-    """What each record meets, and where that is not exactly one reader, why."""
+    """Explain the handover, and why records may not be taken exactly once."""
     reason = f"goes on where {former.job_name} ended"
     if not draft.drain:
         return f"{reason}; what it had not taken when it stopped is abandoned (no drain)"

@@ -1,4 +1,4 @@
-"""Readers' sessions: which are wanted, made, ended, and what they abandon."""
+"""Plans readers' sessions: which are wanted, reserved and released, and what they abandon."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def list_wanted_sessions(
 def reserve_sessions(
     draft: Draft, sessions: Iterable[Session], after: Mapping[str, Sequence[int]]
 ) -> None:
-    """Add the steps that reserve what is not there; `after` gives, by client id, what they wait
-    for beside the producers that leave a link altogether."""
+    """Add the steps that reserve missing sessions. `after` gives, by client id, further steps to
+    wait for, besides the stops of producers that leave the link together."""
     there = {(s.client_id, s.link) for s in draft.inventory.sessions if s.usable}
     for session in sessions:
         if (session.client_id, session.link) in there and session.client_id not in after:
@@ -60,7 +60,8 @@ def reserve_sessions(
 
 
 def _explain_joining(draft: Draft, session: Session) -> str:
-    """That a reader is new; where it cannot follow those that leave its link, what that means."""
+    """Explain that a reader is new, and what it means if it cannot follow the readers that leave
+    its link."""
     job = draft.wanted_jobs.get(session.job_name or "")
     leaving = [
         incarnation.job
@@ -82,12 +83,13 @@ def _explain_joining(draft: Draft, session: Session) -> str:
 
 
 def _find_producer_stops(draft: Draft, link: Link) -> tuple[int, ...]:
-    """The stops of a link's producers when all leave it: what they sent is the old readers'."""
+    """The stops of a link's producers if all of them leave: their messages are for the old
+    readers."""
     return () if is_still_fed(draft, link) else ids(d.stop_id for d in draft.leavers[link])
 
 
 def is_still_fed(draft: Draft, link: Link) -> bool:
-    """Whether a producer of the link, ours or anybody's, goes on when its reader leaves."""
+    """Whether a producer of the link, in speck or outside, goes on when its reader leaves."""
     producers = draft.producers.get(link, ())
     running = {d.job.job_name for d in producers if is_live(draft, d) or may_arrive(draft, d)}
     leaving = {d.job_name for d in draft.leavers.get(link, ())}
@@ -97,8 +99,8 @@ def is_still_fed(draft: Draft, link: Link) -> bool:
 def find_ending_sessions(
     draft: Draft,
 ) -> list[Session]:
-    """Sessions that end and begin anew: of outsiders that go on under the same client id with
-    another topic, and those that hold what another reader has taken."""
+    """Sessions that end and are reserved again: those of outside readers that keep their client id
+    with another topic, and those with messages that another reader has taken."""
     links = {(s.link.broker, s.client_id): s.link for s in draft.sessions}
     return [
         s
@@ -109,7 +111,8 @@ def find_ending_sessions(
 
 
 def renew_sessions(draft: Draft, ending: list[Session]) -> None:
-    """A broker ends a session as a whole, whatever its topic: it ends first."""
+    """Add the steps that release and reserve these sessions: a broker ends a session as a whole,
+    whatever its topic."""
     for old in ending:
         step = release(draft, old, None)
         key = (old.link.broker, old.client_id)
@@ -118,7 +121,7 @@ def renew_sessions(draft: Draft, ending: list[Session]) -> None:
 
 
 def release_sessions(draft: Draft, decisions: list[Decision]) -> dict[str, list[int]]:
-    """Steps that release what nobody wants any more, by job name."""
+    """Add the steps that release unwanted sessions; returns them by job name."""
     keep = {(s.client_id, s.link.broker) for s in draft.sessions}
     by_name = {d.job_name: d for d in decisions}
     steps: dict[str, list[int]] = defaultdict(list)
@@ -133,10 +136,10 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
     successors = [c for c, former in draft.predecessors.items() if former == session]
     after = ids([holder.stop_id, holder.start_id]) if holder is not None else ()
     if holder is None or holder.stop_id is None:
-        # who reads it is not drained: what producers that leave still say belongs to it
+        # its reader is not drained: the last messages of leaving producers are for it
         after += ids(d.stop_id for d in draft.leavers.get(session.link, ()))
-    # until a follower has started, the old session is the way back, and so are those of the
-    # readers of what its reader writes
+    # until a follower has started, the old session is the way back; the same holds for the
+    # sessions downstream of its reader
     after += ids(_find_upstream_starts(draft, session.link))
     after += ids(draft.handover_of.get(c) for c in successors)
     after += ids(draft.start_of.get(c) for c in (*successors, session.followed_by))
@@ -154,8 +157,9 @@ def release(draft: Draft, session: Session, holder: Decision | None) -> int:
 
 
 def _find_upstream_starts(draft: Draft, link: Link) -> list[int | None]:
-    """The starts of those that follow the producers which leave the link, and the ones upstream:
-    if one of them fails, what it was to follow comes back and writes to its old link."""
+    """The starts of the jobs that follow the leaving producers of the link, and those further
+    upstream: if one of them fails, the job that it was to follow comes back and writes to its old
+    link."""
     starts: list[int | None] = []
     visited, ahead = {link}, [link]
     while ahead:
@@ -172,8 +176,8 @@ def _find_upstream_starts(draft: Draft, link: Link) -> list[int | None]:
 
 
 def count_abandoned(draft: Draft, session: Session) -> int | None:
-    """Messages that the session will hold when it is released, and no other reader's does; None:
-    cannot be known."""
+    """The number of messages that are in the session when it is released and in no other session;
+    None if unknown."""
     if (
         session.drained
         or session.client_id in draft.emptied_readers
@@ -192,15 +196,16 @@ def count_abandoned(draft: Draft, session: Session) -> int | None:
         if view.find_sent(topic, own) is None:
             return None
         sinks += [own, *view.sinks_of(topic, incarnation.former_sinks)]
-    if not sinks and session.owed:  # its producers have left, and what they sent is noted
+    if not sinks and session.owed:  # its producers have left, and their numbers are stored
         return view.untaken(session.client_id, {(p, e): n for p, e, n in session.owed})
     return view.lag(session.client_id, sinks, session.owed)
 
 
 def is_held_elsewhere(draft: Draft, session: Session) -> bool:
-    """Whether what is in the session is in another one's, too: it waits to follow that one, or
-    was followed by it; it followed that one, whose reader comes back; or a follower's, which is
-    still wanted, was reserved before its reader was drained and ended."""
+    """Whether another session has the messages of this one. That holds in three cases: it waits to
+    follow the other one, or was followed by it; it followed the other one, whose reader comes back;
+    or the other one is a follower that is still wanted and was reserved before this reader was
+    drained and ended."""
     if session.beside and session.follows is None:
         return False
     there = {s.client_id: s for s in draft.inventory.sessions if s.usable}

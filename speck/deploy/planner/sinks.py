@@ -1,4 +1,5 @@
-"""What sinks told of their links: under which ids it stands, and when it is dropped."""
+"""The numbers that sinks reported: the ids under which they are stored, and when they are
+dropped."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ def sink_of(draft: Draft, incarnation: Incarnation) -> str:
 
 
 def sinks_of(draft: Draft, incarnation: Incarnation) -> tuple[str, ...]:
-    """Every id under which a last number may stand that went over the job's sink link."""
+    """Every id under which a last number for the job's sink link may be stored."""
     return (*incarnation.former_sinks, sink_of(draft, incarnation))
 
 
-def former_sinks(draft: Draft, old: Incarnation | None, new: Job) -> tuple[str, ...]:
-    """The ids to remember when `new` follows `old`: none when the sink link is another."""
+def list_former_sinks(draft: Draft, old: Incarnation | None, new: Job) -> tuple[str, ...]:
+    """The ids to keep when `new` follows `old`; none if the sink link differs."""
     if old is None or old.job.sink != new.sink:
         return ()
     own = sink_client_id(draft.installation, new.job_name, new.source)
@@ -48,11 +49,11 @@ def forget(draft: Draft, decision: Decision, releases: dict[str, list[int]]) -> 
 
 
 def note(draft: Draft, decision: Decision) -> None:
-    """Before a job's sink speaks at the same place of another link: note what is owed to the
-    readers that stay on the old link, by what it said of that.
+    """Store the numbers owed to the readers that stay on the old link, before the job's sink
+    reports under the same id for another link.
 
-    The start waits until this is over, done or not: a reader that cannot be drained does not keep
-    it down, since what is owed to that reader is noted with its session.
+    The start waits for the end of this step, but not for its success: a reader that cannot be
+    drained does not prevent the start, since its owed numbers are stored with its session.
     """
     old, new = decision.old, decision.new
     own = _make_own_sink(draft, decision)
@@ -67,11 +68,11 @@ def note(draft: Draft, decision: Decision) -> None:
 
 
 def find_stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
-    """What is to be cleared once the job's next incarnation has started, or once it is gone:
-    what its sink said of links that it has left, or leaves in this plan.
+    """The reports to clear once the job's next incarnation has started, or once the job is removed:
+    those for links that its sink has left, or leaves in this plan.
 
-    The next incarnation learns from it what the old link has. While the sink's link stays it is
-    kept, since a later drain goes by it.
+    The next incarnation reads from them what the old link has received. While the sink's link stays
+    they are kept, since a later drain uses them.
     """
     old, new = decision.old, decision.new
     if old is None:
@@ -86,7 +87,7 @@ def find_stale_sinks(draft: Draft, decision: Decision) -> tuple[StaleSink, ...]:
 
 
 def clear(draft: Draft, decision: Decision) -> list[int]:
-    """Add the steps that drop what is stale, once nobody drains by it; gives their ids."""
+    """Add the steps that clear stale reports, once no drain needs them; returns their ids."""
     by_link: dict[tuple[str, Link], list[str]] = defaultdict(list)
     for sink in find_stale_sinks(draft, decision):
         by_link[sink.site, sink.link].append(sink.client_id)
@@ -106,18 +107,18 @@ def _make_own_sink(draft: Draft, decision: Decision) -> str | None:
 
 
 def _find_sinks_left(draft: Draft, decision: Decision) -> tuple[str, ...]:
-    """The ids under which the job said something of a link, and does no more."""
+    """The ids under which the job reported for a link, and will not any more."""
     old, new = decision.old, decision.new
     if old is None or new is None:
         return ()
     current: set[str | None] = set()
     if old.job.sink == new.sink:
-        current = {_make_own_sink(draft, decision), *former_sinks(draft, old, new)}
+        current = {_make_own_sink(draft, decision), *list_former_sinks(draft, old, new)}
     return tuple(sink for sink in sinks_of(draft, old) if sink not in current)
 
 
 def find_staying_readers(draft: Draft, link: Link) -> tuple[str, ...]:
-    """Jobs' sessions on a link that are there and go on being wanted, by client id."""
+    """Client ids of jobs' sessions on a link that exist and are still wanted."""
     wanted_sessions = {(session.client_id, session.link) for session in draft.sessions}
     return tuple(
         sorted(
@@ -131,6 +132,6 @@ def find_staying_readers(draft: Draft, link: Link) -> tuple[str, ...]:
 
 
 _FORMER_SINKS = 8
-"""Of so many earlier sources of a job the last numbers are kept. An older one would matter only
-if none of eight incarnations since had sent anything: by the order of a session, whoever has
-taken what came later has taken it too."""
+"""The last numbers of this many earlier sources of a job are kept. An older one would matter only
+if none of eight later incarnations had sent anything: a session delivers in order, so a reader that
+has taken newer messages has taken the older ones too."""

@@ -1,4 +1,4 @@
-"""How incarnations begin: the jar, the trial of `main`, the slots, and the start itself."""
+"""Plans how incarnations begin: the jar, the trial of `main`, the slots, and the start itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from speck.deploy.planner.draft import Decision, Draft, ids
 from speck.deploy.planner.sessions import is_still_fed
-from speck.deploy.planner.sinks import find_stale_sinks, former_sinks, sink_of
+from speck.deploy.planner.sinks import find_stale_sinks, list_former_sinks, sink_of
 from speck.model.ids import engine_job_id, sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import Job
@@ -25,10 +25,10 @@ def upload(draft: Draft, job: Job) -> int:
 
 
 def try_main(draft: Draft, decision: Decision) -> int:
-    """`main` is tried once for all jobs that differ in name and links only.
+    """Add the step that tries `main`, once for all jobs that differ in name and links only.
 
-    A `main` that keeps the job contract takes those as they come; one with a spelling of
-    its own is tried with each.
+    A `main` that keeps the job contract reads these from its arguments; one with arguments of its
+    own is tried for each job.
     """
     job = decision.new
     assert job is not None
@@ -49,10 +49,10 @@ def make_next_attempt(draft: Draft, name: str) -> tuple[int, str]:
 def find_new_readers_downstream(
     draft: Draft, decision: Decision, decisions: Sequence[Decision]
 ) -> list[Decision]:
-    """The jobs that have never run, and that get what this one is going to send.
+    """The new jobs downstream of this one that have never run.
 
-    They start first if it goes on with what others, or itself, did elsewhere, and may have
-    something to send at once: if one of them cannot start, nothing has gone its way yet.
+    They start first if this job takes over from others, or from itself elsewhere, and may send
+    messages at once: if one of them cannot start, no message has been sent to it yet.
     """
     job = decision.new
     if job is None or draft.backlog_only or not draft.drain:
@@ -96,7 +96,7 @@ def start(draft: Draft, decision: Decision, awaited_starts: Sequence[int | None]
         *(_find_closing_stops(draft, job) if _is_rewired(decision) or not decision.stops else ()),
     ]
     keeps_state = old is not None and decision.keeps_state
-    former = former_sinks(draft, decision.old, job)
+    former = list_former_sinks(draft, decision.old, job)
     stale = find_stale_sinks(draft, decision)
     operation = Start(
         job, attempt, job_id, job.sink in draft.links_read, keeps_state, former, stale
@@ -110,8 +110,8 @@ def start(draft: Draft, decision: Decision, awaited_starts: Sequence[int | None]
 
 
 def _find_leaving_readers(draft: Draft, decision: Decision, job: Job) -> list[int]:
-    """The steps in which readers leave the sink's link, if the job is new there, reads elsewhere
-    than before, or did not run: what it sends is for those that read the link from now on."""
+    """The steps in which readers leave the sink's link, if the job is new there, has another source
+    than before, or did not run: its messages are for the readers from now on."""
     if decision.stops and not _is_rewired(decision) and decision.job_name not in draft.cut_jobs:
         return []
     predecessors = [s.client_id for s in draft.predecessors.values() if s.link == job.sink]
@@ -129,7 +129,8 @@ def _find_leaving_readers(draft: Draft, decision: Decision, job: Job) -> list[in
 
 
 def note_circuits(draft: Draft, decisions: list[Decision]) -> None:
-    """Which links lead to which, through jobs as they are wanted, or as they stop."""
+    """Record which links lead to which, through jobs as they are wanted, or as they run until they
+    stop."""
     follows: dict[Link, list[tuple[Link, int | None]]] = defaultdict(list)
     for decision in decisions:
         if decision.stop_id is not None and decision.old is not None and _is_rewired(decision):
@@ -150,7 +151,8 @@ def _is_rewired(decision: Decision) -> bool:
 
 
 def _find_closing_stops(draft: Draft, job: Job) -> set[int]:
-    """Stops that come before a start: until then what the job writes would come back to it."""
+    """The stops that must come before a start: until then the job's output would come back to
+    it."""
     waits, visited, ahead = set[int](), {job.sink}, [job.sink]
     while ahead:
         for link, stop_id in draft.circuits.get(ahead.pop(), ()):
@@ -163,7 +165,8 @@ def _find_closing_stops(draft: Draft, job: Job) -> set[int]:
 
 
 def carry(draft: Draft, decision: Decision, old: Incarnation | None) -> int | None:
-    """The step that brings a job's state to its new site, if the one cannot read the other's."""
+    """Add the step that transfers a job's state to its new site, if that cannot read the old site's
+    storage."""
     assert decision.new is not None
     target = decision.new.site
     while old is not None and decision.keeps_state:
@@ -175,11 +178,10 @@ def carry(draft: Draft, decision: Decision, old: Incarnation | None) -> int | No
 
 
 def _has_a_way_back(draft: Draft, decision: Decision) -> bool:
-    """Whether what ran before a start may come back if that fails.
+    """Whether the former incarnation may come back if a start fails.
 
-    Not where it would publish to a link that a reader has left in this plan, read what another
-    reader has been given or what a new producer sends, or close a circle with what has been
-    rewired.
+    Not if it would publish to a link that a reader leaves in this plan, read messages that another
+    reader has received or that a new producer sends, or close a circle with rewired jobs.
     """
     old = _find_former_run(draft, decision)
     if old is None:
@@ -211,8 +213,9 @@ def _gets_a_producer(draft: Draft, link: Link) -> bool:
 
 
 def _find_former_run(draft: Draft, decision: Decision) -> Incarnation | None:
-    """What stops for a start, or was stopped for it before the change was planned anew, or has
-    failed or got lost: after an update that did not succeed, a repair is to try that first."""
+    """The incarnation that stops for a start, or was stopped for it before the change was planned
+    again, or has failed or was lost: after an unsuccessful update, a repair tries the update
+    first."""
     old = decision.old
     if decision.job_name in draft.stopped_jobs:
         while old is not None and not old.confirmed:
@@ -225,7 +228,7 @@ def _find_former_run(draft: Draft, decision: Decision) -> Incarnation | None:
 
 
 def _may_circle(draft: Draft, job: Job) -> bool:
-    """Whether what `job` writes may come back to it while others run as before or as wanted."""
+    """Whether the output of `job` may come back to it while others run as before or as wanted."""
     follows: dict[Link, set[Link]] = defaultdict(set)
     for each in (*draft.desired.jobs, *(d.job for d in draft.inventory.jobs.values())):
         follows[each.source].add(each.sink)
@@ -239,12 +242,13 @@ def _may_circle(draft: Draft, job: Job) -> bool:
 
 
 def add_way_back(draft: Draft, decision: Decision, failed_start: Start) -> None:
-    """What ran before comes back if `failed_start` fails, as an attempt of its own."""
+    """Add the step in which the former incarnation comes back, as a new attempt, if `failed_start`
+    fails."""
     old, new, start_id = _find_former_run(draft, decision), decision.new, decision.start_id
     assert old is not None and new is not None and start_id is not None
     attempt = failed_start.attempt + 1
     former = old.former_sinks
-    if new.sink == old.job.sink:  # the start may have sent something there before it failed
+    if new.sink == old.job.sink:  # the start may have sent messages there before it failed
         own = sink_of(draft, old)
         sinks = (
             *failed_start.former_sinks,
@@ -266,10 +270,11 @@ def add_way_back(draft: Draft, decision: Decision, failed_start: Start) -> None:
 
 
 def note_slot_waits(draft: Draft, decisions: list[Decision]) -> None:
-    """Stops at a site that must come before a start there because no slot is free for it.
+    """Record the stops at a site that must come before a start there because no slot is free for
+    it.
 
-    Starts take free slots in order of name; a start whose own stop frees its slots at the
-    same site needs no others.
+    Starts take free slots in order of name; a start whose own stop frees slots at the same site
+    needs no others.
     """
     freeing: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
     for decision in decisions:

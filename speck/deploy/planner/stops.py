@@ -1,4 +1,4 @@
-"""How incarnations end: who leaves which link, what is drained, and the stop itself."""
+"""Plans how incarnations end: who leaves which link, what is drained, and the stop itself."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from speck.spec.job_contract import reports_numbers
 
 
 def note_leaving(draft: Draft, decisions: list[Decision]) -> None:
-    """Which producers leave which links, and which of those links are drained.
+    """Record which producers leave which links, and which of those links are drained.
 
-    A producer that has stopped before leaves too: what it sent may still wait. One that reads
-    elsewhere from now on leaves its link and comes back: those who leave the link belong to what
-    it sent until then, and those who come to what it sends from then on.
+    A producer that has stopped before leaves too: what it sent may still wait. A producer that
+    changes its source leaves its link and joins it again: readers that leave the link take what it
+    sent until then, and readers that join take what it sends afterwards.
     """
     for decision in decisions:
         if decision.old is None:
@@ -49,7 +49,7 @@ def leaves(decision: Decision) -> bool:
 
 
 def drains(draft: Draft, reader: Decision) -> bool:
-    """Whether `reader` leaves a link that it can empty before it stops."""
+    """Whether `reader` can empty a link before it stops reading it."""
     old = reader.old
     assert old is not None
     is_drained = leaves(reader) or reader.job_name in draft.cut_between
@@ -57,7 +57,8 @@ def drains(draft: Draft, reader: Decision) -> bool:
 
 
 def find_leaving_producers(draft: Draft, reader: Decision) -> list[Decision]:
-    """Producers that leave, in this plan, the link that `reader` leaves; none if it stays."""
+    """Producers that leave, in this plan, the link that `reader` leaves; none if the reader
+    stays."""
     assert reader.old is not None
     if not drains(draft, reader):
         return []
@@ -65,9 +66,10 @@ def find_leaving_producers(draft: Draft, reader: Decision) -> list[Decision]:
 
 
 def sort_upstream_first(draft: Draft, stopping: list[Decision]) -> list[Decision]:
-    """Producers before the readers that are drained after them, ties by name.
+    """Sort producers before the readers that are drained after them, ties by name.
 
-    What is deployed has no circle, unless somebody else made one: then none waits for another.
+    Deployed jobs form no circle, unless a job outside speck closes one: then no job waits for
+    another.
     """
     by_name = {d.job_name: d for d in stopping}
     before = {
@@ -86,7 +88,7 @@ def stop(draft: Draft, decision: Decision) -> None:
     after: list[int] = []
     if decision.new and decision.starts and decision.new.site not in draft.cannot_try:
         after.append(try_main(draft, decision))
-    # While the link is still fed, somebody else's session has to take what comes from now on.
+    # While the link is still fed, another session has to receive what comes from now on.
     reserve_steps = draft.reserves[old.job.source] if leaves(decision) else []
     reserve_steps = reserve_steps if is_still_fed(draft, old.job.source) else []
     drain_step = drain(draft, decision, old, reserve_steps)
@@ -105,22 +107,21 @@ def stop(draft: Draft, decision: Decision) -> None:
 
 
 def _is_final(draft: Draft, link: Link) -> bool:
-    """Whether what comes to the link after a drain is none of its reader's: not where producers
-    stop for a moment only, and what they send then may still be its own if the change is cut off.
-    """
+    """Whether messages that reach the link after a drain are not for its reader. False where
+    producers only pause: their next messages may be for it if the change is interrupted."""
     staying = any(d.job.job_name in draft.cut_jobs for d in draft.producers.get(link, ()))
     return not staying and not is_still_fed(draft, link)
 
 
 def _is_lossy(draft: Draft, link: Link) -> bool:
-    """Whether nobody sends again what a reader of the link has missed."""
+    """Whether no producer sends again what a reader of the link has missed."""
     producers = [incarnation.job for incarnation in draft.producers.get(link, ())]
     lossy = all(job.delivery is Delivery.AT_MOST_ONCE for job in producers)
     return bool(producers) and lossy and link not in draft.links_fed_outside
 
 
 def find_staying_producers(draft: Draft, reader: Decision) -> list[Incarnation]:
-    """Producers, in the scope, that stay on the link that `reader` leaves, and tell numbers."""
+    """Producers of the scope that stay on the link that `reader` leaves, and report numbers."""
     assert reader.old is not None
     if not drains(draft, reader):
         return []
@@ -179,7 +180,7 @@ def drain(
 
 
 def is_fed_outside(draft: Draft, link: Link) -> bool:
-    """Whether somebody publishes to the link whose last number nobody tells speck."""
+    """Whether a publisher without reported numbers feeds the link."""
     producers = draft.producers.get(link, ())
     if not producers and link not in draft.sinks_outside:
         return True
@@ -187,14 +188,14 @@ def is_fed_outside(draft: Draft, link: Link) -> bool:
 
 
 def is_followed(draft: Draft, client_id: str) -> bool:
-    """Whether another reader goes on where the one with that session ends."""
+    """Whether another reader continues where the reader with that session ends."""
     return any(former.client_id == client_id for former in draft.predecessors.values())
 
 
 def has_no_dependents(draft: Draft, decision: Decision) -> bool:
-    """A removed job may be cancelled, unless a reader is drained after it, now or later: only a
-    stop flushes its sink and says what its last number was. Nor when another reader follows it:
-    only a stop says exactly what it has taken."""
+    """Whether a removed job may be cancelled instead of stopped. Not if a reader is drained after
+    it, now or later: only a stop flushes its sink and reports its last number. Nor if another
+    reader follows it: only a stop determines exactly what it has taken."""
     assert decision.old is not None
     old = decision.old.job
     stay = draft.drain and find_staying_readers(draft, old.sink)

@@ -274,7 +274,7 @@ def test_nothing_is_repaired_while_half_of_the_sites_are_silent_at_once() -> Non
     for sites, silent in ((3, 2), (4, 2), (5, 3), (2, 1), (3, 1), (5, 2)):
         watcher = lost_and_silent(sites, silent)
         held = silent >= 2 and 2 * silent >= sites
-        assert watcher.memory.held is held
+        assert watcher.memory.on_hold is held
         assert bool(watcher.look(A).repair) is not held
 
 
@@ -284,7 +284,7 @@ def test_it_goes_on_when_they_are_back() -> None:
         assert not watcher.look(A).repair
 
     assert watcher.look(A, s0=runs()).repair == {"c": {"A"}}
-    assert not watcher.memory.held
+    assert not watcher.memory.on_hold
 
 
 def test_sites_that_answer_do_not_wait_for_ever() -> None:

@@ -153,16 +153,16 @@ def test_a_blocked_change_goes_on_and_blocks_again(service: Service) -> None:
 def test_what_a_young_change_begins_is_told_while_it_goes_on(service: Service) -> None:
     change = held(service)
     (begun,) = engine("edge-a").jobs
-    assert begun in service.changes.beginning(LIMIT_S)
-    assert len(service.changes.beginning(LIMIT_S)) == 2
-    assert service.changes.beginning(0.0) == set()
+    assert begun in service.changes.list_starting_jobs(LIMIT_S)
+    assert len(service.changes.list_starting_jobs(LIMIT_S)) == 2
+    assert service.changes.list_starting_jobs(0.0) == set()
     engine("edge-a").unreachable = True
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
-    assert service.changes.beginning(LIMIT_S) == set()
+    assert service.changes.list_starting_jobs(LIMIT_S) == set()
     engine("edge-a").unreachable = False
     engine("edge-a").let_go()
     assert over(service, change)["state"] == "done"
-    assert service.changes.beginning(LIMIT_S) == set()
+    assert service.changes.list_starting_jobs(LIMIT_S) == set()
 
 
 def test_a_removal_goes_on(service: Service) -> None:

@@ -256,7 +256,7 @@ def test_a_job_that_gets_no_checkpoint_done_is_shown_as_stalled(watched: Watched
     assert str(watched.job("A")["error"]).startswith("no checkpoint completed for ")
     [event] = watched.events("job")
     assert event.startswith("A is stalled at edge-a: no checkpoint completed for ")
-    assert watched.service.board.stalled() == 1
+    assert watched.service.board.count_stalled() == 1
 
 
 def test_a_job_that_the_engine_restarts_is_told_with_its_exception(watched: Watched) -> None:

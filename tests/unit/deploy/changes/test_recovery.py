@@ -46,7 +46,7 @@ def recovery(records: Records, plans: Plans | None = None) -> tuple[ChangeRecove
 def accept(records: Records, name: str) -> Change:
     """A change of a composition whose end is not stored."""
     steps = (Step(1, Upload("edge-a", "a" * 64), (), ""),)
-    change = Changes(records, CLOCK).new(Plan(name, (), steps), 1)
+    change = Changes(records, CLOCK).create(Plan(name, (), steps), 1)
     ChangeLedger(records, CLOCK).accept(change, {})
     return change
 
