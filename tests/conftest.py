@@ -66,8 +66,8 @@ def fog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fog]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of all tests."""
-    from speck.analyzer.session import session
+    from speck.analyzer.session import start_session
 
-    spark = session("local[2]", memory="768m", partitions=2)
+    spark = start_session("local[2]", memory="768m", partitions=2)
     yield spark
     spark.stop()

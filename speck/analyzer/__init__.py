@@ -2,5 +2,5 @@
 
 It runs as a process of its own (`python -m speck.analyzer`); nothing here touches a job. Each
 step is a function DataFrame -> DataFrame whose columns a `Contract` fixes, in Spark's own
-expressions only, so that a cluster's workers need nothing of speck.
+expressions only, so that a cluster's workers do not need speck. Begin with `run`.
 """

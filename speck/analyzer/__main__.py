@@ -1,4 +1,4 @@
-"""`python -m speck.analyzer --dataset FOLDER --out FILE`: one analysis, or one again and again.
+"""`python -m speck.analyzer --dataset FOLDER --out FILE`: analyses a dataset once, or continuously.
 
 Exit status 0 and the analysis in FILE, or 1 and a message on stderr.
 """
@@ -17,8 +17,8 @@ from speck.errors import InvalidError, SpeckError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The application."""
-    options = _options().parse_args(arguments)
+    """Run the analyzer; return its exit status."""
+    options = _make_parser().parse_args(arguments)
     try:
         _run(options)
     except SpeckError as error:
@@ -28,66 +28,76 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except Exception as error:
         traceback.print_exc()
-        print(f"cannot analyse: {_cause(error)}", file=sys.stderr)
+        print(f"cannot analyse: {_describe_cause(error)}", file=sys.stderr)
         return 1
     return 0
 
 
-def _cause(error: Exception) -> str:
-    """Its first line; of a Java one that of what caused it all."""
+def _describe_cause(error: Exception) -> str:
+    """The first line of the error; for a Java error that of its root cause."""
     if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":
         return "PySpark is not installed; install it with `pip install speck[analyzer]`"
     lines = str(error).splitlines() or [type(error).__name__]
-    caused = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return caused[-1] if caused else next((line for line in lines if line.strip()), lines[0])
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return causes[-1] if causes else next((line for line in lines if line.strip()), lines[0])
 
 
-def _options() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m speck.analyzer", description=__doc__)
     parser.add_argument("--dataset", type=Path, required=True, help="folder of the dataset")
     parser.add_argument("--out", type=Path, required=True, help="file for the analysis")
-    parser.add_argument("--composition", help="only its jobs")
-    parser.add_argument("--window", type=float, default=600.0, help="seconds before --until (600)")
-    parser.add_argument("--since", type=_moment, help="RFC 3339; goes before --window")
-    parser.add_argument("--until", type=_moment, help="RFC 3339 (the newest sample)")
+    parser.add_argument("--composition", help="analyse only the jobs of this composition")
+    parser.add_argument(
+        "--window", type=float, default=600.0, help="length of the window in seconds (600)"
+    )
+    parser.add_argument(
+        "--since", type=_parse_time, help="start of the window, RFC 3339; overrides --window"
+    )
+    parser.add_argument(
+        "--until", type=_parse_time, help="end of the window, RFC 3339 (the newest sample)"
+    )
     parser.add_argument("--master", default="local[*]", help="local[n] or spark://host:port")
-    parser.add_argument("--follow", action="store_true", help="again whenever samples are new")
-    parser.add_argument("--tied", action="store_true", help="end when standard input ends")
-    parser.add_argument("--memory", default="1g", help="heap of the driver (1g)")
+    parser.add_argument(
+        "--follow", action="store_true", help="analyse again whenever there are new samples"
+    )
+    parser.add_argument("--tied", action="store_true", help="exit when standard input is closed")
+    parser.add_argument("--memory", default="1g", help="heap size of the driver (1g)")
     return parser
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     at = datetime.fromisoformat(text)
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _run(options: argparse.Namespace) -> None:
     from speck.analyzer import follow, reading, result, run
-    from speck.analyzer.session import session
+    from speck.analyzer.session import start_session
 
     if options.tied:
         threading.Thread(target=_end_with_input, daemon=True).start()
 
-    spark = session(options.master, memory=options.memory)
+    spark = start_session(options.master, memory=options.memory)
     try:
         if options.follow:
             follow.follow(spark, options.dataset, options.out, options.window, options.composition)
             return
-        until = options.until or reading.newest(spark, options.dataset, options.composition)
+        until = options.until or reading.find_newest(spark, options.dataset, options.composition)
         since = options.since or until - timedelta(seconds=options.window)
         if since >= until:
             raise InvalidError("cannot analyse: the window ends before it begins")
         span = reading.Span(since, until)
-        found = run.analyse(spark, options.dataset, span, options.composition)
-        result.write(found, options.out)
+        analysis = run.analyse(spark, options.dataset, span, options.composition)
+        result.write(analysis, options.out)
     finally:
         spark.stop()
 
 
 def _end_with_input() -> None:
-    """Whoever started this holds the other end: when that is gone, so is this, and its JVM."""
-    while os.read(0, 1024):  # not sys.stdin: a thread that waits there breaks the way out
+    """Exit, with the JVM, when the process that holds the other end of standard input is gone."""
+    while os.read(
+        0, 1024
+    ):  # not sys.stdin: a thread that waits there breaks the interpreter's exit
         pass
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""What holds a composition back: jobs at their limit, links that lag, sites that are full."""
+"""Finds bottlenecks: busy and back-pressured jobs, lagging links, full sites."""
 
 from __future__ import annotations
 
@@ -14,54 +14,56 @@ from speck.analyzer.sites import SITES_LOADED
 BUSY = 0.8
 BACK_PRESSURED = 0.1
 LAG_FIT = 0.5
-"""A lag grows when a line fits it at least this well (r squared): most swing to and fro."""
+"""A lag grows if a line fits it at least this well (r squared); most lags only fluctuate."""
 LAG_S = 10.0
-"""... and it has grown by the readers' input of this many seconds."""
+"""... and if it has grown by at least this many seconds of the reader's input."""
 
 BOTTLENECKS = Contract(
     "bottlenecks", {"kind": "string", "name": "string", "value": "double", "why": "string"}
 )
 
 
-def bottlenecks(jobs: DataFrame, links: DataFrame, sites: DataFrame, seconds: float) -> DataFrame:
-    """JOBS, LINKS_RATED and SITES_LOADED of a window of so many seconds -> BOTTLENECKS."""
+def find_bottlenecks(
+    jobs: DataFrame, links: DataFrame, sites: DataFrame, seconds: float
+) -> DataFrame:
+    """JOBS, LINKS_RATED and SITES_LOADED of a window of `seconds` -> BOTTLENECKS."""
     step = "find bottlenecks"
-    frame = JOBS.of(jobs, step).where("not ended")
-    found = _busy(frame).unionByName(_held(frame))
-    found = found.unionByName(_lagging(LINKS_RATED.of(links, step), seconds))
-    found = found.unionByName(_full(SITES_LOADED.of(sites, step)))
-    return BOTTLENECKS.of(found.orderBy("kind", F.desc("value"), "name"), step)
+    frame = JOBS.select(jobs, step).where("not ended")
+    rows = _find_busy_jobs(frame).unionByName(_find_back_pressured_jobs(frame))
+    rows = rows.unionByName(_find_lagging_links(LINKS_RATED.select(links, step), seconds))
+    rows = rows.unionByName(_find_full_sites(SITES_LOADED.select(sites, step)))
+    return BOTTLENECKS.select(rows.orderBy("kind", F.desc("value"), "name"), step)
 
 
-def _busy(jobs: DataFrame) -> DataFrame:
+def _find_busy_jobs(jobs: DataFrame) -> DataFrame:
     share = F.col("utilisation")
     why = F.format_string(
-        "%s at %s is busy for %.0f %% of the time: it takes %.0f records/s, its limit is %s",
+        "%s at %s is busy for %.0f %% of the time: it receives %.0f records/s, its limit is %s",
         "job_name",
         "site",
         share * 100,
         F.coalesce("in_rate", F.lit(0.0)),
-        F.coalesce(F.format_string("%.0f", "true_processing_rate"), F.lit("not known")),
+        F.coalesce(F.format_string("%.0f", "true_processing_rate"), F.lit("unknown")),
     )
-    return jobs.where(share > BUSY).select(*_row("job", F.col("job_name"), share, why))
+    return jobs.where(share > BUSY).select(*_make_row("job", F.col("job_name"), share, why))
 
 
-def _held(jobs: DataFrame) -> DataFrame:
+def _find_back_pressured_jobs(jobs: DataFrame) -> DataFrame:
     share = F.col("back_pressured")
     why = F.format_string(
         "%s at %s is back-pressured for %.0f %% of the time: the broker of its sink (%s, at %s)"
-        " takes less than it gives, or the way there does",
+        " or the network to it accepts less than the job sends",
         "job_name",
         "site",
         share * 100,
-        F.coalesce("sink_topic", F.lit("not known")),
-        F.coalesce("sink_site", F.lit("a site not known")),
+        F.coalesce("sink_topic", F.lit("an unknown topic")),
+        F.coalesce("sink_site", F.lit("an unknown site")),
     )
     chosen = jobs.where((share > BACK_PRESSURED) & (F.coalesce("utilisation", F.lit(0.0)) <= BUSY))
-    return chosen.select(*_row("job", F.col("job_name"), share, why))
+    return chosen.select(*_make_row("job", F.col("job_name"), share, why))
 
 
-def _lagging(links: DataFrame, seconds: float) -> DataFrame:
+def _find_lagging_links(links: DataFrame, seconds: float) -> DataFrame:
     ends = links.select("broker_site", "topic", F.explode("readers").alias("reader"))
     growth = F.col("reader.lag_per_s")
     least = LAG_S * F.coalesce("reader.records_per_s", F.lit(0.0))
@@ -70,29 +72,29 @@ def _lagging(links: DataFrame, seconds: float) -> DataFrame:
     )
     name = F.concat_ws("/", "broker_site", "topic")
     why = F.format_string(
-        "%s falls behind on %s: %d messages wait, %.1f more each second",
+        "%s lags on %s: %d messages wait, %.1f more each second",
         F.coalesce("reader.job_name", "reader.client_id"),
         name,
         "reader.lag",
         growth,
     )
-    return chosen.select(*_row("link", name, growth, why))
+    return chosen.select(*_make_row("link", name, growth, why))
 
 
-def _full(sites: DataFrame) -> DataFrame:
+def _find_full_sites(sites: DataFrame) -> DataFrame:
     capacity = F.col("cores") * F.coalesce("pace", F.lit(1.0))
     share = F.col("load") / capacity
     why = F.format_string(
-        "%s does %.2f reference core-seconds a second of %.2f",
+        "%s uses %.2f of %.2f reference core-seconds per second",
         "site",
         "load",
         capacity,
     )
-    found = sites.where((capacity > 0) & (share > FULL))
-    return found.select(*_row("site", F.col("site"), share, why))
+    full_sites = sites.where((capacity > 0) & (share > FULL))
+    return full_sites.select(*_make_row("site", F.col("site"), share, why))
 
 
-def _row(kind: str, name: Column, value: Column, why: Column) -> list[Column]:
+def _make_row(kind: str, name: Column, value: Column, why: Column) -> list[Column]:
     return [
         F.lit(kind).alias("kind"),
         name.alias("name"),

@@ -1,4 +1,4 @@
-"""Which columns a step of the analysis takes and gives; checked on its way in and out."""
+"""Contracts: the columns that a step of the analysis expects and returns, checked both ways."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ _KINDS: Mapping[pa.DataType, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A frame's columns by name, each with its type in Spark's words (`bigint`, `double`)."""
+    """A frame's columns by name, each with the name of its Spark type (`bigint`, `double`)."""
 
     name: str
     columns: Mapping[str, str]
 
-    def of(self, frame: DataFrame, step: str) -> DataFrame:
-        """The frame with exactly these columns, in this order; more columns are left out.
+    def select(self, frame: DataFrame, step: str) -> DataFrame:
+        """Select exactly these columns, in this order.
 
-        Raises PermanentError naming the step and the column that is missing or of another type.
+        Raises PermanentError, which names the step and the column that is missing or of another
+        type.
         """
-        told = dict(frame.dtypes)
+        types = dict(frame.dtypes)
         for column, kind in self.columns.items():
-            found = told.get(column)
-            if found != kind:
-                what = "is missing" if found is None else f"is {found}, not {kind}"
+            actual = types.get(column)
+            if actual != kind:
+                what = "is missing" if actual is None else f"is {actual}, not {kind}"
                 raise PermanentError(
                     f"cannot {step}: column {column!r} of {self.name} {what};"
                     " give it a frame that keeps the contract"
@@ -47,11 +48,11 @@ class Contract:
 
     @property
     def ddl(self) -> str:
-        """The columns as Spark reads a schema."""
+        """The columns as a schema in Spark's DDL."""
         return ", ".join(f"`{name}` {kind}" for name, kind in self.columns.items())
 
 
-def table_contract(table: Table) -> Contract:
-    """The columns of a dataset's table, and those that are in its folders' names."""
+def contract_of(table: Table) -> Contract:
+    """The contract of a dataset's table, including the columns in its folders' names."""
     columns = {field.name: _KINDS[field.type] for field in table.schema}
     return Contract(table.name, columns | dict.fromkeys(table.partitions, "string"))

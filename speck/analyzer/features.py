@@ -1,8 +1,8 @@
-"""What a job is like: its rates with what they rest on, and whether that is enough.
+"""Describes jobs: their rates and costs, the evidence, and whether it is sufficient.
 
-Formulas: true processing rate as in DS2 (Kalavri et al., OSDI 2018): records over useful time,
-which excludes waiting for input and for room in the output. A job of several tasks is held by
-its slowest task, and by the cores of its site for all of them together.
+Formulas: the true processing rate as in DS2 (Kalavri et al., OSDI 2018): records over useful time,
+which excludes waiting for input and for room in the output. A job of several tasks is limited by
+its slowest task, and by the cores of its site for all tasks together.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ MIN_BUSY_S = 1.0
 MIN_PAIRS = 3
 MIN_RECORDS = 20
 MIN_WORKED = 0.02
-"""A job that is back-pressured nearly all the time works in glimpses: a share of busy in busy and
-back-pressured time below this is within the error of the engine's clocks."""
+"""Minimum share of busy time in busy and back-pressured time. The busy time of a job that is
+back-pressured nearly always is within the error of the engine's clocks."""
 MAX_SPREAD = 1.0
 BACKLOG_S = 30.0
 HELD_BACK = 1.15
-"""The Flink autoscaler's rule: with a backlog, a source's observed rate counts where the rate by
-busy time is higher than it by this factor."""
+"""The Flink autoscaler's rule: with a backlog, a source's observed rate counts if the rate by busy
+time exceeds it by this factor."""
 MOSTLY = 0.9
 ENDED_S = 30.0
-"""A job that was not seen for so long, and for 4 of its usual intervals, while its site was looked
-at does not run any more."""
+"""A job has ended if it had no samples for this long, and for 4 of its usual intervals, while its
+site was polled."""
 
 LAGS = Contract(
     "lags",
@@ -43,9 +43,9 @@ JOBS = Contract(
         "composition": "string",
         "site": "string",
         "tier": "string",
-        "engine_job_id": "string",  # the incarnation that speaks for the job
+        "engine_job_id": "string",  # the incarnation that represents the job
         "attempt": "int",
-        "ended": "boolean",  # it did not run any more at the end of the window
+        "ended": "boolean",  # it was not running at the end of the window
         "evidence": "string",
         "why": "array<string>",
         "confidence": "string",
@@ -82,10 +82,12 @@ JOBS = Contract(
 )
 
 
-def features(rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFrame) -> DataFrame:
+def describe_jobs(
+    rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFrame
+) -> DataFrame:
     """JOBS_RATED (one incarnation a job), JOBS_WIRED, SITES_USED and LAGS -> JOBS."""
-    step = "tell what jobs are like"
-    places = SITES_USED.of(sites, step).select(
+    step = "describe jobs"
+    places = SITES_USED.select(sites, step).select(
         "site",
         "tier",
         "cores",
@@ -95,29 +97,29 @@ def features(rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFra
         F.col("last_at").alias("_looked_at"),
     )
     frame = (
-        JOBS_RATED.of(rated, step)
-        .join(JOBS_WIRED.of(wired, step), "engine_job_id", "left")
+        JOBS_RATED.select(rated, step)
+        .join(JOBS_WIRED.select(wired, step), "engine_job_id", "left")
         .join(F.broadcast(places), "site", "left")
-        .join(LAGS.of(lags, step), ["composition", "job_name"], "left")
+        .join(LAGS.select(lags, step), ["composition", "job_name"], "left")
     )
-    frame = frame.withColumn("_cpu_share", _cpu_share()).withColumn("ended", _has_ended())
-    frame = frame.withColumn("_refused", F.array_compact(F.array(*_reasons_against())))
-    told = F.size("_refused") == 0
-    worked = F.coalesce("cpu", F.col("busy") * F.col("_cpu_share"))
-    cost = worked / F.col("in_rate")
+    frame = frame.withColumn("_cpu_share", _compute_cpu_share()).withColumn("ended", _has_ended())
+    frame = frame.withColumn("_refused", F.array_compact(F.array(*_list_objections())))
+    is_sufficient = F.size("_refused") == 0
+    cpu_used = F.coalesce("cpu", F.col("busy") * F.col("_cpu_share"))
+    cost = cpu_used / F.col("in_rate")
     frame = frame.withColumns(
         {
-            "evidence": F.when(told, "sufficient").otherwise("insufficient"),
-            "selectivity": _ratio("out_rate", "in_rate"),
-            "core_s_per_record": F.when(told, cost),
-            "bytes_in_per_record": _ratio("bytes_in_rate", "in_rate"),
-            "bytes_out_per_record": _ratio("bytes_out_rate", "out_rate"),
-            "_observed": _observed(),
+            "evidence": F.when(is_sufficient, "sufficient").otherwise("insufficient"),
+            "selectivity": _divide("out_rate", "in_rate"),
+            "core_s_per_record": F.when(is_sufficient, cost),
+            "bytes_in_per_record": _divide("bytes_in_rate", "in_rate"),
+            "bytes_out_per_record": _divide("bytes_out_rate", "out_rate"),
+            "_observed": _compute_observed_rate(),
         }
     )
-    frame = frame.withColumn("_by_busy", _by_busy_time())
-    frame = frame.withColumn("_held", _held_back())
-    frame = frame.withColumn("true_processing_rate", _true_rate())
+    frame = frame.withColumn("_by_busy", _compute_rate_by_busy_time())
+    frame = frame.withColumn("_held", _is_held_back())
+    frame = frame.withColumn("true_processing_rate", _choose_true_rate())
     frame = frame.withColumns(
         {
             "reference_core_s_per_record": F.col("core_s_per_record")
@@ -129,22 +131,22 @@ def features(rated: DataFrame, wired: DataFrame, sites: DataFrame, lags: DataFra
             "samples": F.col("rows") - F.col("duplicates"),
             "state_bytes": F.col("checkpoint_bytes"),
             "checkpoint_s": F.col("checkpoint_ms") / 1000.0,
-            "why": F.concat("_refused", F.array_compact(F.array(*_remarks()))),
-            "confidence": _confidence(),
+            "why": F.concat("_refused", F.array_compact(F.array(*_list_remarks()))),
+            "confidence": _choose_confidence(),
             "pinned": F.coalesce("pinned", F.lit(False)),
         }
     )
-    return JOBS.of(frame, step)
+    return JOBS.select(frame, step)
 
 
-def loads(sites: DataFrame, jobs: DataFrame) -> DataFrame:
+def add_loads(sites: DataFrame, jobs: DataFrame) -> DataFrame:
     """SITES_USED and JOBS of all compositions -> SITES_LOADED."""
     work = F.col("reference_core_s_per_record") * F.col("in_rate")
-    running = JOBS.of(jobs, "tell sites' loads").where("not ended")
+    running = JOBS.select(jobs, "add sites' loads").where("not ended")
     of_site = running.groupBy("site").agg(F.sum(work).alias("load"))
-    frame = SITES_USED.of(sites, "tell sites' loads").join(of_site, "site", "left")
+    frame = SITES_USED.select(sites, "add sites' loads").join(of_site, "site", "left")
     frame = frame.withColumn("load", F.coalesce("load", F.lit(0.0)))
-    return SITES_LOADED.of(frame, "tell sites' loads")
+    return SITES_LOADED.select(frame, "add sites' loads")
 
 
 def _has_ended() -> Column:
@@ -153,21 +155,21 @@ def _has_ended() -> Column:
     return F.coalesce(unseen_s > F.greatest(F.lit(ENDED_S), 4 * usual_s), F.lit(False))
 
 
-def _ratio(over: str, under: str) -> Column:
+def _divide(over: str, under: str) -> Column:
     return F.when(F.col(under) > 0, F.col(over) / F.col(under))
 
 
-def _cpu_share() -> Column:
-    """The share of busy wall time in which a core was had.
+def _compute_cpu_share() -> Column:
+    """The share of busy wall time in which the job had a core.
 
-    Of a job whose CPU time is told, that; but not where it is low at a site of whole cores: such
-    a job waits for something else, as an answer from outside, and does so at full use, too.
-    Else, where a site's tasks are busy for more than half of its cores, a quota or other programs
-    make them wait, and busy time tells the work too high; the engine's processes' own CPU time
-    tells how much they had.
+    If CPU time is reported, that decides. The exception is a low share at a site with enough whole
+    cores: such a job waits for something else, like a response from outside, and would at full
+    load, too. Otherwise, if a site's tasks are busy for more than half of its cores, a quota or
+    other programs make them wait, and busy time overestimates the work; then the share follows from
+    the CPU time of the engine's processes.
     """
-    told = (F.col("busy") > 0) & F.col("cpu").isNotNull()  # least() passes over what is not
-    own = F.when(told, F.least(F.lit(1.0), F.col("cpu") / F.col("busy")))
+    has_cpu_time = (F.col("busy") > 0) & F.col("cpu").isNotNull()  # least() ignores nulls
+    own = F.when(has_cpu_time, F.least(F.lit(1.0), F.col("cpu") / F.col("busy")))
     for_a_core = (own >= 0.5) | (F.col("cores") < F.col("subtasks"))
     crowded = (F.col("_site_busy") > 0.5 * F.col("cores")) & (F.col("_cpu") > 0)
     share = F.least(F.lit(1.0), F.col("_cpu") / F.col("_site_busy"))
@@ -176,8 +178,8 @@ def _cpu_share() -> Column:
     return F.when(own.isNotNull(), with_own).otherwise(without)
 
 
-def _reasons_against() -> list[Column]:
-    """Why the evidence does not carry a cost; nulls where it does."""
+def _list_objections() -> list[Column]:
+    """Reasons why the evidence is insufficient for a cost; nulls for those that do not apply."""
     busy, back = F.col("busy"), F.coalesce("back_pressured", F.lit(0.0))
     records = F.col("in_rate") * F.col("seconds")
     return [
@@ -185,9 +187,9 @@ def _reasons_against() -> list[Column]:
             F.col("most_pairs") < MIN_PAIRS,
             F.format_string("%d usable pairs of samples", "most_pairs"),
         ),
-        F.when(F.col("in_rate").isNull(), "records in are not told"),
-        F.when(records < MIN_RECORDS, F.format_string("%.0f records came in", records)),
-        F.when(busy.isNull() & (F.col("pairs") > 0), "busy time is not told"),
+        F.when(F.col("in_rate").isNull(), "input records are not reported"),
+        F.when(records < MIN_RECORDS, F.format_string("only %.0f input records", records)),
+        F.when(busy.isNull() & (F.col("pairs") > 0), "busy time is not reported"),
         F.when(
             busy.isNotNull() & (F.col("busy_s") < MIN_BUSY_S),
             F.format_string("busy for %.2f s, less than 1 s", "busy_s"),
@@ -203,28 +205,28 @@ def _reasons_against() -> list[Column]:
     ]
 
 
-def _observed() -> Column:
+def _compute_observed_rate() -> Column:
     free = 1 - F.coalesce("back_pressured", F.lit(0.0))
     return F.when(free > 1 - MOSTLY, F.col("in_rate") / free)
 
 
-def _by_busy_time() -> Column:
-    """Records a second at full use: of the slowest task's subtasks, and of the site's cores.
+def _compute_rate_by_busy_time() -> Column:
+    """Records per second at full load of the slowest task's subtasks, or of the site's cores.
 
-    A subtask is one thread: it has one core at most, and all of them have the site's cores.
+    A subtask is one thread, so it uses one core at most; all subtasks share the site's cores.
     """
     of_tasks = F.col("in_rate") / (F.col("busiest") * F.col("_cpu_share"))
     of_cores = F.col("cores") / F.col("core_s_per_record")
     return F.when(F.col("evidence") == "sufficient", F.least(of_tasks, of_cores))
 
 
-def _held_back() -> Column:
+def _is_held_back() -> Column:
     backlog = F.col("lag") > BACKLOG_S * F.col("in_rate")
-    found = backlog & (F.col("_by_busy") > HELD_BACK * F.col("_observed"))
-    return F.coalesce(found, F.lit(False))
+    is_held = backlog & (F.col("_by_busy") > HELD_BACK * F.col("_observed"))
+    return F.coalesce(is_held, F.lit(False))
 
 
-def _true_rate() -> Column:
+def _choose_true_rate() -> Column:
     no_busy = F.col("busy").isNull() & (F.col("most_pairs") >= MIN_PAIRS)
     return (
         F.when(F.col("_held"), F.col("_observed"))
@@ -237,16 +239,16 @@ def _is_lower_bound() -> Column:
     return F.col("busy").isNull() & F.col("true_processing_rate").isNotNull()
 
 
-def _remarks() -> list[Column]:
+def _list_remarks() -> list[Column]:
     share = F.col("_cpu_share")
     return [
-        F.when(F.col("ended"), "does not run any more"),
-        F.when(F.col("_held"), "has a backlog that it does not work off: its observed rate counts"),
-        F.when(_is_lower_bound(), "the true rate is a lower bound: busy time is not told"),
+        F.when(F.col("ended"), "is no longer running"),
+        F.when(F.col("_held"), "has a backlog that it does not reduce: its observed rate counts"),
+        F.when(_is_lower_bound(), "the true rate is a lower bound: busy time is not reported"),
         F.when(
             F.col("contended_share") > 0.05,
             F.format_string(
-                "%.0f %% of its time the machine was contended", F.col("contended_share") * 100
+                "the machine was contended for %.0f %% of its time", F.col("contended_share") * 100
             ),
         ),
         F.when(
@@ -254,16 +256,21 @@ def _remarks() -> list[Column]:
             F.format_string("it had a core for %.0f %% of its busy time", share * 100),
         ),
         F.when(
-            F.col("pace").isNull(), "its site is not calibrated: taken as fast as the reference"
+            F.col("pace").isNull(),
+            "its site is not calibrated: it is assumed as fast as the reference",
         ),
     ]
 
 
-def _confidence() -> Column:
+def _choose_confidence() -> Column:
     spread, contended = F.col("spread"), F.coalesce("contended_share", F.lit(0.0))
-    steady = (F.col("spread_slices") >= 5) & (spread <= 0.1) & (contended <= 0.05)
-    fair = (F.col("spread_slices") >= 3) & (spread <= 0.3) & (contended <= 0.3)
-    enough = F.col("evidence") == "sufficient"
-    told = F.col("cpu").isNotNull() | (F.col("_cpu_share") >= 0.95)
-    sure = told & F.col("pace").isNotNull() & (F.col("busy_s") >= 5)
-    return F.when(enough & steady & sure, "high").when(enough & fair, "medium").otherwise("low")
+    is_steady = (F.col("spread_slices") >= 5) & (spread <= 0.1) & (contended <= 0.05)
+    is_fair = (F.col("spread_slices") >= 3) & (spread <= 0.3) & (contended <= 0.3)
+    is_sufficient = F.col("evidence") == "sufficient"
+    has_cpu_time = F.col("cpu").isNotNull() | (F.col("_cpu_share") >= 0.95)
+    is_sure = has_cpu_time & F.col("pace").isNotNull() & (F.col("busy_s") >= 5)
+    return (
+        F.when(is_sufficient & is_steady & is_sure, "high")
+        .when(is_sufficient & is_fair, "medium")
+        .otherwise("low")
+    )

@@ -1,4 +1,4 @@
-"""Where an analysis may run; needs no Spark to say so."""
+"""Checks the Spark master of an analysis, without importing Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _MASTER = re.compile(r"local|local\[(\*|[1-9]\d{0,3})\]|spark://[\w.-]+:\d{1,5}(
 
 
 def check_master(master: str) -> str:
-    """Raises InvalidError unless it is `local[n]`, `local[*]` or `spark://host:port`."""
+    """Return `master`. Raises InvalidError unless it is `local[n]`, `local[*]` or
+    `spark://host:port`."""
     if not _MASTER.fullmatch(master):
         fault = f"{master!r} is no master: write local[2], local[*] or spark://host:port"
         raise InvalidError(f"cannot analyse: {fault}", [Problem("master", fault)])

@@ -1,9 +1,9 @@
-"""Which jobs should sit at edges, in order.
+"""Ranks the jobs that should run at edges.
 
-Score: WAN bytes that a job at its edge keeps from crossing, for each core-second it takes there:
-`(bytes in - bytes out) / (reference core-seconds / pace of the edge)`, all by the second; of bytes
-in only those that arise at that edge, less those that arise at no edge. Scores that lie within 1 %
-of the next are ties, and among those stateless jobs come first.
+The score is the number of WAN bytes that a job saves at its edge for each core-second it uses
+there: `(bytes in - bytes out) / (reference core-seconds / core speed of the edge)`, all per second.
+Bytes in are those produced at that edge, minus those produced at no edge. Scores within 1 % of the
+next one are ties, and among ties stateless jobs come first.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from speck.analyzer.arising import Arising
 from speck.analyzer.contracts import Contract
+from speck.analyzer.data_origins import DataOrigins
 from speck.analyzer.features import JOBS
 from speck.analyzer.sites import SITES_LOADED, SITES_USED
 
 TIE = 0.99
 WHOLE = 0.995
 FULL = 0.7
-"""Share of a site's capacity that jobs may take."""
+"""Maximum share of a site's capacity that jobs may use."""
 
 ORIGINS = Contract(
     "origins",
@@ -27,8 +27,8 @@ ORIGINS = Contract(
         "composition": "string",
         "job_name": "string",
         "edge": "string",
-        "share": "double",  # of the bytes that come to the job: those that arise at that edge
-        "cloud_share": "double",  # ... those that arise at no edge; both null: not known
+        "share": "double",  # share of the job's input bytes that is produced at that edge
+        "cloud_share": "double",  # ... that is produced at no edge; both null: unknown
     },
 )
 
@@ -51,39 +51,39 @@ RANKING = Contract(
 )
 
 
-def origins(jobs: DataFrame, sites: DataFrame) -> DataFrame:
-    """JOBS and SITES_USED -> ORIGINS: the edge whose data a job works on, if any.
+def find_origins(jobs: DataFrame, sites: DataFrame) -> DataFrame:
+    """JOBS and SITES_USED -> ORIGINS: the edge whose data a job processes, if any.
 
-    That is the site of the broker it reads from; where that is no edge, the edge that feeds the
-    jobs before it, of several the one that feeds most bytes. Walks the graph here: it is small.
+    That is the site of the broker it reads from. If that is no edge, it is the edge that sends most
+    bytes to the upstream jobs. The graph is small, so it is walked in Python.
     """
-    frame = JOBS.of(jobs, "find the edges of jobs")
-    tiers = SITES_USED.of(sites, "find the edges of jobs").select("site", "tier").collect()
-    told = ("composition", "job_name", "source_site", "source_topic", "sink_site", "sink_topic")
-    rows = frame.select(*told, "bytes_out_rate").collect()
-    arises = Arising({row.site for row in tiers if row.tier == "edge"})
+    frame = JOBS.select(jobs, "find the edges of jobs")
+    tiers = SITES_USED.select(sites, "find the edges of jobs").select("site", "tier").collect()
+    columns = ("composition", "job_name", "source_site", "source_topic", "sink_site", "sink_topic")
+    rows = frame.select(*columns, "bytes_out_rate").collect()
+    origins = DataOrigins({row.site for row in tiers if row.tier == "edge"})
     for row in rows:
         source, sink = (row.source_site, row.source_topic), (row.sink_site, row.sink_topic)
         if None not in (*source, *sink):
-            arises.add(source, sink, row.bytes_out_rate)
+            origins.add(source, sink, row.bytes_out_rate)
     chosen = []
     for row in rows:
-        shares, known = arises.at((row.source_site, row.source_topic))
+        shares, are_known = origins.origins_of((row.source_site, row.source_topic))
         edges = sorted(edge for edge in shares if edge is not None)
         edge = max(edges, key=lambda name: shares[name], default=None)
-        told_shares = (shares[edge], shares.get(None, 0.0)) if known and edge else (None, None)
-        chosen.append((row.composition, row.job_name, edge, *told_shares))
-    return ORIGINS.of(frame.sparkSession.createDataFrame(chosen, ORIGINS.ddl), "find edges")
+        known_shares = (shares[edge], shares.get(None, 0.0)) if are_known and edge else (None, None)
+        chosen.append((row.composition, row.job_name, edge, *known_shares))
+    return ORIGINS.select(frame.sparkSession.createDataFrame(chosen, ORIGINS.ddl), "find edges")
 
 
-def ranking(jobs: DataFrame, sites: DataFrame, found: DataFrame) -> DataFrame:
-    """JOBS, SITES_LOADED and ORIGINS -> RANKING, a row for each job; those without a score last."""
+def rank_jobs(jobs: DataFrame, sites: DataFrame, origins: DataFrame) -> DataFrame:
+    """JOBS, SITES_LOADED and ORIGINS -> RANKING: one row per job, those without a score last."""
     step = "rank jobs"
-    frame = JOBS.of(jobs, step)
+    frame = JOBS.select(jobs, step)
     work = F.col("reference_core_s_per_record") * F.col("in_rate")
     frame = frame.withColumn("_work", work)
     edges = F.broadcast(
-        SITES_LOADED.of(sites, step).select(
+        SITES_LOADED.select(sites, step).select(
             F.col("site").alias("edge"),
             F.coalesce("pace", F.lit(1.0)).alias("_pace"),
             F.col("pace").isNull().alias("_uncalibrated"),
@@ -92,39 +92,42 @@ def ranking(jobs: DataFrame, sites: DataFrame, found: DataFrame) -> DataFrame:
             F.col("load").alias("_load"),
         )
     )
-    frame = frame.join(ORIGINS.of(found, step), ["composition", "job_name"], "left").join(
+    frame = frame.join(ORIGINS.select(origins, step), ["composition", "job_name"], "left").join(
         edges, "edge", "left"
     )
     frame = frame.withColumn("_there", F.coalesce(F.col("site") == F.col("edge"), F.lit(False)))
     frame = frame.withColumns(
         {
-            "wan_bytes_saved_per_s": F.when(F.col("edge").isNotNull(), _saved()),
+            "wan_bytes_saved_per_s": F.when(F.col("edge").isNotNull(), _compute_saving()),
             "edge_core_s_per_s": F.col("_work") / F.col("_pace"),
         }
     )
-    saved = F.col("wan_bytes_saved_per_s") / F.col("edge_core_s_per_s")
-    frame = frame.withColumn("score", F.when(F.col("edge_core_s_per_s") > 0, saved))
+    saving = F.col("wan_bytes_saved_per_s") / F.col("edge_core_s_per_s")
+    frame = frame.withColumn("score", F.when(F.col("edge_core_s_per_s") > 0, saving))
     frame = frame.withColumns(
         {
-            "reasons": F.array_compact(F.array(*_reasons())),
-            "against": F.array_compact(F.array(*_against())),
-            "confidence": _confidence(),
+            "reasons": F.array_compact(F.array(*_list_reasons())),
+            "against": F.array_compact(F.array(*_list_objections())),
+            "confidence": _lower_confidence(),
         }
     )
-    return RANKING.of(_ordered(frame), step)
+    return RANKING.select(_add_rank(frame), step)
 
 
-def _saved() -> Column:
-    """What would cross with the job at the cloud, less what crosses with it at its edge: there
-    its output, and what comes to it from the cloud. What other edges feed crosses either way."""
-    spared = F.col("bytes_in_rate") * (F.col("share") - F.col("cloud_share"))
-    return spared - F.col("bytes_out_rate")
+def _compute_saving() -> Column:
+    """Bytes that cross with the job in the cloud, minus those that cross with it at its edge.
+
+    At the edge its output crosses, and its input from the cloud. Input from other edges crosses
+    either way.
+    """
+    input_saved = F.col("bytes_in_rate") * (F.col("share") - F.col("cloud_share"))
+    return input_saved - F.col("bytes_out_rate")
 
 
-def _ordered(frame: DataFrame) -> DataFrame:
+def _add_rank(frame: DataFrame) -> DataFrame:
     by_score = Window.orderBy(F.desc_nulls_last("score"), "composition", "job_name")
     above = F.lag("score").over(by_score)
-    # Of negative scores the higher is nearer to 0.
+    # Of two negative scores the higher one is closer to 0.
     apart = F.when(above > 0, F.col("score") < TIE * above).otherwise(F.col("score") < above / TIE)
     begins = F.coalesce(apart, F.col("score").isNull() & above.isNotNull(), F.lit(False))
     frame = frame.withColumn("_begins", begins.cast("int"))
@@ -136,32 +139,32 @@ def _ordered(frame: DataFrame) -> DataFrame:
     return frame.withColumn("rank", F.row_number().over(order))
 
 
-def _reasons() -> list[Column]:
-    saved, score = F.col("wan_bytes_saved_per_s"), F.col("score")
+def _list_reasons() -> list[Column]:
+    saving, score = F.col("wan_bytes_saved_per_s"), F.col("score")
     return [
-        F.when(F.col("_there"), F.format_string("is at %s, where its data arises", "edge")),
+        F.when(F.col("_there"), F.format_string("runs at %s, where its data is produced", "edge")),
         F.when(
-            (saved > 0) & F.col("edge").isNotNull(),
+            (saving > 0) & F.col("edge").isNotNull(),
             F.format_string(
-                "gives out %.0f B/s of %.0f B/s that it takes from %s",
+                "sends %.0f B/s of the %.0f B/s that it receives from %s",
                 "bytes_out_rate",
                 F.col("bytes_in_rate") * F.col("share"),
                 "edge",
             ),
         ),
-        F.when(score.isNotNull(), F.format_string("%.0f WAN bytes for each core-second", score)),
+        F.when(score.isNotNull(), F.format_string("saves %.0f WAN bytes per core-second", score)),
         F.when(F.col("stateful") == F.lit(False), F.concat(F.lit("stateless: "), "state_why")),
     ]
 
 
-def _against() -> list[Column]:
+def _list_objections() -> list[Column]:
     there = F.col("_there")
     capacity = FULL * F.col("_cores") * F.col("_pace")
     load = F.col("_load") + F.when(there, 0.0).otherwise(F.col("_work"))
     return [
         F.when(
             F.col("ended") & (F.col("evidence") == "sufficient"),
-            "does not run any more",
+            "is no longer running",
         ),
         F.when(
             F.col("evidence") != "sufficient",
@@ -170,8 +173,8 @@ def _against() -> list[Column]:
         F.when(F.col("edge").isNull(), "its input does not come from an edge"),
         F.when(
             F.col("wan_bytes_saved_per_s").isNull() & F.col("edge").isNotNull(),
-            F.when(F.col("share").isNotNull(), "its bytes are not told").otherwise(
-                "how much of its input comes from which site is not told"
+            F.when(F.col("share").isNotNull(), "its bytes are not reported").otherwise(
+                "the shares of sites in its input are unknown"
             ),
         ),
         F.when(
@@ -184,10 +187,12 @@ def _against() -> list[Column]:
             F.col("wan_bytes_saved_per_s") <= 0,
             F.when(
                 F.col("share") < WHOLE,
-                F.format_string("%.0f B/s more would cross", F.abs("wan_bytes_saved_per_s")),
+                F.format_string(
+                    "%.0f B/s more would cross between sites", F.abs("wan_bytes_saved_per_s")
+                ),
             ).otherwise(
                 F.format_string(
-                    "it gives out %.0f B/s more than it takes in", F.abs("wan_bytes_saved_per_s")
+                    "it sends %.0f B/s more than it receives", F.abs("wan_bytes_saved_per_s")
                 )
             ),
         ),
@@ -199,7 +204,7 @@ def _against() -> list[Column]:
         F.when(
             load > capacity,
             F.format_string(
-                "over %s's capacity: %.2f of %.2f reference core-seconds a second",
+                "over the capacity of %s: %.2f of %.2f reference core-seconds per second",
                 "edge",
                 load,
                 capacity,
@@ -208,16 +213,18 @@ def _against() -> list[Column]:
         F.when(
             ~there & F.col("stateful"),
             F.format_string(
-                "stateful: a move carries %d bytes", F.coalesce("state_bytes", F.lit(0))
+                "stateful: a move transfers %d bytes", F.coalesce("state_bytes", F.lit(0))
             ),
         ),
-        F.when(~there & F.col("stateful").isNull(), "whether it keeps state is not known"),
+        F.when(~there & F.col("stateful").isNull(), "it is unknown whether it keeps state"),
     ]
 
 
-def _confidence() -> Column:
+def _lower_confidence() -> Column:
     lowered = F.when(F.col("confidence") == "high", "medium").otherwise("low")
-    unsure = F.coalesce(F.col("_uncalibrated"), F.lit(True))
+    is_uncalibrated = F.coalesce(F.col("_uncalibrated"), F.lit(True))
     return (
-        F.when(F.col("score").isNull(), "low").when(unsure, lowered).otherwise(F.col("confidence"))
+        F.when(F.col("score").isNull(), "low")
+        .when(is_uncalibrated, lowered)
+        .otherwise(F.col("confidence"))
     )

@@ -1,12 +1,12 @@
-"""Differences -> rates over the window: of each subtask, task, incarnation, and job.
+"""Computes rates over the window for each subtask, task, incarnation and job.
 
-Rates are counters' differences over the time they took. A subtask's time is what the three times
-of its thread add up to (`told_s`); where they do not agree with the time of the looks to within a
-half, or one of them is not told, the time of the looks counts. Subtasks' rates add up.
+A rate is the difference of a counter over the time it took. The time of a subtask is the sum of the
+three times of its thread (`reported_s`). If that differs from the time between polls by more than a
+half, or one of the three is missing, the time between polls counts. Rates of subtasks add up.
 
-`speck.metrics.rates` does the same between two samples, in the service's memory and without Spark:
-what people look at now. It cannot be this code, since this runs as Spark's expressions; the
-counters are the same, and `tests/services/analyzer/test_rates_agree.py` compares the two.
+`speck.metrics.rates` does the same for the last two samples, in the service's memory and without
+Spark. The code is not shared since this runs as Spark expressions; the counters are the same, and
+`tests/services/analyzer/test_rates_agree.py` compares the two.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from speck.analyzer.contracts import Contract
 from speck.analyzer.reading import Span
 
 SLICES = 10
-"""Parts of the window that are compared to tell how steady a job's cost is."""
+"""Number of parts of the window that are compared to see how steady a job's cost is."""
 GAP = 3.0
 """A pair this many usual intervals long is a gap."""
 WHOLE = 0.99
-"""Of the time of which busy time is told, CPU time must be told too, but for rounding."""
+"""CPU time must be reported for this share of the time with busy time (1, except for rounding)."""
 MIN_SLICE_BUSY_S = 0.1
-"""A slice in which a job worked less says nothing of its cost."""
+"""Minimum busy time for which a slice is evidence of a job's cost."""
 
 _OF_JOB = {
     "composition": "string",
@@ -44,9 +44,9 @@ _OF_TASK = {
 }
 _SUMMED = (
     "clock_s",  # of good pairs
-    "agreed_clock_s",  # of good pairs that tell all three times
-    "told_s",
-    "busy_clock_s",  # of good pairs that tell the busy time
+    "agreed_clock_s",  # of good pairs with all three times
+    "reported_s",
+    "busy_clock_s",  # of good pairs with a busy time
     "busy_s",
     "cpu_clock_s",
     "cpu_s",
@@ -82,7 +82,7 @@ SLICED = Contract(
     },
 )
 """Sums of pairs by subtask, slice of the window, and length of the pair (`stride`: quarter
-octaves of seconds), so that what is usual is told without another look at the pairs."""
+octaves of seconds), so that the usual interval is known without another pass over the pairs."""
 
 TASKS_RATED = Contract(
     "task rates",
@@ -93,7 +93,7 @@ TASKS_RATED = Contract(
         "gaps": "bigint",
         "most_pairs": "bigint",  # of one subtask
         "seconds": "double",  # covered by good pairs, of the subtask that has most
-        "busy_s": "double",  # busy seconds that were seen, of all subtasks
+        "busy_s": "double",  # observed busy seconds, of all subtasks
         "busy": "double",  # busy seconds in a second, of all subtasks
         "cpu": "double",  # CPU seconds in a second, of all subtasks
         "back_pressured": "double",  # share of time, of the subtask that has most
@@ -111,8 +111,8 @@ TASKS_RATED = Contract(
     },
 )
 
-SEEN_S = 60.0
-"""A new incarnation is seen for so long before nothing older may speak for the job."""
+TRUSTED_AFTER_S = 60.0
+"""After this long a new incarnation represents the job even without enough evidence of its cost."""
 
 JOBS_RATED = Contract(
     "job rates",
@@ -124,7 +124,7 @@ JOBS_RATED = Contract(
         "seconds": "double",
         "subtasks": "int",  # of the task that has most
         "busy_s": "double",
-        "busy": "double",  # busy seconds in a second, of all tasks; null when one does not tell
+        "busy": "double",  # busy seconds in a second, of all tasks; null if one is unknown
         "cpu": "double",  # CPU seconds in a second, likewise
         "busiest": "double",  # busy seconds in a second that one subtask of the slowest task has
         "back_pressured": "double",
@@ -145,10 +145,10 @@ JOBS_RATED = Contract(
 )
 
 
-def slices(pairs: DataFrame, span: Span) -> DataFrame:
+def sum_slices(pairs: DataFrame, span: Span) -> DataFrame:
     """PAIRS -> SLICED."""
-    frame = PAIRS.of(pairs, "sum up pairs")
-    good = F.col("kind") == "good"
+    frame = PAIRS.select(pairs, "sum up pairs")
+    is_good = F.col("kind") == "good"
     since = int((span.since - datetime(1970, 1, 1, tzinfo=span.since.tzinfo)).total_seconds() * 1e6)
     width = max(span.seconds, 1e-6) * 1e6 / SLICES
     index = F.floor((F.unix_micros("at") - since) / width)
@@ -162,14 +162,14 @@ def slices(pairs: DataFrame, span: Span) -> DataFrame:
     keys = [*_OF_JOB, *_OF_TASK, "subtask", "slice", "stride"]
     sums = {
         "rows": F.count("*"),
-        "pairs": F.count_if(good),
+        "pairs": F.count_if(is_good),
         "duplicates": F.count_if(F.col("kind") == "duplicate"),
         "resets": F.count_if(F.col("kind") == "reset"),
         "nan": F.count_if(F.col("nan") & (F.col("kind") != "duplicate")),
-        "contended": F.count_if(good & F.col("contended")),
+        "contended": F.count_if(is_good & F.col("contended")),
         "clock_s": F.sum("clock_s"),
-        "agreed_clock_s": _clock_of("told_s"),
-        "told_s": F.sum("told_s"),
+        "agreed_clock_s": _clock_of("reported_s"),
+        "reported_s": F.sum("reported_s"),
         "busy_clock_s": _clock_of("busy_s"),
         "busy_s": F.sum("busy_s"),
         "cpu_clock_s": _clock_of("cpu_s"),
@@ -193,21 +193,21 @@ def slices(pairs: DataFrame, span: Span) -> DataFrame:
     ):
         sums[f"{short}_clock_s"] = _clock_of(name)
         sums[name] = F.sum(name).cast("double")
-    found = frame.groupBy(*keys).agg(*(value.alias(name) for name, value in sums.items()))
-    return SLICED.of(found, "sum up pairs")
+    slices = frame.groupBy(*keys).agg(*(value.alias(name) for name, value in sums.items()))
+    return SLICED.select(slices, "sum up pairs")
 
 
 def _clock_of(column: str) -> Column:
     return F.sum(F.when(F.col(column).isNotNull(), F.col("clock_s")))
 
 
-def tasks(sliced: DataFrame) -> DataFrame:
+def rate_tasks(sliced: DataFrame) -> DataFrame:
     """SLICED -> TASKS_RATED: one row for each task of each incarnation."""
-    frame = SLICED.of(sliced, "rate tasks")
+    frame = SLICED.select(sliced, "rate tasks")
     keys = [*_OF_JOB, *_OF_TASK, "subtask"]
     series = Window.partitionBy("engine_job_id", "vertex", "subtask").orderBy("stride")
     everything = Window.partitionBy("engine_job_id", "vertex", "subtask")
-    # The usual interval: the median pair's, told by counting up the strides.
+    # The usual interval: that of the median pair, found by a running count over strides.
     so_far = F.sum("pairs").over(series)
     before_half = so_far * 2 < F.sum("pairs").over(everything)
     frame = frame.withColumn("_long", F.when(~before_half, F.col("clock_s") / F.col("pairs")))
@@ -223,13 +223,13 @@ def tasks(sliced: DataFrame) -> DataFrame:
         F.max_by("checkpoint_bytes", "last_at").alias("checkpoint_bytes"),
         F.max_by("checkpoint_ms", "last_at").alias("checkpoint_ms"),
     )
-    return _of_tasks(of_subtask)
+    return _sum_subtasks(of_subtask)
 
 
-def _of_tasks(of_subtask: DataFrame) -> DataFrame:
-    pace = F.col("told_s") / F.col("agreed_clock_s")
+def _sum_subtasks(of_subtask: DataFrame) -> DataFrame:
+    clock_ratio = F.col("reported_s") / F.col("agreed_clock_s")
     frame = of_subtask.withColumn(
-        "_told", F.when(pace.between(0.5, 1.5), pace).otherwise(F.lit(1.0))
+        "_clock_ratio", F.when(clock_ratio.between(0.5, 1.5), clock_ratio).otherwise(F.lit(1.0))
     )
     rates = {
         "busy": ("busy_s", "busy_clock_s"),
@@ -240,8 +240,8 @@ def _of_tasks(of_subtask: DataFrame) -> DataFrame:
         "bytes_in_rate": ("bytes_in", "bytes_in_clock_s"),
         "bytes_out_rate": ("bytes_out", "bytes_out_clock_s"),
     }
-    told = F.coalesce("_told", F.lit(1.0))
-    seconds = {rate: F.col(clock) * told for rate, (_, clock) in rates.items()}
+    ratio = F.coalesce("_clock_ratio", F.lit(1.0))
+    seconds = {rate: F.col(clock) * ratio for rate, (_, clock) in rates.items()}
     frame = frame.withColumns(
         {
             rate: F.when(seconds[rate] > 0, F.col(amount) / seconds[rate])
@@ -250,12 +250,12 @@ def _of_tasks(of_subtask: DataFrame) -> DataFrame:
     )
     summed = (*_COUNTED, "gaps", "contended_s", "clock_s")
     aggregates = [F.sum(name).alias(name) for name in summed]
-    aggregates += [_whole_sum(name).alias(name) for name in rates if name != "back_pressured"]
-    found = frame.groupBy(*_OF_JOB, *_OF_TASK).agg(
+    aggregates += [_sum_if_complete(name).alias(name) for name in rates if name != "back_pressured"]
+    tasks = frame.groupBy(*_OF_JOB, *_OF_TASK).agg(
         *aggregates,
         F.max("back_pressured").alias("back_pressured"),
         F.max("pairs").alias("most_pairs"),
-        F.max(F.col("clock_s") * F.coalesce("_told", F.lit(1.0))).alias("seconds"),
+        F.max(F.col("clock_s") * F.coalesce("_clock_ratio", F.lit(1.0))).alias("seconds"),
         F.sum("busy_s").alias("busy_s"),
         F.min("first_at").alias("first_at"),
         F.max("last_at").alias("last_at"),
@@ -263,30 +263,31 @@ def _of_tasks(of_subtask: DataFrame) -> DataFrame:
         F.max_by("checkpoint_bytes", "last_at").alias("checkpoint_bytes"),
         F.max_by("checkpoint_ms", "last_at").alias("checkpoint_ms"),
     )
-    return TASKS_RATED.of(found, "rate tasks")
+    return TASKS_RATED.select(tasks, "rate tasks")
 
 
-def _whole_sum(name: str) -> Column:
-    """The sum, or null when a part of it is not told: a sum without it would be too low."""
+def _sum_if_complete(name: str) -> Column:
+    """The sum, or null if a part is unknown: a sum without it would be too low."""
     return F.when(F.count(name) == F.count("*"), F.sum(name))
 
 
-def jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
+def rate_jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
     """TASKS_RATED and SLICED -> JOBS_RATED: one row for each incarnation.
 
-    Records in are those of its sources, records out those of its sinks; busy that of all tasks.
+    Input records are those of its sources, output records those of its sinks; busy time is that of
+    all tasks.
     """
-    frame = TASKS_RATED.of(rated, "rate jobs")
+    frame = TASKS_RATED.select(rated, "rate jobs")
     summed = (*_COUNTED, "gaps", "contended_s", "clock_s")
-    found = frame.groupBy(*_OF_JOB).agg(
+    jobs = frame.groupBy(*_OF_JOB).agg(
         *(F.sum(name).alias(name) for name in summed),
         F.max("seconds").alias("seconds"),
         F.max("subtasks").alias("subtasks"),
         F.max("most_pairs").alias("most_pairs"),
         F.sum("busy_s").alias("busy_s"),
-        _whole_sum("busy").alias("busy"),
-        _whole_sum("cpu").alias("cpu"),
-        _whole_max(F.col("busy") / F.col("subtasks")).alias("busiest"),
+        _sum_if_complete("busy").alias("busy"),
+        _sum_if_complete("cpu").alias("cpu"),
+        _max_if_complete(F.col("busy") / F.col("subtasks")).alias("busiest"),
         F.max("back_pressured").alias("back_pressured"),
         _sum_of("is_source", "in_rate").alias("in_rate"),
         _sum_of("is_sink", "out_rate").alias("out_rate"),
@@ -299,25 +300,27 @@ def jobs(rated: DataFrame, sliced: DataFrame) -> DataFrame:
         F.max_by("checkpoint_ms", "last_at").alias("checkpoint_ms"),
     )
     share = F.when(F.col("clock_s") > 0, F.coalesce("contended_s", F.lit(0.0)) / F.col("clock_s"))
-    found = found.withColumn("contended_share", share).join(
-        _spread(SLICED.of(sliced, "rate jobs")), "engine_job_id", "left"
+    jobs = jobs.withColumn("contended_share", share).join(
+        _measure_spread(SLICED.select(sliced, "rate jobs")), "engine_job_id", "left"
     )
-    return JOBS_RATED.of(found, "rate jobs")
+    return JOBS_RATED.select(jobs, "rate jobs")
 
 
-def _whole_max(value: Column) -> Column:
+def _max_if_complete(value: Column) -> Column:
     return F.when(F.count(value) == F.count("*"), F.max(value))
 
 
-def _sum_of(which: str, name: str) -> Column:
-    """The sum over the tasks that are `which`; null when one of them does not tell."""
-    told = F.count(F.when(F.col(which), F.col(name))) == F.count_if(which)
-    return F.when(told, F.sum(F.when(F.col(which), F.col(name))))
+def _sum_of(flag: str, name: str) -> Column:
+    """The sum over the tasks with this flag; null if one of them is unknown."""
+    is_complete = F.count(F.when(F.col(flag), F.col(name))) == F.count_if(flag)
+    return F.when(is_complete, F.sum(F.when(F.col(flag), F.col(name))))
 
 
-def _spread(sliced: DataFrame) -> DataFrame:
-    """How the cost of a record varies over the window's slices, by incarnation: by CPU time, or
-    by busy time where no slice tells the other; the two are never compared."""
+def _measure_spread(sliced: DataFrame) -> DataFrame:
+    """The variation of the cost of a record over the window's slices, by incarnation.
+
+    The cost is by CPU time, or by busy time if no slice has CPU time; the two are never mixed.
+    """
     of_slice = sliced.groupBy("engine_job_id", "slice").agg(
         F.sum("busy_s").alias("busy_s"),
         F.sum("busy_clock_s").alias("busy_clock_s"),
@@ -325,13 +328,13 @@ def _spread(sliced: DataFrame) -> DataFrame:
         F.sum("cpu_clock_s").alias("cpu_clock_s"),
         F.sum(F.when(F.col("is_source"), F.col("records_in"))).alias("records_in"),
     )
-    enough = (F.col("busy_s") >= MIN_SLICE_BUSY_S) & (F.col("records_in") > 0)
-    whole = F.col("cpu_clock_s") >= WHOLE * F.col("busy_clock_s")
-    by_cpu = F.when(whole, F.col("cpu_s") / F.col("records_in"))
-    told = F.max(by_cpu.isNotNull()).over(Window.partitionBy("engine_job_id"))
-    cost = F.when(told, by_cpu).otherwise(F.col("busy_s") / F.col("records_in"))
+    is_enough = (F.col("busy_s") >= MIN_SLICE_BUSY_S) & (F.col("records_in") > 0)
+    is_complete = F.col("cpu_clock_s") >= WHOLE * F.col("busy_clock_s")
+    by_cpu = F.when(is_complete, F.col("cpu_s") / F.col("records_in"))
+    has_cpu_time = F.max(by_cpu.isNotNull()).over(Window.partitionBy("engine_job_id"))
+    cost = F.when(has_cpu_time, by_cpu).otherwise(F.col("busy_s") / F.col("records_in"))
     return (
-        of_slice.where(enough)
+        of_slice.where(is_enough)
         .withColumn("_cost", cost)
         .groupBy("engine_job_id")
         .agg(
@@ -341,26 +344,26 @@ def _spread(sliced: DataFrame) -> DataFrame:
     )
 
 
-def newest(rated: DataFrame) -> DataFrame:
-    """JOBS_RATED -> JOBS_RATED: for each job the incarnation that speaks for it.
+def choose_incarnations(rated: DataFrame) -> DataFrame:
+    """JOBS_RATED -> JOBS_RATED: choose the incarnation that represents each job.
 
-    It is the newest; while that has been seen for too short a time to tell its cost, the newest
-    one at the same site that tells it. One that had `SEEN_S` for it speaks for itself, however
-    little it did: what was before may have been another program. `last_at` is the job's, of
-    whatever incarnation.
+    That is the newest one. While it has too few samples for a cost, it is the newest one at the
+    same site that has a cost. After `TRUSTED_AFTER_S` the newest one counts however little it did,
+    since an older one may have been another program. `last_at` is that of the job, of any
+    incarnation.
     """
-    frame = JOBS_RATED.of(rated, "choose incarnations")
+    frame = JOBS_RATED.select(rated, "choose incarnations")
     of_job = Window.partitionBy("composition", "job_name")
-    latest = F.max_by("site", "last_at").over(of_job)
-    told = F.coalesce(F.col("busy_s") >= 1.0, F.lit(False)) | F.coalesce(
-        F.col("seconds") >= SEEN_S, F.lit(False)
+    site_now = F.max_by("site", "last_at").over(of_job)
+    has_cost = F.coalesce(F.col("busy_s") >= 1.0, F.lit(False)) | F.coalesce(
+        F.col("seconds") >= TRUSTED_AFTER_S, F.lit(False)
     )
-    frame = frame.withColumns({"_here": F.col("site").eqNullSafe(latest), "_told": told}).where(
-        "_here"
-    )
-    seen = F.max("last_at").over(of_job)
+    frame = frame.withColumns(
+        {"_here": F.col("site").eqNullSafe(site_now), "_has_cost": has_cost}
+    ).where("_here")
+    last_at = F.max("last_at").over(of_job)
     rank = F.row_number().over(
-        of_job.orderBy(F.desc("_told"), F.desc("last_at"), F.desc("attempt"), "engine_job_id")
+        of_job.orderBy(F.desc("_has_cost"), F.desc("last_at"), F.desc("attempt"), "engine_job_id")
     )
-    frame = frame.withColumn("_rank", rank).withColumn("last_at", seen)
-    return JOBS_RATED.of(frame.where("_rank = 1"), "choose incarnations")
+    frame = frame.withColumn("_rank", rank).withColumn("last_at", last_at)
+    return JOBS_RATED.select(frame.where("_rank = 1"), "choose incarnations")

@@ -1,4 +1,4 @@
-"""The dataset as frames: a time range of a table, of one composition or of all."""
+"""Reads the dataset into frames: a time range of a table, for one composition or all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from speck.analyzer.contracts import table_contract
+from speck.analyzer.contracts import contract_of
 from speck.errors import NotFoundError
 from speck.metrics.dataset.reading import read_file
 from speck.metrics.dataset.schema import TABLES, TASKS, Table
@@ -34,8 +34,8 @@ class Span:
     def seconds(self) -> float:
         return (self.until - self.since).total_seconds()
 
-    def earlier(self, by: timedelta) -> Span:
-        """The range that begins so much earlier."""
+    def extend(self, by: timedelta) -> Span:
+        """The range that begins earlier by this much."""
         return Span(self.since - by, self.until)
 
 
@@ -47,64 +47,67 @@ def read(
     composition: str | None = None,
     without: Collection[Path] = (),
 ) -> DataFrame:
-    """The rows of `table` in the span; without any when it has no files.
+    """Read the rows of `table` in the span; an empty frame if there are no files.
 
-    What a file does not have (an older version wrote it) is null. A file that was cut off is
-    left out: `damaged` names it; and so are the files `without`.
+    A column that a file lacks (an older version wrote it) is null. Truncated files, which
+    `find_damaged` lists, and the files `without` are skipped.
     """
-    contract = table_contract(table)
-    places = [str(place) for place in _places(root / table.name, span, composition, without)]
-    if not places:
+    contract = contract_of(table)
+    paths = [str(place) for place in _list_paths(root / table.name, span, composition, without)]
+    if not paths:
         return spark.createDataFrame([], contract.ddl)
     frame = (
         spark.read.schema(contract.ddl)
         .option("basePath", str(root / table.name))
-        .parquet(*places)
-        .where(F.col("at").between(_moment(span.since), _moment(span.until)))
+        .parquet(*paths)
+        .where(F.col("at").between(_to_column(span.since), _to_column(span.until)))
     )
-    return contract.of(frame, f"read {table.name}")
+    return contract.select(frame, f"read {table.name}")
 
 
-def newest(spark: SparkSession, root: Path, composition: str | None = None) -> datetime:
-    """When the newest look at a task was. Raises NotFoundError for a dataset without any."""
+def find_newest(spark: SparkSession, root: Path, composition: str | None = None) -> datetime:
+    """Find the time of the newest sample of a task. Raises NotFoundError if there is none."""
     for day in sorted((root / TASKS.name).glob("day=*"), reverse=True):
-        begins = datetime.strptime(day.name, "day=%Y-%m-%d").replace(tzinfo=UTC)
-        of_day = Span(begins, begins + timedelta(days=1))
+        start = datetime.strptime(day.name, "day=%Y-%m-%d").replace(tzinfo=UTC)
+        of_day = Span(start, start + timedelta(days=1))
 
-        def last(without: Collection[Path], of_day: Span = of_day) -> int | None:
-            looks = read(spark, root, TASKS, of_day, composition, without)
-            found: int | None = looks.agg(F.max(F.unix_micros("at"))).collect()[0][0]
-            return found
+        def find_last(without: Collection[Path], of_day: Span = of_day) -> int | None:
+            rows = read(spark, root, TASKS, of_day, composition, without)
+            newest: int | None = rows.agg(F.max(F.unix_micros("at"))).collect()[0][0]
+            return newest
 
-        latest = with_sound_files(last, root, of_day)
+        latest = retry_without_damaged(find_last, root, of_day)
         if latest is not None:
             return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=latest)
     of = f" of composition {composition!r}" if composition else ""
     raise NotFoundError(
         f"cannot analyse {root}: it holds no samples of tasks{of};"
-        " let the collector run for a while (SPECK_METRICS_S above 0), or import some"
+        " let the service collect metrics for a while (SPECK_METRICS_S above 0), or import some"
     )
 
 
-def with_sound_files(work: Callable[[Collection[Path]], T], root: Path, span: Span) -> T:
-    """What `work` gives; it is handed the files that it must leave out. At first these are none;
-    when Spark fails, those that are damaged inside, which only reading all of them tells."""
+def retry_without_damaged(work: Callable[[Collection[Path]], T], root: Path, span: Span) -> T:
+    """Call `work` with the files that it must skip, and return its result.
+
+    At first there are none. If Spark fails, they are the files with damaged contents, which are
+    found by reading all files.
+    """
     try:
         return work(())
     except (PySparkException, Py4JJavaError):
-        bad = [
+        damaged_files = [
             file
             for table in TABLES.values()
-            for folder in _folders(root / table.name, span, None)
+            for folder in _list_folders(root / table.name, span, None)
             for file in folder.rglob("[!._]*.parquet")
-            if not _readable(file, table)
+            if not _is_readable(file, table)
         ]
-        if not bad:
+        if not damaged_files:
             raise
-        return work(bad)
+        return work(damaged_files)
 
 
-def _readable(file: Path, table: Table) -> bool:
+def _is_readable(file: Path, table: Table) -> bool:
     try:
         read_file(file, table)
     except (OSError, pa.ArrowException):
@@ -112,26 +115,26 @@ def _readable(file: Path, table: Table) -> bool:
     return True
 
 
-def damaged(root: Path, table: Table, span: Span, composition: str | None = None) -> list[str]:
-    """Files that were cut off: they do not end as Parquet files do."""
-    folders = _folders(root / table.name, span, composition)
+def find_damaged(root: Path, table: Table, span: Span, composition: str | None = None) -> list[str]:
+    """Find truncated files: they do not end as Parquet files do."""
+    folders = _list_folders(root / table.name, span, composition)
     files = (file for folder in folders for file in folder.rglob("[!._]*.parquet"))
-    return sorted(str(file.relative_to(root)) for file in files if not _whole(file))
+    return sorted(str(file.relative_to(root)) for file in files if not _is_whole(file))
 
 
-def _places(
+def _list_paths(
     root: Path, span: Span, composition: str | None, without: Collection[Path]
 ) -> list[Path]:
-    """Folders to read; single files where a folder holds a damaged one."""
-    places: list[Path] = []
-    for folder in _folders(root, span, composition):
+    """Folders to read, or single files of a folder with a damaged one."""
+    paths: list[Path] = []
+    for folder in _list_folders(root, span, composition):
         files = list(folder.rglob("[!._]*.parquet"))
-        whole = [file for file in files if file not in without and _whole(file)]
-        places += [folder] if files and len(whole) == len(files) else whole
-    return places
+        sound_files = [file for file in files if file not in without and _is_whole(file)]
+        paths += [folder] if files and len(sound_files) == len(files) else sound_files
+    return paths
 
 
-def _folders(root: Path, span: Span, composition: str | None) -> Iterator[Path]:
+def _list_folders(root: Path, span: Span, composition: str | None) -> Iterator[Path]:
     day = span.since.astimezone(UTC).date()
     while day <= span.until.astimezone(UTC).date():
         folder = root / f"day={day:%Y-%m-%d}"
@@ -142,18 +145,18 @@ def _folders(root: Path, span: Span, composition: str | None) -> Iterator[Path]:
         day += timedelta(days=1)
 
 
-def _whole(file: Path) -> bool:
+def _is_whole(file: Path) -> bool:
     try:
-        with file.open("rb") as opened:
-            size = opened.seek(0, 2)
-            opened.seek(max(0, size - 4))
-            return size >= 12 and opened.read(4) == _MAGIC
+        with file.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - 4))
+            return size >= 12 and stream.read(4) == _MAGIC
     except FileNotFoundError:
-        return True  # compacted meanwhile: Spark leaves it out by itself
+        return True  # compacted meanwhile: Spark skips it by itself
     except OSError:
         return False
 
 
-def _moment(at: datetime) -> Column:
+def _to_column(at: datetime) -> Column:
     since = at - datetime.fromtimestamp(0, UTC)
     return F.timestamp_micros(F.lit(since // timedelta(microseconds=1)))

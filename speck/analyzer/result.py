@@ -1,4 +1,4 @@
-"""Frames -> the analysis as JSON. What is not told is null; so is what is no number."""
+"""Renders frames as the analysis in JSON. Unknown values and non-finite numbers are null."""
 
 from __future__ import annotations
 
@@ -19,59 +19,61 @@ _ENDS = ("source_site", "source_topic", "sink_site", "sink_topic")
 _INTERNAL = ("bytes_in_rate", "bytes_out_rate", "tier", "state_why", *_ENDS)
 
 
-def jobs(frame: DataFrame) -> list[JsonObject]:
-    """JOBS as the contract's `jobs`."""
-    shown = []
-    for row in sorted(rows(frame), key=lambda row: (row["composition"] or "", row["job_name"])):
+def render_jobs(frame: DataFrame) -> list[JsonObject]:
+    """Render JOBS as the analysis's `jobs`."""
+    rendered = []
+    for row in sorted(
+        render_rows(frame), key=lambda row: (row["composition"] or "", row["job_name"])
+    ):
         ends = {
             end: {"site": row[f"{end}_site"], "topic": row[f"{end}_topic"]}
             for end in ("source", "sink")
         }
-        shown.append({k: v for k, v in row.items() if k not in _INTERNAL} | ends)
-    return shown
+        rendered.append({k: v for k, v in row.items() if k not in _INTERNAL} | ends)
+    return rendered
 
 
-def sites(frame: DataFrame) -> list[JsonObject]:
-    """SITES_USED as the contract's `sites`."""
-    told = sorted(rows(frame), key=lambda row: row["site"])
-    return [{"name": row.pop("site"), **row} for row in told if row.pop("last_at", True)]
+def render_sites(frame: DataFrame) -> list[JsonObject]:
+    """Render SITES_USED as the analysis's `sites`."""
+    site_rows = sorted(render_rows(frame), key=lambda row: row["site"])
+    return [{"name": row.pop("site"), **row} for row in site_rows if row.pop("last_at", True)]
 
 
-def links(frame: DataFrame) -> list[JsonObject]:
-    """LINKS_RATED as the contract's `links`, by place."""
-    return sorted(rows(frame), key=lambda link: (link["broker_site"] or "", link["topic"]))
+def render_links(frame: DataFrame) -> list[JsonObject]:
+    """Render LINKS_RATED as the analysis's `links`, ordered by site and topic."""
+    return sorted(render_rows(frame), key=lambda link: (link["broker_site"] or "", link["topic"]))
 
 
-def ranking(frame: DataFrame) -> list[JsonObject]:
-    """RANKING as the contract's `ranking`."""
-    return sorted(rows(frame), key=lambda job: job["rank"])
+def render_ranking(frame: DataFrame) -> list[JsonObject]:
+    """Render RANKING as the analysis's `ranking`."""
+    return sorted(render_rows(frame), key=lambda job: job["rank"])
 
 
-def rows(frame: DataFrame) -> list[JsonObject]:
-    """All rows, as JSON holds them."""
-    return [_plain(row.asDict(recursive=True)) for row in frame.collect()]
+def render_rows(frame: DataFrame) -> list[JsonObject]:
+    """Render all rows as JSON values."""
+    return [_to_plain(row.asDict(recursive=True)) for row in frame.collect()]
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        plain = {name: _plain(each) for name, each in value.items()}
+        plain = {name: _to_plain(each) for name, each in value.items()}
         if plain.get("composition") == ALONE:
             plain["composition"] = None
         return plain
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_to_plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
-def moment(at: datetime) -> str:
-    """RFC 3339, UTC."""
+def format_time(at: datetime) -> str:
+    """Format as RFC 3339, UTC."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def write(analysis: JsonObject, out: Path) -> None:
-    """The whole analysis at once: who reads `out` finds the old one or the new one."""
-    hidden = out.with_name(f".{out.name}.{os.getpid()}")
-    hidden.write_text(json.dumps(analysis, indent=1, ensure_ascii=False, allow_nan=False))
-    hidden.replace(out)
+    """Write the analysis atomically: a reader of `out` finds the old one or the new one."""
+    unfinished = out.with_name(f".{out.name}.{os.getpid()}")
+    unfinished.write_text(json.dumps(analysis, indent=1, ensure_ascii=False, allow_nan=False))
+    unfinished.replace(out)

@@ -1,4 +1,4 @@
-"""The Spark session: local by default, loopback only, nothing that listens for a browser."""
+"""The Spark session: local by default, loopback only, without a web interface."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pyspark.sql import SparkSession
 from speck.analyzer.masters import LOCAL, check_master
 
 
-def session(master: str = LOCAL, *, memory: str = "1g", partitions: int = 0) -> SparkSession:
-    """A session at `master`; `memory` is the driver's heap (it is the only JVM when local).
+def start_session(master: str = LOCAL, *, memory: str = "1g", partitions: int = 0) -> SparkSession:
+    """Start a session at `master`; `memory` is the driver's heap (the only JVM if local).
 
-    `partitions`: how many parts a shuffle has at most (0: 16 for each core of this machine: what
-    is small is put together again, and what is large is sorted without much of the heap). Stop it
-    when done.
+    `partitions`: maximum number of partitions of a shuffle. 0: 16 for each core of this machine;
+    Spark coalesces small ones, and sorting large ones needs little heap. The caller stops the
+    session.
     """
     host = "127.0.0.1" if master.startswith("local") or "127.0.0.1" in master else None
     scratch = Path(tempfile.gettempdir()) / f"speck-spark-{os.getuid()}"
     parts = partitions or 16 * (os.cpu_count() or 2)
-    # Python's own standard output is the result's: what the JVM says goes to stderr only.
+    # Standard output is for results: the JVM writes to stderr only.
     options = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

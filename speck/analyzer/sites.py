@@ -1,16 +1,16 @@
-"""What sites have and use over the window."""
+"""Sites: what they have, and what is used of it over the window."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from speck.analyzer.contracts import Contract, table_contract
+from speck.analyzer.contracts import Contract, contract_of
 from speck.analyzer.rates import JOBS_RATED
 from speck.metrics.dataset.schema import SITES
 
-LOOKED = Contract(
-    "looks at sites",
+SITES_POLLED = Contract(
+    "polls of sites",
     {
         "site": "string",
         "tier": "string",
@@ -20,9 +20,9 @@ LOOKED = Contract(
         "slots_free": "int",
         "host_cpu": "double",  # mean share of the machine
         "cpu": "double",  # CPU cores that the engine's processes used
-        "seconds": "double",  # from the first look to the last
+        "seconds": "double",  # from the first poll to the last
         "uplink_mbps": "double",
-        "last_at": "timestamp",  # the newest look
+        "last_at": "timestamp",  # the newest poll
     },
 )
 
@@ -37,9 +37,9 @@ SITES_USED = Contract(
         "slots_free": "int",
         "host_cpu": "double",  # mean share of the machine
         "cpu": "double",  # CPU cores that the engine's processes used
-        "busy": "double",  # core-seconds in a second that all tasks were busy, by wall time
+        "busy": "double",  # busy core-seconds per second of all tasks, by wall time
         "uplink_mbps": "double",
-        "last_at": "timestamp",  # the newest look
+        "last_at": "timestamp",  # the newest poll
     },
 )
 
@@ -49,35 +49,37 @@ SITES_LOADED = Contract(
 )
 
 
-def looks(rows: DataFrame) -> DataFrame:
-    """SITES rows -> LOOKED."""
-    frame = table_contract(SITES).of(rows, "look at sites")
+def sum_polls(rows: DataFrame) -> DataFrame:
+    """SITES rows -> SITES_POLLED."""
+    frame = contract_of(SITES).select(rows, "sum up polls of sites")
     order = Window.partitionBy("site").orderBy("at", "cpu_ms")
     clock = (F.unix_micros("at") - F.unix_micros(F.lag("at").over(order))) / 1e6
-    once = F.coalesce(F.col("_clock") > 0, F.lit(True))  # a row may stand in two files
+    is_first = F.coalesce(F.col("_clock") > 0, F.lit(True))  # a row may be in two files
     cpu_s = (F.col("cpu_ms") - F.lag("cpu_ms").over(order)) / 1000.0
     frame = frame.withColumns({"_cpu": cpu_s, "_clock": clock})
-    good = (F.col("_cpu") >= 0) & (F.col("_clock") > 0)
+    is_good = (F.col("_cpu") >= 0) & (F.col("_clock") > 0)
     newest = ("tier", "cores", "pace", "slots_total", "slots_free", "uplink_mbps")
-    found = frame.groupBy("site").agg(
-        *(_newest(name).alias(name) for name in newest),
-        F.avg(F.when(once, F.col("host_cpu"))).alias("host_cpu"),
-        (F.sum(F.when(good, F.col("_cpu"))) / F.sum(F.when(good, F.col("_clock")))).alias("cpu"),
+    polls = frame.groupBy("site").agg(
+        *(_newest_of(name).alias(name) for name in newest),
+        F.avg(F.when(is_first, F.col("host_cpu"))).alias("host_cpu"),
+        (F.sum(F.when(is_good, F.col("_cpu"))) / F.sum(F.when(is_good, F.col("_clock")))).alias(
+            "cpu"
+        ),
         ((F.unix_micros(F.max("at")) - F.unix_micros(F.min("at"))) / 1e6).alias("seconds"),
         F.max("at").alias("last_at"),
     )
-    return LOOKED.of(found, "look at sites")
+    return SITES_POLLED.select(polls, "sum up polls of sites")
 
 
-def _newest(name: str) -> Column:
-    """What was told last."""
+def _newest_of(name: str) -> Column:
+    """The newest known value."""
     return F.max_by(name, F.when(F.col(name).isNotNull(), F.col("at")))
 
 
-def sites(looked: DataFrame, rated: DataFrame) -> DataFrame:
-    """LOOKED and JOBS_RATED of all incarnations -> SITES_USED."""
-    frame = LOOKED.of(looked, "tell sites' use")
-    worked = JOBS_RATED.of(rated, "tell sites' use").groupBy("site")
-    frame = frame.join(worked.agg(F.sum("busy_s").alias("_busy_s")), "site", "left")
+def add_use(polled: DataFrame, rated: DataFrame) -> DataFrame:
+    """SITES_POLLED and JOBS_RATED of all incarnations -> SITES_USED."""
+    frame = SITES_POLLED.select(polled, "add sites' use")
+    busy_jobs = JOBS_RATED.select(rated, "add sites' use").groupBy("site")
+    frame = frame.join(busy_jobs.agg(F.sum("busy_s").alias("_busy_s")), "site", "left")
     busy = F.when(F.col("seconds") > 0, F.col("_busy_s") / F.col("seconds"))
-    return SITES_USED.of(frame.withColumn("busy", busy), "tell sites' use")
+    return SITES_USED.select(frame.withColumn("busy", busy), "add sites' use")

@@ -1,10 +1,10 @@
 """Whether a job keeps state, and how much.
 
-Declared by the user, or told by the engine's plan: a keyed exchange (`HASH`) means keyed state.
-Checkpoints alone tell little: those of a job without any state hold what its connectors keep (the
-source's numbers, and the sink's messages of late, up to `CONNECTORS_BYTES`). So a job without a
-keyed exchange counts as stateless while its checkpoints are no larger than that, and as not known
-(null) beyond.
+The user may declare it. Otherwise it follows from the engine's plan: a keyed exchange (`HASH`)
+means keyed state. The size of checkpoints is weak evidence: a stateless job's checkpoints contain
+the state of its connectors (the source's numbers, and the sink's recent messages, up to
+`CONNECTORS_BYTES`). So a job without a keyed exchange counts as stateless while its checkpoints are
+no larger than that, and as unknown (null) beyond.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from speck.analyzer.contracts import Contract, table_contract
+from speck.analyzer.contracts import Contract, contract_of
 from speck.analyzer.rates import JOBS_RATED
 from speck.metrics.dataset.schema import PLANS
 
 CONNECTORS_BYTES = 1_100_000
-"""What checkpoints of a job that keeps nothing itself may come to: the sink's window of messages
-that it may have to send again holds up to 1 MB. Measured after two minutes of a few messages of
-4 kB a second: 66 to 368 kB, and growing."""
+"""Maximum size of a stateless job's checkpoints: the sink keeps up to 1 MB of messages that it may
+have to send again. Measured after two minutes of a few 4 kB messages per second: 66 to 368 kB, and
+growing."""
 
 JOBS_WIRED = Contract(
     "wired jobs",
     {
         "engine_job_id": "string",
-        "stateful": "boolean",  # null: cannot be told
+        "stateful": "boolean",  # null: unknown
         "state_why": "string",
         "pinned": "boolean",
         "source_site": "string",
@@ -36,20 +36,20 @@ JOBS_WIRED = Contract(
 )
 
 
-NEWEST_PLANS = Contract("newest plans", table_contract(PLANS).columns)
+NEWEST_PLANS = Contract("newest plans", contract_of(PLANS).columns)
 
 
-def newest_plans(plans: DataFrame) -> DataFrame:
+def choose_newest_plans(plans: DataFrame) -> DataFrame:
     """PLANS rows -> the newest of each task."""
-    frame = table_contract(PLANS).of(plans, "read plans")
+    frame = contract_of(PLANS).select(plans, "read plans")
     order = Window.partitionBy("engine_job_id", "vertex").orderBy(F.desc("at"))
     frame = frame.withColumn("_rank", F.row_number().over(order)).where("_rank = 1")
-    return NEWEST_PLANS.of(frame, "read plans")
+    return NEWEST_PLANS.select(frame, "read plans")
 
 
-def wiring(plans: DataFrame, rated: DataFrame) -> DataFrame:
+def wire_jobs(plans: DataFrame, rated: DataFrame) -> DataFrame:
     """NEWEST_PLANS and JOBS_RATED -> JOBS_WIRED: a row for each incarnation that has a plan."""
-    frame = NEWEST_PLANS.of(plans, "read plans")
+    frame = NEWEST_PLANS.select(plans, "read plans")
     ends = ("source_site", "source_topic", "sink_site", "sink_topic")
     frame = frame.groupBy("engine_job_id").agg(
         F.max(F.array_contains("ship_strategies", "HASH")).alias("_keyed"),
@@ -57,16 +57,16 @@ def wiring(plans: DataFrame, rated: DataFrame) -> DataFrame:
         F.coalesce(F.max("pinned"), F.lit(False)).alias("pinned"),
         *(F.max_by(name, "at").alias(name) for name in ends),
     )
-    sizes = JOBS_RATED.of(rated, "read plans").select("engine_job_id", "checkpoint_bytes")
+    sizes = JOBS_RATED.select(rated, "read plans").select("engine_job_id", "checkpoint_bytes")
     frame = frame.join(sizes, "engine_job_id", "left")
-    small = F.col("checkpoint_bytes") <= CONNECTORS_BYTES
-    told = F.when(F.col("_keyed"), F.lit(True)).when(~F.col("_keyed") & small, F.lit(False))
+    is_small = F.col("checkpoint_bytes") <= CONNECTORS_BYTES
+    stateful = F.when(F.col("_keyed"), F.lit(True)).when(~F.col("_keyed") & is_small, F.lit(False))
     why = (
         F.when(F.col("_declared").isNotNull(), "declared")
         .when(F.col("_keyed"), "its plan has a keyed exchange")
-        .when(small, "no keyed exchange, and its checkpoints hold no more than connectors keep")
-        .when(F.col("checkpoint_bytes").isNull(), "no keyed exchange, no checkpoint seen")
+        .when(is_small, "no keyed exchange, and its checkpoints are no larger than connector state")
+        .when(F.col("checkpoint_bytes").isNull(), "no keyed exchange, and no checkpoint yet")
         .otherwise("no keyed exchange, but large checkpoints")
     )
-    frame = frame.withColumns({"stateful": F.coalesce("_declared", told), "state_why": why})
-    return JOBS_WIRED.of(frame, "read plans")
+    frame = frame.withColumns({"stateful": F.coalesce("_declared", stateful), "state_why": why})
+    return JOBS_WIRED.select(frame, "read plans")

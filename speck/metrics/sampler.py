@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 from speck.agent.host import HostLoad, cores
 from speck.clock import Clock
 from speck.errors import SpeckError, TransientError
-from speck.metrics.dataset.maintenance import maintain
-from speck.metrics.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS, Table
+from speck.metrics.dataset.schema import BROKERS, LINKS, PLANS, SITES, TASKS
 from speck.metrics.dataset.writer import Writer
 from speck.metrics.rates import Pair, compute_job_metrics
+from speck.metrics.recorder import Recorder
 from speck.metrics.rows import (
     Ends,
     Row,
@@ -54,12 +54,6 @@ LOG = logging.getLogger(__name__)
 
 PLANS_EVERY_S = 3600.0
 """Interval at which a job's plan is written again, so that each day of the dataset has it."""
-
-MAINTENANCE_EVERY_S = 600.0
-"""Interval at which small files are merged and old days dropped."""
-
-MAINTENANCE_RETRY_S = 30.0
-"""Delay before maintenance is retried after an analysis or an export was reading."""
 
 HEARTBEAT_VALID_S = 20.0
 """How long the CPU load in an agent's heartbeat is valid."""
@@ -112,9 +106,7 @@ class Sampler:
         self._records = records
         self._connections = connections
         self._clock = clock
-        self._writer = writer
         self._every_s = every_s
-        self._days = days
         self._read_heartbeat = beat
         self._list_beginning_jobs = beginning
         self._await_calm = await_calm
@@ -130,11 +122,9 @@ class Sampler:
         self._cpu_s = 0.0
         self._at_once = at_once or AdaptiveConcurrency(lambda: self._cpu_s).at_once
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="collect")
+        self._recorder = Recorder(records, clock, writer, days, self._pool)
         self._task = PeriodicTask("collect", self._run_round, self._pause_s, clock)
         self._due = float("-inf")
-        self._failure: str | None = None
-        self._maintained_at = float("-inf")
-        self._maintenance: Future[None] | None = None
         self.polls = 0
         """Number of polls that were answered."""
         self.gaps = 0
@@ -156,21 +146,11 @@ class Sampler:
         """Stop polling and write the waiting rows."""
         self._task.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._maintenance is not None and not self._maintenance.cancelled():
-            wait([self._maintenance])
-        self.flush()
+        self._recorder.close()
 
     def flush(self) -> None:
-        """Write all waiting rows to files, so that an analysis finds them.
-
-        If the disk fails, an event reports it once, and the rows are kept.
-        """
-        try:
-            self._writer.flush()
-        except TransientError as error:
-            self._report_failure(str(error))
-        else:
-            self._report_failure(None)
+        """Write all waiting rows to files, so that an analysis finds them."""
+        self._recorder.flush()
 
     # -- results of the last polls --------------------------------------------------------
 
@@ -244,9 +224,7 @@ class Sampler:
             if not incarnation.ended and incarnation.engine_job_id not in beginning_jobs:
                 at_site.setdefault(incarnation.job.site, {})[key] = incarnation
         due = [(part, name) for name in sites for part in ("engine", "broker")]
-        self._begun_at = {
-            incarnation: self._begun_at.get(incarnation, float("-inf")) for incarnation in due
-        }
+        self._begun_at = {key: self._begun_at.get(key, float("-inf")) for key in due}
         with self._lock:
             self._unanswered &= self._begun_at.keys()
         for number, (part, name) in enumerate(sorted(due, key=self._begun_at.__getitem__)):
@@ -261,8 +239,7 @@ class Sampler:
             self._submit(part, sites[name], poll)
 
     def _await_turn(self, until: float) -> bool:
-        """Wait while too many recent polls are under way; False if that lasts `until`
-        (monotonic)."""
+        """Wait while too many recent polls are under way; False if `until` (monotonic) passes."""
         with self._poll_ended:
             while not self._task.stopping.is_set():
                 now = self._clock.monotonic()
@@ -347,10 +324,10 @@ class Sampler:
             state = self._sites.setdefault(site.name, _Site())
             state.engine = measures
             state.samples = samples = update_samples(at, measures, state.samples)
-        self._append(TASKS, make_task_rows(at, samples, incarnations, host))
+        self._recorder.append(TASKS, make_task_rows(at, samples, incarnations, host))
         calibration = self._records.calibrations.get(site.name)
-        self._append(SITES, [make_site_row(at, site, measures, host, calibration)])
-        self._append(PLANS, self._make_plan_rows(site, at, incarnations, measures))
+        self._recorder.append(SITES, [make_site_row(at, site, measures, host, calibration)])
+        self._recorder.append(PLANS, self._make_plan_rows(site, at, incarnations, measures))
 
     def _poll_broker(self, ends: Ends, at: datetime, begun: float, site: Site) -> None:
         measures, view = self._connections.broker(site.name).measure()
@@ -360,8 +337,8 @@ class Sampler:
             state = self._sites.setdefault(site.name, _Site())
             links, state.first_lags = discount_first_lag(rows, view, state.first_lags)
             state.broker, state.links = measures, links
-        self._append(BROKERS, [make_broker_row(at, site.name, measures)])
-        self._append(LINKS, links)
+        self._recorder.append(BROKERS, [make_broker_row(at, site.name, measures)])
+        self._recorder.append(LINKS, links)
 
     def _refuse_late_answer(self, begun: float) -> None:
         took = self._clock.monotonic() - begun
@@ -407,8 +384,7 @@ class Sampler:
             return None
 
     def _host_of(self, site: Site) -> Host:
-        """CPU load by the site's agent, or of this machine if the engine runs on it; else
-        unknown."""
+        """The load that the site's agent reports, or this machine's if the engine runs here."""
         heartbeat, received_at = self._read_heartbeat(site.name)
         is_fresh = received_at is not None and self._clock.now() - received_at <= timedelta(
             seconds=HEARTBEAT_VALID_S
@@ -420,49 +396,6 @@ class Sampler:
             return self._own_host
         return Host()
 
-    # -- the dataset ----------------------------------------------------------------------
-
-    def _append(self, table: Table, rows: list[Row]) -> None:
-        if rows:
-            try:
-                self._writer.append(table, rows)
-            except TransientError as error:  # the rows are kept
-                self._report_failure(str(error))
-
-    def _report_failure(self, failure: str | None) -> None:
-        with self._lock:
-            previous_failure, self._failure = self._failure, failure
-        if (previous_failure is None) == (failure is None):
-            return
-        message = failure or "metrics are written again"
-        LOG.warning("%s", message)
-        try:
-            self._records.write(self._records.event("metrics", message))
-        except SpeckError as error:  # the event needs the same disk
-            LOG.info("no event: %s", error)
-
-    def _start_maintenance(self) -> None:
-        now = self._clock.monotonic()
-        under_way = self._maintenance is not None and not self._maintenance.done()
-        if not under_way and now - self._maintained_at >= MAINTENANCE_EVERY_S:
-            self._maintained_at = now
-            self._maintenance = self._pool.submit(self._maintain)
-
-    def _maintain(self) -> None:
-        try:
-            report = maintain(self._writer.root, self._clock.now(), self._days)
-        except TransientError as error:
-            LOG.warning("%s", error)
-        except Exception:
-            LOG.exception("cannot maintain the metrics dataset")
-        else:
-            if report.busy:
-                self._maintained_at = (
-                    self._clock.monotonic() - MAINTENANCE_EVERY_S + MAINTENANCE_RETRY_S
-                )
-            for damaged_file in report.damaged:
-                LOG.warning("%s", damaged_file)
-
     # -- a round --------------------------------------------------------------------------
 
     def _run_round(self) -> None:
@@ -470,9 +403,8 @@ class Sampler:
         if self._task.stopping.is_set():
             return
         self.poll()
-        if self._failure is not None:
-            self.flush()
-        self._start_maintenance()
+        self._recorder.retry()
+        self._recorder.start_maintenance()
 
     def _pause_s(self) -> float:
         """Seconds until the next round. Rounds start every `every_s` seconds, however long they

@@ -34,8 +34,8 @@ def test_no_file_disappears_while_an_analysis_reads(
         outcomes.append(maintain(tmp_path, later, 30))
         raise EnoughError
 
-    monkeypatch.setattr("speck.analyzer.run._kept", lambda frame: frame)
-    monkeypatch.setattr(state, "newest_plans", last_step)
+    monkeypatch.setattr("speck.analyzer.run._materialise", lambda frame: frame)
+    monkeypatch.setattr(state, "choose_newest_plans", last_step)
     with pytest.raises(EnoughError):
         analyse(spark, tmp_path, Span(NOON, NOON + timedelta(minutes=1)))
     assert [done.busy for done in outcomes] == [True]

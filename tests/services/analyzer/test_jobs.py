@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from speck.analyzer.reading import Span
-from speck.analyzer.run import _for_few_rows, analyse
+from speck.analyzer.run import _configure_for_few_rows, analyse
 from speck.metrics.dataset.schema import ALONE, TASKS
 from speck.model.values import JsonObject
 from tests.samples_by_hand import (
@@ -149,7 +149,7 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
     plans = [plan("even"), plan("parallel", "edge-b"), plan("parallel", "edge-b", **keyed)]
     dataset(root, tasks, plans, sites, _fell_behind())
     write(root, TASKS, running("twice"), part=2)
-    with _for_few_rows(spark):
+    with _configure_for_few_rows(spark):
         return analyse(spark, root, SPAN)
 
 
@@ -209,7 +209,7 @@ def test_a_job_of_several_tasks_is_held_by_the_slowest_and_by_its_site(
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("unheard", "busy time is not told"),
+        ("unheard", "busy time is not reported"),
         ("lazy", "busy for 0.60 s, less than 1 s"),
         ("rebuilt", "busy for 0.29 s, less than 1 s"),  # whatever it was like before
         ("blocked", "back-pressured for 100 % of the time"),
@@ -240,7 +240,7 @@ def test_a_contended_machine_is_told(analysis: JsonObject) -> None:
     found = job(analysis, "crowded")
     assert found["contended"] == pytest.approx(1)
     assert found["confidence"] == "low"
-    assert "100 % of its time the machine was contended" in found["why"]
+    assert "the machine was contended for 100 % of its time" in found["why"]
 
 
 def test_the_reference_cost_is_of_a_core_as_fast_as_the_clouds(analysis: JsonObject) -> None:
@@ -305,14 +305,14 @@ def test_whether_a_job_keeps_state_is_told_by_its_plan(analysis: JsonObject) -> 
 def test_a_job_that_does_not_run_any_more_takes_no_capacity(analysis: JsonObject) -> None:
     stopped = job(analysis, "stopped")
     assert (stopped["ended"], stopped["evidence"]) == (True, "sufficient")
-    assert "does not run any more" in stopped["why"]
+    assert "is no longer running" in stopped["why"]
     for name in ("even", "fresh", "moved", "gap", "stale", "restarted"):
         assert job(analysis, name)["ended"] is False, name
     loads = {site["name"]: site["load"] for site in analysis["sites"]}
     assert (loads["edge-left"], loads["edge-slow"] > 0) == (0.0, True)
     assert not any(each["name"] in ("stopped", "edge-left") for each in analysis["bottlenecks"])
     (rank,) = [each for each in analysis["ranking"] if each["job_name"] == "stopped"]
-    assert rank["against"][0] == "does not run any more"
+    assert rank["against"][0] == "is no longer running"
 
 
 def test_an_end_of_a_link_that_is_told_no_more_is_gone(analysis: JsonObject) -> None:

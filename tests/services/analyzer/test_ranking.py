@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from speck.analyzer.contracts import Contract
 from speck.analyzer.features import JOBS
-from speck.analyzer.ranking import ORIGINS, origins, ranking
+from speck.analyzer.ranking import ORIGINS, find_origins, rank_jobs
 from speck.analyzer.sites import SITES_LOADED, SITES_USED
 from speck.errors import PermanentError
 
@@ -56,8 +56,8 @@ def site(name: str, **more: Any) -> Row:
 def ranked(spark: SparkSession, jobs: list[Row], sites: list[Row] | None = None) -> list[Any]:
     of_jobs = frame(spark, JOBS, jobs)
     places = frame(spark, SITES_LOADED, sites or [site("edge-a"), site("cloud")])
-    found = origins(of_jobs, SITES_USED.of(places, "test"))
-    return sorted(ranking(of_jobs, places, found).collect(), key=lambda row: row["rank"])
+    found = find_origins(of_jobs, SITES_USED.select(places, "test"))
+    return sorted(rank_jobs(of_jobs, places, found).collect(), key=lambda row: row["rank"])
 
 
 def names(rows: list[Any]) -> list[str]:
@@ -73,7 +73,7 @@ def test_by_bytes_saved_for_each_core_second_of_the_edge(few: SparkSession) -> N
     # 1 ms of the reference's core, 100 times a second, at half its pace
     assert found[0].edge_core_s_per_s == pytest.approx(0.2)
     assert found[0].score == pytest.approx(1000 / 0.2)
-    assert found[2].against == ["it gives out 200 B/s more than it takes in"]
+    assert found[2].against == ["it sends 200 B/s more than it receives"]
 
 
 def test_on_ties_those_without_state_come_first(few: SparkSession) -> None:
@@ -88,7 +88,7 @@ def test_on_ties_those_without_state_come_first(few: SparkSession) -> None:
         ],
     )
     assert names(found) == ["much-more", "keeps-not", "unknown", "keeps", "less"]
-    assert found[3].against == ["stateful: a move carries 7 bytes"]
+    assert found[3].against == ["stateful: a move transfers 7 bytes"]
 
 
 def test_what_is_against_a_job_is_told(few: SparkSession) -> None:
@@ -109,7 +109,7 @@ def test_what_is_against_a_job_is_told(few: SparkSession) -> None:
     assert against["fixed"] == ["pinned"]
     assert against["large"] == ["edge-a has 2 free slots"]
     assert against["heavy"] == [
-        "over edge-a's capacity: 2.10 of 1.40 reference core-seconds a second"
+        "over the capacity of edge-a: 2.10 of 1.40 reference core-seconds per second"
     ]
     assert against["fed-by-cloud"] == ["its input does not come from an edge"]
     assert against["unknown"] == ["insufficient: busy for 0.2 s, less than 1 s"]
@@ -140,7 +140,7 @@ def test_a_job_fed_by_several_edges_saves_what_its_own_edge_feeds(few: SparkSess
     assert found.edge == "edge-a"
     assert found.wan_bytes_saved_per_s == pytest.approx(0.4 * 5000 - 100)
     assert found.against == ["only 40 % of its input comes from edge-a"]
-    assert "gives out 100 B/s of 2000 B/s that it takes from edge-a" in found.reasons
+    assert "sends 100 B/s of the 2000 B/s that it receives from edge-a" in found.reasons
 
 
 def test_what_arises_at_the_cloud_would_have_to_come_down(few: SparkSession) -> None:
@@ -151,7 +151,7 @@ def test_what_arises_at_the_cloud_would_have_to_come_down(few: SparkSession) -> 
     ]
     found = next(row for row in ranked(few, jobs) if row.job_name == "merge")
     assert found.wan_bytes_saved_per_s == pytest.approx(1000 - 4000 - 100)
-    assert found.against[1] == "3100 B/s more would cross"
+    assert found.against[1] == "3100 B/s more would cross between sites"
 
 
 def test_without_rates_of_those_that_feed_it_nothing_is_said_of_shares(few: SparkSession) -> None:
@@ -163,7 +163,7 @@ def test_without_rates_of_those_that_feed_it_nothing_is_said_of_shares(few: Spar
     places = [site("edge-a"), site("edge-b"), site("cloud")]
     found = next(row for row in ranked(few, jobs, places) if row.job_name == "merge")
     assert (found.wan_bytes_saved_per_s, found.score) == (None, None)
-    assert found.against == ["how much of its input comes from which site is not told"]
+    assert found.against == ["the shares of sites in its input are unknown"]
 
 
 def test_an_edge_that_is_not_calibrated_lowers_the_confidence(few: SparkSession) -> None:
@@ -174,6 +174,8 @@ def test_an_edge_that_is_not_calibrated_lowers_the_confidence(few: SparkSession)
 def test_a_frame_that_breaks_the_contract_is_refused_by_its_step(few: SparkSession) -> None:
     wrong = few.createDataFrame([("c", 1)], "composition string, job_name int")
     with pytest.raises(PermanentError, match="cannot walk: column 'job_name' of origins is int"):
-        ORIGINS.of(wrong, "walk")
+        ORIGINS.select(wrong, "walk")
     with pytest.raises(PermanentError, match="cannot walk: column 'edge' of origins is missing"):
-        ORIGINS.of(few.createDataFrame([("c", "j")], "composition string, job_name string"), "walk")
+        ORIGINS.select(
+            few.createDataFrame([("c", "j")], "composition string, job_name string"), "walk"
+        )

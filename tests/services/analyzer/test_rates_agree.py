@@ -81,11 +81,12 @@ def test_both_make_the_same_of_the_same_samples(
 def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonObject:
     dataset(root, rows)
     frame = spark.read.option("basePath", str(root / "tasks")).parquet(str(root / "tasks"))
-    sliced = rates.slices(
-        clean.pairs(frame.withColumn("day", F.col("day").cast("string"))), Span(at(0), at(EVERY_S))
+    sliced = rates.sum_slices(
+        clean.pair_samples(frame.withColumn("day", F.col("day").cast("string"))),
+        Span(at(0), at(EVERY_S)),
     )
-    tasks = rates.tasks(sliced)
-    (job,) = (row.asDict() for row in rates.jobs(tasks, sliced).collect())
+    tasks = rates.rate_tasks(sliced)
+    (job,) = (row.asDict() for row in rates.rate_jobs(tasks, sliced).collect())
     return job
 
 

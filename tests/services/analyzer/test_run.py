@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from speck.analyzer.reading import Span, newest
+from speck.analyzer.reading import Span, find_newest
 from speck.analyzer.run import analyse
 from speck.metrics.dataset.exchange import import_file
 from speck.metrics.dataset.schema import TASKS
@@ -74,7 +74,7 @@ def test_a_file_that_is_damaged_inside_is_left_out_and_named(
     content[middle : middle + 100] = bytes(255 - byte for byte in content[middle : middle + 100])
     file.write_bytes(content)
 
-    assert newest(spark, tmp_path) == moment(SPAN_S)
+    assert find_newest(spark, tmp_path) == moment(SPAN_S)
     analysis = analyse(spark, tmp_path, SPAN)
 
     assert analysis["samples"]["damaged_files"] == [str(file.relative_to(tmp_path))]
@@ -101,4 +101,4 @@ def test_an_imported_trace_of_gauges_is_analysed(spark: SparkSession, tmp_path: 
     assert imported["selectivity"] == pytest.approx(0.5)
     (unclear,) = [job for job in found["jobs"] if job["job_name"] == "B"]
     assert (unclear["evidence"], unclear["in_rate"]) == ("insufficient", None)
-    assert "records in are not told" in unclear["why"]
+    assert "input records are not reported" in unclear["why"]

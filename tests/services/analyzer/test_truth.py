@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.samples import JobTruth, Spec, Truth, generate
-from speck.analyzer.reading import Span, newest
+from speck.analyzer.reading import Span, find_newest
 from speck.analyzer.run import analyse
 from speck.metrics.dataset.files import COMPACT, PART
 from speck.metrics.dataset.schema import TABLES
@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 
 
 def analysed(spark: SparkSession, root: Path) -> JsonObject:
-    return analyse(spark, root, Span(SPEC.start, newest(spark, root)))
+    return analyse(spark, root, Span(SPEC.start, find_newest(spark, root)))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ from speck.errors import UnreachableError
 from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import TABLES
 from speck.metrics.dataset.writer import Writer
-from speck.metrics.sampler import MAINTENANCE_RETRY_S, PLANS_EVERY_S, Sampler
+from speck.metrics.recorder import MAINTENANCE_RETRY_S
+from speck.metrics.sampler import PLANS_EVERY_S, Sampler
 from speck.model.measurement import BrokerMeasures, JobMeasure, TaskMeasure
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -388,9 +389,9 @@ def test_the_dataset_is_tended_soon_after_somebody_has_read_it(collected: Collec
     old.mkdir(parents=True)
 
     def maintain() -> None:
-        sampler._start_maintenance()
-        assert sampler._maintenance is not None
-        sampler._maintenance.result(LIMIT_S)
+        sampler._recorder.start_maintenance()
+        assert sampler._recorder._maintenance is not None
+        sampler._recorder._maintenance.result(LIMIT_S)
 
     with hold_files(collected.root):
         maintain()
