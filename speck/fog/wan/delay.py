@@ -1,12 +1,12 @@
-"""Makes latency: packets that come out of a TUN device go back into it after a while.
+"""Adds latency: packets that come out of a TUN device are written back to it after a delay.
 
-The router sends each packet for a pair of sites that are apart to the device, once; what this
-program writes back is then delivered. It is a program of its own (`python -m speck.fog.wan.delay`),
-standard library only, run in the router's namespace. The table of latencies is read again upon
-SIGHUP; its version is written to `<table>.seen` when it holds.
+The router sends each packet between sites with latency to the device once; what this program writes
+back is then delivered. It is a separate program (`python -m speck.fog.wan.delay`) that uses the
+standard library only and runs in the router's namespace. It reads the table of latencies again on
+SIGHUP, and then writes the table's version to `<table>.seen`.
 
-The clock is read for each packet and the next wake-up is exact to microseconds (select, with a
-timer slack of 1 us); where it may, it runs with real-time priority, since on a busy machine the
+It reads the clock for each packet, and the next wake-up is exact to microseconds (select, with a
+timer slack of 1 us). If permitted, it runs with real-time priority, since on a busy machine the
 scheduler would add milliseconds.
 """
 
@@ -26,18 +26,18 @@ from contextlib import suppress
 from pathlib import Path
 
 MOST_HELD = 50_000
-"""Packets held at once, at most 75 MB: 50 ms at a million packets a second, 5 s at 10 000."""
+"""Maximum of held packets (75 MB): 50 ms at a million packets per second, 5 s at 10 000."""
 
 _TUNSETIFF = 0x400454CA
 _IFF_TUN = 0x0001
 _IFF_NO_PI = 0x1000
 _PR_SET_TIMERSLACK = 29
-_BATCH = 64  # reads before what is due is looked at again
+_BATCH = 64  # reads between two checks for due packets
 _MTU = 1500
 
 
 class Delays:
-    """Seconds that a packet is held, by its two addresses (8 bytes: from, to)."""
+    """The delay of a packet in seconds, by its two addresses (8 bytes: from, to)."""
 
     def __init__(self, table: Path) -> None:
         self._table = table
@@ -63,13 +63,13 @@ class Delays:
 
 
 def run(tun: int, delays: Delays, most_held: int = MOST_HELD) -> None:
-    """Hold and hand back packets until the process ends."""
+    """Hold packets and write them back until the process ends."""
     queue: list[tuple[float, int, bytes]] = []
     number = dropped = 0
     while True:
         now = time.monotonic()
         while queue and queue[0][0] <= now:
-            with suppress(OSError):  # as on a wire: what cannot be delivered is gone
+            with suppress(OSError):  # as on a wire: what cannot be delivered is lost
                 os.write(tun, queue[0][2])
             heapq.heappop(queue)
         wait_s = max(0.0, queue[0][0] - time.monotonic()) if queue else None
@@ -91,7 +91,7 @@ def run(tun: int, delays: Delays, most_held: int = MOST_HELD) -> None:
 
 
 def open_tun(device: str) -> int:
-    """Attach to a TUN device that is there; packets come and go without any header."""
+    """Attach to an existing TUN device; packets have no extra header."""
     tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH14x", device.encode(), _IFF_TUN | _IFF_NO_PI))
     return tun
@@ -112,7 +112,7 @@ def main(device: str, table: str) -> None:
     tun = open_tun(device)
     delays = Delays(Path(table))
     signal.signal(signal.SIGHUP, lambda *_: delays.load())
-    delays.load()  # now that an order to read it again would not end us
+    delays.load()  # only now, since SIGHUP without a handler would end this process
     _raise_priority()
     run(tun, delays)
 

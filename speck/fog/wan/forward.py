@@ -1,13 +1,12 @@
-"""Lets a fog's agents reach a service that listens on this machine's loopback only.
+"""Forwards connections of a fog's agents to a service that listens on this machine's loopback only.
 
-At each site it listens on the port that the service has, on the site's own loopback: the service
-refuses other host names. From there it connects, as a program of the site, to the address that
-this machine has in the fog's network, so that what is said crosses the WAN if this machine is
-behind it; there it takes connections from that network alone, and joins each to the service.
+At each site it listens on the service's port, on the site's own loopback, since the service refuses
+other host names. From there it connects, like a program of the site, to this machine's address in
+the fog's network, so that the traffic crosses the WAN if this machine is behind it. At that address
+it accepts connections from that network only, and forwards each to the service.
 
-A socket stays in the namespace where it was made: this one program holds sockets of all of them. It
-ends by itself when the fog's router is gone, since it is the one process of a fog that is in none
-of its namespaces.
+A socket stays in the namespace where it was created, so one program can hold sockets in all of
+them. It ends by itself when the fog's router is removed, since no namespace of the fog contains it.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 @contextmanager
 def enter_namespace(namespace: Path) -> Iterator[None]:
-    """Sockets that this thread makes in the block belong to that network namespace.
+    """Enter a network namespace: sockets that this thread creates in the block belong to it.
 
-    Raises OSError when it is gone, or this process may not.
+    Raises OSError when it does not exist, or when this process lacks the permission.
     """
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
@@ -78,7 +77,7 @@ async def _listen(server: socket.socket, network: str, connect: Connect) -> None
             finally:
                 far_writer.close()
         except OSError:
-            return  # the service is down: the agent sees a connection that ends, and asks again
+            return  # the service is down: the agent sees a closed connection, and tries again
         finally:
             writer.close()
 
@@ -88,9 +87,9 @@ async def _listen(server: socket.socket, network: str, connect: Connect) -> None
 async def serve(
     root: str, host: str, port: int, network: str, alive: Path, sites: list[Path]
 ) -> None:
-    """Forward to `host:port` by way of `root:port`, until `alive` is gone. `network`: the first
-    three bytes of the fog's addresses; `sites`: the files of their namespaces."""
-    # the sites first: who reaches the root finds all of them
+    """Forward to `host:port` through `root:port` while the file `alive` exists. `network` holds the
+    first three bytes of the fog's addresses, `sites` the files of the sites' namespaces."""
+    # sites first: when the root accepts connections, all sites do
     for site in sites:
         with enter_namespace(site):
             server = socket.create_server((_LOOPBACK, port))

@@ -1,4 +1,4 @@
-"""A WAN from a YAML file; every fault is told with its path and line."""
+"""Reads a WAN from a YAML file; every fault is reported with its path and line."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _KEYS = ("uplinks", "lans", "host")
 
 
 def load_wan(path: Path | str) -> Wan:
-    """Read a WAN: `uplinks` (site -> up_mbps, down_mbps, latency_ms; a rate left out or null is
-    not limited), `lans` (lists of sites), `host` (`everywhere` or a site).
+    """Read a WAN: `uplinks` (site -> up_mbps, down_mbps, latency_ms; a rate that is absent or null
+    is unlimited), `lans` (lists of sites), `host` (`everywhere` or a site).
 
     Raises PermanentError when the file cannot be read, InvalidError naming all faults in it.
     """
@@ -78,7 +78,7 @@ def _find_uplink_faults(site: str, values: Any) -> Iterator[tuple[str, str]]:
                 yield (
                     f"{where}.{key}",
                     f"must be a number of Mb/s from {LEAST_MBPS:g} to {MOST_MBPS:g}"
-                    " (leave it out for no limit)",
+                    " (omit it for no limit)",
                 )
         elif not _is_number(value, 0, MOST_LATENCY_MS):
             yield f"{where}.{key}", f"must be a number of ms from 0 to {MOST_LATENCY_MS:g}"

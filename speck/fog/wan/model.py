@@ -1,4 +1,4 @@
-"""What a WAN is made of: the uplink of each site, who shares a LAN, where this machine sits."""
+"""The model of a WAN: each site's uplink, sites that share a LAN, and this machine's place."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOST_LATENCY_MS = 10_000.0
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """A site's way into the WAN: bits a second in millions (None: not limited), and the latency
-    from the site to the core of the network, one way, in milliseconds."""
+    """A site's connection to the WAN: its rates in Mb/s (None: unlimited), and the one-way latency
+    from the site to the core of the network, in milliseconds."""
 
     up_mbps: float | None = None
     down_mbps: float | None = None
@@ -28,12 +28,13 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class Wan:
-    """Two sites are `latency_ms` of one plus that of the other apart, each way; sites of one of
-    `lans` reach each other directly, without latency and without using their uplinks.
+    """The latency between two sites is the sum of both uplinks' latencies, each way. Sites of the
+    same LAN reach each other directly, without latency and without their uplinks.
 
-    `host`: where this machine's own programs (the service, feeds, readers) sit. `everywhere`:
-    they reach each site over that site's LAN, which is not counted, so that the uplinks carry
-    exactly what crosses between sites. A site's name: at that site, behind its uplink.
+    `host` is the place of this machine's own programs (the service, feeds, readers). With
+    `everywhere`, they reach each site over that site's LAN, which is not counted, so that the
+    uplinks carry only the traffic between sites. With a site's name, they are at that site, behind
+    its uplink.
     """
 
     uplinks: Mapping[str, Uplink] = field(default_factory=dict)
@@ -41,7 +42,7 @@ class Wan:
     host: str = EVERYWHERE
 
     def uplink(self, site: str) -> Uplink:
-        """That of `site`; a site that is not named has one without limits."""
+        """The uplink of `site`; a site without an entry has an unlimited one."""
         return self.uplinks.get(site, Uplink())
 
     def peers(self, site: str) -> tuple[str, ...]:
@@ -50,7 +51,7 @@ class Wan:
         return tuple(other for other in lan if other != site)
 
     def latency_ms(self, one: str, other: str) -> float:
-        """Between two sites, one way."""
+        """The one-way latency between two sites."""
         if one == other or other in self.peers(one):
             return 0.0
         return self.uplink(one).latency_ms + self.uplink(other).latency_ms
@@ -58,8 +59,8 @@ class Wan:
 
 @dataclass(frozen=True, slots=True)
 class WanState:
-    """The WAN of a fog as it is now. `down`: the sites whose link is down; `network`: the first
-    three bytes of all addresses (namespaces only); `relays`: the ports at which engines of a site
+    """The current WAN of a fog. `down` holds the sites whose link is down, `network` the first
+    three bytes of all addresses (namespaces only), and `relays` the ports at which a site's engines
     reach the broker of another, from -> to -> port (proxy only)."""
 
     wan: Wan
@@ -69,21 +70,21 @@ class WanState:
     relays: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def with_uplink(self, site: str, uplink: Uplink) -> WanState:
-        """The same with another uplink of `site`."""
+        """The state with another uplink of `site`."""
         return replace(self, wan=replace(self.wan, uplinks={**self.wan.uplinks, site: uplink}))
 
     def with_link(self, site: str, up: bool) -> WanState:
-        """The same with the link of `site` up or down."""
+        """The state with the link of `site` up or down."""
         others = tuple(other for other in self.down if other != site)
         return replace(self, down=others if up else (*others, site))
 
 
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
-    """A site's uplink. Bytes: whole packets as the kernel counts them, with 14 bytes of Ethernet
-    each (with the proxy: payload of TCP only, and no packets). `packets`: both ways; `dropped`:
-    those that found a queue full. `up` is false when it was set so, or when what makes its
-    latency does not run."""
+    """The status of a site's uplink. Bytes are those of whole packets as the kernel counts them,
+    including 14 bytes of Ethernet each (with the proxy: only TCP payload, and no packets).
+    `packets` counts both directions, `dropped` the packets lost to full queues. `up` is false when
+    the link was taken down, or when the delay element does not run."""
 
     site: str
     up: bool
@@ -97,7 +98,7 @@ class LinkStatus:
 
 
 def check_uplink(site: str, uplink: Uplink) -> None:
-    """Raises PermanentError for a rate or a latency that cannot be."""
+    """Raises PermanentError for a rate or latency out of range."""
     for name, value, most, least in (
         ("up_mbps", uplink.up_mbps, MOST_MBPS, LEAST_MBPS),
         ("down_mbps", uplink.down_mbps, MOST_MBPS, LEAST_MBPS),
@@ -110,7 +111,7 @@ def check_uplink(site: str, uplink: Uplink) -> None:
 
 
 def check_wan(wan: Wan, sites: Sequence[str]) -> None:
-    """Raises PermanentError for a site that is not to be, or a figure that cannot be."""
+    """Raises PermanentError for an unknown site, or a rate or latency out of range."""
     names = ", ".join(sites) or "no sites"
     lans = [site for lan in wan.lans for site in lan]
     hosts = [] if wan.host == EVERYWHERE else [wan.host]
@@ -125,7 +126,7 @@ def check_wan(wan: Wan, sites: Sequence[str]) -> None:
 
 
 def parse_wan_state(data: dict[str, Any]) -> WanState:
-    """From the form in which fog.json keeps it."""
+    """Parse the state as stored in fog.json."""
     wan = data["wan"]
     return WanState(
         Wan(

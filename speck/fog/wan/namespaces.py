@@ -1,4 +1,4 @@
-"""Carries out the network of a fog: network namespaces, veth pairs, token buckets (Linux, root)."""
+"""Builds the network of a fog: network namespaces, veth pairs, token buckets (Linux, root)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECOND_BEST = "--wan-mode proxy needs none of this"
 
 
 def explain_refusal() -> str | None:
-    """Why this process cannot make namespaces; None when nothing is known to be missing."""
+    """Why this process cannot create namespaces; None when nothing is known to be missing."""
     if os.geteuid() != 0:
         return f"network namespaces need root; run it as root ({SECOND_BEST})"
     for program in ("ip", "tc", "nsenter"):
@@ -44,7 +44,7 @@ def explain_refusal() -> str | None:
 
 
 class Network:
-    """The namespaces of the fog whose files lie in `folder`; found by their names alone."""
+    """The namespaces of the fog in `folder`, which are found by their names."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Network:
         return Layout(self.names, sites, state)
 
     def pick(self) -> str:
-        """A network that nothing here has a route to. Raises PermanentError when all are taken."""
+        """A network without a route on this machine. Raises PermanentError when none is free."""
         routes = _run(["ip", "-4", "route", "show", "table", "all"])
         for number in range(512):
             prefix = network((self.names.first_network + number) % 512)
@@ -64,7 +64,7 @@ class Network:
         raise PermanentError("cannot find a free network in 198.18.0.0/15: end other fogs first")
 
     def build(self, layout: Layout) -> None:
-        """Make everything anew. Raises PermanentError; then nothing is left behind."""
+        """Build everything from scratch. Raises PermanentError; then nothing remains."""
         if (why := explain_refusal()) is not None:
             raise PermanentError(f"cannot bring up a WAN: {why}")
         self.remove()
@@ -82,7 +82,7 @@ class Network:
         return all((_NAMESPACES / name).exists() for name in names)
 
     def change(self, before: Layout, after: Layout) -> None:
-        """Bring rates, latencies and links from `before` to `after` while packets flow."""
+        """Change rates, latencies and links from `before` to `after` while packets flow."""
         for site in after.sites:
             if before.wan.uplink(site) != after.wan.uplink(site):
                 for batch in after.shaping(site):
@@ -100,7 +100,7 @@ class Network:
 
     @property
     def table_applied(self) -> bool:
-        """Whether the delay element goes by the table that was written last."""
+        """Whether the delay element or relay has read the newest table."""
         try:
             version = json.loads(self.table.read_text())["version"]
             return self.table.with_suffix(".seen").read_text() == str(version)
@@ -108,11 +108,11 @@ class Network:
             return False
 
     def enter(self, site: str) -> list[str]:
-        """What to put before a command line so that it runs at `site`, under the same pid."""
+        """The prefix of a command line that makes it run at `site`, under the same pid."""
         return ["nsenter", f"--net={self.site_file(site)}", "--"]
 
     def site_file(self, site: str) -> Path:
-        """Names the site's namespace."""
+        """The file of the site's namespace."""
         return _NAMESPACES / self.names.site(site)
 
     def into(self, site: str, command: Command) -> Command:
@@ -124,12 +124,12 @@ class Network:
 
     @property
     def router_file(self) -> Path:
-        """Is there as long as the network is."""
+        """The file of the router's namespace; it exists as long as the network."""
         return _NAMESPACES / self.names.router
 
     def remove(self) -> int:
-        """End whatever runs in the namespaces, and remove all of the network; harmless when there
-        is none. Returns how many processes were ended."""
+        """End all processes in the namespaces, and remove the network, if there is one. Returns how
+        many processes were ended."""
         namespaces = [path.name for path in _NAMESPACES.glob(f"{self.names.prefix}*")]
         ended = sum(_empty(name) for name in namespaces)
         for device in Path("/sys/class/net").glob(f"{self.names.device}*"):
@@ -141,7 +141,7 @@ class Network:
         return ended
 
     def links(self, layout: Layout, *, delayed: bool) -> list[LinkStatus]:
-        """Every site's uplink; `delayed`: whether the delay element runs."""
+        """The status of every site's uplink; `delayed` tells whether the delay element runs."""
         router = layout.names.router
         devices = _by_name(_json(["ip", "-n", router, "-j", "-s", "link"]))
         queues = _count_drops(_json(["tc", "-n", router, "-j", "-s", "qdisc"]))
@@ -172,7 +172,7 @@ class Network:
 
 
 def write_table(path: Path, content: JsonObject) -> None:
-    """What a program of the WAN goes by, under a version of its own."""
+    """Write the table of a program of the WAN, with a new version."""
     fresh = path.with_suffix(".fresh")
     fresh.write_text(json.dumps({"version": time.monotonic_ns(), **content}))
     fresh.replace(path)
@@ -188,7 +188,7 @@ def _carry_out(batch: Batch) -> None:
 
 
 def _run(argv: Sequence[str], stdin: str = "", *, check: bool = True) -> str:
-    """Raises PermanentError with what the program said, if `refused`."""
+    """Run a program. If `check`, raises PermanentError with its output when it fails."""
     try:
         result = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
     except OSError as error:
@@ -196,7 +196,7 @@ def _run(argv: Sequence[str], stdin: str = "", *, check: bool = True) -> str:
     if check and result.returncode != 0:
         output = " ".join((result.stderr or result.stdout).split())[:500]
         raise PermanentError(
-            f"cannot set up the WAN: `{' '.join(argv)}` said: {output}; a container must be"
+            f"cannot set up the WAN: `{' '.join(argv)}` failed: {output}; a container must be"
             f" privileged for this ({SECOND_BEST})"
         )
     return result.stdout
@@ -215,7 +215,7 @@ def _count_drops(queues: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _empty(namespace: str) -> int:
-    """End the processes in a namespace: SIGTERM, after a while SIGKILL."""
+    """End the processes in a namespace with SIGTERM, later with SIGKILL; returns their number."""
     first, until = set(_pids(namespace)), time.monotonic() + _GONE_S
     for pid in first:
         _signal(pid, signal.SIGTERM)

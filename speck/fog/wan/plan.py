@@ -1,11 +1,11 @@
-"""The network of a fog in namespaces, as commands: pure, so that tests can read them.
+"""The network of a fog as commands for network namespaces: pure, so that tests can read them.
 
     site a: wan --- w0 router w1 --- wan :site b      each site and the router in a namespace
             lan --- (this machine) --- lan            root namespace; not counted, not shaped
             peer -- p0 router p1 --- peer             only between sites of one LAN
 
-The router sends what has to wait to the TUN device `delay` (see delay.py). No packet but those of
-the sites' programs crosses an uplink: no IPv6, and the few neighbours are told, so no ARP either.
+The router sends packets with latency to the TUN device `delay` (see delay.py). Only packets of the
+sites' programs cross an uplink: there is no IPv6, and the neighbours are configured, so no ARP.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _DELAYED, _PEERS = 100, 101  # routing tables of the router
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Lines for one tool (`ip`, `tc`: as after the program's name; `sysctl`: path=value) in one
-    namespace ("" for this machine's own)."""
+    """Lines for one tool in one namespace ("" for this machine's own). A line for `ip` or `tc` is
+    what follows the program's name; a line for `sysctl` is path=value."""
 
     tool: str
     namespace: str
@@ -40,7 +40,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What things of the fog in `folder` are called: it is found by that after any crash."""
+    """The names of a fog's namespaces and devices, derived from its folder, so that they can be
+    found after any crash."""
 
     digest: str
 
@@ -50,7 +51,7 @@ class Names:
 
     @property
     def prefix(self) -> str:
-        """Of every namespace."""
+        """The prefix of every namespace's name."""
         return f"speck-{self.digest}-"
 
     @property
@@ -59,7 +60,8 @@ class Names:
 
     @property
     def device(self) -> str:
-        """How the devices in this machine's own namespace begin (15 characters at most in all)."""
+        """The prefix of devices in this machine's own namespace (names have at most 15
+        characters)."""
         return f"sk{self.digest}"
 
     def site(self, name: str) -> str:
@@ -70,19 +72,19 @@ class Names:
 
     @property
     def first_network(self) -> int:
-        """0..511: which 198.18.0.0/15 network of 256 addresses to try first."""
+        """The first network of 256 addresses in 198.18.0.0/15 to try, 0 to 511."""
         return int(self.digest, 16) % 512
 
 
 def network(number: int) -> str:
-    """The first three bytes of network `number` (0..511) of 198.18.0.0/15, kept by RFC 2544 for
-    measurements: no host on the Internet has such an address."""
+    """The first three bytes of network `number` (0..511) in 198.18.0.0/15, which RFC 2544 reserves
+    for measurements: no host on the Internet has such an address."""
     return f"198.{18 + number // 256}.{number % 256}"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The whole network: names, sites in their order, and the WAN as it is to be."""
+    """The whole network: names, sites in order, and the desired WAN."""
 
     names: Names
     sites: Sequence[str]
@@ -106,15 +108,15 @@ class Layout:
 
     @property
     def _local_sites(self) -> list[str]:
-        """The sites whose LAN this machine is in."""
+        """The sites whose LAN includes this machine."""
         return list(self.sites) if self.wan.host == EVERYWHERE else [self.wan.host]
 
     def _behind(self, site: str) -> list[str]:
-        """Addresses that lie behind a site's uplink."""
+        """The addresses behind a site's uplink."""
         return [self.address(site), *([self.root] if site == self.wan.host else [])]
 
     def build(self) -> list[Batch]:
-        """Everything, from nothing."""
+        """The commands that build everything from scratch."""
         names = [self.names.router, *map(self.names.site, self.sites)]
         batches = [Batch("ip", "", tuple(f"netns add {name}" for name in names))]
         batches += [Batch("sysctl", name, tuple(self._settings(name))) for name in names]
@@ -129,7 +131,7 @@ class Layout:
         return batches
 
     def shaping(self, site: str) -> list[Batch]:
-        """The rates of one site's uplink, set or changed."""
+        """The commands that set or change the rates of one site's uplink."""
         uplink, number = self.wan.uplink(site), self.sites.index(site)
         return [
             Batch("tc", self.names.site(site), (queue("wan", uplink.up_mbps),)),
@@ -137,8 +139,8 @@ class Layout:
         ]
 
     def rules(self) -> list[str]:
-        """Which way the router sends packets, as `ip rule`s: what crosses no uplink first, then
-        what vanishes, then what has waited, then what has to wait."""
+        """The router's `ip rule`s, in order: packets that cross no uplink, packets of links that
+        are down, packets that were delayed, packets to delay."""
         rules = []
         for number, site in enumerate(self.sites):
             if self.wan.peers(site):
@@ -156,7 +158,7 @@ class Layout:
         return rules
 
     def latencies_ms(self) -> dict[str, float]:
-        """What the delay element goes by: address -> one way to the core."""
+        """The delay element's table: address -> one-way latency to the core."""
         return {
             address: self.wan.uplink(site).latency_ms
             for site in self.sites
@@ -164,7 +166,8 @@ class Layout:
         }
 
     def _settings(self, name: str) -> Iterator[str]:
-        """Packets of two ways (LAN and WAN) must not look forged; IPv6 would chatter."""
+        """Kernel settings: without rp_filter, packets that come by LAN and WAN do not count as
+        forged; IPv6 would send packets of its own."""
         for which in ("all", "default"):
             yield f"net/ipv6/conf/{which}/disable_ipv6=1"
             yield f"net/ipv4/conf/{which}/rp_filter=0"
@@ -182,13 +185,13 @@ class Layout:
                 yield _veth("peer", here, f"p{number}", self.names.router, number, 3)
 
     def _inside(self, site: str) -> Iterator[str]:
-        """A site's own namespace."""
+        """Addresses and routes in a site's namespace."""
         number, own = self.sites.index(site), self.address(site)
         yield "link set lo up"
         yield f"address add {own}/32 dev wan"
         yield from _up("wan")
         yield _neighbour("wan", self._router, number, 1, far=True)
-        # no default route: a name asked of a far resolver would be counted on the uplink
+        # no default route: DNS queries to a remote resolver would be counted on the uplink
         yield f"route add {self.state.network}.0/24 via {self._router} dev wan onlink src {own}"
         if site in self._local_sites:
             yield from _up("lan")
@@ -220,7 +223,7 @@ class Layout:
             yield f"rule add {rule}"
 
     def _outside(self) -> Iterator[str]:
-        """This machine's own namespace: devices of ours, and routes over them alone."""
+        """Our devices in this machine's own namespace, and routes over them only."""
         for site in self._local_sites:
             number = self.sites.index(site)
             device = self.names.lan(number)
@@ -241,9 +244,9 @@ class Layout:
 
 
 def queue(device: str, mbps: float | None) -> str:
-    """What a modem does at one end: packets go at the rate, those waiting fill 0.3 s of it (10
-    full packets at least, or TCP could not use a slow link), the rest is dropped. So much may go
-    at once as passes in 2 ms (2 full packets at least)."""
+    """The queue of a modem at one end: packets leave at the rate, up to 0.3 s of it wait (at least
+    10 full packets, or TCP could not use a slow link), and the rest is dropped. A burst is what
+    passes in 2 ms (at least 2 full packets)."""
     if mbps is None:
         return f"qdisc replace dev {device} root handle 2: pfifo limit 1000"
     rate = mbps * 1e6 / 8  # bytes a second
@@ -264,17 +267,17 @@ def _veth(near: str, here: str, far: str, there: str, number: int, kind: int) ->
 
 
 def _mac(number: int, kind: int, *, far: bool = False) -> str:
-    """Of the end that the site has (`far`), or the other one."""
+    """The address of the site's end of a pair (`far`), or of the other end."""
     return f"02:53:4b:{number:02x}:{kind:02x}:{int(far):02x}"
 
 
 def _neighbour(device: str, address: str, number: int, kind: int, *, far: bool = False) -> str:
-    """Seen from the site (`far`) the neighbour has the other end."""
+    """A neighbour entry; seen from the site (`far`), the neighbour has the other end."""
     mac = _mac(number, kind, far=not far)
     return f"neighbour add {address} lladdr {mac} dev {device} nud permanent"
 
 
 def _up(device: str) -> Iterator[str]:
-    # each packet by itself, as on a wire: a rate cannot be kept with 64 kB at once
+    # single packets, as on a wire: a rate cannot be kept with 64 kB at once
     yield f"link set {device} gso_max_segs 1 mtu 1500"
     yield f"link set {device} up"

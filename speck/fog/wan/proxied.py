@@ -1,4 +1,4 @@
-"""A WAN of relayed connections, for who is not root: what engines are told, and what passed."""
+"""A WAN of relayed connections, for users without root: its ports, its table and its traffic."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ VIA = "SPECK_MQTT_VIA"
 
 
 def check_proxied(wan: Wan, sites: Sequence[str]) -> None:
-    """Raises PermanentError for what takes namespaces."""
+    """Raises PermanentError for a WAN that requires namespaces."""
     if wan.host != EVERYWHERE:
         raise PermanentError(
-            f"cannot put this machine at {wan.host} by proxies: leave `host` away, or use"
+            f"cannot put this machine at {wan.host} with proxies: omit `host`, or use"
             " --wan-mode namespaces"
         )
     if len(sites) > MOST_SITES:
         raise PermanentError(
-            f"cannot make a WAN of proxies for {len(sites)} sites: {MOST_SITES} at most, or use"
+            f"cannot make a WAN of proxies for {len(sites)} sites: use at most {MOST_SITES}, or"
             " --wan-mode namespaces"
         )
 
 
 def pick_relays(wan: Wan, hosts: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """A free port at each site (site -> address) for each other one that is no LAN away."""
+    """A free port at each site (site -> address) for each other site that is not in its LAN."""
     relays: dict[str, dict[str, int]] = {}
     for site, host in hosts.items():
         ports = relays[site] = dict[str, int]()
@@ -47,7 +47,7 @@ def pick_relays(wan: Wan, hosts: Mapping[str, str]) -> dict[str, dict[str, int]]
 
 
 def table(state: WanState, sites: Sequence[SiteRecord]) -> JsonObject:
-    """What the relay goes by."""
+    """The relay's table."""
     by_name = {site.name: site for site in sites}
     return {
         "links": {
@@ -75,7 +75,7 @@ def table(state: WanState, sites: Sequence[SiteRecord]) -> JsonObject:
 def route_brokers(
     site: SiteRecord, state: WanState, sites: Sequence[SiteRecord], to: Command
 ) -> Command:
-    """The same program, told where to reach the brokers of other sites."""
+    """The command, with the addresses of the relays to other sites' brokers in its environment."""
     ports = state.relays.get(site.name, {})
     ways = [
         f"{other.host}:{other.broker_port}={site.host}:{ports[other.name]}"
@@ -88,7 +88,7 @@ def route_brokers(
 def links(
     state: WanState, sites: Sequence[SiteRecord], counts: Path, *, runs: bool
 ) -> list[LinkStatus]:
-    """Every site's uplink; `runs`: whether the relay does."""
+    """The status of every site's uplink; `runs` tells whether the relay runs."""
     try:
         bytes_by_site = json.loads(counts.read_text())
     except (OSError, ValueError):

@@ -1,13 +1,13 @@
-"""The second best WAN, without root: a relay through which engines reach other sites' brokers.
+"""The WAN without root: a relay through which engines reach other sites' brokers.
 
-Each pair of sites has a port of its own; what passes there takes its time at the uplink of the one
-and at the downlink of the other, and is held for the latency of both. TCP ends here, so rates are
-of its payload; a link that is down passes nothing and breaks no connection. What does not go by
-MQTT (an agent that carries state) does not pass here.
+Each pair of sites has a port. Data that passes there is limited by the uplink of one site and the
+downlink of the other, and delayed by the latency of both. The relay terminates TCP, so rates are
+those of its payload; a link that is down passes nothing but breaks no connection. Traffic other
+than MQTT (agents that transfer state) does not pass here.
 
-A program of its own (`python -m speck.fog.wan.relay`). Its table is read again upon SIGHUP, the
-version is written to `<table>.seen` when it holds; bytes so far go to `<table>.counts`. It ends by
-itself when the table is gone.
+This is a separate program (`python -m speck.fog.wan.relay`). It reads its table again on SIGHUP,
+and then writes the table's version to `<table>.seen`; it writes the traffic so far to
+`<table>.counts`. It ends by itself when the table is deleted.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from typing import Any
 
 _CHUNK = 16 * 1024
 _LEAST_CHUNK = 512
-_CHUNK_S = 0.02  # of a slow link at once
-_QUEUE_S = 0.3  # as a modem's: who sends more waits
+_CHUNK_S = 0.02  # the time that one chunk takes on a slow link
+_QUEUE_S = 0.3  # like a modem's queue; faster senders wait
 _POLL_S = 0.2
-_MOST_HELD = 1024  # pieces of one direction of a connection
+_MOST_HELD = 1024  # chunks in one direction of a connection
 
 
 @dataclass(slots=True)
 class _Way:
-    """One direction of an uplink; `free_at`: when what was taken so far has gone."""
+    """One direction of an uplink; `free_at` is when everything accepted so far has passed."""
 
     bytes_per_s: float | None = None
     free_at: float = 0.0
     passed: int = 0
 
     def take(self, size: int, now: float) -> float:
-        """When `size` bytes that come now have passed."""
+        """Accept `size` bytes now; returns when they have passed."""
         self.passed += size
         if self.bytes_per_s is None:
             return now
@@ -65,7 +65,7 @@ class Link:
 
 
 class Relay:
-    """All links, by the table at `path`; tests bring a time of their own."""
+    """All links of the table at `path`; tests pass their own `now` and `sleep`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Relay:
         self.links: dict[str, Link] = {}
 
     def load(self) -> None:
-        """Take over rates, latencies, and which links are down."""
+        """Read the table: rates, latencies, and links that are down."""
         table: dict[str, Any] = json.loads(self._path.read_text())
         for site, each in table["links"].items():
             link = self.links.setdefault(site, Link())
@@ -91,7 +91,7 @@ class Relay:
         _write(self._path.with_suffix(".seen"), str(table["version"]))
 
     def count(self) -> None:
-        """Write down what has passed: site -> [up, down], in bytes."""
+        """Write the traffic so far: site -> [up, down], in bytes."""
         counts = {site: [link.up.passed, link.down.passed] for site, link in self.links.items()}
         _write(self._path.with_suffix(".counts"), json.dumps(counts))
 
@@ -99,7 +99,7 @@ class Relay:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.load)
         for pair in json.loads(self._path.read_text())["pairs"]:
             await self._listen(**pair)
-        self.load()  # last: who waits for it finds every port open
+        self.load()  # last: when the version is written, every port is open
         before: list[int] = []
         while self._path.exists():
             now = [way.passed for link in self.links.values() for way in (link.up, link.down)]
@@ -137,7 +137,8 @@ class Relay:
         site: str,
         to: str,
     ) -> None:
-        """One direction of a connection, until it ends; `source` is the way back to the reader."""
+        """Forward one direction of a connection until it ends; `source` writes to the reader's
+        peer."""
         near, far = self.links[site], self.links[to]
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_MOST_HELD)
         delivery = asyncio.create_task(self._deliver(queue, source, writer, site, to))
@@ -150,7 +151,7 @@ class Relay:
                 await queue.put((due + near.latency_s + far.latency_s, data))
                 await self._sleep(max(0.0, due - now - _QUEUE_S))
         except OSError:
-            writer.transport.abort()  # a reset passes at once
+            writer.transport.abort()  # a reset is forwarded at once
         await queue.put((0.0, b""))
         await delivery
 

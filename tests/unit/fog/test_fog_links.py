@@ -78,9 +78,9 @@ def test_a_wan_of_other_sites_is_refused_before_anything_starts(tmp_path: Path) 
 
 
 def test_proxies_have_limits(tmp_path: Path) -> None:
-    with pytest.raises(PermanentError, match="cannot put this machine at cloud by proxies"):
+    with pytest.raises(PermanentError, match="cannot put this machine at cloud with proxies"):
         Fog(tmp_path).up(edges=1, wan=Wan(host="cloud"), wan_mode="proxy")
-    with pytest.raises(PermanentError, match="proxies for 31 sites: 30 at most"):
+    with pytest.raises(PermanentError, match="proxies for 31 sites: use at most 30"):
         Fog(tmp_path).up(edges=30, wan=Wan(), wan_mode="proxy")
 
 
