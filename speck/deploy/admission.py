@@ -11,6 +11,8 @@
 7. state that cannot be transferred to the job's new site, and guarantees that an engine or a
    broker cannot keep for a job (422);
 8. a reader outside speck whose client id another composition holds a session for (409);
+   Then 2 and 3 once more, under the lock under which names are taken: another request may have come
+   in between;
 9. a site of the plan that was removed or changed since, and a service that is stopping (409, 503,
    `ChangeRunner.start`: both are checked under the lock under which a change is registered).
 
@@ -167,7 +169,7 @@ class Admission:
             if holder is not None:
                 raise ConflictError(
                     f"cannot reserve a session for client id {reader.client_id!r} at"
-                    f" {reader.site}: composition {holder} has it; give another client_id"
+                    f" {reader.site}: {title(holder)} has it; give another client_id"
                 )
 
     def _find_stuck_state(

@@ -409,12 +409,12 @@ class Agents:
             folder = self._engine_folder(site)
         except TransientError as error:
             raise UnreachableError(
-                f"cannot tell whether the agent of {lister} looks where the engine of {site}"
+                f"cannot tell whether the agent of {lister} searches where the engine of {site}"
                 f" keeps its checkpoints: {error}"
             ) from error
         if folder is not None and not _below(folder, reported):
             raise PermanentError(
-                f"cannot list states of {site}: its agent looks below {reported}, but the engine"
+                f"cannot list states of {site}: its agent searches below {reported}, but the engine"
                 f" keeps its checkpoints in {folder}; start the agent with the right --state-folder"
             )
         self._agreed[site] = reported

@@ -43,7 +43,7 @@ _ENTRY = "io.speck.jobs.Calibrate"
 _MOST_TASKS = 64
 """The most cores that a calibration can find."""
 _LONGEST = 63
-"""Characters of a name, see `speck.model.NAME_PATTERN`."""
+"""Characters of a name, see `speck.model.values.NAME_PATTERN`."""
 _START_S = 120.0
 _MEASURE_S = 120.0
 _REMOVE_S = 60.0

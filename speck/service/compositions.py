@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from speck.clock import Clock, rfc3339
@@ -195,7 +196,7 @@ class Compositions:
         """Make `description` the desired state; `jars` as with `Deployer.prepare`.
 
         200 for a plan only, or when the change is done within `wait_s`; 202 otherwise.
-        Raises InvalidError, ConflictError, .
+        Raises InvalidError, ConflictError, StaleRevisionError.
         """
         with self._locks[description.name]:
             first = None
@@ -260,6 +261,7 @@ class Compositions:
         superseded = self._runner.make_way(name)
         if superseded is not None:  # plan again: it has done something until its end
             prepared = prepare(superseded.stopped)
+            head = self._records.heads.get(name)
         self._deployer.accept(prepared)
         is_fresh = superseded is None and not adopted
         if head and is_fresh and self._is_there(description, head, prepared):
@@ -307,7 +309,7 @@ class Compositions:
             change = self._changes.create(
                 prepared.plan, head["revision"], cause=Cause.REMOVE, by=by, drain=drain
             )
-            with self._owning:
+            with self._guard_adoption(name):
                 self._read_head(name)  # a job posted alone may have been taken in meanwhile
                 leaving = {**head, "last_change": change.id, "removing": True}
                 accepted: Batch = {self._records.heads.key(name): leaving}
@@ -342,7 +344,9 @@ class Compositions:
                 return None
             if self._changes.was_cancelled(head.get("last_change")):
                 return None
-            newest = self._revision(name, head["revision"])
+            newest = self._records.revisions.get(name, head["revision"])
+            if newest is None:
+                return None  # posted alone, and adopted by a composition meanwhile
             description = composition_as_stored(newest["description"])
             prepared = self._deployer.prepare(description, jars=newest.get("jars"), leave=leave)
             self._deployer.accept(prepared)
@@ -352,10 +356,15 @@ class Compositions:
                 prepared.plan, head["revision"], cause=Cause.REPAIR, leave=leave
             )
             accepted: Batch = {self._records.heads.key(name): {**head, "last_change": change.id}}
-            with self._owning:
+            with self._guard_adoption(name):
                 if self._records.heads.get(name) != head:
                     return None  # posted alone, and taken in by a composition meanwhile
                 return self._runner.start(change, accepted, prepared.sites)
+
+    def _guard_adoption(self, name: str) -> AbstractContextManager[object]:
+        """Held while a job posted alone must not be adopted; nothing else can be, and starts of
+        changes of other compositions do not wait for one another."""
+        return self._owning if job_posted_alone(name) is not None else nullcontext()
 
     def under_way(self, name: str) -> Running | None:
         """The change of a composition that is under way."""
@@ -491,7 +500,7 @@ class Compositions:
     def _revision(self, name: str, revision: int) -> JsonObject:
         record = self._records.revisions.get(name, revision)
         if record is None:
-            raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
+            raise NotFoundError(f"cannot find revision {revision} of {title(name)}")
         return record
 
     def _newest(self, name: str) -> CompositionDescription:

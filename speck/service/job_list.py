@@ -99,12 +99,20 @@ class JobList:
         )
 
     def _descriptions(self, head: JsonObject) -> Mapping[str, JobDescription]:
-        """Of the newest revision, by name; a revision never changes, and is read once."""
+        """Of the newest revision, by name; a revision never changes, and is read once.
+
+        That of a job posted alone may be gone by now, replaced or removed: then the head is read
+        again, and there is none once the job is removed.
+        """
         name, number = head["name"], head["revision"]
         known = self._read.get(name)
         if known is None or known[0] != number:
             revision = self._records.revisions.get(name, number)
-            assert revision is not None
+            if revision is None:
+                newer = self._records.heads.get(name)
+                if newer is None or newer.get("deleted") or newer == head:
+                    return {}
+                return self._descriptions(newer)
             jobs = [job_from_data(data) for data in revision["description"]["jobs"]]
             known = self._read[name] = number, {job.job_name: job for job in jobs}
         return known[1]

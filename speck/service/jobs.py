@@ -214,7 +214,8 @@ class Jobs:
         """Raises ConflictError unless the job that is there is the same, with the same jar."""
         name, another = description.job_name, None
         revision = self._records.revisions.get(head["name"], head["revision"])
-        assert revision is not None
+        if revision is None:
+            raise ConflictError(f"cannot add job {name!r}: it is being removed; try again")
         jars = revision["jars"]
         if revision["description"]["jobs"] != [dump_job(description)]:
             another = "another of that name is there"
@@ -244,7 +245,8 @@ class Jobs:
 
     def _clean_up(self, name: str, failed: Change) -> None:
         """Remove what is left of a job that could not be started."""
-        with self._locks[name], suppress(ConflictError):  # or another request changes it by now
+        # unless another request changes it by now, or a composition has adopted it
+        with self._locks[name], suppress(ConflictError, NotFoundError):
             head = self._head(name)
             if head is None or head["last_change"] != failed.id:
                 return

@@ -296,7 +296,7 @@ def test_an_agent_is_doubted_when_its_site_gets_another_engine(
 
     service.sites.put(site_from_data(body))
 
-    with pytest.raises(PermanentError, match="its agent looks below /s, but the engine keeps"):
+    with pytest.raises(PermanentError, match="its agent searches below /s, but the engine keeps"):
         service.agents._refuse_elsewhere("edge-a", "edge-a")
 
 
@@ -308,7 +308,7 @@ def test_without_the_engines_word_the_agent_is_not_believed_either(
 
     monkeypatch.setattr(service.connections.engine("edge-a"), "checkpoint_folder", away)
     beat(service)
-    with pytest.raises(UnreachableError, match="cannot tell whether the agent of edge-a looks"):
+    with pytest.raises(UnreachableError, match="cannot tell whether the agent of edge-a searches"):
         service.agents.newest("edge-a", "x")
 
 

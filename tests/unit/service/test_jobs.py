@@ -465,3 +465,17 @@ def test_nor_is_a_job_removed_that_was_taken_in_meanwhile(
 
     assert len(engine("edge-a").running()) == 1
     assert service.jobs.get("A")["composition"] == "c"
+
+
+def test_a_list_that_began_before_a_job_was_removed_or_replaced_goes_on(service: Service) -> None:
+    """Heads are read as of one moment, revisions afterwards: by then they may be gone."""
+    jobs = service.compositions._jobs
+    service.jobs.post(job("A"), LIMIT_S)
+    head = service.records.heads.get(composition_of_one("A"))
+    assert head is not None
+    service.jobs.put("A", job("A", args=["--x"]), LIMIT_S)
+    jobs._read.clear()
+    assert [shown["args"] for shown in jobs.of_composition(head)] == [["--x"]]
+    service.jobs.delete("A", LIMIT_S)
+    jobs._read.clear()
+    assert jobs.of_composition(head) == []
