@@ -7,7 +7,7 @@ never imports `binders`. docs/binders.md shows how to add a binder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -112,13 +112,22 @@ class Finding:
     mend: str
 
 
+def ignore_request() -> None:
+    """Do nothing: what `Target.on_request` is outside fault tests."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The address that a binder connects to. `credentials` is an existing file or None."""
+    """The address that a binder connects to. `credentials` is an existing file or None.
+
+    A binder may call `on_request` whenever a request that may change something has gone out, before
+    it reads the answer: fault tests kill the service at that moment.
+    """
 
     address: str
     credentials: Path | None = None
     timeout_s: float = 10.0
+    on_request: Callable[[], None] = ignore_request
 
 
 class StreamEngine(Protocol):

@@ -137,6 +137,11 @@ def hit(point: str, kind: str | None = None) -> None:
     trap.die(f"{kind}:{point}")
 
 
+def hit_after_request() -> None:
+    """Report that a request of this thread's operation has gone out."""
+    hit(AFTER_REQUEST)
+
+
 def wrap(binder: _T, *, hits_after_request: bool = True) -> _T:
     """Wrap a binder, if a failpoint is armed, so that each of its `REQUESTS` hits AFTER_INTENT
     first, and AFTER_REQUEST afterwards unless the binder `hits_after_request` itself."""

@@ -49,7 +49,7 @@ class FlinkEngine:
     capabilities = frozenset(EngineCapability)
 
     def __init__(self, target: Target):
-        self._rest = FlinkRest(target.address, target.timeout_s)
+        self._rest = FlinkRest(target.address, target.timeout_s, target.on_request)
         self._timeout_s = target.timeout_s
         self._main_s = target.timeout_s * MAIN_TIME_FACTOR
         self._jars = JarStore(self._rest, self._main_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -26,7 +26,7 @@ from urllib3.exceptions import (
 )
 
 from binders.flink.failures import Refusal
-from speck import failpoints
+from speck.binding import ignore_request
 from speck.errors import EngineRefusedError, UnreachableError
 
 CONNECTIONS = 16
@@ -50,9 +50,15 @@ class RefusedAnswer(Exception):
 
 
 class FlinkRest:
-    """One Flink at `address`; a call may take `timeout_s` seconds by default."""
+    """One Flink at `address`; a call may take `timeout_s` seconds by default. `on_request`: see
+    `speck.binding.Target`."""
 
-    def __init__(self, address: str, timeout_s: float = 10.0):
+    def __init__(
+        self,
+        address: str,
+        timeout_s: float = 10.0,
+        on_request: Callable[[], None] = ignore_request,
+    ):
         self._address = address.rstrip("/")
         self._timeout_s = timeout_s
         parts = urlsplit(self._address)
@@ -63,8 +69,7 @@ class FlinkRest:
                 host, port, maxsize=CONNECTIONS, block=True, ca_certs=DEFAULT_CA_BUNDLE_PATH
             )
         else:
-            kind = _Pool if failpoints.is_armed() else HTTPConnectionPool
-            self._pool = kind(host, port, maxsize=CONNECTIONS, block=True)
+            self._pool = _Pool(host, port, on_request)
 
     @property
     def address(self) -> str:
@@ -163,8 +168,9 @@ class FlinkRest:
 
 
 class _Connection(HTTPConnection):
-    """Hits a failpoint when a request that may change something has been sent."""
+    """Calls `on_request` when a request that may change something has been sent."""
 
+    on_request: Callable[[], None] = staticmethod(ignore_request)
     _method = ""
 
     def putrequest(self, method: str, *args: Any, **kwargs: Any) -> None:
@@ -173,12 +179,15 @@ class _Connection(HTTPConnection):
 
     def getresponse(self) -> Any:
         if self._method != "GET":
-            failpoints.hit(failpoints.AFTER_REQUEST)
+            self.on_request()
         return super().getresponse()
 
 
 class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
+    def __init__(self, host: str, port: int | None, on_request: Callable[[], None]) -> None:
+        super().__init__(host, port, maxsize=CONNECTIONS, block=True)
+        hooked = {"on_request": staticmethod(on_request)}
+        self.ConnectionCls = type("_HookedConnection", (_Connection,), hooked)
 
 
 def _read(response: BaseHTTPResponse, deadline: float) -> bytes:

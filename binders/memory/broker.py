@@ -18,6 +18,7 @@ class MemoryBroker:
     def __init__(self, target: Target) -> None:
         self._world = World.current()
         self._broker = self._world.broker(target.address)
+        self._broker.on_request = target.on_request
         self.capabilities = self._broker.capabilities
 
     def reach(self) -> str:

@@ -37,6 +37,7 @@ class MemoryEngine:
     def __init__(self, target: Target) -> None:
         self._world = World.current()
         self._engine = self._world.engine(target.address)
+        self._engine.on_request = target.on_request
         self.capabilities = self._engine.capabilities
 
     def view(self) -> EngineView:

@@ -8,8 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
 
-from speck import failpoints
+from speck.binding import ignore_request
 from speck.errors import SpeckError, UnreachableError
+
+CHANGING = frozenset(
+    {
+        *("upload", "try_main", "submit", "fence", "stop", "savepoint", "cancel"),
+        *("reserve", "release", "forget", "ask_again"),
+    }
+)
+"""The methods of binders that may change something."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -18,7 +26,8 @@ class Faults:
 
     `calls` holds (method, subject) in order; the subject is the engine job id, the jar's hash
     or the client id, or "" if there is none. `before`, if set, runs before each call and outside
-    the world's lock: a test may block in it to see which calls overlap.
+    the world's lock: a test may block in it to see which calls overlap. `on_request`: see
+    `speck.binding.Target`.
     """
 
     address: str
@@ -26,6 +35,7 @@ class Faults:
     unreachable: bool = False
     calls: list[tuple[str, str]] = field(default_factory=list)
     before: Callable[[str, str], None] | None = None
+    on_request: Callable[[], None] = ignore_request
     _refusals: dict[str, deque[tuple[SpeckError, bool]]] = field(
         default_factory=lambda: defaultdict(deque)
     )
@@ -57,7 +67,7 @@ class Faults:
             if error is not None and not after:
                 raise error
             yield
-            if kind in failpoints.REQUESTS:
-                failpoints.hit(failpoints.AFTER_REQUEST)
+            if kind in CHANGING:
+                self.on_request()
             if error is not None:
                 raise error

@@ -204,15 +204,19 @@ class MqttBroker:
         credentials = self._credentials()
         if anonymous:
             credentials = Credentials(ca=credentials.ca)
-        address = self._target.address
+        address, on_request = self._target.address, self._target.on_request
         if self._version == V5:
             try:
-                connection = Connection(address, credentials, session, deadline, V5, on_message)
+                connection = Connection(
+                    address, credentials, session, deadline, V5, on_message, on_request
+                )
                 self.capabilities = _capabilities(V5)
                 return connection
             except UnsupportedVersionError as error:
                 log.info("broker at %s: falling back to MQTT 3.1.1: %s", address, error)
-        connection = Connection(address, credentials, session, deadline, V311, on_message)
+        connection = Connection(
+            address, credentials, session, deadline, V311, on_message, on_request
+        )
         self._version = V311
         self.capabilities = _capabilities(V311)
         return connection

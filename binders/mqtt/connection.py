@@ -29,7 +29,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from binders.mqtt.credentials import Credentials, tls_context
-from speck import failpoints
+from speck.binding import ignore_request
 from speck.errors import BrokerRefusedError, SpeckError, TransientError, UnreachableError
 
 log = logging.getLogger(__name__)
@@ -86,8 +86,10 @@ class Connection:
         deadline: float,
         version: MQTTProtocolVersion = V5,
         on_message: Callable[[MQTTMessage], None] | None = None,
+        on_request: Callable[[], None] = ignore_request,
     ) -> None:
         self.address = address
+        self._on_request = on_request
         self.version = version
         self.session_present = False
         self.connack: dict[str, Any] = {}
@@ -131,7 +133,7 @@ class Connection:
             _, mid = self._client.subscribe([(topic, options) for topic in topics])
         else:
             _, mid = self._client.subscribe([(topic, 1) for topic in topics])
-        failpoints.hit(failpoints.AFTER_REQUEST)
+        self._on_request()
         return mid or 0
 
     def await_suback(self, mid: int, *topics: str) -> None:
@@ -166,7 +168,7 @@ class Connection:
         """Publish at QoS 1 without waiting; the result is for `await_puback`."""
         try:
             mid = self._client.publish(topic, payload, qos=1, retain=retain).mid
-            failpoints.hit(failpoints.AFTER_REQUEST)
+            self._on_request()
             return mid
         except ValueError as error:
             raise BrokerRefusedError(f"cannot publish to {topic!r}: {error}") from error
@@ -201,7 +203,7 @@ class Connection:
         with socket.socket(fileno=os.dup(sock.fileno())) as handle:
             try:
                 self._client.disconnect()
-                failpoints.hit(failpoints.AFTER_REQUEST)
+                self._on_request()
                 while self._client.want_write() and self._client.socket() is not None:
                     self._turn(max(0.0, self._deadline - time.monotonic()))
                 handle.shutdown(socket.SHUT_WR)
@@ -262,7 +264,7 @@ class Connection:
                 self._client.connect(parts.hostname, port, _KEEPALIVE_S)
         except OSError as error:
             raise self._connect_error(error) from error
-        failpoints.hit(failpoints.AFTER_REQUEST)
+        self._on_request()
         self.wait(lambda: self._connack_code is not None, "connect")
         assert self._connack_code is not None
         if self._connack_code.is_failure:

@@ -43,7 +43,11 @@ class Connections:
         key = (spe.kind, spe.address)
         with self._lock:
             if key not in self._engines:
-                target = Target(spe.address, timeout_s=self._timeout_s)
+                target = Target(
+                    spe.address,
+                    timeout_s=self._timeout_s,
+                    on_request=failpoints.hit_after_request,
+                )
                 self._engines[key] = open_engine(spe.kind, target)
             return failpoints.wrap(self._engines[key])
 
@@ -55,7 +59,10 @@ class Connections:
         with self._lock:
             if key not in self._brokers:
                 target = Target(
-                    broker.address, self._credentials_file(broker.credentials), self._timeout_s
+                    broker.address,
+                    self._credentials_file(broker.credentials),
+                    self._timeout_s,
+                    failpoints.hit_after_request,
                 )
                 self._brokers[key] = open_broker(broker.kind, target)
             return failpoints.wrap(self._brokers[key])

@@ -352,7 +352,7 @@ def test_an_outsider_gets_a_session_at_its_new_site(service: Service) -> None:
 def test_two_compositions_cannot_hold_the_session_of_one_outsider(service: Service) -> None:
     apply(service, job("A", sink_topic="t"), **dashboard("t"))
     other = composition(job("B", sink_topic="u"), name="c2", **dashboard("u"))
-    with pytest.raises(ConflictError, match=r"^cannot reserve .*dashboard.* composition 'c' has it"):
+    with pytest.raises(ConflictError, match=r"^cannot reserve .*dashboard.* 'c' has it"):
         service.compositions.apply(other, DONE)
     elsewhere = composition(
         job("B", sink_topic="u", sink_site="cloud"), name="c2", **dashboard("u", "cloud")
