@@ -266,7 +266,7 @@ def test_an_incomplete_state_is_none(sites: Field) -> None:
 )
 def test_nothing_outside_the_state_folder_is_touched(sites: Field, path: str) -> None:
     sites.start_both()
-    with pytest.raises(PermanentError, match="no state below"):
+    with pytest.raises(PermanentError, match="not a state below"):
         sites.service.agents.drop("edge-a", path)
     failure = carried(sites.service, transfer(Path(path))).failure
     assert failure is not None

@@ -63,7 +63,7 @@ def test_without_samples_it_fails_and_says_what_to_do(service: Service) -> None:
 
     assert found["state"] == "failed"
     assert found["error"].startswith("cannot analyse")
-    assert "let the collector run for a while" in found["error"]
+    assert "let the service collect metrics for a while" in found["error"]
     assert service.analyses.newest("c") is None
 
 
