@@ -59,7 +59,7 @@ def says_full(answer: requests.Response) -> bool:
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert int(answer.headers["Retry-After"]) > 0
     assert problem["detail"].startswith("cannot write to the store at ")
-    assert "free at least" in problem["detail"]
+    assert "then speck goes on by itself" in problem["detail"]
     return True
 
 
