@@ -379,7 +379,7 @@ def test_checkpoints_of_a_job_that_finished_are_gone(site: Site) -> None:
     job = site.start("--records", "500")
     site.becomes(job, RunState.FINISHED)
     assert site.server.get(f"/jobs/{job}/checkpoints").json()["counts"]["completed"] > 0
-    with pytest.raises(EngineRefusedError, match="every checkpoint .* was discarded"):
+    with pytest.raises(EngineRefusedError, match=r"every checkpoint .* was discarded"):
         site.engine.newest_state(job)
     assert site.newest_folder(job) == 0
 
