@@ -188,17 +188,18 @@ class Gauge:
 
     def __init__(self, kind: str, meet: int) -> None:
         self.kind, self.now, self.most = kind, 0, 0
-        self._lock = threading.Lock()
-        self._barrier = threading.Barrier(meet)
+        self._meet = meet
+        self._changed = threading.Condition()
 
     def __call__(self, kind: str, subject: str) -> None:
         if kind != self.kind:
             return
-        with self._lock:
+        with self._changed:
             self.now += 1
             self.most = max(self.most, self.now)
-        self._barrier.wait(LIMIT_S)
-        with self._lock:
+            self._changed.notify_all()
+            # not a barrier: one call more than a multiple of `meet` would wait there alone
+            assert self._changed.wait_for(lambda: self.most >= self._meet, LIMIT_S)
             self.now -= 1
 
 
