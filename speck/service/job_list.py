@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
 from speck.clock import Clock
@@ -58,11 +59,13 @@ class JobList:
                     yield job
 
     def _names(self) -> Iterator[tuple[str, str]]:
-        """(name, composition) of every job, those that are still being removed too."""
+        """(name, composition) of every job, including those that are still being removed."""
+        incarnations: defaultdict[str, set[str]] = defaultdict(set)
+        for composition, name in self._records.all_incarnations():
+            incarnations[composition].add(name)
         for head in self._records.heads.values():
             if not head.get("deleted"):
-                left = self._records.inventory(head["name"]).jobs.keys()
-                for name in self._descriptions(head).keys() | left:
+                for name in self._descriptions(head).keys() | incarnations[head["name"]]:
                     yield name, head["name"]
 
     def _some(
