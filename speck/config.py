@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,9 @@ class Config:
     `jar_folders`. `timeout_s` bounds each call to an engine or broker. The service polls all sites
     every `watch_s` seconds (0: never, and nothing is repaired). It samples their metrics every
     `collect_s` seconds (0: never) and keeps them for `metrics_days` days (0: for ever).
+
+    A site's own token may register addresses in `site_networks` and a `state_uri` below one of
+    `site_state_uris`; with neither it keeps what an administrator registered.
     """
 
     home: Path
@@ -29,6 +36,8 @@ class Config:
     metrics_days: int = 30
     max_body: int = 8 * 1024 * 1024
     max_artifact: int = 512 * 1024 * 1024
+    site_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    site_state_uris: tuple[str, ...] = ()
 
     @property
     def store(self) -> Path:
@@ -54,24 +63,38 @@ class Config:
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
-        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S and SPECK_METRICS_DAYS. Raises
-        ValueError if a number cannot be read."""
+        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S, SPECK_METRICS_DAYS, and, as
+        lists with commas, SPECK_SITE_NETWORKS and SPECK_SITE_STATE_URIS. Raises ValueError if one
+        cannot be read."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
-        try:
-            return cls(
-                home=Path(env.get("SPECK_HOME", ".speck")).resolve(),
-                host=env.get("SPECK_HOST", "127.0.0.1"),
-                port=int(env.get("SPECK_PORT", "8080")),
-                jar_folders=jars,
-                threads=int(env.get("SPECK_THREADS", "32")),
-                timeout_s=float(env.get("SPECK_TIMEOUT", "10")),
-                watch_s=float(env.get("SPECK_WATCH_S", "5")),
-                collect_s=float(env.get("SPECK_METRICS_S", "5")),
-                metrics_days=int(env.get("SPECK_METRICS_DAYS", "30")),
-            )
-        except ValueError as error:
-            raise ValueError(
-                "cannot read SPECK_PORT, SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S,"
-                f" SPECK_METRICS_S or SPECK_METRICS_DAYS: {error}"
-            ) from error
+        return cls(
+            home=Path(env.get("SPECK_HOME", ".speck")).resolve(),
+            host=env.get("SPECK_HOST", "127.0.0.1"),
+            port=_read(env, "SPECK_PORT", int, "8080"),
+            jar_folders=jars,
+            threads=_read(env, "SPECK_THREADS", int, "32"),
+            timeout_s=_read(env, "SPECK_TIMEOUT", float, "10"),
+            watch_s=_read(env, "SPECK_WATCH_S", float, "5"),
+            collect_s=_read(env, "SPECK_METRICS_S", float, "5"),
+            metrics_days=_read(env, "SPECK_METRICS_DAYS", int, "30"),
+            site_networks=_read_list(env, "SPECK_SITE_NETWORKS", ip_network),
+            site_state_uris=_read_list(env, "SPECK_SITE_STATE_URIS", str),
+        )
+
+
+def _read(env: Mapping[str, str], name: str, kind: Callable[[str], _T], default: str) -> _T:
+    value = env.get(name, default)
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise ValueError(f"cannot read {name}: {error}") from error
+
+
+def _read_list(env: Mapping[str, str], name: str, kind: Callable[[str], _T]) -> tuple[_T, ...]:
+    """The parts between commas."""
+
+    def read(value: str) -> tuple[_T, ...]:
+        return tuple(kind(part.strip()) for part in value.split(",") if part.strip())
+
+    return _read(env, name, read, "")

@@ -16,6 +16,7 @@ from speck.sites.state_transfer import PIECE_MOST, OutOfOrderError
 routes = Routes("agents", "The API of sites' agents")
 
 _MOST_BYTES = 1 << 50
+_ANSWER_MOST = 64 * 1024
 _PAUSE_S = 0.1
 _AGENTS_PER_SECOND = 20
 _WAIT_S = 30.0
@@ -48,7 +49,7 @@ def open_commands(name: str, query: Query) -> Response:
 )
 def answer_command(name: str, command_id: str) -> Response:
     """The agent reports progress or the outcome of a command; 404 when it is no longer needed."""
-    service().agents.commands.answer(name, command_id, optional_object("answer"))
+    service().agents.commands.answer(name, command_id, optional_object("answer", _ANSWER_MOST))
     return jsonify({})
 
 

@@ -180,11 +180,12 @@ def document() -> Document:
     return _parse(_body(_length()))
 
 
-def optional_object(noun: str) -> dict[str, Any]:
-    """The body, which must be a mapping; empty if there is none."""
+def optional_object(noun: str, most: int | None = None) -> dict[str, Any]:
+    """The body, which must be a mapping; empty if there is none. `most`: a limit in bytes that is
+    lower than that of all bodies."""
     if not request.content_length:
         return {}
-    return mapping(_parse(_body(_length())), noun)
+    return mapping(_parse(_body(_length(most))), noun)
 
 
 def mapping(body: Document, noun: str, known: Sequence[str] | None = None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from speck.model.site import Site
 from speck.service.answer import Answer
 from speck.service.calibration import JAR
 from speck.service.tokens import Role
+from speck.spec.heartbeat import MAX_BYTES, HeartbeatSchema, heartbeat_from_data
 from speck.spec.schema import SiteSchema, site_from_data
 
 CALIBRATION: dict[str, Any] = {
@@ -79,13 +80,15 @@ def delete_site(name: str) -> Response:
 
 @routes.post(
     "/sites/<name>/heartbeat",
-    body={"type": "object"},
+    body=HeartbeatSchema,
     body_required=False,
     answers={200: shapes.HeartbeatShape},
 )
 def record_heartbeat(name: str) -> Response:
-    """Record that the site's agent is alive; the body is the agent's report."""
-    return jsonify(service().sites.heartbeat(name, optional_object("heartbeat")))
+    """Record that the site's agent is alive; the body, at most 16 kB, is its report."""
+    report = heartbeat_from_data(optional_object("heartbeat", MAX_BYTES))
+    by_itself = caller().role is Role.SITE
+    return jsonify(service().sites.heartbeat(name, report, by_itself=by_itself))
 
 
 @routes.get("/sites/<name>/check", answers={200: shapes.SiteCheckShape})

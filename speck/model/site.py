@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
 
+from speck.model.hosts import normalise_host
+
 
 class Tier(StrEnum):
     EDGE = "edge"
@@ -19,7 +21,8 @@ def normalise_address(address: str) -> str:
     """Return `address` in the form in which addresses are compared.
 
     Lower-case scheme and host, explicit port, no trailing slash: `http://Pi:8081/` ->
-    `http://pi:8081`. Raises ValueError unless it is `scheme://host[:port]`.
+    `http://pi:8081`. An IP address has one spelling: `http://0x7f.1` -> `http://127.0.0.1:80`.
+    Raises ValueError unless it is `scheme://host[:port]`.
     """
     parts = urlsplit(address.strip())
     scheme = {"mqtt": "tcp", "mqtts": "ssl"}.get(parts.scheme, parts.scheme)
@@ -27,7 +30,7 @@ def normalise_address(address: str) -> str:
         raise ValueError(f"{address!r} is not an address like http://host:8081 or tcp://host:1883")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError(f"{address!r} must hold no user, password, query or fragment")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    host = normalise_host(parts.hostname)
     port = parts.port if parts.port is not None else _DEFAULT_PORTS[scheme]
     return f"{scheme}://{host}:{port}{parts.path.rstrip('/')}"
 

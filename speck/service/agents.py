@@ -26,7 +26,7 @@ _UNWANTED_S = 120.0
 _SEND_AGAIN_S = 3.0
 _REMEMBERED = 1000
 _LOW_BYTES, _EMPTY_BYTES = 500 << 20, 50 << 20
-_REPORTED_AT_ONCE = ("state_folder", "listen", "versions")
+_REPORTED_AT_ONCE = ("state_folder", "listen", "refused_listen", "versions")
 
 
 @dataclass(slots=True, eq=False)
@@ -451,7 +451,9 @@ class Agents:
         if not beat:
             findings = [] if site.state_uri is not None else [_MISSING]
         else:
-            findings = [*self._silence(name, beat), *_folder_findings(beat["body"], engine_folder)]
+            body = beat["body"]
+            findings = [*self._silence(name, beat), *_folder_findings(body, engine_folder)]
+            findings += _listen_findings(body)
         return [{"part": "agent", **asdict(finding)} for finding in findings]
 
     def _silence(self, name: str, beat: Mapping[str, Any]) -> list[Finding]:
@@ -503,6 +505,22 @@ def _folder_findings(body: Mapping[str, Any], engine_folder: str | None) -> list
             )
         )
     return findings
+
+
+def _listen_findings(body: Mapping[str, Any]) -> list[Finding]:
+    refused = body.get("refused_listen")
+    if refused is None:
+        return []
+    return [
+        Finding(
+            "warning",
+            "listen",
+            str(refused),
+            "it is neither the host of the site's engine or broker nor in an allowed network: other"
+            " agents are not sent there, and state travels through the service",
+            "give --advertise an address on that host, or set SPECK_SITE_NETWORKS at the service",
+        )
+    ]
 
 
 def _below(uri: str, folder: str) -> bool:

@@ -30,11 +30,13 @@ from speck.service.compositions import Compositions
 from speck.service.dataset import Dataset
 from speck.service.job_list import JobList
 from speck.service.jobs import Jobs
+from speck.service.own_site import OwnSite
 from speck.service.placements import Placements
 from speck.service.sites import Sites
 from speck.service.status import StatusViews
 from speck.service.tokens import Tokens
 from speck.sites.connections import Connections
+from speck.sites.networks import SiteNetworks
 from speck.sites.site_polls import SitePolls
 from speck.store.artifacts import Artifacts
 from speck.store.records import Records
@@ -72,7 +74,13 @@ class Service:
         self.board = HealthBoard()
         self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
         self.sites = Sites(
-            self.records, self.connections, self.status, self.polls, self.changes, self.agents
+            self.records,
+            self.connections,
+            self.status,
+            self.polls,
+            self.changes,
+            self.agents,
+            OwnSite(SiteNetworks(config.site_networks, config.site_state_uris)),
         )
         self.tokens = Tokens(self.records, self.clock)
         self._measure()

@@ -7,10 +7,11 @@ from dataclasses import asdict
 
 from speck.binding import BROKERS, ENGINES, kinds
 from speck.deploy.changes import Changes
-from speck.errors import ConflictError, ForbiddenError, InvalidError, Problem, SpeckError
+from speck.errors import ConflictError, InvalidError, Problem, SpeckError
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.service.agents import Agents
+from speck.service.own_site import OwnSite
 from speck.service.status import StatusViews
 from speck.sites.connections import Connections
 from speck.sites.site_polls import SitePolls
@@ -29,6 +30,7 @@ class Sites:
         polls: SitePolls,
         changes: Changes,
         agents: Agents,
+        own_site: OwnSite,
     ):
         self._records = records
         self._connections = connections
@@ -36,27 +38,30 @@ class Sites:
         self._polls = polls
         self._changes = changes
         self._agents = agents
+        self._own_site = own_site
 
     def add(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
         """Register a site; False when the same site is registered already. `by_itself`: with a
-        token of role site.
+        token of role site, which may say only what `OwnSite` allows; its engine is not polled for
+        the answer then, since the answer would tell open ports from closed ones.
 
         Raises ConflictError, InvalidError, ForbiddenError.
         """
         self._check(site)
+        allowed = self._own_site.find_allowed(site) if by_itself else frozenset()
         with self._changes.placing:
             known = self._records.sites().get(site.name)
             if by_itself:
-                _refuse_others_secrets(site, known)
+                self._own_site.check(site, known, self._records.sites().values(), allowed)
             if known is not None and known != site:
                 raise ConflictError(
                     f"cannot register site {site.name!r}: it is there with another body;"
                     f" change it (speck site add --replace, or PUT /sites/{site.name})"
                 )
             if known is None:
-                self._refuse_foreign_addresses(site)
+                self._refuse_foreign_addresses(site, by_itself=by_itself)
                 self._write(site, f"site {site.name} registered")
-        return self.get(site.name), known is None
+        return self._show(site, by_itself), known is None
 
     def put(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
         """Register or change; true when it is new. `by_itself` as with `add`.
@@ -64,17 +69,18 @@ class Sites:
         Raises ConflictError while jobs run there and an address changes, ForbiddenError.
         """
         self._check(site)
+        allowed = self._own_site.find_allowed(site) if by_itself else frozenset()
         with self._changes.placing:
             known = self._records.sites().get(site.name)
             if by_itself:
-                _refuse_others_secrets(site, known)
-            self._refuse_foreign_addresses(site)
+                self._own_site.check(site, known, self._records.sites().values(), allowed)
+            self._refuse_foreign_addresses(site, by_itself=by_itself)
             if known is not None and (known.spe != site.spe or known.broker != site.broker):
                 self._refuse_busy(site.name, "change the addresses of")
                 if known.spe != site.spe:  # another engine is as fast as it is
                     self._records.write({self._records.calibrations.key(site.name): None})
             self._write(site, f"site {site.name} {'changed' if known else 'registered'}")
-        return self.get(site.name), known is None
+        return self._show(site, by_itself), known is None
 
     def get(self, name: str) -> JsonObject:
         """The Site shape. Raises NotFoundError."""
@@ -102,8 +108,13 @@ class Sites:
             self._polls.forget(name)
             self._agents.forget(name)
 
-    def heartbeat(self, name: str, body: JsonObject) -> JsonObject:
-        """Take a report of the site's agent."""
+    def heartbeat(self, name: str, body: JsonObject, *, by_itself: bool = False) -> JsonObject:
+        """Take a report of the site's agent. With a token of role site (`by_itself`) other agents
+        are sent to the address that it reports only if `OwnSite` allows that."""
+        listen = body.get("listen")
+        is_new = listen is not None and self._agents.beat(name).get("listen") != listen
+        if by_itself and is_new and not self._own_site.may_listen(self._site(name), str(listen)):
+            body = {**body, "listen": None, "refused_listen": listen}
         return self._agents.heartbeat(name, body)
 
     def check(self, name: str) -> JsonObject:
@@ -132,18 +143,24 @@ class Sites:
         ok = all(finding["severity"] != "error" for finding in findings)
         return {"name": name, "ok": ok, "findings": findings}
 
+    def _show(self, site: Site, by_itself: bool) -> JsonObject:
+        if not by_itself:
+            return self._render(site)[0]
+        return self._add_reports(site, self._status.unpolled_site(site))
+
     def _render(self, *sites: Site) -> list[JsonObject]:
         """The Site shapes, with the last reports of the agents, which are fresher than the stored
         ones."""
-        return [
-            {
-                **rendered,
-                "last_seen": self._agents.last_seen(site.name),
-                "agent": self._agents.beat(site.name) or None,
-                "calibration": self._records.calibrations.get(site.name),
-            }
-            for site, rendered in zip(sites, self._status.sites(sites), strict=True)
-        ]
+        rendered = zip(sites, self._status.sites(sites), strict=True)
+        return [self._add_reports(site, shape) for site, shape in rendered]
+
+    def _add_reports(self, site: Site, shape: JsonObject) -> JsonObject:
+        return {
+            **shape,
+            "last_seen": self._agents.last_seen(site.name),
+            "agent": self._agents.beat(site.name) or None,
+            "calibration": self._records.calibrations.get(site.name),
+        }
 
     def _site(self, name: str) -> Site:
         return self._connections.site(name)
@@ -169,14 +186,15 @@ class Sites:
         if problems:
             raise InvalidError(f"cannot register site {site.name!r}", problems)
 
-    def _refuse_foreign_addresses(self, site: Site) -> None:
+    def _refuse_foreign_addresses(self, site: Site, *, by_itself: bool) -> None:
         for other in self._records.sites().values():
             if other.name == site.name:
                 continue
             for address in {site.spe.address, site.broker.address}:
                 if address in (other.spe.address, other.broker.address):
                     raise ConflictError(
-                        f"cannot register site {site.name!r}: {address} belongs to {other.name}"
+                        f"cannot register site {site.name!r}: {address} belongs to"
+                        f" {'another site' if by_itself else other.name}"
                     )
 
     def _refuse_busy(self, name: str, verb: str) -> None:
@@ -194,26 +212,3 @@ class Sites:
         if jobs or uses or coming:
             held = ", ".join(dict.fromkeys([*jobs, *uses, *coming]))
             raise ConflictError(f"cannot {verb} site {name!r}: it serves {held}; remove them first")
-
-
-def _refuse_others_secrets(site: Site, known: Site | None) -> None:
-    """A site that registers itself may name only its own credentials, or keep those that it was
-    given together with their address: otherwise speck would send another site's secret to a host
-    that this site chooses."""
-    if known is not None and (known.spe.kind, known.broker.kind) != (
-        site.spe.kind,
-        site.broker.kind,
-    ):
-        raise ForbiddenError(
-            f"cannot change the kind of site {site.name!r} with its own token; ask an admin"
-        )
-    named = site.broker.credentials
-    kept = known.broker.credentials if known else None
-    if named == site.name or (named is None and kept is None):
-        return
-    if known is not None and named is not None and known.broker == site.broker:
-        return
-    raise ForbiddenError(
-        f"cannot give site {site.name!r} the credentials {named!r}: its token may name only"
-        f" {site.name!r}; an admin may name others"
-    )

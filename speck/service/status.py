@@ -130,6 +130,10 @@ class StatusViews:
         brokers |= self._polls.brokers.poll(others, fresh_s, until - self._clock.monotonic())
         return [self._site(s, engines.get(s.name), brokers.get(s.name)) for s in sites]
 
+    def unpolled_site(self, site: Site) -> JsonObject:
+        """The Site shape of a site in state unknown, without a call to its engine or broker."""
+        return self._site(site, None, None)
+
     def _site(
         self, site: Site, engine: Poll[EngineView] | None, broker: Poll[Any] | None
     ) -> JsonObject:

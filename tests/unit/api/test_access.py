@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
 
 from speck.api.access import ACCESS
+from speck.service.own_site import OwnSite
 from speck.service.tokens import Role
+from speck.sites.networks import SiteNetworks
 from tests.unit.api.conftest import Bench, site
 
 RANKS = [Role.VIEWER, Role.DEPLOYER, Role.ADMIN]
@@ -80,12 +84,174 @@ def test_a_sites_token_is_bound_to_its_site(
     assert "is bound to site 'edge-a'" in answer.json["detail"]
 
 
-def test_a_site_registers_itself(bench: Bench, tokens: dict[Role, str]) -> None:
+def _allow(bench: Bench, *networks: str, names: Mapping[str, str] | None = None) -> None:
+    """Let site tokens register addresses in these networks; `names` is the DNS."""
+
+    def look_up(name: str) -> list[str]:
+        if name not in (names or {}):
+            raise OSError("no such host")
+        return [(names or {})[name]]
+
+    allowed = SiteNetworks(tuple(map(ip_network, networks)), ("file:///nfs/edge-a",), look_up)
+    bench.service.sites._own_site = OwnSite(allowed)
+
+
+def test_a_site_registers_itself_in_a_network_that_is_allowed(
+    bench: Bench, tokens: dict[Role, str]
+) -> None:
     headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
     client = bench.client
+    _allow(bench, "10.0.0.0/8", names={"edge-a": "10.1.2.3"})
     assert client.put("/sites/edge-a", json=site("edge-a"), headers=headers).status_code == 201
     assert client.post("/sites", json=site("edge-a"), headers=headers).status_code == 200
     assert client.post("/sites/edge-a/heartbeat", headers=headers).status_code == 200
+
+
+def test_without_networks_a_site_keeps_what_an_admin_registered(
+    bench: Bench, tokens: dict[Role, str]
+) -> None:
+    admin = {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}
+    headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
+    refused = bench.client.post("/sites", json=site("edge-a"), headers=headers)
+    assert refused.status_code == 403
+    assert "SPECK_SITE_NETWORKS" in refused.json["detail"]
+    assert bench.client.post("/sites", json=site("edge-a"), headers=admin).status_code == 201
+    assert bench.client.post("/sites", json=site("edge-a"), headers=headers).status_code == 200
+    other = site("edge-a", spe={"kind": "memory", "address": "http://10.0.0.9:8081"})
+    assert bench.client.put("/sites/edge-a", json=other, headers=headers).status_code == 403
+    assert bench.client.put("/sites/edge-a", json=other, headers=admin).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "http://169.254.169.254:80",
+        "http://169.254.169.254:80/latest/meta-data",
+        "http://10.0.0.1:8081/latest/meta-data",  # a path
+        "http://127.1:8080",
+        "http://0x7f.1:8080",
+        "http://2130706433:8080",
+        "http://[::ffff:127.0.0.1]:8080",
+        "http://[64:ff9b::127.0.0.1]:8080",
+        "http://[::1]:8080",
+        "http://0.0.0.0:8080",
+        "http://localhost:8080",
+        "http://inside.example:8080",
+        "http://unknown.example:8080",
+        "http://192.168.0.1:8081",
+    ],
+)
+def test_a_sites_token_names_no_address_outside_its_networks(
+    engine: str, bench: Bench, tokens: dict[Role, str]
+) -> None:
+    names = {"localhost": "127.0.0.1", "inside.example": "169.254.169.254"}
+    _allow(bench, "10.0.0.0/8", names=names)
+    headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
+    lured = site("edge-a", spe={"kind": "memory", "address": engine})
+    lured["broker"]["address"] = "tcp://10.0.0.1:1883"
+    answers = [
+        bench.client.post("/sites", json=lured, headers=headers),
+        bench.client.put("/sites/edge-a", json=lured, headers=headers),
+    ]
+    assert [answer.status_code for answer in answers] == [403, 403]
+    assert "is no plain address in a network" in answers[0].json["detail"]
+    assert bench.service.sites.all() == []
+
+
+def test_a_sites_token_is_not_told_whether_an_address_answers(
+    bench: Bench, tokens: dict[Role, str]
+) -> None:
+    _allow(bench, "10.0.0.0/8")
+    headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
+    answers = []
+    for engine, silent in (("http://10.0.0.1:22", False), ("http://10.0.0.1:23", True)):
+        bench.world.engine(engine).unreachable = silent
+        body = site("edge-a", spe={"kind": "memory", "address": engine})
+        body["broker"]["address"] = "tcp://10.0.0.1:1883"
+        answer = bench.client.put("/sites/edge-a", json=body, headers=headers)
+        assert bench.world.engine(engine).count("view") == 0
+        answers.append({k: v for k, v in answer.json.items() if k != "spe"})
+    assert answers[0] == answers[1]
+    assert answers[0]["state"] == "unknown"
+
+
+def test_a_sites_token_takes_no_state_of_another_site(
+    bench: Bench, tokens: dict[Role, str]
+) -> None:
+    _allow(bench, "10.0.0.0/8", names={"edge-a": "10.0.0.1"})
+    admin = {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}
+    headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
+    cloud = site("cloud", labels={"state_uri": "file:///nfs/edge-a/cloud"})
+    assert bench.client.post("/sites", json=cloud, headers=admin).status_code == 201
+
+    def put(uri: str | None, who: dict[str, str] = headers) -> int:
+        labels = {"labels": {"state_uri": uri}} if uri else {}
+        answer = bench.client.put("/sites/edge-a", json=site("edge-a", **labels), headers=who)
+        return answer.status_code
+
+    for uri in (
+        "file:///nfs/edge-a/cloud",
+        "file:///nfs/edge-a/cloud/x",
+        "file:///nfs/edge-a",  # above the other's
+        "file:///nfs/edge-ab",
+        "file:///nfs/edge-a/../cloud",
+        "file:///nfs/edge-a/%2e%2e/cloud",
+        "file:///etc",
+    ):
+        assert put(uri) == 403, uri
+    assert put("file:///nfs/edge-a/own") == 201
+    assert put("file:///nfs/elsewhere", admin) == 200
+    assert put("file:///nfs/elsewhere") == 200, "what an administrator gave is kept"
+    assert put(None) == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"load": "high"}, 422, "load: must be a number"),
+        ({"free_bytes": -1}, 422, "free_bytes: must be a number from 0"),
+        ({"colour": "red"}, 422, "colour: unknown field"),
+        ({"slots": {"total": 4, "free": 2, "big": 1}}, 422, "slots.big: unknown field"),
+        ({"listen": "http://user:secret@10.0.0.1:80"}, 422, "listen: must hold no user"),
+        ({"listen": "file:///etc/passwd"}, 422, "is not an address like"),
+        ({"versions": {"agent": "1" * 17_000}}, 413, "at most 16384 are taken"),
+        ({"state_folder": "/s", "load": 0.5, "cores": 4, "cpu": None}, 200, ""),
+    ],
+)
+def test_a_heartbeat_is_small_and_keeps_to_its_schema(
+    body: dict[str, Any], status: int, says: str, bench: Bench, tokens: dict[Role, str]
+) -> None:
+    headers = {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}
+    bench.client.post("/sites", json=site("edge-a"), headers=headers)
+    headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
+    answer = bench.client.post("/sites/edge-a/heartbeat", json=body, headers=headers)
+    assert answer.status_code == status, answer.json
+    assert says in str(answer.json)
+
+
+@pytest.mark.parametrize(
+    ("listen", "kept"),
+    [
+        ("http://edge-a:8090", True),  # the host of its engine
+        ("http://10.0.0.7:8090", True),
+        ("http://169.254.169.254:80", False),
+        ("http://cloud:8081", False),
+        ("http://edge-a:8090/jars/upload", False),
+    ],
+)
+def test_other_agents_are_sent_only_to_the_site_itself(
+    listen: str, kept: bool, bench: Bench, tokens: dict[Role, str]
+) -> None:
+    _allow(bench, "10.0.0.0/8", names={"cloud": "192.168.0.1"})
+    bench.client.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {tokens[Role.ADMIN]}"
+    bench.add_sites()
+    headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
+    beat = {"state_folder": "/s", "listen": listen}
+    answer = bench.client.post("/sites/edge-a/heartbeat", json=beat, headers=headers)
+    assert answer.status_code == 200
+    assert bench.service.agents.beat("edge-a")["listen"] == (listen if kept else None)
+    findings = bench.client.get("/sites/edge-a/check").json["findings"]
+    assert ("listen" in [finding["setting"] for finding in findings]) == (not kept)
 
 
 def _broker(name: str, credentials: str | None = None, **more: str) -> dict[str, Any]:
@@ -97,6 +263,7 @@ def _broker(name: str, credentials: str | None = None, **more: str) -> dict[str,
 def test_a_sites_token_names_no_credentials_of_another_site(
     method: str, bench: Bench, tokens: dict[Role, str]
 ) -> None:
+    _allow(bench, "10.0.0.0/8", names={"edge-a": "10.0.0.1"})
     headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
     path = "/sites/edge-a" if method == "PUT" else "/sites"
     theirs = site("edge-a", **_broker("attacker", "cloud"))

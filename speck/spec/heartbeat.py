@@ -1,0 +1,77 @@
+"""The report of a site's agent: a strict schema, since it is stored and shown."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from marshmallow import ValidationError, fields
+from marshmallow.validate import Length, Range
+
+from speck.errors import InvalidError
+from speck.model.site import normalise_address
+from speck.model.values import JsonObject
+from speck.spec.fields import EngineAddress, Text
+from speck.spec.schema import problems_of
+from speck.spec.strict_schema import StrictSchema
+
+MAX_BYTES = 16 * 1024
+"""The largest heartbeat that is taken."""
+
+_FOLDER = Length(1, 4096, error="must have 1 to 4096 characters")
+_WORD = Length(0, 100, error="must have at most 100 characters")
+
+
+class _Number(fields.Float):
+    """A finite number of at least 0; text is refused even if it looks like a number."""
+
+    def __init__(self, most: float = 1e18, **more: Any) -> None:
+        fault = f"must be a number from 0 to {most:g}"
+        super().__init__(
+            allow_none=True, validate=Range(0, most, error=fault), **more, error_messages={}
+        )
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise ValidationError("must be a number")
+        return value  # an int stays one
+
+
+class _SlotsSchema(StrictSchema):
+    total = _Number(1e6)
+    free = _Number(1e6)
+
+
+class HeartbeatSchema(StrictSchema):
+    """What an agent reports; each field may be absent, or null where the agent does not know."""
+
+    state_folder = Text(validate=_FOLDER)
+    listen = EngineAddress(allow_none=True, validate=Length(max=300))
+    free_bytes = _Number()
+    vars()["load"] = _Number()  # not by its name, which is that of a method
+    cpu = _Number()
+    cores = _Number(1e6)
+    versions = fields.Dict(
+        keys=Text(validate=_WORD),
+        values=Text(allow_none=True, validate=_WORD),
+        validate=Length(max=20, error="must have at most 20 entries"),
+    )
+    run = Text(validate=_WORD)
+    slots = fields.Nested(_SlotsSchema)
+
+
+_HEARTBEAT = HeartbeatSchema()
+
+
+def heartbeat_from_data(data: Any) -> JsonObject:
+    """The report in parsed `data`, with `listen` normalised. Raises InvalidError with every
+    problem."""
+    try:
+        beat: JsonObject = _HEARTBEAT.load(data)
+    except ValidationError as error:
+        problems = problems_of(error.messages)
+        raise InvalidError(f"cannot read the heartbeat: {problems[0]}", problems) from error
+    if beat.get("listen") is not None:
+        beat["listen"] = normalise_address(beat["listen"])
+    return beat
