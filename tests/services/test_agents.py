@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import resource
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import requests
 
+from speck.agent.listener import CONNECTIONS_MOST
 from speck.agent.web import Caller
 from speck.fog.service import serving
 from tests.agents import Field, carried, fields, large, transfer, write_state
+from tests.certificates import Authority
 from tests.memory_fog import site_body
 from tests.waiting import wait_for
 
@@ -69,3 +75,78 @@ def test_a_hundred_agents_that_wait_leave_threads_for_others(tmp_path: Path) -> 
                 assert requests.get(served.url + path, timeout=5).status_code == 200
         assert set(answers) == {200}
         ended.set()
+
+
+STRANGERS = 2500
+
+
+def test_strangers_take_neither_threads_nor_the_way_of_a_state(sites: Field) -> None:
+    """They connect, say one letter and wait."""
+    sites.start_both()
+    listen = str(sites.service.agents.beat("edge-b")["listen"])
+    host, _, port = listen.removeprefix("http://").partition(":")
+    process = psutil.Process(sites.agents["edge-b"].process.pid)
+    threads = process.num_threads()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        strangers = []
+        for _ in range(STRANGERS):
+            stranger = held.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            with suppress(OSError):  # it is closed already
+                stranger.sendall(b"P")
+            strangers.append(stranger)
+        assert process.num_threads() <= threads + CONNECTIONS_MOST
+        origin = write_state(sites.state("edge-a") / "savepoints/counter/x/savepoint-1", 9)
+        assert carried(sites.service, transfer(origin)).failure is None
+        for stranger in strangers:  # each is closed, the last after its deadline
+            with suppress(ConnectionError):
+                assert stranger.recv(1) == b""
+    wait_for(lambda: process.num_threads() <= threads + 4, "the threads of strangers to end")
+
+
+def test_a_piece_needs_the_token_of_its_own_transfer(sites: Field) -> None:
+    sites.start("edge-b", "--listen", "127.7.7.2:0")
+    sites.heard("edge-b")
+    listen = str(sites.service.agents.beat("edge-b")["listen"])
+    secrets = {}
+    for identity in ("t-1", "t-2"):  # their source never sends
+        sites.service.agents.heartbeat("edge-a", {"state_folder": "/s"})
+        sites.service.agents.carry(transfer(Path("/s/savepoints/a/b"), identity))
+    for command in sites.service.agents.open_commands("edge-b", (), 0.0):
+        secrets[command["transfer"]] = command["secret"]
+
+    def put(identity: str, secret: str | None) -> int:
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        url = f"{listen}/transfers/{identity}?offset=0&total=9"
+        return requests.put(url, data=b"123", headers=headers, timeout=30).status_code
+
+    wait_for(lambda: put("t-1", secrets["t-1"]) != 403, "the agent to begin")
+    assert put("t-1", None) == put("t-1", "guessed") == put("t-1", secrets["t-2"]) == 403
+    assert put("t-3", secrets["t-1"]) == 403
+
+
+@pytest.mark.parametrize("trusted", [True, False], ids=["trusted", "of another authority"])
+def test_a_state_travels_over_tls(sites: Field, tmp_path: Path, trusted: bool) -> None:
+    """Straight between agents that trust each other; else the service passes it on."""
+    authority = Authority.create(tmp_path / "fog")
+    other = Authority.create(tmp_path / "other")
+    server = authority.issue("listener", "IP:127.7.7.2")
+    client = (authority if trusted else other).issue("edge-a", "DNS:edge-a")
+
+    def options(*pairs: object) -> list[str]:
+        return [str(each) for each in pairs]
+
+    listen = ("--listen", "127.7.7.2:0", "--tls-cert", server[0], "--tls-key", server[1])
+    sites.start("edge-b", *options(*listen, "--client-ca", authority.cert))
+    sites.start("edge-a", *options("--ca", authority.cert, "--cert", client[0], "--key", client[1]))
+    sites.heard("edge-a", "edge-b")
+    assert str(sites.service.agents.beat("edge-b")["listen"]).startswith("https://127.7.7.2:")
+    origin = write_state(sites.state("edge-a") / "savepoints/counter/x/savepoint-1", 9)
+
+    progress = carried(sites.service, transfer(origin))
+
+    assert progress.failure is None
+    (event,) = [e for e in sites.service.records.events() if "carried" in e["message"]]
+    assert ("(direct)" if trusted else "(relayed)") in event["message"]
