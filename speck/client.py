@@ -379,7 +379,7 @@ class Client:
     # -- artifacts, tokens, backup --------------------------------------------------------
 
     def artifacts(self) -> list[JsonObject]:
-        """`{sha256, bytes, at}` of each artifact."""
+        """`{sha256, bytes, at, by, uses}` of each artifact."""
         return self._list("/artifacts", "artifacts", "sha256")
 
     def push(self, sha256: str, jar: Path, on_sent: Callable[[int], object] | None = None) -> bool:
@@ -393,6 +393,16 @@ class Client:
                 headers={"Content-Type": "application/java-archive"},
             )
         return answer.status_code == 201
+
+    def delete_artifact(self, sha256: str) -> None:
+        """Delete an artifact that nothing uses."""
+        self._call("DELETE", f"/artifacts/{_part(sha256)}")
+
+    def collect_artifacts(self, *, dry_run: bool = False) -> list[JsonObject]:
+        """Delete all artifacts that nothing uses, and return `{sha256, bytes, at, by}` of each."""
+        answer = self._json("POST", "/artifacts/gc", query={"dry_run": dry_run})
+        collected: list[JsonObject] = answer["artifacts"]
+        return collected
 
     def tokens(self) -> list[JsonObject]:
         """`{name, role, site, at}` of each token."""

@@ -22,7 +22,15 @@ class Config:
     `collect_s` seconds (0: never) and keeps them for `metrics_days` days (0: for ever).
 
     A site's own token may register addresses in `site_networks` and a `state_uri` below one of
-    `site_state_uris`; with neither it keeps what an administrator registered.
+    `site_state_uris`; with neither it keeps what an administrator registered. Deployers may give
+    outside readers client ids that match one of `output_client_ids`.
+
+    Analyses run at one of `spark_masters` (the first by default): `local[n]`, which allows fewer
+    threads too, or `NAME=spark://host:port`. Executors of a cluster connect to the driver at
+    `spark_driver_host`; `spark_secret_file` holds the cluster's `spark.authenticate.secret`.
+
+    Artifacts may take `artifact_quota` bytes, those that one token has sent `artifact_token_quota`.
+    One that nothing names is deleted when it is older than `artifact_grace_s` seconds (0: never).
     """
 
     home: Path
@@ -38,6 +46,13 @@ class Config:
     max_artifact: int = 512 * 1024 * 1024
     site_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     site_state_uris: tuple[str, ...] = ()
+    output_client_ids: tuple[str, ...] = ()
+    spark_masters: tuple[str, ...] = ("local[*]",)
+    spark_driver_host: str = "127.0.0.1"
+    spark_secret_file: Path | None = None
+    artifact_quota: int = 10 * 1024**3
+    artifact_token_quota: int = 2 * 1024**3
+    artifact_grace_s: float = 86400.0
 
     @property
     def store(self) -> Path:
@@ -64,10 +79,13 @@ class Config:
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
         SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S, SPECK_METRICS_DAYS, and, as
-        lists with commas, SPECK_SITE_NETWORKS and SPECK_SITE_STATE_URIS. Raises ValueError if one
-        cannot be read."""
+        lists with commas, SPECK_SITE_NETWORKS, SPECK_SITE_STATE_URIS, SPECK_OUTPUT_CLIENT_IDS and
+        SPECK_SPARK_MASTERS; SPECK_SPARK_DRIVER_HOST, SPECK_SPARK_SECRET_FILE; in bytes, or with K,
+        M or G, SPECK_ARTIFACT_QUOTA and SPECK_ARTIFACT_TOKEN_QUOTA; SPECK_ARTIFACT_GRACE_S. Raises
+        ValueError if one cannot be read."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
+        secret = env.get("SPECK_SPARK_SECRET_FILE")
         return cls(
             home=Path(env.get("SPECK_HOME", ".speck")).resolve(),
             host=env.get("SPECK_HOST", "127.0.0.1"),
@@ -80,6 +98,13 @@ class Config:
             metrics_days=_read(env, "SPECK_METRICS_DAYS", int, "30"),
             site_networks=_read_list(env, "SPECK_SITE_NETWORKS", ip_network),
             site_state_uris=_read_list(env, "SPECK_SITE_STATE_URIS", str),
+            output_client_ids=_read_list(env, "SPECK_OUTPUT_CLIENT_IDS", str),
+            spark_masters=_read_list(env, "SPECK_SPARK_MASTERS", str) or ("local[*]",),
+            spark_driver_host=env.get("SPECK_SPARK_DRIVER_HOST", "127.0.0.1"),
+            spark_secret_file=Path(secret).resolve() if secret else None,
+            artifact_quota=_read(env, "SPECK_ARTIFACT_QUOTA", _read_bytes, "10G"),
+            artifact_token_quota=_read(env, "SPECK_ARTIFACT_TOKEN_QUOTA", _read_bytes, "2G"),
+            artifact_grace_s=_read(env, "SPECK_ARTIFACT_GRACE_S", float, "86400"),
         )
 
 
@@ -98,3 +123,9 @@ def _read_list(env: Mapping[str, str], name: str, kind: Callable[[str], _T]) -> 
         return tuple(kind(part.strip()) for part in value.split(",") if part.strip())
 
     return _read(env, name, read, "")
+
+
+def _read_bytes(text: str) -> int:
+    """`500M` is 500 * 1024**2."""
+    factor = {"K": 1024, "M": 1024**2, "G": 1024**3}.get(text[-1:].upper())
+    return int(text[:-1]) * factor if factor else int(text)

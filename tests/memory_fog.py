@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -102,11 +103,18 @@ def _engine(site: str) -> SlotPool:
     return World.current().engine(f"http://{site}.test:8081")
 
 
+def jar_bytes(content: bytes = b"1", name: str = "package/ExampleJob.class") -> bytes:
+    """The content of a small jar that holds one file."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(name), content)
+    return buffer.getvalue()
+
+
 def make_jar(folder: Path, name: str = "test-1.jar", content: bytes = b"1") -> Path:
     """A small jar that holds the class of the paper's listings."""
     folder.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(folder / name, "w") as archive:
-        archive.writestr(zipfile.ZipInfo("package/ExampleJob.class"), content)
+    (folder / name).write_bytes(jar_bytes(content))
     return folder / name
 
 

@@ -58,6 +58,14 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--master", default="local[*]", help="local[n] or spark://host:port")
     parser.add_argument(
+        "--driver-host",
+        default="127.0.0.1",
+        help="address at which a cluster's executors reach this driver (127.0.0.1)",
+    )
+    parser.add_argument(
+        "--secret-file", type=Path, help="file with the cluster's spark.authenticate.secret"
+    )
+    parser.add_argument(
         "--follow", action="store_true", help="analyse again whenever there are new samples"
     )
     parser.add_argument("--tied", action="store_true", help="exit when standard input is closed")
@@ -77,7 +85,12 @@ def _run(options: argparse.Namespace) -> None:
     if options.tied:
         threading.Thread(target=_end_with_input, daemon=True).start()
 
-    spark = start_session(options.master, memory=options.memory)
+    spark = start_session(
+        options.master,
+        memory=options.memory,
+        driver_host=options.driver_host,
+        secret_file=options.secret_file,
+    )
     try:
         if options.follow:
             follow.follow(spark, options.dataset, options.out, options.window, options.composition)

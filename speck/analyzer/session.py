@@ -1,24 +1,45 @@
-"""The Spark session: local by default, loopback only, without a web interface."""
+"""The Spark session: local by default, without a web interface; whoever connects to its driver
+must know the application's secret.
+
+A local session makes its own secret. A standalone cluster has one that its master, its workers and
+all drivers know; it comes from a file and reaches the JVM in another, since a command line is seen
+by every user of the machine.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from speck.analyzer.masters import LOCAL, check_master
+from speck.analyzer.masters import LOCAL, check_master, is_local, is_on_loopback
+from speck.errors import InvalidError
+
+_LOOPBACK = "127.0.0.1"
 
 
-def start_session(master: str = LOCAL, *, memory: str = "1g", partitions: int = 0) -> SparkSession:
+def start_session(
+    master: str = LOCAL,
+    *,
+    memory: str = "1g",
+    partitions: int = 0,
+    driver_host: str = _LOOPBACK,
+    secret_file: Path | None = None,
+) -> SparkSession:
     """Start a session at `master`; `memory` is the driver's heap (the only JVM if local).
+
+    The driver listens at `driver_host`; at 127.0.0.1 if the master does too. `secret_file` holds
+    the secret of a cluster. Raises InvalidError when it is missing.
 
     `partitions`: maximum number of partitions of a shuffle. 0: 16 for each core of this machine;
     Spark coalesces small ones, and sorting large ones needs little heap. The caller stops the
     session.
     """
-    host = "127.0.0.1" if master.startswith("local") or "127.0.0.1" in master else None
+    host = _LOOPBACK if is_on_loopback(check_master(master)) else driver_host
     scratch = Path(tempfile.gettempdir()) / f"speck-spark-{os.getuid()}"
     parts = partitions or 16 * (os.cpu_count() or 2)
     # Standard output is for results: the JVM writes to stderr only.
@@ -38,12 +59,43 @@ def start_session(master: str = LOCAL, *, memory: str = "1g", partitions: int = 
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "64",
         "spark.sql.autoBroadcastJoinThreshold": str(32 << 20),
     }
-    if host:
-        options |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
-        os.environ.setdefault("SPARK_LOCAL_IP", host)
-    builder = SparkSession.builder.appName("speck analyze").master(check_master(master))
+    options |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
+    options |= {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+    os.environ.setdefault("SPARK_LOCAL_IP", host)
+    builder = SparkSession.builder.appName("speck analyze").master(master)
     for name, value in options.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    with _give_secret(master, secret_file):
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextmanager
+def _give_secret(master: str, secret_file: Path | None) -> Iterator[None]:
+    """While the JVM starts, have it read the secret from a properties file that only we can
+    read."""
+    if is_local(master):
+        yield
+        return
+    try:
+        secret = secret_file.read_text().strip() if secret_file else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidError(f"cannot read the secret of {master}: {error}") from error
+    if not secret or len(secret.split()) > 1:
+        raise InvalidError(
+            f"cannot analyse at {master} without its spark.authenticate.secret: name a file that"
+            " holds it and nothing else"
+        )
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+        file.write(f"spark.authenticate.secret {secret}\n")
+        file.flush()
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {file.name} pyspark-shell"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["PYSPARK_SUBMIT_ARGS"]
+            else:
+                os.environ["PYSPARK_SUBMIT_ARGS"] = before

@@ -90,6 +90,8 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("POST", "/placements/<placement_id>/apply"): _DEPLOY,
     ("GET", "/artifacts"): _VIEW,
     ("PUT", "/artifacts/<sha256>"): _DEPLOY,
+    ("DELETE", "/artifacts/<sha256>"): _DEPLOY,
+    ("POST", "/artifacts/gc"): _ADMIN,
     ("GET", "/events"): _VIEW,
     ("GET", "/tokens"): _ADMIN,
     ("POST", "/tokens"): _ADMIN,

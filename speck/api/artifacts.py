@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from flask import Response
+from flask import Response, jsonify, request
 
 from speck.api import shapes
+from speck.api.access import caller
 from speck.api.context import service
-from speck.api.requests import Query, paging, stream
-from speck.api.routes import Routes, answer, listing
+from speck.api.requests import Query, flag, paging, stream
+from speck.api.routes import Routes, answer, listing, no_content
 from speck.service.answer import Answer
+from speck.service.tokens import Role
 
-routes = Routes("artifacts", "Jars by the SHA-256 of their content")
+routes = Routes("artifacts", "Jars and other programs by the SHA-256 of their content")
 
 
 @routes.get("/artifacts", query=paging("sha256"), answers={200: shapes.ARTIFACTS})
 def list_artifacts(query: Query) -> Response:
-    """All artifacts by SHA-256."""
+    """All artifacts by SHA-256, each with the revisions and jobs that use it."""
     return listing("artifacts", service().artifacts.all(), "sha256", query)
 
 
@@ -26,7 +28,30 @@ def list_artifacts(query: Query) -> Response:
     answers={201: shapes.ArtifactShape, 200: shapes.ArtifactShape},
 )
 def put_artifact(sha256: str) -> Response:
-    """Send a jar; a job uses it as `job_path: artifact:<sha256>`."""
+    """Send a jar, another archive or a Python program; a job uses it as
+    `job_path: artifact:<sha256>`."""
     artifacts = service().artifacts
-    created = artifacts.put(sha256, stream(service().config.max_artifact))
+    chunks = stream(service().config.max_artifact)
+    created = artifacts.put(sha256, chunks, request.content_length or 0, caller().name)
     return answer(Answer(201 if created else 200, artifacts.get(sha256)))
+
+
+@routes.delete("/artifacts/<sha256>", answers={204: None})
+def delete_artifact(sha256: str) -> Response:
+    """Delete an artifact that nothing uses; 409 names what uses it. A deployer deletes only what
+    its own token has sent."""
+    requester = caller()
+    any_owner = requester.role is Role.ADMIN
+    service().artifacts.delete(sha256, requester.name, any_owner=any_owner)
+    return no_content()
+
+
+@routes.post(
+    "/artifacts/gc",
+    query=[flag("dry_run", "delete nothing")],
+    answers={200: shapes.CollectedListShape},
+)
+def collect_artifacts(query: Query) -> Response:
+    """Delete all artifacts that nothing uses and that are older than the grace period."""
+    collected = service().artifacts.collect(dry_run=query["dry_run"])
+    return jsonify({"artifacts": collected})

@@ -194,6 +194,7 @@ class _Server(BaseApplication):  # type: ignore[misc]
         service.requirements.start()
         service.autopilots.start()
         service.sampler.start()
+        service.collector.start()
         threading.Thread(target=_end_changes, args=(app, service), name="stop", daemon=True).start()
         return app
 

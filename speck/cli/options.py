@@ -146,8 +146,8 @@ def output_form(ctx: click.Context) -> str:
 
 
 def names_of(noun: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """A shell completion for the names of `sites`, `jobs` or `compositions`; without a service it
-    offers none."""
+    """A shell completion for the names of `sites`, `jobs`, `compositions` or `artifacts`; without
+    a service it offers none."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         from speck.errors import SpeckError
@@ -157,7 +157,7 @@ def names_of(noun: str) -> Callable[[click.Context, click.Parameter, str], list[
                 items = getattr(client(answer_s=1.0), noun)()
         except SpeckError:
             return []
-        key = "job_name" if noun == "jobs" else "name"
+        key = {"jobs": "job_name", "artifacts": "sha256"}.get(noun, "name")
         return [item[key] for item in items if item[key].startswith(incomplete)]
 
     return complete

@@ -10,7 +10,8 @@
    (422, all problems in one answer, `speck.spec.resolve`);
 7. state that cannot be transferred to the job's new site, and guarantees that an engine or a
    broker cannot keep for a job (422);
-8. a reader outside speck whose client id another composition holds a session for (409);
+8. a reader outside speck whose client id another composition holds a session for (409), or whose
+   client id only an administrator may name (422, `refuse_foreign_clients`);
    Then 2 and 3 once more, under the lock under which names are taken: another request may have come
    in between;
 9. a site of the plan that was removed or changed since, and a service that is stopping (409, 503,
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from speck.binding import BrokerCapability, EngineCapability, StateKeeper
 from speck.deploy.capabilities import find_sites_lacking, keeps_no_sessions
@@ -42,6 +44,7 @@ from speck.model.composition import (
     job_posted_alone,
     title,
 )
+from speck.model.ids import OUTSIDE_READER
 from speck.model.incarnation import Incarnation, Inventory
 from speck.model.job import Delivery, Job, Upgrade
 from speck.model.observation import Observation
@@ -61,7 +64,11 @@ class Admission:
         connections: Connections,
         keeper: StateKeeper,
         changes: Changes,
+        client_ids: Sequence[str] = (),
     ):
+        """`client_ids` are patterns (as in `fnmatch`) of client ids that any deployer may give to
+        outside readers."""
+        self._client_ids = (f"{OUTSIDE_READER}*", *client_ids)
         self._records = records
         self._connections = connections
         self._keeper = keeper
@@ -171,6 +178,35 @@ class Admission:
                     f"cannot reserve a session for client id {reader.client_id!r} at"
                     f" {reader.site}: {title(holder)} has it; give another client_id"
                 )
+
+    def refuse_foreign_clients(
+        self, description: CompositionDescription, composition: Composition, line_of: LineOf | None
+    ) -> None:
+        """Raises InvalidError for readers whose client id speck has not created for this
+        composition and may not create for everybody.
+
+        A broker lists neither clients nor sessions, and to look whether there is one of an id is to
+        connect under that id, which throws its holder out. So speck never looks: without this, a
+        deployer could end any client's connection and session on a registered broker.
+        """
+        own = {(s.link.broker, s.client_id) for s in self._records.sessions(composition.name)}
+        foreign = {
+            reader.client_id
+            for reader in composition.readers
+            if (reader.link.broker, reader.client_id) not in own
+            and not any(fnmatchcase(reader.client_id, pattern) for pattern in self._client_ids)
+        }
+        fault = (
+            "may be the id of a client that speck did not create, whose session it would take over;"
+            f" choose an id that begins with {OUTSIDE_READER}, or have an administrator apply this"
+            " composition or add the id to SPECK_OUTPUT_CLIENT_IDS"
+        )
+        problems = [
+            Problem(f"outputs[{index}].client_id", f"{port.client_id!r} {fault}")
+            for index, port in enumerate(description.outputs)
+            if port.client_id in foreign
+        ]
+        refuse_problems(problems, description.name, line_of)
 
     def _find_stuck_state(
         self, composition: Composition, inventory: Inventory, description: CompositionDescription

@@ -12,6 +12,10 @@ def link_hash(link: Link) -> str:
     return hashlib.sha256(f"{link.broker}|{link.topic}".encode()).hexdigest()[:8]
 
 
+OUTSIDE_READER = "speck-out-"
+"""The beginning of client ids of outside readers that no program without speck would choose."""
+
+
 def source_client_id(installation: str, job_name: str, source: Link) -> str:
     """The MQTT client id of a job's reader on one link; it identifies the session, too."""
     return f"speck-{installation[:8]}-{job_name}-{link_hash(source)}"

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from speck.analyzer.masters import LOCAL, check_master
+from speck.analyzer.masters import SparkMasters, is_local, is_on_loopback
 from speck.clock import Clock, rfc3339
 from speck.config import Config
 from speck.errors import ConflictError, InvalidError, NotFoundError, Problem
@@ -51,13 +51,14 @@ _HEAD = (
 @dataclass(frozen=True, slots=True)
 class AnalysisRequest:
     """What to analyse: the `window_s` seconds before `until` (None: the newest sample), or from
-    `since`; of one composition or of all (None); at which Spark master."""
+    `since`; of one composition or of all (None); at which of the service's Spark masters (None:
+    the first)."""
 
     composition: str | None = None
     window_s: float = 600.0
     since: datetime | None = None
     until: datetime | None = None
-    master: str = LOCAL
+    master: str | None = None
     follow: bool = False
 
 
@@ -76,6 +77,9 @@ class Analyses:
 
     def __init__(self, config: Config, records: Records, clock: Clock, flush: Callable[[], None]):
         self._dataset = config.metrics
+        self._masters = SparkMasters(config.spark_masters)
+        self._driver_host = config.spark_driver_host
+        self._secret_file = config.spark_secret_file
         self._folder = config.home / "analyses"
         self._records = records
         self._clock = clock
@@ -134,7 +138,8 @@ class Analyses:
         Raises InvalidError without Spark or Java, or for what cannot be analysed; ConflictError
         when too many wait, or another one follows.
         """
-        check_master(request.master)
+        master = self._masters.choose(request.master)
+        self._check_cluster(master)
         if request.since and request.until and request.since >= request.until:
             raise InvalidError("cannot analyse", [Problem("until", "comes before since")])
         _check_installed()
@@ -146,7 +151,7 @@ class Analyses:
             "state": "running",
             "composition": request.composition,
             "started": rfc3339(now),
-            "master": request.master,
+            "master": master,
             "follow": request.follow,
         }
         run = _Run(record, request)
@@ -163,6 +168,22 @@ class Analyses:
                     self._thread = threading.Thread(target=self._work, daemon=True)
                     self._thread.start()
         return Answer(202, record, f"/analyses/{analysis_id}")
+
+    def _check_cluster(self, master: str) -> None:
+        """Raises InvalidError for a cluster that could not authenticate or reach the driver."""
+        if is_local(master):
+            return
+        if self._secret_file is None:
+            raise InvalidError(
+                f"cannot analyse at {master}: the service has no secret of that cluster; write its"
+                " spark.authenticate.secret into a file of mode 0600 and name it with"
+                " SPECK_SPARK_SECRET_FILE"
+            )
+        if not is_on_loopback(master) and is_on_loopback(f"spark://{self._driver_host}:1"):
+            raise InvalidError(
+                f"cannot analyse at {master}: its executors cannot reach {self._driver_host}; set"
+                " SPECK_SPARK_DRIVER_HOST to this machine's address in the cluster's network"
+            )
 
     def begin(self, window_s: float) -> str:
         """Start an analysis of the last seconds of all jobs; returns its id. Raises SpeckError."""
@@ -250,7 +271,9 @@ class Analyses:
         self._folder.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "speck.analyzer", "--tied"]
         argv += ["--dataset", str(self._dataset), "--out", str(self._result(analysis_id))]
-        argv += ["--window", str(request.window_s), "--master", request.master]
+        argv += ["--window", str(request.window_s), "--master", run.record["master"]]
+        argv += ["--driver-host", self._driver_host]
+        argv += ["--secret-file", str(self._secret_file)] if self._secret_file else []
         argv += ["--composition", request.composition] if request.composition else []
         argv += ["--since", rfc3339(request.since)] if request.since else []
         argv += ["--until", rfc3339(request.until)] if request.until else []

@@ -43,7 +43,8 @@ from speck.store.tables import Batch
 class Request:
     """How an apply was asked for. `if_match` is a revision number; `by` a token's name.
 
-    Without `drain` readers leave their links at once; with `force` most jobs may be removed.
+    Without `drain` readers leave their links at once; with `force` most jobs may be removed. Only
+    with `any_client_id` may outputs name clients that speck might not have created.
     """
 
     wait_s: float = 0.0
@@ -54,6 +55,7 @@ class Request:
     if_match: int | None = None
     idempotency_key: str | None = None
     by: str | None = None
+    any_client_id: bool = True
     line_of: LineOf | None = None
 
 
@@ -251,6 +253,9 @@ class Compositions:
             )
 
         prepared = prepare()
+        if not request.any_client_id:
+            composition = prepared.composition
+            self._admission.refuse_foreign_clients(description, composition, request.line_of)
         if request.dry_run:
             dry = _render_accepted(None, name, head["revision"] if head else None, prepared)
             if removed and not request.force:

@@ -22,6 +22,7 @@ from speck.metrics.sampler import Sampler
 from speck.monitor.health_board import HealthBoard
 from speck.monitor.requirements_watch import Requirements
 from speck.monitor.watch import Watch
+from speck.periodic import PeriodicTask
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
 from speck.service.autopilot import Autopilots
@@ -40,6 +41,9 @@ from speck.sites.networks import SiteNetworks
 from speck.sites.site_polls import SitePolls
 from speck.store.artifacts import Artifacts
 from speck.store.records import Records
+
+COLLECT_S = 3600.0
+"""Seconds between two collections of artifacts that nothing uses."""
 
 
 class Service:
@@ -69,6 +73,9 @@ class Service:
         )
         self.keeper: StateKeeper = keeper or self.agents
         self.artifacts = Artifacts(config, self.records, self.clock)
+        self.collector = PeriodicTask(
+            "artifacts", self._collect_artifacts, COLLECT_S, self.clock, waits_first=True
+        )
         self.changes = Changes(self.records, self.clock)
         self.polls = SitePolls(self.connections, self.clock, lambda: self.changes.touched)
         self.board = HealthBoard()
@@ -107,7 +114,13 @@ class Service:
 
     def _deploy(self, bounds: Bounds, patience: Patience) -> ChangeRecovery:
         """What accepts, plans, carries out and repairs; returns what takes changes up again."""
-        admission = Admission(self.records, self.connections, self.keeper, self.changes)
+        admission = Admission(
+            self.records,
+            self.connections,
+            self.keeper,
+            self.changes,
+            self.config.output_client_ids,
+        )
         deployer = Deployer(
             self.config,
             self.records,
@@ -193,6 +206,9 @@ class Service:
             self.runner.go_on(running)
         self.calibrations.sweep()
 
+    def _collect_artifacts(self) -> None:
+        self.artifacts.collect()
+
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError
         while stopping."""
@@ -206,6 +222,7 @@ class Service:
 
         They go on at the next start.
         """
+        self.collector.stop(0.0)
         self.analyses.close()
         self.autopilots.close()
         self.requirements.close()

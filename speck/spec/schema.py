@@ -26,6 +26,7 @@ from marshmallow import (
 
 from speck.errors import InvalidError, Problem
 from speck.model.composition import CompositionDescription, Drift, Port
+from speck.model.ids import OUTSIDE_READER
 from speck.model.job import JobDescription, JobOptions
 from speck.model.site import Broker, Engine, Site, Tier, normalise_address
 from speck.model.values import JsonObject
@@ -157,8 +158,12 @@ class OutputSchema(PortSchema):
 
     @validates_schema
     def _check_client_id(self, data: dict[str, Any], **kwargs: Any) -> None:
-        if (data.get("client_id") or "").startswith("speck-"):
-            fault = "must not begin with speck-: such ids belong to speck"
+        client_id = data.get("client_id") or ""
+        if client_id.startswith("speck-") and not client_id.startswith(OUTSIDE_READER):
+            fault = (
+                "must not begin with speck-: such ids belong to speck, but for"
+                f" {OUTSIDE_READER} and what follows"
+            )
             raise ValidationError({"client_id": [fault]})
 
 

@@ -346,13 +346,18 @@ def _check_logs(path: Path) -> None:
             )
 
 
+def measure_room(path: Path) -> tuple[int, int]:
+    """The free bytes on the disk of `path`, and how many of them are reserved."""
+    disk = shutil.disk_usage(path)
+    return disk.free, min(RESERVE, disk.total // 20)
+
+
 def _check_room(path: Path) -> None:
     """Raise StoreFullError if the disk of `path` has less free space than is reserved."""
-    disk = shutil.disk_usage(path)
-    minimum = min(RESERVE, disk.total // 20)
-    if disk.free < minimum:
+    free, minimum = measure_room(path)
+    if free < minimum:
         raise StoreFullError(
-            f"cannot write to the store at {path}: {disk.free} bytes are free on its disk;"
+            f"cannot write to the store at {path}: {free} bytes are free on its disk;"
             f" free at least {minimum} bytes, then speck goes on by itself"
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +56,11 @@ class Records(Tables):
         self._sessions: defaultdict[str, dict[str, Session]] = defaultdict(dict)
         self._incarnations: defaultdict[str, dict[str, Incarnation]] = defaultdict(dict)
         self._sites: dict[str, Site] = {}
-        for table in (self.session_records, self.incarnation_records, self.site_records):
+        self._jars: dict[tuple[str, int], frozenset[str]] = {}
+        self.jar_writes: Counter[str] = Counter()
+        """SHA-256 of a jar -> how many revisions that name it were written or read."""
+        tables = (self.session_records, self.incarnation_records, self.site_records, self.revisions)
+        for table in tables:
             for identity, record in table.items():
                 self._note(table.key(identity), record)
 
@@ -141,6 +145,16 @@ class Records(Tables):
                 job_name,
                 from_json(record, Incarnation) if record else None,
             )
+
+        elif (revision := self.revisions.id_of(key)) is not None:
+            scope_name, _, number = revision.rpartition("/")
+            jars = frozenset(record.get("jars", {}).values()) if record else None
+            self.jar_writes.update(jars or ())
+            _keep(self._jars, (scope_name, int(number)), jars)
+
+    def jars_of_revisions(self) -> Mapping[tuple[str, int], frozenset[str]]:
+        """(scope, revision) -> the SHA-256 of the jars that it names."""
+        return self._jars.copy()
 
     # -- sites ----------------------------------------------------------------------------
 
@@ -284,10 +298,11 @@ class Records(Tables):
         return (record for _, record in self.event_records.items(after=after))
 
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 
-def _keep(cache: dict[str, _T], key: str, value: _T | None) -> None:
+def _keep(cache: dict[_K, _T], key: _K, value: _T | None) -> None:
     if value is None:
         cache.pop(key, None)
     else:

@@ -63,7 +63,9 @@ class AnalysisRequestShape(Shape):
         default_timezone=UTC,
         metadata={"description": "without it, the time of the newest sample"},
     )
-    master = fields.String(load_default="local[*]")
+    master = fields.String(
+        metadata={"description": "name or URL of one of the service's masters; else its first"}
+    )
     follow = fields.Boolean(load_default=False)
 
 

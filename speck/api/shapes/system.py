@@ -18,10 +18,25 @@ from speck.service.tokens import Role
 from speck.spec.fields import Choice
 
 
-class ArtifactShape(Shape):
+class ArtifactUseShape(Shape):
+    composition = nullable_text("null for a job posted alone")
+    job_name = nullable_text("null for a revision of a composition")
+    revision = integer("null for what is deployed", allow_none=True)
+
+
+class CollectedShape(Shape):
     sha256 = text()
     bytes = integer()
-    at = text()
+    at = text("when it was last sent")
+    by = nullable_text("the token that sent it first")
+
+
+class CollectedListShape(Shape):
+    artifacts = list_of(CollectedShape)
+
+
+class ArtifactShape(CollectedShape):
+    uses = list_of(ArtifactUseShape)
 
 
 class EventShape(Shape):

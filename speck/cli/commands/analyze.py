@@ -33,7 +33,11 @@ def _seconds(_: click.Context, param: click.Parameter, value: str) -> float:
 @click.option(
     "--window", callback=_seconds, default="10m", metavar="TIME", help="How far to look back (10m)."
 )
-@click.option("--master", default="local[*]", metavar="URL", help="local[n] or spark://host:port.")
+@click.option(
+    "--master",
+    metavar="NAME|URL",
+    help="One of the service's Spark masters; with --dataset any, like local[2].",
+)
 @click.option("--follow", is_flag=True, help="Repeat the analysis whenever there are new samples.")
 @click.option(
     "--dataset",
@@ -43,7 +47,7 @@ def _seconds(_: click.Context, param: click.Parameter, value: str) -> float:
 @add_connection_options
 @add_output_option
 def analyze(
-    composition: str | None, window: float, master: str, follow: bool, dataset: Path | None
+    composition: str | None, window: float, master: str | None, follow: bool, dataset: Path | None
 ) -> None:
     """Show what jobs cost and save, and which belong at edges.
 
@@ -51,10 +55,11 @@ def analyze(
     `speck place` proposes sites from the result.
     """
     if dataset is not None:
-        _show(_analyze_dataset(dataset, composition, window, master, follow))
+        _show(_analyze_dataset(dataset, composition, window, master or "local[*]", follow))
         return
     service = client()
-    head = service.analyse(composition, window_s=window, master=master, follow=follow)
+    options = {"master": master} if master else {}
+    head = service.analyse(composition, window_s=window, follow=follow, **options)
     if follow:
         _follow(service, head["id"])
     else:

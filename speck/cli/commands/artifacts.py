@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from speck.cli.lazy import HelpfulGroup
-from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.options import (
+    add_connection_options,
+    add_output_option,
+    client,
+    names_of,
+    output,
+)
+
+if TYPE_CHECKING:
+    from speck.model.values import JsonObject
 
 
 @click.group(cls=HelpfulGroup)
 def artifacts() -> None:
-    """List and send jars."""
+    """List, send and delete jars and other programs."""
 
 
 @artifacts.command("list")
@@ -23,11 +33,26 @@ def list_artifacts() -> None:
     from speck.cli.output import Grid, moment
 
     records = client().artifacts()
-    rows = [(f"artifact:{one['sha256']}", one["bytes"], moment(one["at"])) for one in records]
+    rows = [
+        (
+            f"artifact:{one['sha256']}",
+            one["bytes"],
+            moment(one["at"]),
+            one["by"] or "-",
+            ", ".join(dict.fromkeys(map(_describe_use, one["uses"]))) or "-",
+        )
+        for one in records
+    ]
     output().show(
         {"artifacts": records},
-        Grid(("job_path", "bytes", "at"), rows, None, "no artifacts"),
+        Grid(("job_path", "bytes", "at", "by", "used by"), rows, None, "no artifacts"),
     )
+
+
+def _describe_use(use: JsonObject) -> str:
+    if use["composition"] is None:
+        return str(use["job_name"])
+    return f"{use['composition']}/{use['revision'] or use['job_name']}"
 
 
 @artifacts.command()
@@ -52,3 +77,39 @@ def push(file: Path) -> None:
         raise NotFoundError(f"cannot read {file}: {error.strerror or error}") from error
     say(f"sent {size} bytes" if created else "the service has it already")
     output().show({"sha256": sha256, "bytes": size, "new": created}, f"artifact:{sha256}")
+
+
+@artifacts.command()
+@click.argument("sha256", nargs=-1, required=True, shell_complete=names_of("artifacts"))
+@add_connection_options
+@add_output_option
+def rm(sha256: tuple[str, ...]) -> None:
+    """Delete artifacts that nothing uses.
+
+    SHA256 may also be written as `artifact:<sha256>`, as `speck artifacts list` shows it. Without
+    the role admin, only those that this token has sent.
+    """
+    names = [name.removeprefix("artifact:") for name in sha256]
+    for name in names:
+        client().delete_artifact(name)
+    output().show({"deleted": names}, "\n".join(f"artifact:{name}" for name in names))
+
+
+@artifacts.command()
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@add_connection_options
+@add_output_option
+def gc(dry_run: bool) -> None:
+    """Delete all artifacts that no revision and no job names.
+
+    Those that were sent less than a day ago (SPECK_ARTIFACT_GRACE_S) are kept: an apply may be
+    about to use them. The service does the same every hour.
+    """
+    from speck.cli.output import Grid, moment
+
+    records = client().collect_artifacts(dry_run=dry_run)
+    rows = [(f"artifact:{one['sha256']}", one["bytes"], moment(one["at"])) for one in records]
+    output().show(
+        {"artifacts": records, "dry_run": dry_run},
+        Grid(("job_path", "bytes", "at"), rows, None, "nothing to delete"),
+    )

@@ -22,14 +22,17 @@ from speck.binding import Transfer
 from speck.errors import EngineRefusedError, StoreFullError
 from tests.analyses import Given, analysis, measured
 from tests.calibrating import count_units, make_job_jar
+from tests.memory_fog import jar_bytes
 from tests.unit.api.conftest import Bench, composition, job, site
 
 DEMO = composition(
     job("A", sink_topic="AB"),
     job("B", source_site="edge-a", site="cloud", source_topic="AB"),
 )
-JAR = b"some jar"
+JAR = jar_bytes()
 SHA256 = hashlib.sha256(JAR).hexdigest()
+NO_JAR = b"neither a jar nor a program"
+NO_JAR_SHA256 = hashlib.sha256(NO_JAR).hexdigest()
 ZEROS = "0" * 64
 
 
@@ -402,6 +405,11 @@ CASES = [
     Case("PUT", f"/artifacts/{ZEROS}", 422, data=JAR),
     Case("PUT", "/artifacts/jar", 422, data=JAR),
     Case("PUT", f"/artifacts/{SHA256}", 411),
+    Case("PUT", f"/artifacts/{NO_JAR_SHA256}", 422, data=NO_JAR, says="it is no artifact"),
+    Case("DELETE", f"/artifacts/{SHA256}", 204, before=_artifact),
+    Case("DELETE", f"/artifacts/{ZEROS}", 404, says="cannot find artifact"),
+    Case("POST", "/artifacts/gc", 200, shapes.CollectedListShape, before=_artifact),
+    Case("POST", "/artifacts/gc?dry_run=true", 200, shapes.CollectedListShape, before=_artifact),
     # -- the rest
     Case("GET", "/events", 200, shapes.EVENTS),
     Case("GET", "/events?after=2&limit=2&site=cloud", 200, shapes.EVENTS),

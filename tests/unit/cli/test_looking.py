@@ -24,7 +24,7 @@ from speck.cli.output import Grid
 from speck.errors import UnreachableError
 from speck.store.leveldb import Store
 from tests.calibrating import count_units, make_job_jar
-from tests.memory_fog import site_body
+from tests.memory_fog import jar_bytes, site_body
 from tests.service_helpers import engine
 from tests.unit.cli.conftest import Run, Server
 from tests.waiting import wait_for
@@ -254,14 +254,19 @@ def test_site_check_fails_on_errors_only(speck: Run, monkeypatch: pytest.MonkeyP
 
 def test_artifacts(speck: Run, tmp_path: Path) -> None:
     jar = tmp_path / "job.jar"
-    jar.write_bytes(b"x" * 3_000_000)
+    jar.write_bytes(jar_bytes(b"x" * 3_000_000))
     done = speck("artifacts", "push", str(jar))
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("artifact:")
-    assert done.stderr == "sent 3000000 bytes\n"
+    assert done.stderr == f"sent {jar.stat().st_size} bytes\n"
     assert speck("artifacts", "push", str(jar)).stderr == "the service has it already\n"
     assert done.stdout.strip() in speck("artifacts", "list").stdout
     assert speck("artifacts", "push", "nothing.jar").exit_code == 1
+    collected = speck("artifacts", "gc")
+    assert (collected.exit_code, collected.stdout) == (0, "nothing to delete\n"), "it is new"
+    removed = speck("artifacts", "rm", done.stdout.strip())
+    assert (removed.exit_code, removed.stdout) == (0, done.stdout)
+    assert speck("artifacts", "rm", done.stdout.strip()).exit_code == 1
 
 
 def test_tokens_over_http(speck: Run, tmp_path: Path) -> None:

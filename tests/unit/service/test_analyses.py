@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.service import Service
-from speck.service.analyses import WAITING, AnalysisRequest
+from speck.service.analyses import WAITING, Analyses, AnalysisRequest
 from tests.samples_by_hand import dataset, plan, running, site
 from tests.service_helpers import reopened
 from tests.waiting import wait_for
@@ -128,3 +129,19 @@ def test_what_cannot_be_is_refused(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(InvalidError, match="there is no Java"):
         start(service)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({}, "the service has no secret of that cluster"),
+        ({"spark_secret_file": Path("secret")}, "set SPECK_SPARK_DRIVER_HOST to this machine's"),
+    ],
+)
+def test_a_cluster_needs_a_secret_and_a_way_to_the_driver(
+    service: Service, more: dict[str, Any], says: str
+) -> None:
+    config = replace(service.config, spark_masters=("big=spark://10.0.0.5:7077",), **more)
+    analyses = Analyses(config, service.records, service.clock, lambda: None)
+    with pytest.raises(InvalidError, match=says):
+        analyses.start(AnalysisRequest(master="big"))

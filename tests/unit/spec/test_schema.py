@@ -395,7 +395,8 @@ jbos: []
         "jobs[1] (line 10): must be a mapping of field names to values",
         "outputs[0].topic (line 12): 'a/#' holds a wildcard (+ or #); name one topic",
         "outputs[0].site (line 12): give exactly one of site and broker",
-        "outputs[1].client_id (line 13): must not begin with speck-: such ids belong to speck",
+        "outputs[1].client_id (line 13): must not begin with speck-: such ids belong to speck, "
+        "but for speck-out- and what follows",
         "inputs[0].client_id (line 14): unknown field; known are topic, site, broker",
         "requirements.max_latency_ms (line 15): must be a number greater than 0",
         "jbos (line 16): unknown field; did you mean jobs?",
