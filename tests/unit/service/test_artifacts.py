@@ -109,20 +109,20 @@ def limited(service: Service, **limits: float) -> Artifacts:
     return Artifacts(replace(service.config, **limits), service.records, service.clock)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"hello",
-        b"#!/bin/sh\nrm -rf /\n",
-        b"\x7fELF" + b"\0" * 100,
-        b"PK\x03\x04 and nothing else",
-        CONTENT[:-30],
-        gzip.compress(b"no tar"),
-        b"(" * 100_000,
-        b"import os\0",
-    ],
-)
+NO_ARTIFACTS = {
+    "nothing": b"",
+    "a word": b"hello",
+    "a shell script": b"#!/bin/sh\nrm -rf /\n",
+    "an executable": b"\x7fELF" + b"\0" * 100,
+    "the head of a jar": b"PK\x03\x04 and nothing else",
+    "a jar cut short": CONTENT[:-30],
+    "a compressed text": gzip.compress(b"no tar", mtime=0),
+    "a deep expression": b"(" * 100_000,
+    "a program with a NUL": b"import os\0",
+}
+
+
+@pytest.mark.parametrize("content", NO_ARTIFACTS.values(), ids=NO_ARTIFACTS)
 def test_what_is_no_artifact_is_refused_and_leaves_nothing(
     service: Service, content: bytes
 ) -> None:
