@@ -222,17 +222,17 @@ def _duckdb(options: argparse.Namespace) -> None:
     # of two rows of one key that differ, the same is the first as in Spark
     database.execute("set default_null_order = 'nulls_first'")
     files = f"{options.duckdb}/tasks/*/*/*.parquet"
-    asked = RATES.format(files=files, since=options.since, until=options.until)
-    found = database.execute(asked)
-    names = [column[0] for column in found.description or ()]
-    rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    query = RATES.format(files=files, since=options.since, until=options.until)
+    cursor = database.execute(query)
+    names = [column[0] for column in cursor.description or ()]
+    rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
     options.out.write_text(json.dumps(rows))
 
 
 def _run(program: str, **options: object) -> tuple[float, float]:
     """Seconds that a Python process takes, and the most MB it and its children had at once."""
-    told = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    arguments = [*program.split(), *told]
+    command = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    arguments = [*program.split(), *command]
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen([sys.executable, *arguments], stdout=log, stderr=log)

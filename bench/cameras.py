@@ -40,10 +40,10 @@ _EXTRAS = [_drawn() for _ in range(2003)]
 """Many more than a batch holds."""
 
 
-def camera(stream: str, number: int, seen: Detection) -> bytes:
+def camera(stream: str, number: int, detection: Detection) -> bytes:
     """A detection as a camera would send it, with what it saw it by: some 4000 bytes."""
     extra = _EXTRAS[(number * 7 + sum(stream.encode())) % len(_EXTRAS)]
-    return encode(stream, number, seen)[:-1] + b"," + extra.encode()
+    return encode(stream, number, detection)[:-1] + b"," + extra.encode()
 
 
 def sites() -> tuple[str, ...]:
@@ -73,8 +73,8 @@ def composition() -> JsonObject:
 def edge_of_entry(entry: JsonObject) -> str:
     """The edge that a job, an input or an output belongs to; else the cloud."""
     name = str(entry.get("job_name") or entry.get("client_id") or entry["topic"])
-    found = _SITE.search(name)
-    return edge_of(found[1]) if found else CLOUD
+    match = _SITE.search(name)
+    return edge_of(match[1]) if match else CLOUD
 
 
 _SITE = re.compile(r"(?:[-/])([abcABC])\d?$")

@@ -107,11 +107,11 @@ class Bare:
         trigger = answer.json()["request-id"]
         until = time.monotonic() + MOST_S
         while time.monotonic() < until:
-            seen = self.http.get(f"{base}/savepoints/{trigger}", timeout=60).json()
-            if seen["status"]["id"] == "COMPLETED":
-                if "location" not in seen["operation"]:
-                    raise RuntimeError(f"cannot stop {name} at {job['site']}: {seen}")
-                return str(seen["operation"]["location"])
+            status = self.http.get(f"{base}/savepoints/{trigger}", timeout=60).json()
+            if status["status"]["id"] == "COMPLETED":
+                if "location" not in status["operation"]:
+                    raise RuntimeError(f"cannot stop {name} at {job['site']}: {status}")
+                return str(status["operation"]["location"])
             time.sleep(_LOOK_S)
         raise RuntimeError(f"cannot stop {name} at {job['site']}: no savepoint in {MOST_S:g} s")
 

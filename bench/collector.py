@@ -145,27 +145,27 @@ def look(site: SiteRecord, job_ids: list[str]) -> JsonObject:
         for _ in range(LOOKS):
             before = sum(proxy.bytes_passed for proxy in proxies)
             began = time.perf_counter()
-            told = engine.measure(job_ids)
+            measures = engine.measure(job_ids)
             broker.measure()
             seconds.append(time.perf_counter() - began)
             passed += sum(proxy.bytes_passed for proxy in proxies) - before
-            tasks += sum(len(job.tasks) for job in told.jobs.values())
+            tasks += sum(len(job.tasks) for job in measures.jobs.values())
         return {"bytes": passed / LOOKS, "tasks": tasks / LOOKS, "seconds": seconds}
 
 
 def on_disk(root: Path) -> JsonObject:
     """Rows and bytes by table, after compaction."""
     maintain(root, datetime.now(UTC) + timedelta(days=1), 0)
-    found: JsonObject = {}
+    sizes: JsonObject = {}
     for name, table in TABLES.items():
         rows = read(root, table).num_rows
         size = sum(file.stat().st_size for file in (root / name).rglob("*.parquet"))
-        found[name] = {
+        sizes[name] = {
             "rows": rows,
             "bytes": size,
             "bytes_per_row": round(size / rows, 1) if rows else None,
         }
-    return found
+    return sizes
 
 
 @contextmanager

@@ -69,16 +69,16 @@ def provenance(began: float) -> JsonObject:
 
 def versions() -> JsonObject:
     """Of what the fog is made of; what is not installed is left out."""
-    found: JsonObject = {}
+    versions_by_tool: JsonObject = {}
     for key, package in (("flink", "apache-flink-libraries"), ("spark", "pyspark")):
         with suppress(PackageNotFoundError):
-            found[key] = version(package)
+            versions_by_tool[key] = version(package)
     for key, find, option in (("mosquitto", find_mosquitto, "-h"), ("java", find_java, "-version")):
         with suppress(SpeckError, OSError):
-            asked = subprocess.run([find(), option], capture_output=True, text=True, timeout=20)
-            if told := re.search(r"version \"?([\w.+]+)", asked.stdout + asked.stderr):
-                found[key] = told.group(1)
-    return found
+            process = subprocess.run([find(), option], capture_output=True, text=True, timeout=20)
+            if match := re.search(r"version \"?([\w.+]+)", process.stdout + process.stderr):
+                versions_by_tool[key] = match.group(1)
+    return versions_by_tool
 
 
 def machine() -> JsonObject:

@@ -229,14 +229,14 @@ def cell(limit: Limit, selectivity: float, rows: dict[str, list[JsonObject]]) ->
     during which the machine was saturated is left out, unless most are: then all are taken."""
     pairs = list(zip(rows["edge"], rows["server"], strict=True))
     fine = [pair for pair in pairs if max(row["machine_cpu"] for row in pair) <= MOST_CPU]
-    kept = fine if 2 * len(fine) >= len(pairs) else pairs
-    edge, server = [e for e, _ in kept], [s for _, s in kept]
-    ratios = [e["sink_per_s"] / s["sink_per_s"] for e, s in kept if s["sink_per_s"]]
+    chosen_pairs = fine if 2 * len(fine) >= len(pairs) else pairs
+    edge, server = [e for e, _ in chosen_pairs], [s for _, s in chosen_pairs]
+    ratios = [e["sink_per_s"] / s["sink_per_s"] for e, s in chosen_pairs if s["sink_per_s"]]
 
     def of(name: str) -> JsonObject:
         places = {"edge": edge, "server": server}
-        told = {place: [row[name] for row in places[place]] for place in PLACES}
-        return {place: interval([v for v in told[place] if v is not None]) for place in PLACES}
+        values = {place: [row[name] for row in places[place]] for place in PLACES}
+        return {place: interval([v for v in values[place] if v is not None]) for place in PLACES}
 
     least = min(row["uplink_share"] for row in edge + server)
     most = max(row["uplink_share"] for row in edge + server)
@@ -288,11 +288,11 @@ def judged(cells: Sequence[JsonObject]) -> list[Check]:
         near = abs(mean / wanted - 1) <= WITHIN
         checks.append(Check(name, f"{wanted:.3f} +- 10 %", round(mean, 3), near, f"WAN {says}"))
     for binds, text in ((True, "binds"), (False, "does not bind")):
-        found = sum(each["binds"] is binds and not each["saturated"] for each in cells)
-        checks.append(Check(f"cells judged where the WAN {text}", ">= 1", found, found >= 1))
+        matches = sum(each["binds"] is binds and not each["saturated"] for each in cells)
+        checks.append(Check(f"cells judged where the WAN {text}", ">= 1", matches, matches >= 1))
     for limit in dict.fromkeys(each["limit"] for each in cells):
-        found = sum(each["limit"] == limit and not each["saturated"] for each in cells)
-        checks.append(Check(f"cells judged at {limit}", ">= 1", found, found >= 1))
+        matches = sum(each["limit"] == limit and not each["saturated"] for each in cells)
+        checks.append(Check(f"cells judged at {limit}", ">= 1", matches, matches >= 1))
     for what in ("lost", "unexpected"):
         count = sum(each[what] for each in cells)
         checks.append(Check(f"records {what}", "0", count, count == 0, always=True))

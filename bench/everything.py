@@ -27,7 +27,7 @@ from typing import IO
 
 from bench.common import RAW, is_quick, say
 from bench.page.section import Section
-from bench.results_page import sections
+from bench.results_page import load_sections
 
 NOT_RUN = "not run (needs root)"
 MISSING = "there is no such program"
@@ -96,9 +96,9 @@ def table(outcomes: Sequence[Outcome], seconds: float) -> str:
     """One line each, and how long all took."""
     lines = [f"{it.name:16} {it.seconds:7.0f} s  {ended(it)}" for it in outcomes]
     failed = sum(it.failed for it in outcomes)
-    left = sum(it.why == NOT_RUN for it in outcomes)
+    not_run = sum(it.why == NOT_RUN for it in outcomes)
     last = f"{'all':16} {seconds:7.0f} s  {failed} of {len(lines)} failed"
-    last += f", {left} not run: they need root on Linux" if left else ""
+    last += f", {not_run} not run: they need root on Linux" if not_run else ""
     last += f"; a trial should take {QUICK_S:.0f} s at most" if slow(seconds) else ""
     return "\n".join([*lines, last])
 
@@ -158,7 +158,7 @@ def _end_of(log: Path, lines: int = 25) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    known = {section.name: section for section in sections()}
+    known = {section.name: section for section in load_sections()}
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
     names = parser.parse_args().names or list(known)
     if unknown := set(names) - set(known):

@@ -63,7 +63,7 @@ class Bench:
                 interval_ms=interval_ms,
                 window_ms=WINDOW_MS,
                 run=secrets.token_hex(4),
-                seen=self._seen,
+                detections=self._seen,
                 topic=TOPIC,
             )
             with feed:
@@ -85,7 +85,7 @@ class Bench:
             "published": len(log.rows),
             "feed_late_ms": round(feed.latest_s * 1000, 1),
             "drained_s": round(drained_s, 2),
-            **_told(log, came, began, until),
+            **_summarise_run(log, came, began, until),
         }
 
     @contextmanager
@@ -152,7 +152,7 @@ def _await_all(log: Log, reader: Arrivals) -> float:
     return time.monotonic() - began
 
 
-def _told(log: Log, came: Sequence[Arrival], began: float, until: float) -> JsonObject:
+def _summarise_run(log: Log, came: Sequence[Arrival], began: float, until: float) -> JsonObject:
     """What was offered and processed while it was measured, and how late results were."""
     latencies, offered, counts = [], 0, []
     for arrival in came:
@@ -213,7 +213,7 @@ def why_highest(row: JsonObject) -> str:
 
 def highest(experiment: Experiment, bench: Bench) -> float | None:
     """ms between messages at the highest rate that both ways keep up with; None: at no step."""
-    found = None
+    rate = None
     for per_s in STEPS_PER_S:
         steps = [
             experiment.row(
@@ -224,8 +224,8 @@ def highest(experiment: Experiment, bench: Bench) -> float | None:
         ]
         if any(why_highest(step) for step in steps):
             break
-        found = 1000 / per_s
-    return found
+        rate = 1000 / per_s
+    return rate
 
 
 def judged_of(rows: Sequence[JsonObject]) -> Sequence[JsonObject]:
@@ -237,13 +237,13 @@ def judged_of(rows: Sequence[JsonObject]) -> Sequence[JsonObject]:
 def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
     """By rate and way, over the repeats."""
     runs = [row for row in rows if row["kind"] == "run"]
-    found = []
+    summaries = []
     for ms in sorted({row["interval_ms"] for row in runs}, reverse=True):
         for way in PLACES:
             all_runs = [row for row in runs if (row["way"], row["interval_ms"]) == (way, ms)]
             of = judged_of(all_runs)
             late = [each for row in of for each in row["latencies_ms"]]
-            found.append(
+            summaries.append(
                 {
                     "way": way,
                     "interval_ms": ms,
@@ -270,7 +270,7 @@ def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
                 }
             )
     return {
-        "runs": found,
+        "runs": summaries,
         "highest_per_s": None if highest_ms is None else 1000 / highest_ms,
         "steps": [
             {k: row[k] for k in ("way", "interval_ms", "cpu", "feed_late_ms", "processed")}
@@ -281,15 +281,15 @@ def summary(rows: Sequence[JsonObject], highest_ms: float | None) -> JsonObject:
     }
 
 
-def checks(found: JsonObject) -> list[Check]:
+def checks(result: JsonObject) -> list[Check]:
     """Nothing is lost; where both keep up the local job's results come sooner."""
-    runs = found["runs"]
-    told = []
+    runs = result["runs"]
+    verdicts = []
     for what in ("lost", "repeated", "different"):
         count = sum(run[what] for run in runs)
-        told.append(Check(f"detections {what} in any run", "0", count, count == 0, always=True))
-    top = found["highest_per_s"]
-    told.append(
+        verdicts.append(Check(f"detections {what} in any run", "0", count, count == 0, always=True))
+    top = result["highest_per_s"]
+    verdicts.append(
         Check(
             "the highest rate that both ways keep up with is found",
             f"> {1000 / min(INTERVALS_MS):.0f}/s",
@@ -302,7 +302,7 @@ def checks(found: JsonObject) -> list[Check]:
     )
     for run in runs:
         share = run["processed_share"]["mean"] or 0.0
-        told.append(
+        verdicts.append(
             Check(
                 f"{run['way']} keeps up with {run['offered_per_s']:.0f}/s",
                 f">= {LEAST_PROCESSED:.0%} of the offered processed in time",
@@ -316,7 +316,7 @@ def checks(found: JsonObject) -> list[Check]:
             r for r in runs if r["way"] == "remote" and r["interval_ms"] == local["interval_ms"]
         )
         saturated = [*local["saturated"], *remote["saturated"]]
-        told.append(
+        verdicts.append(
             Check(
                 f"p95 latency at {local['offered_per_s']:.0f}/s: local below remote, ms",
                 "local < remote",
@@ -325,7 +325,7 @@ def checks(found: JsonObject) -> list[Check]:
                 f"not judged: {saturated[0]}" if saturated else "",
             )
         )
-    return told
+    return verdicts
 
 
 def main() -> int:
@@ -368,8 +368,8 @@ def main() -> int:
                             **bench.run(w, m),
                         },
                     )
-    found = summary(experiment.rows, highest_ms)
-    return experiment.finish(found, checks(found))
+    result = summary(experiment.rows, highest_ms)
+    return experiment.finish(result, checks(result))
 
 
 if __name__ == "__main__":

@@ -40,10 +40,10 @@ def measure(looks: int, interval_s: float) -> dict[str, list[float]]:
         fog = Fog(Path(folder) / "fog")
         try:
             fog.up(edges=1, clouds=0, slots=JOBS, checkpoint_interval_s=interval_s)
-            found = _Measuring(fog.sites()[0]).all(looks)
+            latencies = _Measuring(fog.sites()[0]).all(looks)
         finally:
             fog.down()
-    return {kind: sorted(round(s, 6) for s in seconds) for kind, seconds in found.items()}
+    return {kind: sorted(round(s, 6) for s in seconds) for kind, seconds in latencies.items()}
 
 
 class _Measuring:
@@ -127,15 +127,15 @@ class _Measuring:
             with self._connected() as mine:
                 body = {"drain": False, "triggerId": token_hex(16), "formatType": "CANONICAL"}
                 path = f"/jobs/{jobs[n]}"
-                asked = self._timed("stop", mine, "POST", f"{path}/stop", body)["request-id"]
+                trigger = self._timed("stop", mine, "POST", f"{path}/stop", body)["request-id"]
                 began = time.perf_counter()
                 until = time.monotonic() + MOST_S
                 while True:
                     _in_time(until, f"{path} stop")
-                    told = self._timed("trigger", mine, "GET", f"{path}/savepoints/{asked}")
-                    if told["status"]["id"] == "COMPLETED":
+                    status = self._timed("trigger", mine, "GET", f"{path}/savepoints/{trigger}")
+                    if status["status"]["id"] == "COMPLETED":
                         self._note("stopping", time.perf_counter() - began)
-                        assert "location" in told["operation"], told
+                        assert "location" in status["operation"], status
                         return
                     time.sleep(0.005)
 

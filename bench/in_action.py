@@ -57,7 +57,7 @@ def judged(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
 
 def _compared(name: str, row: JsonObject) -> list[Check]:
     """Before against after, and both against what was predicted."""
-    before, after, said = row["before"], row["after"], row["predicted"]
+    before, after, prediction = row["before"], row["after"], row["predicted"]
 
     def fell(what: str, was: float | None, now: float | None) -> Check:
         ok = was is not None and now is not None and now < was
@@ -65,16 +65,16 @@ def _compared(name: str, row: JsonObject) -> list[Check]:
         return Check(f"{what}, {name}", "falls", shown, ok)
 
     def per_record(which: str) -> float:
-        told, records = said[f"{which}_bytes_per_s"], said["records_per_s"]
-        return float(told / records) if records else 0.0
+        bytes_per_s, records_per_s = prediction[f"{which}_bytes_per_s"], prediction["records_per_s"]
+        return float(bytes_per_s / records_per_s) if records_per_s else 0.0
 
-    moved, wanted = said["moves"], expected_moves()
+    moved, wanted = prediction["moves"], expected_moves()
     unjudged = is_quick() and not moved
     note = "QUICK is too short for evidence: moved as was expected of it" if unjudged else ""
-    left = sorted(set(wanted.items()) - set(moved.items()))
-    ok = None if unjudged else not left
-    if left:
-        note = note or "not moved: " + ", ".join(job for job, _ in left)
+    missing_moves = sorted(set(wanted.items()) - set(moved.items()))
+    ok = None if unjudged else not missing_moves
+    if missing_moves:
+        note = note or "not moved: " + ", ".join(job for job, _ in missing_moves)
     checks = [
         Check(f"jobs moved to their edges, {name}", f"all {len(wanted)}", len(moved), ok, note),
         fell("latency p95 of Job 4 (s)", before["job4"]["p95_s"], after["job4"]["p95_s"]),
@@ -92,13 +92,14 @@ def _compared(name: str, row: JsonObject) -> list[Check]:
         ),
     ]
     for which, span_ in () if unjudged else (("today", before), ("proposed", after)):
-        told, found = per_record(which), span_["wan_bytes_per_record"] or 0.0
+        predicted_bytes, measured_bytes = per_record(which), span_["wan_bytes_per_record"] or 0.0
         checks.append(
             Check(
                 f"WAN bytes a record, {which}, {name}",
-                f"{told:.1f} +- {WITHIN:.0%} as predicted",
-                round(found, 1),
-                abs(found - told) <= WITHIN * told and told > 0,
+                f"{predicted_bytes:.1f} +- {WITHIN:.0%} as predicted",
+                round(measured_bytes, 1),
+                abs(measured_bytes - predicted_bytes) <= WITHIN * predicted_bytes
+                and predicted_bytes > 0,
                 "predicted: MQTT packets; measured: whole packets of the uplink's interface",
             )
         )

@@ -51,14 +51,14 @@ class Mount:
         if self._version == 5:
             length, at = _varint(body, at)
             at += length
-        found = bytearray(body[:at])
+        packet = bytearray(body[:at])
         while at < len(body):
             topic, at = _text(body, at)
-            found += _packed(self._mounted(topic))
+            packet += _packed(self._mounted(topic))
             if options:
-                found += body[at : at + 1]
+                packet += body[at : at + 1]
                 at += 1
-        return bytes(found)
+        return bytes(packet)
 
     def _mounted(self, topic: bytes) -> bytes:
         return topic if topic.startswith(b"$") else self._prefix + topic
@@ -86,12 +86,12 @@ def _varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
 
 
 def _varint_of(value: int) -> bytes:
-    found = bytearray()
+    varint = bytearray()
     while True:
         value, byte = value >> 7, value & 0x7F
-        found.append(byte | (0x80 if value else 0))
+        varint.append(byte | (0x80 if value else 0))
         if not value:
-            return bytes(found)
+            return bytes(varint)
 
 
 class _Half(asyncio.Protocol):

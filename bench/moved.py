@@ -74,15 +74,15 @@ def _edges(up: dict[str, int]) -> int:
 
 def latencies(came: Sequence[Arrival], log: Log, client: str) -> list[tuple[float, float]]:
     """(arrival, seconds since the message that completed the window) of each first result."""
-    found = []
+    seconds = []
     for arrival in came:
         if not arrival.client.startswith(client) or arrival.record["revision"] != 0:
             continue
         streams = STREAMS[arrival.record["site"]] if "site" in arrival.record else tuple(log.passed)
         closed = log.closed_at(streams, arrival.record["window_start_ms"] + log.window_ms)
         if closed is not None:
-            found.append((arrival.at, arrival.at - closed))
-    return found
+            seconds.append((arrival.at, arrival.at - closed))
+    return seconds
 
 
 def counted(came: Sequence[Arrival]) -> list[tuple[float, int]]:
@@ -99,7 +99,7 @@ def span(watch: Watch, came: Sequence[Arrival], log: Log, since: float, until: f
     seconds = until - since
     rate = sum(count for at, count in counted(came) if since < at <= until) / seconds
     up = watch.up_per_s(since, until)
-    found: JsonObject = {
+    summary: JsonObject = {
         "seconds": round(seconds, 2),
         "sink_per_s": rate,
         "wan_bytes_per_s": up,
@@ -109,8 +109,8 @@ def span(watch: Watch, came: Sequence[Arrival], log: Log, since: float, until: f
     for name, client in (("job3", LOCAL), ("job4", GLOBAL)):
         late = [took for at, took in latencies(came, log, client) if since < at <= until]
         shares = {f"p{share}_s": percentile(late, share / 100) for share in (50, 95, 99)}
-        found[name] = {"results": len(late), **shares}
-    return found
+        summary[name] = {"results": len(late), **shares}
+    return summary
 
 
 def bins(watch: Watch, begin: float, came: Sequence[Arrival], log: Log) -> list[JsonObject]:
@@ -121,10 +121,10 @@ def bins(watch: Watch, begin: float, came: Sequence[Arrival], log: Log) -> list[
         records[int(at - begin)] += count
     for at, took in latencies(came, log, GLOBAL):
         late[int(at - begin)].append(took)
-    found = []
+    rows = []
     for (_, before, _), (at, after, cpu) in zip(watch.looks, watch.looks[1:], strict=False):
         second = int(at - begin)
-        found.append(
+        rows.append(
             {
                 "t_s": round(at - begin, 2),
                 "sink_per_s": records[second],
@@ -134,7 +134,7 @@ def bins(watch: Watch, begin: float, came: Sequence[Arrival], log: Log) -> list[
                 "machine_cpu": round(cpu, 3),
             }
         )
-    return found
+    return rows
 
 
 def drained(readers: Arrivals, log: Log) -> list[Comparison]:

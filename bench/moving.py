@@ -51,13 +51,13 @@ class Course:
 
 @dataclass(slots=True)
 class Series:
-    """One run while it goes on: `moments` are of time.monotonic, `told` what was measured."""
+    """One run while it goes on: `moments` are of time.monotonic, `facts` what was measured."""
 
     feed: DetectionFeed
     readers: Arrivals
     watch: Watch
     moments: dict[str, float]
-    told: JsonObject
+    facts: JsonObject
 
     def mark(self, name: str) -> float:
         """Write down that this happens now."""
@@ -79,12 +79,12 @@ class Bench:
         content = composition()
         self.api.apply(content)
         try:
-            found = self._series(content, mover, times)
+            run = self._series(content, mover, times)
         except RuntimeError:
             self._remove()  # the next series is one of its own
             raise
         self._remove()
-        return found
+        return run
 
     def _remove(self) -> None:
         self.api.call("DELETE", f"/compositions/{NAME}", wait=300, drain="false")
@@ -109,7 +109,7 @@ class Bench:
             _wait(times.after_s)
             run.mark("end")
             log = feed.end(180.0)
-            return self._found(run, log)
+            return self._summarise(run, log)
 
     def _caught_up(self, run: Series, most_s: float) -> None:
         """Wait until results are of now: what had piled up is gone."""
@@ -131,7 +131,7 @@ class Bench:
             interval_ms=times.interval_ms,
             window_ms=WINDOW_MS,
             run=secrets.token_hex(4),
-            seen=self._seen,
+            detections=self._seen,
             encoder=camera,
         )
 
@@ -144,16 +144,16 @@ class Bench:
         until = run.mark("analyse")
         analysis = self._analysis(since, until)
         run.mark("place")
-        asked = {"composition": NAME, "policy": "milp", "analysis": analysis["id"]}
-        made = self.api.call("POST", "/placements", asked)
-        run.told["predicted"] = predicted(made, analysis)
-        for move in made["proposed"]["moves"]:
+        request = {"composition": NAME, "policy": "milp", "analysis": analysis["id"]}
+        placement = self.api.call("POST", "/placements", request)
+        run.facts["predicted"] = predicted(placement, analysis)
+        for move in placement["proposed"]["moves"]:
             say(f"    {move['job_name']}: {move['from']} -> {move['to']}")
         run.mark("apply")
-        if is_quick() and not made["proposed"]["moves"]:
+        if is_quick() and not placement["proposed"]["moves"]:
             self.api.apply(laid_out())
         else:
-            self._apply(made["id"])
+            self._apply(placement["id"])
         run.mark("applied")
 
     def _apply(self, placement: str) -> None:
@@ -163,17 +163,17 @@ class Bench:
             raise RuntimeError(f"the placement was not applied: {change}")
 
     def _analysis(self, since: float, until: float) -> JsonObject:
-        asked = {"composition": NAME, "since": _moment(since), "until": _moment(until)}
-        made = self.api.call("POST", "/analyses", asked)
+        request = {"composition": NAME, "since": _moment(since), "until": _moment(until)}
+        started = self.api.call("POST", "/analyses", request)
         over = ("done", "failed", "cancelled")
         deadline = time.monotonic() + ANALYSIS_S
-        while (found := self.api.call("GET", f"/analyses/{made['id']}"))["state"] not in over:
+        while (analysis := self.api.call("GET", f"/analyses/{started['id']}"))["state"] not in over:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the analysis does not end in {ANALYSIS_S:g} s: {found}")
+                raise RuntimeError(f"the analysis does not end in {ANALYSIS_S:g} s: {analysis}")
             _wait(0.3)
-        if found["state"] != "done":
-            raise RuntimeError(f"the analysis is {found['state']}: {found['error']}")
-        return found
+        if analysis["state"] != "done":
+            raise RuntimeError(f"the analysis is {analysis['state']}: {analysis['error']}")
+        return analysis
 
     # -- by itself ------------------------------------------------------------------------
 
@@ -186,10 +186,10 @@ class Bench:
         self.api.call("PUT", f"/compositions/{NAME}/autopilot", settings)
         acted = self._entry("act", 240.0)
         run.mark("apply")
-        run.told["autopilot"] = [acted["message"]]
-        made = self.api.call("GET", f"/placements/{acted['placement']}")
-        analysis = self.api.call("GET", f"/analyses/{made['analysis']}")
-        run.told["predicted"] = predicted(made, analysis)
+        run.facts["autopilot"] = [acted["message"]]
+        placement = self.api.call("GET", f"/placements/{acted['placement']}")
+        analysis = self.api.call("GET", f"/analyses/{placement['analysis']}")
+        run.facts["predicted"] = predicted(placement, analysis)
         for name in ("analyse", "place"):
             at = analysis["started" if name == "analyse" else "ended"]
             run.moments[name] = _monotonic(at)
@@ -201,22 +201,22 @@ class Bench:
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             log: list[JsonObject] = self.api.call("GET", f"/compositions/{NAME}/autopilot")["log"]
-            found = [entry for entry in log if entry["kind"] == kind]
-            if found:
-                return found[0]
+            entries = [entry for entry in log if entry["kind"] == kind]
+            if entries:
+                return entries[0]
             _wait(0.3)
         raise RuntimeError(f"the autopilot did not {kind} in {timeout_s:g} s: {log}")
 
     def _await_change(self, change: str) -> None:
         until = time.monotonic() + 300.0
-        while (found := self.api.call("GET", f"/changes/{change}"))["state"] != "done":
-            if time.monotonic() > until or found["state"] == "failed":
-                raise RuntimeError(f"the autopilot's change is {found['state']}: {found}")
+        while (state := self.api.call("GET", f"/changes/{change}"))["state"] != "done":
+            if time.monotonic() > until or state["state"] == "failed":
+                raise RuntimeError(f"the autopilot's change is {state['state']}: {state}")
             _wait(0.2)
 
     # -- what was found -------------------------------------------------------------------
 
-    def _found(self, run: Series, log: Log) -> JsonObject:
+    def _summarise(self, run: Series, log: Log) -> JsonObject:
         compared = drained(run.readers, log)
         came = run.readers.since(0)
         begin, moments = run.moments["begin"], run.moments
@@ -225,7 +225,7 @@ class Bench:
             "after": (moments["settled"], moments["end"]),
         }
         return {
-            **run.told,
+            **run.facts,
             "moments_s": {name: round(at - begin, 2) for name, at in moments.items()},
             "bins": bins(run.watch, begin, came, log),
             **{name: span(run.watch, came, log, *ends) for name, ends in spans.items()},
@@ -238,24 +238,24 @@ class Bench:
         }
 
 
-def predicted(made: JsonObject, analysis: JsonObject) -> JsonObject:
+def predicted(placement: JsonObject, analysis: JsonObject) -> JsonObject:
     """What the placement says of bytes between sites, and how many records that is for."""
-    taken = sum(
+    records_per_s = sum(
         job["in_rate"] or 0.0 for job in analysis["jobs"] if job["job_name"].startswith("clean-")
     )
     return {
-        "moves": {move["job_name"]: move["to"] for move in made["proposed"]["moves"]},
-        "records_per_s": taken,
-        "today_bytes_per_s": made["today"]["wan_bytes_per_s"],
-        "proposed_bytes_per_s": made["proposed"]["wan_bytes_per_s"],
-        "today_latency_ms": made["today"]["latency_ms"],
-        "proposed_latency_ms": made["proposed"]["latency_ms"],
-        "today_max_rate": made["today"]["max_rate"],
-        "proposed_max_rate": made["proposed"]["max_rate"],
-        "today_violations": made["today"]["violations"],
-        "violations": made["violations"],
-        "notes": made["notes"],
-        "unmeasured": made["unmeasured"],
+        "moves": {move["job_name"]: move["to"] for move in placement["proposed"]["moves"]},
+        "records_per_s": records_per_s,
+        "today_bytes_per_s": placement["today"]["wan_bytes_per_s"],
+        "proposed_bytes_per_s": placement["proposed"]["wan_bytes_per_s"],
+        "today_latency_ms": placement["today"]["latency_ms"],
+        "proposed_latency_ms": placement["proposed"]["latency_ms"],
+        "today_max_rate": placement["today"]["max_rate"],
+        "proposed_max_rate": placement["proposed"]["max_rate"],
+        "today_violations": placement["today"]["violations"],
+        "violations": placement["violations"],
+        "notes": placement["notes"],
+        "unmeasured": placement["unmeasured"],
     }
 
 

@@ -53,15 +53,15 @@ class Checks:
     done: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def equal(self, what: str, found: object, wanted: object) -> None:
+    def equal(self, what: str, actual: object, expected: object) -> None:
         self.done += 1
-        if found != wanted:
-            self.faults.append(f"{what}: {found}, not {wanted}")
+        if actual != expected:
+            self.faults.append(f"{what}: {actual}, not {expected}")
 
-    def below(self, what: str, found: float, wanted: float) -> None:
+    def below(self, what: str, actual: float, limit: float) -> None:
         self.done += 1
-        if not found < wanted:
-            self.faults.append(f"{what}: {found}, not below {wanted}")
+        if not actual < limit:
+            self.faults.append(f"{what}: {actual}, not below {limit}")
 
 
 def _rounded(values: Sequence[float]) -> list[float]:
@@ -70,13 +70,13 @@ def _rounded(values: Sequence[float]) -> list[float]:
 
 def published_rolbts(checks: Checks) -> JsonObject:
     """Figures 7 and 8, FSACE beside them, and what figures 5 and 6 count."""
-    found = rolbts.assign_as_published(SERVERS, ARRIVALS, tie="last")
+    assignment = rolbts.assign_as_published(SERVERS, ARRIVALS, tie="last")
     fsace = rolbts.Assignment(SERVERS, FSACE)
     result: JsonObject = {
-        "nodes": _rounded(found.nodes),
-        "links": _rounded(found.links),
-        "sd_nodes": round(found.sd_nodes, 2),
-        "sd_links": round(found.sd_links, 2),
+        "nodes": _rounded(assignment.nodes),
+        "links": _rounded(assignment.links),
+        "sd_nodes": round(assignment.sd_nodes, 2),
+        "sd_links": round(assignment.sd_links, 2),
         "fsace": {
             "nodes": _rounded(fsace.nodes),
             "sd_nodes": round(fsace.sd_nodes, 2),
@@ -97,11 +97,11 @@ def published_rolbts(checks: Checks) -> JsonObject:
 
 def our_balance(checks: Checks) -> JsonObject:
     """The same objective and input, solved."""
-    found = rolbts.assign_exactly(SERVERS, ARRIVALS)
-    checks.equal("ours is proven", found.optimal, True)
-    checks.equal("ours, deviation of nodes", round(found.sd_nodes, 2), 1.03)
-    checks.equal("ours, links", _rounded(found.links), [0.0, 0.0, 0.0])
-    return {"sd_nodes": round(found.sd_nodes, 2), "links": _rounded(found.links)}
+    assignment = rolbts.assign_exactly(SERVERS, ARRIVALS)
+    checks.equal("ours is proven", assignment.optimal, True)
+    checks.equal("ours, deviation of nodes", round(assignment.sd_nodes, 2), 1.03)
+    checks.equal("ours, links", _rounded(assignment.links), [0.0, 0.0, 0.0])
+    return {"sd_nodes": round(assignment.sd_nodes, 2), "links": _rounded(assignment.links)}
 
 
 def ten_by_ten(checks: Checks) -> float:
@@ -136,14 +136,14 @@ def published_ds2(checks: Checks) -> None:
         (200.0, 2, (10.0, 700.0), 201.0, (40, 140)),
     ):
         topics = tuple(f"s{n}" for n in range(sources))
-        found = ds2.compute_needs(
+        needs = ds2.compute_needs(
             [
                 ds2.Operator("Op1", topics, ("t",), *first),
                 ds2.Operator("Op2", ("t",), (), second, None),
             ],
             dict.fromkeys(topics, rate),
         )
-        counts = (found["Op1"].parallelism, found["Op2"].parallelism)
+        counts = (needs["Op1"].parallelism, needs["Op2"].parallelism)
         checks.equal(f"DS2 {sources} x {rate:g}, {first}, {second:g}", counts, wanted)
 
 
@@ -171,14 +171,14 @@ def published_filter(checks: Checks) -> None:
 def carried_to_the_fork(checks: Checks) -> None:
     """A placement as `schedulercfg`, and back."""
     problem = traffic(17, 4)
-    found = find_policy("milp").place(problem)
+    placement = find_policy("milp").place(problem)
     addresses = {place.name: [f"10.0.0.{n}"] for n, place in enumerate(problem.places, 1)}
     tasks = {
         load.name: [schedulercfg.Task(f"Source: {load.name} -> Sink", load.slots)]
         for load in problem.loads
         if load.kind is Kind.JOB
     }
-    subtasks = schedulercfg.from_placement(found, tasks, addresses)
+    subtasks = schedulercfg.from_placement(placement, tasks, addresses)
     text = schedulercfg.dump(subtasks)
     checks.equal("schedulercfg there and back", schedulercfg.load(text), subtasks)
 
@@ -189,29 +189,29 @@ def sizes(checks: Checks, chosen: Sequence[tuple[int, int]]) -> list[JsonObject]
     rows: list[JsonObject] = []
     for jobs, sites in chosen:
         for kind, make in MAKERS.items():
-            found, seconds = _solved(make(jobs, sites, 0), TIME_LIMIT_S)
-            rows.append(_row(jobs, sites, kind, TIME_LIMIT_S, found, seconds))
-            checks.equal(f"milp {jobs}x{sites} {kind} keeps all limits", found.violations, ())
+            placement, seconds = _solved(make(jobs, sites, 0), TIME_LIMIT_S)
+            rows.append(_row(jobs, sites, kind, TIME_LIMIT_S, placement, seconds))
+            checks.equal(f"milp {jobs}x{sites} {kind} keeps all limits", placement.violations, ())
             if (jobs, sites) in WANTED_S:
-                checks.equal(f"milp {jobs}x{sites} {kind} is optimal", found.optimal, True)
+                checks.equal(f"milp {jobs}x{sites} {kind} is optimal", placement.optimal, True)
                 checks.below(f"milp {jobs}x{sites} {kind}", seconds, WANTED_S[jobs, sites])
     jobs, sites = chosen[-1]
-    found, seconds = _solved(random_dag(jobs, sites), STOPPED_S)
-    rows.append(_row(jobs, sites, "dag", STOPPED_S, found, seconds))
-    checks.equal("milp stopped early keeps all limits", found.violations, ())
-    checks.equal("milp stopped early tells a gap", found.gap is not None, True)
+    placement, seconds = _solved(random_dag(jobs, sites), STOPPED_S)
+    rows.append(_row(jobs, sites, "dag", STOPPED_S, placement, seconds))
+    checks.equal("milp stopped early keeps all limits", placement.violations, ())
+    checks.equal("milp stopped early tells a gap", placement.gap is not None, True)
     return rows
 
 
 def _row(
-    jobs: int, sites: int, kind: str, limit: float, found: Placement, seconds: float
+    jobs: int, sites: int, kind: str, limit: float, placement: Placement, seconds: float
 ) -> JsonObject:
     row: JsonObject = {
         "jobs": jobs,
         "sites": sites,
         "seconds": round(seconds, 3),
-        "optimal": found.optimal,
-        "gap": None if found.gap is None else round(found.gap, 4),
+        "optimal": placement.optimal,
+        "gap": None if placement.gap is None else round(placement.gap, 4),
         "kind": kind,
         "time_limit_s": limit,
     }
@@ -239,12 +239,12 @@ def beside_brute_force(checks: Checks) -> list[int]:
             cost = instance.objective(sites)
             if (best is None or cost < best) and not predict(instance, sites).violations:
                 best = cost
-        found = find_policy("milp").place(problem)
+        placement = find_policy("milp").place(problem)
         feasible += best is not None
-        if best is None or found.objective is None:
-            equal += not found.feasible
+        if best is None or placement.objective is None:
+            equal += not placement.feasible
         else:
-            equal += found.feasible and abs(found.objective - best) <= 2e-6 * max(1.0, best)
+            equal += placement.feasible and abs(placement.objective - best) <= 2e-6 * max(1.0, best)
     say(f"brute force: {equal} of {SMALL} equal; {feasible} have a placement that keeps all limits")
     checks.equal("milp equal to brute force", [equal, SMALL], [SMALL, SMALL])
     return [equal, SMALL]
@@ -258,13 +258,13 @@ def quality_of_greedy() -> JsonObject:
     problems += [make(17, 4, seed) for make in MAKERS.values() for seed in range(SMALL // 5)]
     problems += [make(50, 8, seed) for make in MAKERS.values() for seed in range(SMALL // 5)]
     for problem in problems:
-        best, found = find_policy("milp").place(problem), find_policy("greedy").place(problem)
-        if not best.optimal or best.objective is None or found.objective is None:
+        best, greedy = find_policy("milp").place(problem), find_policy("greedy").place(problem)
+        if not best.optimal or best.objective is None or greedy.objective is None:
             continue
-        if not found.feasible:
+        if not greedy.feasible:
             failed += 1
             continue
-        gaps.append(found.objective / best.objective - 1 if best.objective > 0 else 0.0)
+        gaps.append(greedy.objective / best.objective - 1 if best.objective > 0 else 0.0)
     say(
         f"greedy: {len(gaps)} compared, {sum(gap < 1e-6 for gap in gaps)} of them optimal; "
         f"{failed} more for which it found no placement that keeps all limits, though there is one"

@@ -111,8 +111,8 @@ class Noted(Tally):
         super().hear(stamp, payload, now)
         if (self.dropped, self.repeated) == (dropped, repeated):
             return
-        found = self.came_again if self.repeated > repeated else self.dropped_again
-        found.append((int(json.loads(payload)["n"]), self.during))
+        repeats = self.came_again if self.repeated > repeated else self.dropped_again
+        repeats.append((int(json.loads(payload)["n"]), self.during))
 
 
 class Output(Checker):
@@ -171,13 +171,13 @@ class Run:
             change.state = self._applied(composition, change, until)
         else:
             with ThreadPoolExecutor(1) as pool:
-                made = pool.submit(self._applied, composition, change, until)
+                applying = pool.submit(self._applied, composition, change, until)
                 after = self.dice.uniform(0.0, KILL_WITHIN_S)
                 time.sleep(after)  # when the fault comes
                 leave = self.taps.leave if self.taps else _nothing
                 what = self.mortal.strike(self.dice, leave)
                 change.killed = f"{what} after {after:.1f} s"
-                change.state = made.result()
+                change.state = applying.result()
         if change.state != "done":
             why = next((line for line in change.plan.splitlines() if ": failed " in line), "")
             raise RuntimeError(f"change {change.number} is {change.state}: {why}")
@@ -185,9 +185,9 @@ class Run:
     def _applied(self, composition: JsonObject, change: Change, until: float) -> str:
         """How the change ended; where something is killed one that failed is asked for again."""
         while True:
-            asked = self._posted(composition, until)
-            change.plan += asked["plan"]["text"] + "\n"
-            view = self._followed(asked["change"], until)
+            answer = self._posted(composition, until)
+            change.plan += answer["plan"]["text"] + "\n"
+            view = self._followed(answer["change"], until)
             change.plan += _operations(view) + "\n"
             again = self.mortal is not None and time.monotonic() < until
             if view["state"] == "done" or not again:
@@ -205,8 +205,8 @@ class Run:
         )
         if not answer.ok:
             raise RuntimeError(f"POST {url}: {answer.status_code} {answer.text[:2000]}")
-        found: JsonObject = answer.json()
-        return found
+        body: JsonObject = answer.json()
+        return body
 
     def _followed(self, change: str, until: float) -> JsonObject:
         """The change once it is over, or as it is at `until`."""
@@ -318,8 +318,8 @@ def _result(
 def spread(values: Sequence[float]) -> JsonObject:
     """Median, 95th percentile and the most, in seconds; null of nothing."""
     cuts = {"p50": 0.5, "p95": 0.95, "max": 1.0}
-    found = {name: percentile(values, share) for name, share in cuts.items()}
-    shown = {name: value and round(value, 3) for name, value in found.items()}
+    values_by_share = {name: percentile(values, share) for name, share in cuts.items()}
+    shown = {name: value and round(value, 3) for name, value in values_by_share.items()}
     return {**shown, "of": len(values)}
 
 
@@ -340,8 +340,8 @@ def blamed(
         groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
         for number in end.missing(published):
             groups["lost", under_way_in(number, firsts), -1].append(number)
-        for what, found in again.items():
-            for number, during in found:
+        for what, records in again.items():
+            for number, during in records:
                 groups[what, under_way_in(number, firsts), during].append(number)
         for (what, began, during), numbers in sorted(groups.items()):
             came = f", came in change {during}" if during >= 0 else ""
@@ -360,9 +360,9 @@ def blamed(
 
 def faults_of(result: JsonObject, wanted: int) -> list[str]:
     """What is not as it was wanted."""
-    found = [f"{key}: {result[key]}" for key in promised(result) if result[key]]
+    faults = [f"{key}: {result[key]}" for key in promised(result) if result[key]]
     short = result["changes"] < wanted
-    return [*found, *([f"{result['changes']} of {wanted} changes"] if short else [])]
+    return [*faults, *([f"{result['changes']} of {wanted} changes"] if short else [])]
 
 
 def main() -> int:
@@ -381,8 +381,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     how = {"seed": options.seed, "rate": options.rate, "tapped": not options.no_tap}
-    given = options.changes is not None or options.kills is not None or options.delivery
-    if given or how != {"seed": 5, "rate": RATE, "tapped": True}:
+    is_trial = options.changes is not None or options.kills is not None or options.delivery
+    if is_trial or how != {"seed": 5, "rate": RATE, "tapped": True}:
         return _trial(options, how)
     changes, kills = (4, 2) if is_quick() else (CHANGES, KILLS)
     wanted = {**dict.fromkeys(MODES, changes), WITH_KILLS: kills}
@@ -395,13 +395,13 @@ def main() -> int:
         "machine": machine(),
     }
     chosen = {name: wanted[name] for name in options.series or wanted}
-    kept = _kept() if options.series and not is_quick() else {}
+    other_series = _load_other_series() if options.series and not is_quick() else {}
     wrong: list[str] = []
     for name, result in _measured(chosen, how):
-        wrong += _told(name, result, wanted[name])
-        kept[name] = {**result, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-        nested = {key: value for key, value in kept.items() if key != MODES[0]}
-        write_result("rewire.json", {**kept.get(MODES[0], {}), **nested, **facts})
+        wrong += _report_faults(name, result, wanted[name])
+        other_series[name] = {**result, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        nested = {key: value for key, value in other_series.items() if key != MODES[0]}
+        write_result("rewire.json", {**other_series.get(MODES[0], {}), **nested, **facts})
     return 1 if wrong else 0
 
 
@@ -415,7 +415,7 @@ def _trial(options: argparse.Namespace, how: JsonObject) -> int:
     results, wrong = {}, []
     for name, result in _measured(wanted, how):
         results[name] = result
-        wrong += _told(name, result, wanted[name])
+        wrong += _report_faults(name, result, wanted[name])
     print(json.dumps(results, indent=1))
     return 1 if wrong else 0
 
@@ -433,7 +433,7 @@ def _measured(wanted: Mapping[str, int], how: JsonObject) -> Iterator[tuple[str,
             yield WITH_KILLS, run(mortal.fog, mortal.api, MODES[0], kills, mortal=mortal, **how)
 
 
-def _told(name: str, result: JsonObject, wanted: int) -> list[str]:
+def _report_faults(name: str, result: JsonObject, wanted: int) -> list[str]:
     """What is not as it was wanted, said."""
     wrong = [f"{name}: {fault}" for fault in faults_of(result, wanted)]
     for fault in wrong:
@@ -441,14 +441,14 @@ def _told(name: str, result: JsonObject, wanted: int) -> list[str]:
     return wrong
 
 
-def _kept() -> JsonObject:
+def _load_other_series() -> JsonObject:
     """The series of the last result."""
     file = RESULTS / "rewire.json"
     if not file.exists():
         return {}
-    found: JsonObject = json.loads(file.read_text())
-    kept = {name: found.pop(name) for name in (*MODES[1:], WITH_KILLS) if name in found}
-    return {**kept, MODES[0]: found} if "changes" in found else kept
+    result: JsonObject = json.loads(file.read_text())
+    series = {name: result.pop(name) for name in (*MODES[1:], WITH_KILLS) if name in result}
+    return {**series, MODES[0]: result} if "changes" in result else series
 
 
 if __name__ == "__main__":

@@ -108,8 +108,8 @@ def main() -> None:
         broke = f"{sites} sites: {error}"[:500]  # where it breaks is a result, too
         say(broke)
     rows = [row for row in experiment.rows if "reads" in row]
-    found = {**summary(rows, whole, latencies), "broke": broke or None}
-    sys.exit(experiment.finish(found, checks(rows, latencies, broke)))
+    result = {**summary(rows, whole, latencies), "broke": broke or None}
+    sys.exit(experiment.finish(result, checks(rows, latencies, broke)))
 
 
 # -- one size -----------------------------------------------------------------------------
@@ -304,8 +304,8 @@ class Size:
         p50, p99 = (round(1000 * (percentile(seconds, share) or 0), 2) for share in (0.5, 0.99))
         cpu_ms = round(1000 * (tree_cpu_s(self.pids["service"]) - used) / len(seconds), 2)
         say(f"  {self.sites} sites: GET {name} p50 {p50} p99 {p99} CPU {cpu_ms} ms, {size} bytes")
-        found = {"n": len(seconds), "p50_ms": p50, "p99_ms": p99, "cpu_ms": cpu_ms, "bytes": size}
-        return found
+        latency = {"n": len(seconds), "p50_ms": p50, "p99_ms": p99, "cpu_ms": cpu_ms, "bytes": size}
+        return latency
 
     def watched(self, served: Served) -> JsonObject:
         """How often each site is really looked at while nothing else happens, and its CPU."""
@@ -314,13 +314,13 @@ class Size:
         time.sleep(IDLE_S[self.sites > 300])
         took, cores = time.monotonic() - began, self.cpu()
         after = self.looks()
-        found: JsonObject = {
+        polls: JsonObject = {
             f"{kind}_every_s": round(took * self.sites / max(1, after[kind] - before[kind]), 2)
             for kind in kinds
         }
-        found["cores"] = {who: round((cores[who] - used[who]) / took, 3) for who in cores}
-        say(f"  {self.sites} sites: watch {found}")
-        return found
+        polls["cores"] = {who: round((cores[who] - used[who]) / took, 3) for who in cores}
+        say(f"  {self.sites} sites: watch {polls}")
+        return polls
 
     def collected(self, served: Served) -> JsonObject:
         """How many looks of the collector are answered in time in the second round of it,
@@ -332,15 +332,15 @@ class Size:
         took, cores = time.monotonic() - began, self.cpu()
         after = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
         looks, gaps = (b - a for a, b in zip(before, after, strict=True))
-        found = {
+        figures = {
             "every_s": self.collect_s,
             "answered": looks,
             "gaps": gaps,
             "cores": {who: round((cores[who] - used[who]) / took, 3) for who in cores},
             "rss_mb": rss_mb(served.process.pid),
         }
-        say(f"  {self.sites} sites: collector {found}")
-        return found
+        say(f"  {self.sites} sites: collector {figures}")
+        return figures
 
     def restart(self) -> None:
         """Until it is ready, and until each site was looked at once."""
@@ -348,11 +348,11 @@ class Size:
         with self.service(collect_s=0):
             self.note("restart_ready_s", time.perf_counter() - began)
             while True:
-                asked = time.perf_counter()
+                started_at = time.perf_counter()
                 if min(v for k, v in self.looks().items() if k != "checkpoints") >= self.sites:
                     break
-                expect(asked - began < 300, "not every site is looked at")
-                time.sleep(max(0.2, 4 * (time.perf_counter() - asked)))  # to ask costs, too
+                expect(started_at - began < 300, "not every site is looked at")
+                time.sleep(max(0.2, 4 * (time.perf_counter() - started_at)))  # to ask costs, too
             self.note("restart_looked_s", time.perf_counter() - began)
             heads = self.api.call("GET", "/changes", limit=1000)["changes"]
             repairs = [head for head in heads if head["cause"] == "repair"]
@@ -389,8 +389,8 @@ class Size:
 
     def looks(self) -> dict[str, float]:
         text = self.api.text("/metrics")
-        found = re.findall(r'^speck_looks_total\{at="(\w+)"\} (\S+)$', text, re.M)
-        return {kind: float(count) for kind, count in found}
+        counters = re.findall(r'^speck_looks_total\{at="(\w+)"\} (\S+)$', text, re.M)
+        return {kind: float(count) for kind, count in counters}
 
     def counts(self, *names: str) -> list[float]:
         text = self.api.text("/metrics")
@@ -466,17 +466,17 @@ def exponents(rows: list[JsonObject]) -> JsonObject:
     """Operation -> by which power of the number of sites it grows from each size to the next."""
 
     def values(row: JsonObject) -> dict[str, float]:
-        reads = {f"GET {name}": told["p50_ms"] for name, told in row["reads"].items()}
+        reads = {f"GET {name}": read["p50_ms"] for name, read in row["reads"].items()}
         sizes = {name: row[name] for name in (*OPERATIONS, "rss_mb", "store_bytes")}
         return {**sizes, **reads}
 
-    found: dict[str, list[float]] = {}
+    slopes: dict[str, list[float]] = {}
     for low, high in itertools.pairwise(rows):
         steps = math.log(high["sites"] / low["sites"])
         for name, value in values(high).items():
             grown = math.log(max(value, 1e-6) / max(values(low)[name], 1e-6)) / steps
-            found.setdefault(name, []).append(round(grown, 2))
-    return found
+            slopes.setdefault(name, []).append(round(grown, 2))
+    return slopes
 
 
 def keeps_up(rows: list[JsonObject]) -> int | None:
@@ -488,9 +488,9 @@ def keeps_up(rows: list[JsonObject]) -> int | None:
 def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> list[Check]:
     measured_to = max((row["sites"] for row in rows), default=0)
     whole = f"{SIZES[-1]} sites, and one composition of {WHOLE_SITES * JOBS_A_SITE} jobs"
-    found = [Check("measured up to", whole, f"{measured_to} sites", not broke, broke)]
+    verdicts = [Check("measured up to", whole, f"{measured_to} sites", not broke, broke)]
     starting = percentile(latencies["starting"], 0.5) or 0.0
-    found.append(
+    verdicts.append(
         Check(
             "the real Flink was measured on a quiet machine",
             f"half of ten starts at once within {SLOWEST_START_S} s",
@@ -500,7 +500,7 @@ def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> li
     )
     for row in rows[-1:]:
         every_s = row["watch"]["numbers_every_s"]
-        found.append(
+        verdicts.append(
             Check(
                 f"each of {row['sites']} sites is looked at every, s",
                 f"<= {1.1 * WATCH_S:g}",
@@ -512,7 +512,7 @@ def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> li
         if len(rows) < 2:
             break
         last = exponents(rows)[name][-1]
-        found.append(
+        verdicts.append(
             Check(
                 f"{name} grows with the number of sites",
                 f"exponent at most {STEEPEST} at the largest size",
@@ -529,7 +529,7 @@ def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> li
         ),
         default=0.0,
     )
-    found.append(
+    verdicts.append(
         Check(
             "the simulator is not what is slow",
             f"less than {BUSY} of a core in every phase",
@@ -537,7 +537,7 @@ def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> li
             busiest < BUSY,
         )
     )
-    return found
+    return verdicts
 
 
 if __name__ == "__main__":

@@ -83,8 +83,8 @@ def plan(job_id: str, name: str, parallelism: int) -> Any:
 def checkpoints(site: Site, of: Job, now: float) -> Any:
     """The newest ones, savepoints among them, as many as Flink lists."""
     completed = site.completed(of, now)
-    made = [save for save in of.savepoints if save.done <= now]
-    history = [_savepoint(of, save) for save in reversed(made)]
+    savepoints = [save for save in of.savepoints if save.done <= now]
+    history = [_savepoint(of, save) for save in reversed(savepoints)]
     gone = of.over(now) and of.end == "FINISHED"
     numbers = range(of.first + completed - 1, max(of.first, of.first + completed - 10) - 1, -1)
     periodic = [
@@ -98,7 +98,7 @@ def checkpoints(site: Site, of: Job, now: float) -> Any:
         "external_path": of.restored[1] if of.restored else "",
     }
     answer = RECORDED["checkpoints"]
-    total = completed + len(made)
+    total = completed + len(savepoints)
     counts = answer["counts"] | {"total": total, "completed": total}
     latest = {
         "completed": periodic[0] if periodic else None,
@@ -213,12 +213,12 @@ def vertex_metrics(of: Job, names: list[str] | None, now: float) -> Any:
         tasks = range(of.parallelism)
         return [{"id": f"{task}.{name}"} for task in tasks for name in RECORDED["metrics"]]
     lived = now - of.running if of.running is not None else 0.0
-    found = []
+    metrics = []
     for each in names:
         task, _, name = each.partition(".")
         if name in _METRICS and int(task) < of.parallelism:
-            found.append({"id": each, "value": _value(name, lived)})
-    return found
+            metrics.append({"id": each, "value": _value(name, lived)})
+    return metrics
 
 
 _METRICS = frozenset(RECORDED["metrics"])

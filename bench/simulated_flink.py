@@ -60,10 +60,10 @@ class Flink:
         now = self._clock()
         self.site.place(now)
         try:
-            kind, found = self._route(method, parts, query, body, now)
+            kind, content = self._route(method, parts, query, body, now)
         except Refused as refused:
             return "refusal", refused.status, {"errors": list(refused.lines)}
-        return kind, 202 if kind in ("stop", "savepoint", "cancel") else 200, found
+        return kind, 202 if kind in ("stop", "savepoint", "cancel") else 200, content
 
     def _route(
         self, method: str, parts: list[str], query: str, body: bytes, now: float
@@ -102,8 +102,8 @@ class Flink:
         if rest == ["metrics"]:
             known = self.site.jobs.get(job_id)
             names = _names(query) or []
-            found = answers.job_metrics(self.site, known, names, now) if known else []
-            return "job metrics", found
+            metrics = answers.job_metrics(self.site, known, names, now) if known else []
+            return "job metrics", metrics
         if len(rest) == 2 and rest[0] == "savepoints":
             save = self.site.triggers.get((job_id, rest[1]))
             if save is None:
@@ -170,8 +170,8 @@ class Flink:
             raise Refused(400, f"{cause}org.apache.flink.runtime.client.{why}") from None
         except FileNotFoundError as nothing:
             why = f"Cannot find checkpoint or savepoint file/directory '{nothing}'"
-            told = f"{cause}java.io.FileNotFoundException: {why} on file system 'file'."
-            raise Refused(400, told) from None
+            message = f"{cause}java.io.FileNotFoundException: {why} on file system 'file'."
+            raise Refused(400, message) from None
         return "run", {"jobid": body["jobId"], "applicationId": body["jobId"]}
 
 
@@ -181,13 +181,13 @@ def _jar(identity: str, at: float) -> Any:
 
 
 def _argument(body: Any, name: str) -> str:
-    given = body.get("programArgsList") or []
-    return str(given[given.index(name) + 1]) if name in given else "job"
+    arguments = body.get("programArgsList") or []
+    return str(arguments[arguments.index(name) + 1]) if name in arguments else "job"
 
 
 def _names(query: str) -> list[str] | None:
-    given = parse_qs(query).get("get")
-    return given[0].split(",") if given else None
+    values = parse_qs(query).get("get")
+    return values[0].split(",") if values else None
 
 
 # -- the server ---------------------------------------------------------------------------
@@ -238,19 +238,19 @@ class _Connection(asyncio.Protocol):
         body = bytes(self._bytes[head_end + 4 : end])
         del self._bytes[:end]
         method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
-        kind, status, found = self._flink.answer(method, target, body)
-        text = json.dumps(found, separators=(",", ":")).encode()
-        said = (
+        kind, status, content = self._flink.answer(method, target, body)
+        text = json.dumps(content, separators=(",", ":")).encode()
+        response = (
             f"HTTP/1.1 {status} -\r\nContent-Type: application/json; charset=UTF-8\r\n"
             f"Content-Length: {len(text)}\r\n\r\n"
         ).encode() + text
         self._busy = True
-        asyncio.get_running_loop().call_later(self._draw(kind), self._say, said)
+        asyncio.get_running_loop().call_later(self._draw(kind), self._respond, response)
 
-    def _say(self, said: bytes) -> None:
+    def _respond(self, response: bytes) -> None:
         self._busy = False
         if self._transport is not None:
-            self._transport.write(said)
+            self._transport.write(response)
             self._next()
 
 

@@ -145,10 +145,10 @@ class Runs:
                 bench.shape(point.uplink)
 
                 def measure(point: Point = point) -> JsonObject:
-                    found = deployment.run(point.interval_ms, self._plan.lead_s, self._plan.seconds)
-                    return {"deployment": name, "point": str(point), **asdict(point), **found}
+                    row = deployment.run(point.interval_ms, self._plan.lead_s, self._plan.seconds)
+                    return {"deployment": name, "point": str(point), **asdict(point), **row}
 
-                told(self._experiment.row(key, measure))
+                report_run(self._experiment.row(key, measure))
             if look_at_hops:  # last: by then what is used is compiled
                 bench.shape(first.uplink)
                 seconds = self._plan.seconds / 2
@@ -164,7 +164,7 @@ class Runs:
         return self._bench
 
 
-def told(row: JsonObject) -> None:
+def report_run(row: JsonObject) -> None:
     """One line about a run."""
     three, four = row["job3"], row["job4"]
     machine = row["cpu"]["machine"]
@@ -193,8 +193,8 @@ def main() -> int:
         runs.all()
     keys = [str(point) for point in plan.points]
     rows = [row for row in experiment.rows if "point" in row and row["point"] in keys]
-    found = summary(rows, [row for row in experiment.rows if "hops" in row])
-    return experiment.finish(found, checks(rows, found, enough=not is_quick()))
+    result = summary(rows, [row for row in experiment.rows if "hops" in row])
+    return experiment.finish(result, checks(rows, result, enough=not is_quick()))
 
 
 if __name__ == "__main__":

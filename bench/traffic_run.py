@@ -83,7 +83,7 @@ class Usage:
     def _look(self) -> dict[tuple[str, str], float]:
         return {who: cpu_s(pid) for who, pid in self._pids.items()}
 
-    def told(self) -> JsonObject:
+    def summarise(self) -> JsonObject:
         """`{machine: share of all cores, sites: {site: {engine, broker: cores}}}`."""
         seconds, now = time.monotonic() - self._at, self._look()
         sites: dict[str, dict[str, float]] = defaultdict(dict)
@@ -140,7 +140,7 @@ class Bench:
             interval_ms=interval_ms,
             window_ms=WINDOW_MS,
             run=secrets.token_hex(4),
-            seen=self.seen,
+            detections=self.seen,
         )
 
 
@@ -172,7 +172,7 @@ class Deployment:
             usage, links = Usage(self.bench.fog), self.bench.crossed()
             until = _middle(feed, began + seconds)
             _until(until)
-            used, crossed = usage.told(), self.bench.crossed()
+            used, crossed = usage.summarise(), self.bench.crossed()
             log = feed.end()
             sent, late_ms, feed_s = feed.sent, feed.latest_s * 1000, feed.cpu_s
             repeated = feed.resent
@@ -195,7 +195,7 @@ class Deployment:
                 for site in crossed
             },
             "drained_s": round(drained_s, 2),
-            **results.told(measured),
+            **results.summarise(measured),
         }
 
     def _came(self, first: Sequence[int]) -> list[Arrival]:
@@ -248,11 +248,11 @@ class Results:
             "job4": compare_global(self._global, records(came, GLOBAL)),
         }
 
-    def told(self, measured: Measured) -> JsonObject:
+    def summarise(self, measured: Measured) -> JsonObject:
         """`{job3: {...}, job4: {...}, lost, repeated, different}`."""
         came = self._came()
         compared = self._compared(came)
-        found: JsonObject = {
+        summary: JsonObject = {
             "job3": self._job(came, LOCAL, measured),
             "job4": self._job(came, GLOBAL, measured),
             "lost": sum(each.lost for each in compared.values()),
@@ -260,8 +260,8 @@ class Results:
             "different": sum(len(each.different) for each in compared.values()),
         }
         if records(came, NEAR):
-            found["job3_in_the_cloud"] = self._job(came, NEAR, measured)
-        return found
+            summary["job3_in_the_cloud"] = self._job(came, NEAR, measured)
+        return summary
 
     def _job(self, came: Sequence[Arrival], client: str, measured: Measured) -> JsonObject:
         latencies = self.latencies(came, client, measured)
@@ -283,17 +283,17 @@ class Results:
 
     def _offered(self, measured: Measured) -> int:
         """Detections of the windows that were complete while it was measured."""
-        found = 0
+        count = 0
         for start, stat in self._global.items():
             closed = self._log.closed_at(all_streams(), start + self._log.window_ms)
             if closed is not None and measured.since < closed <= measured.until:
-                found += stat.count
-        return found
+                count += stat.count
+        return count
 
     def latencies(self, came: Sequence[Arrival], client: str, measured: Measured) -> list[float]:
         """Seconds from the message that completed a window to its first result, for windows that
         were complete while it was measured."""
-        found = []
+        seconds = []
         for arrival in came:
             if not arrival.client.startswith(client) or arrival.record["revision"] != 0:
                 continue
@@ -301,8 +301,8 @@ class Results:
             end = arrival.record["window_start_ms"] + self._log.window_ms
             closed = self._log.closed_at(streams, end)
             if closed is not None and measured.since < closed <= measured.until:
-                found.append(arrival.at - closed)
-        return found
+                seconds.append(arrival.at - closed)
+        return seconds
 
 
 def records(came: Sequence[Arrival], client: str) -> list[Mapping[str, Any]]:

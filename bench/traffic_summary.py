@@ -39,11 +39,11 @@ def summary(rows: Sequence[JsonObject], hops: Sequence[JsonObject]) -> JsonObjec
     names = list(dict.fromkeys(row["deployment"] for row in rows))
     cells = dict.fromkeys((row["point"], row["deployment"]) for row in rows)
     of = {cell: [r for r in rows if (r["point"], r["deployment"]) == cell] for cell in cells}
-    kept = [row for each in of.values() for row in judged_of(each)]
+    judged_rows = [row for each in of.values() for row in judged_of(each)]
     return {
         "rates": [_rate(each) for each in of.values()],
         "d": [
-            {"point": point, "deployment": name, **_d(kept, point, name)}
+            {"point": point, "deployment": name, **_d(judged_rows, point, name)}
             for point in points
             for name in names
             if name != "cloud"
@@ -73,7 +73,7 @@ def _rate(measured: Sequence[JsonObject]) -> JsonObject:
     first = rows[0]
     cpu = interval([row["cpu"]["machine"] for row in rows])
     sites = sorted(first["cpu"]["sites"])
-    found: JsonObject = {
+    point: JsonObject = {
         **{key: first[key] for key in ("point", "deployment", "interval_ms", "up_mbps")},
         "runs": len(measured),
         "saturated_runs": sum(_saturated(row) for row in measured),
@@ -101,8 +101,8 @@ def _rate(measured: Sequence[JsonObject]) -> JsonObject:
     }
     near = [row for row in rows if "job3_in_the_cloud" in row]
     if near:
-        found["job3_in_the_cloud"] = _job(near, "job3_in_the_cloud")
-    return found
+        point["job3_in_the_cloud"] = _job(near, "job3_in_the_cloud")
+    return point
 
 
 def _crossed(rows: Sequence[JsonObject], way: int) -> JsonObject:
@@ -164,10 +164,10 @@ def _pairs(
                 yield row, other
 
 
-def checks(rows: Sequence[JsonObject], found: JsonObject, *, enough: bool) -> list[Check]:
+def checks(rows: Sequence[JsonObject], result: JsonObject, *, enough: bool) -> list[Check]:
     """Every claim; those about points at which the machine was saturated are not judged.
     `enough`: whether there are to be points of each kind."""
-    rates = {(rate["point"], rate["deployment"]): rate for rate in found["rates"]}
+    rates = {(rate["point"], rate["deployment"]): rate for rate in result["rates"]}
     points = list(dict.fromkeys(point for point, _ in rates))
     judged: list[Check] = []
     kinds: list[str] = []
@@ -179,7 +179,7 @@ def checks(rows: Sequence[JsonObject], found: JsonObject, *, enough: bool) -> li
         behind = fog["falls_behind"] or cloud["falls_behind"]
         kinds += [] if saturated else ["behind" if behind else "both keep up"]
         if behind:
-            judged += _where_behind(found, point, rates)
+            judged += _where_behind(result, point, rates)
         else:
             judged += _where_both(fog, cloud, direct)
     return [*judged, *(_enough(kinds) if enough else []), *_sound(rows)]
@@ -193,9 +193,9 @@ def _judged(check: Check, *of: JsonObject) -> Check:
 
 
 def _where_behind(
-    found: JsonObject, point: str, rates: Mapping[tuple[str, str], JsonObject]
+    result: JsonObject, point: str, rates: Mapping[tuple[str, str], JsonObject]
 ) -> list[Check]:
-    d = {each["deployment"]: each for each in found["d"] if each["point"] == point}
+    d = {each["deployment"]: each for each in result["d"] if each["point"] == point}
 
     def about(name: str, job: str, wanted: str, holds: Callable[[JsonObject], bool]) -> Check:
         share = d[name][f"{job}_d_percent"]
@@ -252,11 +252,11 @@ def _beside(mine: float | None, yours: float | None) -> str:
     return " against ".join(shown) + " ms"
 
 
-def _shown(found: JsonObject) -> str:
-    if found["mean"] is None:
+def _shown(difference: JsonObject) -> str:
+    if difference["mean"] is None:
         return "nothing"
-    low, high = found["low"], found["high"]
-    return f"{found['mean']:.1f} %" + ("" if low is None else f" ({low:.1f} to {high:.1f})")
+    low, high = difference["low"], difference["high"]
+    return f"{difference['mean']:.1f} %" + ("" if low is None else f" ({low:.1f} to {high:.1f})")
 
 
 def _enough(kinds: Sequence[str]) -> list[Check]:

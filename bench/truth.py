@@ -178,19 +178,19 @@ class Bench:
 
     def analyse(self, composition: str, watched: Watched) -> JsonObject:
         """An analysis of that stretch by the service. Raises RuntimeError when it fails."""
-        asked = {
+        request = {
             "composition": composition,
             "since": _moment(watched.since),
             "until": _moment(watched.until),
         }
-        made = self.api.call("POST", "/analyses", asked)
+        started = self.api.call("POST", "/analyses", request)
         pause = threading.Event()
         over = ("done", "failed", "cancelled")
-        while (found := self.api.call("GET", f"/analyses/{made['id']}"))["state"] not in over:
+        while (analysis := self.api.call("GET", f"/analyses/{started['id']}"))["state"] not in over:
             pause.wait(0.5)
-        if found["state"] != "done":
-            raise RuntimeError(f"the analysis is {found['state']}: {found['error']}")
-        return found
+        if analysis["state"] != "done":
+            raise RuntimeError(f"the analysis is {analysis['state']}: {analysis['error']}")
+        return analysis
 
     def quiet(self, name: str, watched: Watched) -> None:
         """Busy time is wall time: on a busy machine it tells of the machine."""
@@ -211,67 +211,71 @@ def _moment(at: float) -> str:
 
 def calibrate(bench: Bench) -> JsonObject:
     """Both sites' calibrations by name."""
-    found = {}
+    calibrations = {}
     for site in (CLOUD, EDGE):
         say(f"calibrating {site}")
-        found[site] = bench.api.call("POST", f"/sites/{site}/calibration")
-    edge = found[EDGE]
+        calibrations[site] = bench.api.call("POST", f"/sites/{site}/calibration")
+    edge = calibrations[EDGE]
     bench.tell(compared("pace of edge-a (the same machine)", 1.0, edge["pace"]))
     cores = edge["cores"]
     text = "what the engine needs for itself is off"
     bench.tell(Truth("cores of edge-a", f"<= {SPEED}", cores, 0.7 * SPEED < cores <= SPEED, text))
-    return found
+    return calibrations
 
 
 def costs(bench: Bench, analysis: JsonObject, cores: dict[str, float]) -> None:
     """Each job's cost, selectivity and true rate against what was set."""
     jobs = {job["job_name"]: job for job in analysis["jobs"]}
     for known in JOBS:
-        found = jobs[known.name]
-        where = f"{known.name} at {found['site']}"
-        detail = f"contended {found['contended']:.0%}" if found["contended"] is not None else ""
-        if found["why"]:
-            detail += "; " + "; ".join(found["why"])
-        cost = found["core_s_per_record"]
+        analysed_job = jobs[known.name]
+        where = f"{known.name} at {analysed_job['site']}"
+        detail = (
+            f"contended {analysed_job['contended']:.0%}"
+            if analysed_job["contended"] is not None
+            else ""
+        )
+        if analysed_job["why"]:
+            detail += "; " + "; ".join(analysed_job["why"])
+        cost = analysed_job["core_s_per_record"]
         bench.tell(compared(f"core-seconds per record, {where}", known.core_s, cost, detail))
-        told = found["selectivity"]
-        bench.tell(compared(f"selectivity, {where}", known.selectivity, told))
-        rate = SPEEDS[found["site"]] / known.core_s
-        text = f"set: speed / cost; {cores[found['site']]:.3g} cores were calibrated"
-        told = found["true_processing_rate"]
-        bench.tell(compared(f"true processing rate, {where}", rate, told, text))
+        value = analysed_job["selectivity"]
+        bench.tell(compared(f"selectivity, {where}", known.selectivity, value))
+        rate = SPEEDS[analysed_job["site"]] / known.core_s
+        text = f"set: speed / cost; {cores[analysed_job['site']]:.3g} cores were calibrated"
+        value = analysed_job["true_processing_rate"]
+        bench.tell(compared(f"true processing rate, {where}", rate, value, text))
 
 
 def ranked(bench: Bench, analysis: JsonObject) -> None:
     """The order in which jobs should sit at the edge."""
     known = [job.name for job in sorted(JOBS, key=lambda job: -job.score)]
-    found = [row["job_name"] for row in analysis["ranking"]]
+    names = [row["job_name"] for row in analysis["ranking"]]
     scores = ", ".join(f"{row['job_name']} {row['score'] or 0:.0f}" for row in analysis["ranking"])
-    bench.tell(Truth("ranking", known, found, known == found, f"bytes a core-second: {scores}"))
+    bench.tell(Truth("ranking", known, names, known == names, f"bytes a core-second: {scores}"))
 
 
 def placed(bench: Bench, analysis: JsonObject, before: Watched, seconds: float) -> None:
     """The advice, applied: what crosses between the sites falls as predicted."""
-    made = bench.api.call(
+    placement = bench.api.call(
         "POST",
         "/placements",
         {"composition": "truth", "policy": "milp", "analysis": analysis["id"]},
     )
-    moves = {move["job_name"]: move["to"] for move in made["proposed"]["moves"]}
+    moves = {move["job_name"]: move["to"] for move in placement["proposed"]["moves"]}
     bench.tell(Truth("jobs that are to move", _wanted(), moves, moves == _wanted()))
-    today = made["today"]["wan_bytes_per_s"]
+    today = placement["today"]["wan_bytes_per_s"]
     text = "predicted, against the kernel's count of TCP bytes"
     bench.tell(compared("bytes/s between sites before", before.crossed, today, text))
-    answer = bench.api.call("POST", f"/placements/{made['id']}/apply", wait=300)
+    answer = bench.api.call("POST", f"/placements/{placement['id']}/apply", wait=300)
     if answer["state"] != "done":
         raise RuntimeError(f"the placement was not applied: {answer}")
     say("the placement is applied")
     threading.Event().wait(SETTLE_S)
     after = bench.watch(seconds)
     bench.quiet("after the move", after)
-    told = made["proposed"]["wan_bytes_per_s"]
-    bench.tell(compared("bytes/s between sites after", after.crossed, told, text))
-    saved, predicted = before.crossed - after.crossed, made["gain"]["wan_bytes_per_s"]
+    prediction = placement["proposed"]["wan_bytes_per_s"]
+    bench.tell(compared("bytes/s between sites after", after.crossed, prediction, text))
+    saved, predicted = before.crossed - after.crossed, placement["gain"]["wan_bytes_per_s"]
     bench.tell(compared("bytes/s between sites saved", saved, predicted, text))
 
 
@@ -311,10 +315,12 @@ def saturated(bench: Bench, analysis: JsonObject, seconds: float) -> None:
     came, began = reader.distinct, time.monotonic()
     threading.Event().wait(seconds)
     rate = (reader.distinct - came) / (time.monotonic() - began)
-    told = next(j for j in analysis["jobs"] if j["job_name"] == "here")["true_processing_rate"]
+    prediction = next(j for j in analysis["jobs"] if j["job_name"] == "here")[
+        "true_processing_rate"
+    ]
     text = f"of its like at light load; machine {machine.used():.0%} in use"
     bench.tell(
-        compared("true processing rate against the saturated rate, edge-a", rate, told, text)
+        compared("true processing rate against the saturated rate, edge-a", rate, prediction, text)
     )
 
 
@@ -346,7 +352,7 @@ def run(seconds: float) -> list[Truth]:
     """All of it; every figure that was compared."""
     with prepared() as bench:
         calibrations = calibrate(bench)
-        cores = {site: found["cores"] for site, found in calibrations.items()}
+        cores = {site: calibration["cores"] for site, calibration in calibrations.items()}
         bench.start("truth", JOBS, frozenset({"here"}))
         threading.Event().wait(SETTLE_S)
         before = bench.watch(seconds)

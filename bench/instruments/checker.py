@@ -124,8 +124,8 @@ class Tally:
 
     def missing(self, published: int) -> list[int]:
         """Which of 1..published have not come."""
-        seen = self._seen
-        return [n for n in range(1, published + 1) if n >= len(seen) or not seen[n]]
+        bitmap = self._seen
+        return [n for n in range(1, published + 1) if n >= len(bitmap) or not bitmap[n]]
 
     def count(self, published: int) -> Count:
         """The result for numbers 1..published; anything above is stray."""
@@ -267,9 +267,9 @@ class Checker:
     def _hear(self, _: Client, __: Any, message: MQTTMessage) -> None:
         now = time.monotonic()
         try:
-            found = read_records(message)
+            records = read_records(message)
         except PermanentError:
-            found = [Record(None, b"")]  # counted as stray
+            records = [Record(None, b"")]  # counted as stray
         with self._lock:
-            for each in found:
+            for each in records:
                 self._tally.hear(each.stamp, each.payload, now)

@@ -34,14 +34,14 @@ class Connection:
 
 def connections(listed: str) -> list[Connection]:
     """What `ss -tinpOH state established` tells of connections whose process it knows."""
-    found = []
+    rows = []
     for line in listed.splitlines():
         words = _MAPPED.sub(r"\1:", line).split()
         pid = _PID.search(line)
         if pid is None or len(words) < 4:
             continue
         acked, received = (pattern.search(line) for pattern in (_ACKED, _RECEIVED))
-        found.append(
+        rows.append(
             Connection(
                 words[2],
                 words[3],
@@ -50,7 +50,7 @@ def connections(listed: str) -> list[Connection]:
                 int(received[1]) if received else 0,
             )
         )
-    return found
+    return rows
 
 
 def established() -> list[Connection]:
@@ -82,10 +82,10 @@ class Crossings:
             if engine is not None and broker is not None and engine != broker:
                 key = (each.local, each.peer, each.pid)
                 self._seen[key] = (engine, broker, each.acked + each.received)
-        found: Counter[tuple[str, str]] = Counter()
+        crossings: Counter[tuple[str, str]] = Counter()
         for engine, broker, count in self._seen.values():
-            found[engine, broker] += count
-        return found
+            crossings[engine, broker] += count
+        return crossings
 
 
 def _listed() -> str:

@@ -57,8 +57,8 @@ class DuplicateMonitor:
     def lives(self, job_name: str | None = None) -> list[Life]:
         """All incarnations that were seen, in the order of their beginnings."""
         with self._lock:
-            found = [life for life in self._lives.values() if job_name in (None, life.job_name)]
-        return sorted(found, key=lambda life: life.began)
+            lives = [life for life in self._lives.values() if job_name in (None, life.job_name)]
+        return sorted(lives, key=lambda life: life.began)
 
     def most_at_once(self) -> dict[str, int]:
         """For each job name the highest number of incarnations alive at one moment."""

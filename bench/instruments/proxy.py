@@ -318,7 +318,7 @@ def _owns(pid: int, peer: tuple[str, int], here: tuple[str, int]) -> bool:
         process = psutil.Process(pid)
         for member in (process, *process.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
-                for found in member.net_connections("tcp4"):
-                    if (found.laddr, found.raddr) == (peer, here):
+                for connection in member.net_connections("tcp4"):
+                    if (connection.laddr, connection.raddr) == (peer, here):
                         return True
     return False

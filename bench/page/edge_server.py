@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from bench.page import style
+from bench.page.result import Result
 from bench.page.section import Plot, Section
-from bench.page.told import Told
 from bench.page.words import mean, number, table
 
 _COLORS = (style.BLUE, style.ORANGE, style.GREEN)
 
 
-def _figures(result: Told) -> str:
+def _figures(result: Result) -> str:
     rows = [
         (
             it["limit"],
@@ -43,19 +43,19 @@ def _figures(result: Told) -> str:
     return table(heads, rows)
 
 
-def _left_out(cell: Told) -> str:
+def _left_out(cell: Result) -> str:
     """Repeats that are in no figure, since the machine was saturated meanwhile."""
     left_out = 0 if cell["saturated"] else cell["saturated_repeats"]
     return f"{left_out} of {cell['repeats']}"
 
 
-def _binds(cell: Told) -> str:
-    told = {True: "yes", False: "no", None: "in part"}[cell["binds"]]
-    return f"{told}, saturated" if cell["saturated"] else told
+def _binds(cell: Result) -> str:
+    word = {True: "yes", False: "no", None: "in part"}[cell["binds"]]
+    return f"{word}, saturated" if cell["saturated"] else word
 
 
-def _draw(result: Told) -> Any:
-    made, (axes,) = style.figure(height=3.6)
+def _draw(result: Result) -> Any:
+    figure, (axes,) = style.figure(height=3.6)
     cells = result["summary"]["cells"]
     limits = list(dict.fromkeys(it["limit"] for it in cells))
     shares = list(dict.fromkeys(it["selectivity"] for it in cells))
@@ -100,11 +100,11 @@ def _draw(result: Told) -> Any:
         handles.append(axes.bar(0, 0, color="white", edgecolor=style.BLACK, hatch="//"))
         names.append("machine saturated")
     axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
-    style.legend_above(made, handles, names)
-    return made
+    style.legend_above(figure, handles, names)
+    return figure
 
 
-def _headline(result: Told) -> list[tuple[str, str]]:
+def _headline(result: Result) -> list[tuple[str, str]]:
     cells = [it for it in result["summary"]["cells"] if it["binds"] and not it["saturated"]]
     if not cells:
         return []
@@ -124,7 +124,7 @@ _PUBLISHED = (
 )
 
 
-def _differences(result: Told) -> list[str]:
+def _differences(result: Result) -> list[str]:
     measured = "; ".join(
         f"{it['limit']}: {it['sink_per_s']['server']['mean']:.0f} ->"
         f" {it['sink_per_s']['edge']['mean']:.0f}"

@@ -9,7 +9,7 @@ import pytest
 
 from bench.everything import MISSING, NOT_RUN, Outcome, run, run_all, table
 from bench.page.section import Section
-from bench.results_page import DOCS, sections
+from bench.results_page import DOCS, load_sections
 
 
 def _section(name: str, root: bool = False) -> Section:
@@ -53,7 +53,7 @@ def test_an_experiment_that_is_not_there_is_a_failure() -> None:
     assert (outcome.why, outcome.failed) == (MISSING, True)
 
 
-@pytest.mark.parametrize("section", sections(), ids=lambda it: it.name)
+@pytest.mark.parametrize("section", load_sections(), ids=lambda it: it.name)
 def test_every_experiment_of_the_page_can_be_run(section: Section) -> None:
     assert importlib.util.find_spec(f"bench.{section.name}") is not None
     made = (DOCS.parent / "Makefile").read_text()

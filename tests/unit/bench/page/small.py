@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 from bench.experiment import interval
-from bench.page.told import Told, load
+from bench.page.result import Result, load
 from speck.model.values import JsonObject
 
 
-def told(name: str, summary: JsonObject, folder: Path) -> Told:
+def told(name: str, summary: JsonObject, folder: Path) -> Result:
     """A result with this summary, as it would be read."""
     made = {"at": "2026-11-22T02:00:00Z", "seconds": 90.0, "code": "abc1234", "machine": {}}
     content = {**made, "summary": summary, "checks": [], "rows": [], "simulated": ["All of it."]}

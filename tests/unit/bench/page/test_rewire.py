@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.page.result import Result, ResultError, load
 from bench.page.rewire import SECTION
 from bench.page.section import claims_of, markdown
-from bench.page.told import ResultError, Told, load
 from speck.model.values import JsonObject
 
 
@@ -29,7 +29,7 @@ def _series(delivery: str, **more: object) -> JsonObject:
     }
 
 
-def _told(folder: Path, **more: object) -> Told:
+def _told(folder: Path, **more: object) -> Result:
     killed = {"engine": 30, "broker": 31, "service": 39}
     content = {
         **_series("exactly_once"),

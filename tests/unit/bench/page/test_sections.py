@@ -8,10 +8,10 @@ import pytest
 
 from bench.page.section import markdown
 from bench.page.style import save
-from bench.results_page import sections
+from bench.results_page import load_sections
 from tests.unit.bench.page.small import SUMMARIES, told
 
-BY_NAME = {section.name: section for section in sections()}
+BY_NAME = {section.name: section for section in load_sections()}
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
