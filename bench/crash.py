@@ -54,8 +54,8 @@ def die(grave: Grave, crash: Crash) -> Outcome:
         fault = f"it died at {died.mark}"
     elif died.change["state"] != "done":
         fault = f"the change is {died.change['state']}: {died.change['error']}"
-    elif died.left:
-        fault = f"{len(died.left)} operations are left to do"
+    elif died.operations_left:
+        fault = f"{len(died.operations_left)} operations are left to do"
     elif died.running != crash.scenario.wanted:
         fault = f"there run {died.running}, not {crash.scenario.wanted}"
     return Outcome(crash, died, fault)

@@ -171,10 +171,10 @@ def fields(folder: Path) -> Iterator[Field]:
     """Ends the agents that were started."""
     alone = [{**site_body(name), "labels": {}} for name in ("edge-a", "edge-b")]
     with memory_service(folder, alone) as service, answering(service) as url:
-        made = Field(service, url, folder / "states")
-        made.folder.mkdir()
+        field = Field(service, url, folder / "states")
+        field.folder.mkdir()
         try:
-            yield made
+            yield field
         finally:
-            for agent in made.agents.values():
+            for agent in field.agents.values():
                 agent.kill()

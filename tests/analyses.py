@@ -60,8 +60,8 @@ def unmeasured(name: str, site: str, composition: str = "c") -> JsonObject:
             "contended",
         )
     )
-    told = measured(name, site, composition=composition)
-    return {**told, **nothing, "evidence": "insufficient", "why": ["busy for 0.2 s only"]}
+    job = measured(name, site, composition=composition)
+    return {**job, **nothing, "evidence": "insufficient", "why": ["busy for 0.2 s only"]}
 
 
 def site_told(name: str, **more: Any) -> JsonObject:

@@ -81,12 +81,12 @@ class MortalDisk(Disk):
     it done."""
 
     def __init__(self, at: int, *, half: bool = False) -> None:
-        self.left = at
+        self.calls_left = at
         self.half = half
 
     def _step(self, halfway: Callable[[], object]) -> None:
-        self.left -= 1
-        if self.left == 0:
+        self.calls_left -= 1
+        if self.calls_left == 0:
             if self.half:
                 halfway()
             raise self._failure()

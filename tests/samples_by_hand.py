@@ -65,10 +65,10 @@ def running(
 ) -> list[Row]:
     """Rows of a job of one subtask that works evenly. `busy`, `back`, `cpu`: shares of its time;
     bytes are of a record."""
-    found = []
+    rows = []
     for look in range(looks):
         s = look * EVERY_S
-        found.append(
+        rows.append(
             task(
                 begin + s,
                 job_name,
@@ -84,7 +84,7 @@ def running(
                 **more,
             )
         )
-    return found
+    return rows
 
 
 def plan(job_name: str = "A", site: str = "edge-a", **more: Any) -> Row:

@@ -82,11 +82,11 @@ def serving(home: Path, prepare: Callable[[], None] | None = None, **env: str) -
     """A server that has said where it listens."""
     process, log = start(home, prepare, **env)
     try:
-        found = wait_for(
+        ready = wait_for(
             lambda: re.search(r"speck serves at (\S+)", log.read_text()) or process.poll()
         )
-        assert isinstance(found, re.Match), log.read_text()
-        yield Server(process, log, found[1].replace("0.0.0.0", "127.0.0.1"))
+        assert isinstance(ready, re.Match), log.read_text()
+        yield Server(process, log, ready[1].replace("0.0.0.0", "127.0.0.1"))
     finally:
         if process.poll() is None:
             process.terminate()

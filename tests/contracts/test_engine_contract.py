@@ -445,14 +445,14 @@ def test_it_tells_of_the_work_of_jobs_that_run(bench: Bench, engine: StreamEngin
     engine.cancel(ended)
     becomes(engine, ended, RunState.CANCELED)
 
-    def told() -> JobMeasure | None:
-        found = engine.measure([job, ended, nobody])
-        assert set(found.jobs) <= {job}
-        assert found.slots_total == bench.slots
-        known = found.jobs.get(job)
+    def measure_job() -> JobMeasure | None:
+        measures = engine.measure([job, ended, nobody])
+        assert set(measures.jobs) <= {job}
+        assert measures.slots_total == bench.slots
+        known = measures.jobs.get(job)
         return known if known is not None and known.tasks and known.restarts == 0 else None
 
-    before = wait_for(told, "measures of the job")
+    before = wait_for(measure_job, "measures of the job")
     for task in before.tasks:
         assert 0 <= task.subtask < task.subtasks
         assert task.busy_ms is None or task.busy_ms >= 0
@@ -544,9 +544,9 @@ def test_checkpoints_that_complete_are_told(bench: Bench, engine: StreamEngine) 
 
     def another_than(known: int | None) -> Checkpointing | None:
         bench.work()
-        told = engine.checkpointing(job)
-        assert told is not None
-        return told if told.completed_id not in (None, known) else None
+        checkpointing = engine.checkpointing(job)
+        assert checkpointing is not None
+        return checkpointing if checkpointing.completed_id not in (None, known) else None
 
     first = wait_for(lambda: another_than(None), "a checkpoint")
     assert first.interval_s is not None

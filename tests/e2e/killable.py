@@ -97,8 +97,8 @@ class Killable:
 
     def changes(self) -> list[JsonObject]:
         """Heads of all changes, newest first."""
-        found: list[JsonObject] = self.call("GET", "/changes").json()["changes"]
-        return found
+        changes: list[JsonObject] = self.call("GET", "/changes").json()["changes"]
+        return changes
 
     def all_run(self) -> bool:
         """Whether every job runs. After a new start the first look at the engines may be older
@@ -134,13 +134,13 @@ class Killable:
 
     def on_engines(self) -> set[str]:
         """Ids of all incarnations that any engine lists, ended ones too."""
-        found: set[str] = set()
+        names: set[str] = set()
         for site in self.fog.sites():
             jobs = requests.get(f"{site.engine_address.rstrip('/')}/jobs/overview", timeout=30)
-            found |= {
+            names |= {
                 job["jid"] for job in jobs.json()["jobs"] if job["name"].startswith(self.name)
             }
-        return found
+        return names
 
     def variant(self, number: int) -> JsonObject:
         """A composition whose neighbours differ by an update or a move of each job."""

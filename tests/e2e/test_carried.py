@@ -53,7 +53,7 @@ def test_a_window_survives_the_jobmanager_that_knew_of_it(speck: Speck) -> None:
     sensor = speck.publisher("edge-a", "o/in")
     out = speck.reader("edge-a", "o/out", "e2e-orphan")
     sensor.send(*(detection(number, 1000 * number) for number in range(1, 6)))
-    wait_for(lambda: speck.taken("o-stats", "edge-a", "o/in") >= 5, "the job's state")
+    wait_for(lambda: speck.count_taken("o-stats", "edge-a", "o/in") >= 5, "the job's state")
 
     speck.fog.kill("edge-c")
     speck.fog.start("edge-c")

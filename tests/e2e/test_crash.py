@@ -30,9 +30,9 @@ def lives_on(grave: Grave, crash: Crash) -> None:
     died = grave.live_through(crash)
     print(f"{crash}: on again after {died.recovery_s:.1f} s, {died.count}")
     assert died.mark == crash.at
-    told = [f"{o['kind']} {o['job_name']}: {o['error']}" for o in died.change["operations"]]
-    assert died.change["state"] == "done", told
-    assert died.left == []
+    outcomes = [f"{o['kind']} {o['job_name']}: {o['error']}" for o in died.change["operations"]]
+    assert died.change["state"] == "done", outcomes
+    assert died.operations_left == []
     assert died.running == crash.scenario.wanted
     assert died.two_copies == []
     assert (died.count.lost, died.count.stray) == (0, 0), died.count

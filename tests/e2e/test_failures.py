@@ -46,7 +46,7 @@ def test_a_new_job_whose_main_fails(speck: Speck) -> None:
     assert set(states.values()) == {"running"}
     assert speck.job("b-1")["engine_job_id"] == before
     # its session was reserved at the first try and has kept everything since
-    wait_for(lambda: speck.taken("b-stats", "edge-a", "b/mid") == 10, "what came before")
+    wait_for(lambda: speck.count_taken("b-stats", "edge-a", "b/mid") == 10, "what came before")
 
 
 def test_a_bad_update_leaves_the_running_incarnation_alone(speck: Speck) -> None:

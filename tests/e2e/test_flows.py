@@ -284,6 +284,6 @@ def test_a_reader_that_leaves_does_not_hold_up_the_producer(speck: Speck) -> Non
 
 def await_taken(speck: Speck, count: int, job_name: str, topic: str) -> None:
     wait_for(
-        lambda: speck.taken(job_name, "edge-a", topic) >= count,
+        lambda: speck.count_taken(job_name, "edge-a", topic) >= count,
         f"{job_name} to take {count} messages",
     )

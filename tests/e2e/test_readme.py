@@ -107,11 +107,11 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 def objects(text: str) -> list[dict]:
     """The JSON objects that stand one after another in `text`."""
-    decoder, found, at = json.JSONDecoder(), [], 0
+    decoder, values, at = json.JSONDecoder(), [], 0
     while (at := text.find("{", at)) != -1:
-        found.append(None)
-        found[-1], at = decoder.raw_decode(text, at)
-    return found
+        values.append(None)
+        values[-1], at = decoder.raw_decode(text, at)
+    return values
 
 
 def test_the_walk_through_does_what_it_says(reader: Reader) -> None:
@@ -131,13 +131,13 @@ def test_the_walk_through_does_what_it_says(reader: Reader) -> None:
     assert {job["state"] for job in composition["jobs"]} == {"running"}
     assert "flowchart" in text
 
-    told = reader.paste("cli")
-    assert "clean" in told
-    assert "running" in told
+    output = reader.paste("cli")
+    assert "clean" in output
+    assert "running" in output
 
     reader.await_measures("clean", "keep")
-    told = reader.paste("place")
-    assert "between sites:" in told
-    assert "the autopilot of chain is on" in told
+    output = reader.paste("place")
+    assert "between sites:" in output
+    assert "the autopilot of chain is on" in output
 
     reader.paste("end")

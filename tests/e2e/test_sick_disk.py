@@ -40,14 +40,14 @@ def in_its_middle(speck: Killable, change: str) -> bool:
 def stored(home: Path) -> set[str]:
     """Engine ids of the incarnations that are written down, with those before them."""
     records = Records.at(home / "store", SystemClock())
-    found: set[str] = set()
+    names: set[str] = set()
     for deployed in records.all_incarnations().values():
         before = deployed
         while before is not None:
-            found.add(before.engine_job_id)
+            names.add(before.engine_job_id)
             before = before.base
     records.store.close()
-    return found
+    return names
 
 
 def test_a_disk_that_fills_in_the_middle_of_a_change(disk: Disk, fog: Fog, jars: Path) -> None:
@@ -101,9 +101,9 @@ def test_a_sync_that_fails_in_the_middle_of_a_change(fog: Fog, jars: Path, tmp_p
             assert "Input/output error; check that disk" in server.log.whole()
             with pytest.raises(requests.ConnectionError):
                 speck.call("GET", "/livez")
-        asked = speck.on_engines()
+        names = speck.on_engines()
         sick.unlink()
-        assert asked - before <= stored(speck.home), "something went out that is not stored"
+        assert names - before <= stored(speck.home), "something went out that is not stored"
         with speck.running():
             assert speck.settled()["id"] == change
             flow.go_on()

@@ -42,7 +42,7 @@ def test_a_window_goes_on_through_an_update_and_a_move(speck: Speck) -> None:
 
     def pass_cars(first: int, last: int) -> None:
         sensor.send(*(detection(number, 1000 * number) for number in range(first, last + 1)))
-        wait_for(lambda: speck.taken("w-stats", "edge-a", "w/in") >= last, "the job's state")
+        wait_for(lambda: speck.count_taken("w-stats", "edge-a", "w/in") >= last, "the job's state")
 
     pass_cars(1, 3)
     updated = changed(stats, "w-stats", args=[*args, "--idle-limit", "100s"])
@@ -109,7 +109,7 @@ def test_what_ran_before_comes_back_with_its_state_when_an_update_cannot_start(
     sensor = speck.publisher("edge-a", "b/in")
     out = speck.reader("edge-a", "b/out", "e2e-back")
     sensor.send(*(detection(number, 1000 * number) for number in range(1, 4)))
-    wait_for(lambda: speck.taken("b-stats", "edge-a", "b/in") >= 3, "the job's state")
+    wait_for(lambda: speck.count_taken("b-stats", "edge-a", "b/in") >= 3, "the job's state")
 
     other = changed(stats, "b-stats", entry_class="io.speck.jobs.PassThrough", args=[])
     answer = speck.apply(other, state="failed")

@@ -38,7 +38,7 @@ def row(key: Key) -> dict:
     return task(day * DAY + second, composition=composition, records_in=day * 10 + second)
 
 
-def found(root: Path) -> Counter[Key]:
+def count_rows(root: Path) -> Counter[Key]:
     rows = read(root, TASKS).to_pylist()
     assert all(row["records_in"] == (at := row["at"] - NOON).days * 10 + at.seconds for row in rows)
     return Counter(
@@ -93,14 +93,14 @@ def test_each_row_is_read_once_whatever_dies_when(steps: list) -> None:
     # in memory: the disk's own time is no part of this
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         model = Model(Path(folder) / "metrics")
-        for (what, told), death in steps:
+        for (what, argument), death in steps:
             disk = MortalDisk(death[0], half=death[1]) if death else Disk()
             try:
-                getattr(model, what)(told, disk)
+                getattr(model, what)(argument, disk)
             except DiedError:
                 model.start()
-            rows = found(model.root)
+            rows = count_rows(model.root)
             assert set(rows.values()) <= {1}
             assert model.sure <= set(rows) <= model.sure | model.waiting | model.maybe
         model.write([], Disk())
-        assert model.sure <= set(found(model.root)) <= model.sure | model.maybe
+        assert model.sure <= set(count_rows(model.root)) <= model.sure | model.maybe

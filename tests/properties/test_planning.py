@@ -181,8 +181,8 @@ def test_plans_are_acyclic_and_leave_alone_what_others_run(
     with folder, opened as service:
         _let_others_in(Path(folder.name) / "jars" / "test-1.jar")
         _apply(service, a)
-        made = service.compositions.apply(b, Request(dry_run=True, force=True)).body["plan"]
-        order = {o["id"]: set(o["after"]) for o in made["operations"]}
+        plan = service.compositions.apply(b, Request(dry_run=True, force=True)).body["plan"]
+        order = {o["id"]: set(o["after"]) for o in plan["operations"]}
         list(TopologicalSorter(order).static_order())
         _apply(service, b)
         service.compositions.delete("c", 20)

@@ -117,14 +117,14 @@ class Trial:
         for site in SITES:
             engine(site).before = broker(site).before = None
         World.current().pump()
-        found = {}
+        faults = {}
         for site, topic in (OUT, OUT2):
             came = Counter(int(payload) for payload in broker(site).take(f"out-{topic}"))
             lost = [n for n in range(self.sent) if n not in came]
             twice = sorted(n for n, count in came.items() if count > 1)
             if lost or twice:
-                found[topic] = (lost, twice)
-        return found
+                faults[topic] = (lost, twice)
+        return faults
 
 
 def rewired(folder: Path, seed: int, trouble: str, *, back: bool) -> dict[str, object]:

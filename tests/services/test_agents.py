@@ -18,8 +18,8 @@ from tests.waiting import wait_for
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Iterator[Field]:
-    with fields(tmp_path) as made:
-        yield made
+    with fields(tmp_path) as pair:
+        yield pair
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "relayed"])

@@ -34,8 +34,8 @@ MEMORY_MB = 60.0
 
 @pytest.fixture
 def sites(tmp_path: Path) -> Iterator[Field]:
-    with fields(tmp_path) as made:
-        yield made
+    with fields(tmp_path) as pair:
+        yield pair
 
 
 class Spoiler:
@@ -201,16 +201,16 @@ def test_a_line_of_64_kbit_takes_its_time(tmp_path: Path, direct: bool) -> None:
             sites.heard("edge-a", "edge-b")
         content = {"f": large(1)[:300_000]}
         origin = write_state(sites.state("edge-a") / "savepoints/s/1", 9, content)
-        seen: set[int] = set()
+        positions: set[int] = set()
 
         def done() -> str | None:
             progress = sites.service.agents.carry(transfer(origin))
-            seen.add(progress.bytes)
+            positions.add(progress.bytes)
             return progress.location
 
         wait_for(done, "the state", 180)
         assert _same(origin, done())
-        assert len(seen) > 5
+        assert len(positions) > 5
         proxy.close()
 
 

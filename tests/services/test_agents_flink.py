@@ -59,8 +59,8 @@ class Place:
 
     def counted(self, job: str) -> int:
         """How many numbers the source has given out, restored ones included: the next split."""
-        found = requests.get(f"{self.server.url}/jobs/{job}/checkpoints", timeout=20).json()
-        restored = found["latest"]["restored"]
+        checkpoints = requests.get(f"{self.server.url}/jobs/{job}/checkpoints", timeout=20).json()
+        restored = checkpoints["latest"]["restored"]
         return int(restored["id"]) if restored else 0
 
     def checkpointed(self, job: str, more: int = 1) -> int:
@@ -125,13 +125,13 @@ def test_a_retained_checkpoint_is_restored_at_another_site(two: Two) -> None:
     two.here.checkpointed(job, 3)
     two.here.engine.cancel(job)
     wait_for(lambda: two.here.engine.status(job) is RunState.CANCELED, "its end")
-    told = two.here.engine.newest_state(job)
+    state = two.here.engine.newest_state(job)
     listed = two.service.agents.newest("edge-a", job)
-    assert told is not None
+    assert state is not None
     assert listed is not None
     assert not listed.is_savepoint
-    assert listed.checkpoint_id == told.checkpoint_id
-    assert listed.path.removeprefix("file://") == told.path.removeprefix("file:")
+    assert listed.checkpoint_id == state.checkpoint_id
+    assert listed.path.removeprefix("file://") == state.path.removeprefix("file:")
     files = [f.name for f in Path(listed.path.removeprefix("file://")).iterdir()]
     assert len(files) > 1, "the state is not in files of its own: the test shows nothing"
     assert sees(two.there.server.processes["engine"], two.here.server.state) == []
@@ -166,13 +166,13 @@ def test_a_stops_savepoint_is_newer_than_the_checkpoints_before(two: Two) -> Non
 
 def test_after_kill_9_of_the_jobmanager_the_site_still_knows_the_newest_state(two: Two) -> None:
     job = two.here.run()
-    seen = two.here.checkpointed(job, 2)
+    number = two.here.checkpointed(job, 2)
     two.here.server.processes["engine"].kill()
     listed = two.service.agents.newest("edge-a", job)
     assert listed is not None
-    assert listed.checkpoint_id >= seen
+    assert listed.checkpoint_id >= number
     again = two.there.run(two.carry(job, listed.path))
     assert two.there.counted(again) == listed.checkpoint_id
     assert re.fullmatch(r"file:///.*/carried/trial/[0-9a-f]{32}", two.carry(job, listed.path))
-    found = StateFolder(two.here.server.state).states(job)
-    assert found[0].checkpoint_id == listed.checkpoint_id
+    states = StateFolder(two.here.server.state).states(job)
+    assert states[0].checkpoint_id == listed.checkpoint_id

@@ -28,8 +28,8 @@ def url(fog: Fog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def jobs(url: str) -> list[str]:
-    found = requests.get(f"{url}/jobs", timeout=30).json()["jobs"]
-    return [job["job_name"] for job in found]
+    rows = requests.get(f"{url}/jobs", timeout=30).json()["jobs"]
+    return [job["job_name"] for job in rows]
 
 
 @pytest.mark.long
@@ -49,11 +49,11 @@ def test_a_site_is_calibrated_and_left_as_it_was(url: str) -> None:
     assert refused.status_code == 409
     assert "another calibration runs" in refused.json()["detail"]
     assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert found["pace"] == 1.0  # it is the reference
-    assert 0 < found["cores"] < 64
-    assert 1e-6 < found["unit_s"] <= found["detail"]["wall_s"] * 1.1
-    assert requests.get(f"{url}/sites/cloud", timeout=30).json()["calibration"] == found
+    result = answer.json()
+    assert result["pace"] == 1.0  # it is the reference
+    assert 0 < result["cores"] < 64
+    assert 1e-6 < result["unit_s"] <= result["detail"]["wall_s"] * 1.1
+    assert requests.get(f"{url}/sites/cloud", timeout=30).json()["calibration"] == result
     assert jobs(url) == []
 
 

@@ -217,13 +217,13 @@ def test_arguments_arrive_one_by_one(site: Site) -> None:
 
 def test_a_failing_main_is_told_in_one_line_and_burns_nothing(site: Site) -> None:
     wanted = site.submission("--fail-main")
-    told = (
+    message = (
         "ProgramInvocationException: The main method caused an error: cannot read the trial table"
     )
     for what, call in (("try main of", site.engine.try_main), ("start", site.engine.submit)):
         with pytest.raises(EngineRefusedError) as refused:
             call(wanted)
-        assert str(refused.value) == f"cannot {what} trial: {told}"
+        assert str(refused.value) == f"cannot {what} trial: {message}"
     assert site.engine.status(wanted.engine_job_id) is None
     assert site.run(job=wanted.engine_job_id)
 
@@ -331,8 +331,8 @@ def test_a_lost_answer_is_found_in_the_stops_own_folder(site: Site) -> None:
     job, folder, trigger = site.run(), site.folder(), uuid4().hex
     site.engine.stop(job, f"file://{folder}", trigger)
     site.becomes(job, RunState.FINISHED)
-    found = [path.parent for path in folder.glob("savepoint-*/_metadata")]
-    assert [f"file:{path}" for path in found] == [site.finished(job, trigger).location]
+    savepoints = [path.parent for path in folder.glob("savepoint-*/_metadata")]
+    assert [f"file:{path}" for path in savepoints] == [site.finished(job, trigger).location]
 
 
 def test_the_first_folder_of_a_trigger_counts(site: Site) -> None:
@@ -411,9 +411,9 @@ def test_the_newest_checkpoint_is_not_one_out_of_a_cache(slow_views: Site) -> No
             return slow_views.engine.newest_state(job)
         return None
 
-    seen = wait_for(newest_known, "a checkpoint")
+    checkpoint = wait_for(newest_known, "a checkpoint")
     wait_for(
-        lambda: slow_views.newest_folder(job) > seen.checkpoint_id,
+        lambda: slow_views.newest_folder(job) > checkpoint.checkpoint_id,
         "a checkpoint that the engine's cache does not hold",
     )
     slow_views.engine.cancel(job)
@@ -462,8 +462,8 @@ def test_only_the_operators_own_counters_count_in_a_chained_job(site: Site) -> N
     job = site.run("--chained")
     metrics = wait_for(
         lambda: (
-            found
-            if (found := site.engine.metrics(job)).get("Source__numbers.numRecordsOut")
+            metrics
+            if (metrics := site.engine.metrics(job)).get("Source__numbers.numRecordsOut")
             else None
         ),
         "counters",
@@ -501,7 +501,7 @@ def test_a_task_tells_its_busy_time_once_its_operators_are_open(site: Site, tmp_
 
     wait_for(lambda: [it is None for it in busy()] == [False, True], "the source's task alone")
     hold.unlink()
-    wait_for(lambda: len(told := busy()) == 2 and None not in told, "both tasks")
+    wait_for(lambda: len(times := busy()) == 2 and None not in times, "both tasks")
 
 
 def test_a_wide_job_has_more_metrics_than_one_request_takes(site: Site) -> None:

@@ -93,8 +93,8 @@ def test_a_chunked_body_is_refused(home: Path) -> None:
 )
 def test_what_is_no_request_gets_a_problem(request_text: bytes, status: int, home: Path) -> None:
     with serving(home) as server:
-        found, headers, body = raw(server.url, request_text)
-    assert (found, headers["content-type"]) == (status, "application/problem+json")
+        code, headers, body = raw(server.url, request_text)
+    assert (code, headers["content-type"]) == (status, "application/problem+json")
     assert (body["status"], body["request_id"]) == (status, headers["x-request-id"])
 
 
@@ -132,8 +132,8 @@ def test_past_loopback_it_needs_a_token(home: Path) -> None:
     with serving(home, SPECK_HOST="0.0.0.0") as server:
         headers = {"Authorization": f"Bearer {secret}"}
         assert requests.get(f"{server.url}/sites", timeout=10).status_code == 401
-        found = requests.get(f"{server.url}/sites", headers=headers, timeout=10)
-        assert found.status_code == 200
+        answer = requests.get(f"{server.url}/sites", headers=headers, timeout=10)
+        assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGTTIN", "SIGUSR2"])

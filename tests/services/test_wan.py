@@ -26,10 +26,10 @@ UDP = 14 + 20 + 8  # bytes of headers: Ethernet, IP, UDP
 @pytest.fixture
 def trial(tmp_path: Path) -> Iterator[Trial]:
     needs_namespaces()
-    made = Trial(tmp_path / "fog", SITES, Wan(AWAY))
-    made.build()
-    yield made
-    made.network.remove()
+    network = Trial(tmp_path / "fog", SITES, Wan(AWAY))
+    network.build()
+    yield network
+    network.network.remove()
 
 
 def one_way_s(near: socket.socket, far: socket.socket) -> float:
@@ -154,15 +154,15 @@ def test_nothing_is_left_whatever_happened(trial: Trial) -> None:
 def test_a_network_that_cannot_be_made_is_not_made_by_half(tmp_path: Path) -> None:
     needs_namespaces()
     trial = Trial(tmp_path / "fog", SITES, Wan(AWAY))
-    taken = f"{trial.layout.address('edge-b')}/32"
-    subprocess.run(["ip", "route", "add", taken, "dev", "lo"], check=True)
+    address = f"{trial.layout.address('edge-b')}/32"
+    subprocess.run(["ip", "route", "add", address, "dev", "lo"], check=True)
     try:
         with pytest.raises(PermanentError, match=r"^cannot set up the WAN: .*File exists"):
             trial.build()
         assert left_behind(trial.network) == []
         assert trial.network.pick() != trial.layout.state.network
     finally:
-        subprocess.run(["ip", "route", "del", taken, "dev", "lo"], check=True)
+        subprocess.run(["ip", "route", "del", address, "dev", "lo"], check=True)
 
 
 def test_sites_reach_a_service_on_loopback(trial: Trial, tmp_path: Path) -> None:

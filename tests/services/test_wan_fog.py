@@ -29,10 +29,10 @@ WAN = Wan({"edge-a": Uplink(2, 10, 9.3), "cloud": Uplink(latency_ms=1)})
 
 @pytest.fixture
 def fog(tmp_path: Path) -> Iterator[Fog]:
-    made = Fog(tmp_path / "fog")
-    yield made
-    made.down()
-    assert left_behind(made._network) == []
+    wan_fog = Fog(tmp_path / "fog")
+    yield wan_fog
+    wan_fog.down()
+    assert left_behind(wan_fog._network) == []
 
 
 def call(served: Served, method: str, path: str, **more: object) -> JsonObject:

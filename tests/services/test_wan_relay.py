@@ -63,10 +63,10 @@ class Relayed:
 
 @pytest.fixture
 def relayed(tmp_path: Path) -> Iterator[Relayed]:
-    made = Relayed(tmp_path)
-    yield made
-    made.process.kill()
-    made.server.close()
+    pair = Relayed(tmp_path)
+    yield pair
+    pair.process.kill()
+    pair.server.close()
 
 
 def test_bytes_pass_and_are_counted(relayed: Relayed) -> None:

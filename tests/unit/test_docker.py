@@ -36,10 +36,10 @@ def run(*command: str | Path, **options: Any) -> str:
 
 
 def services() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
     for path in COMPOSE:
-        found |= yaml.safe_load(path.read_text()).get("services", {})
-    return found
+        by_name |= yaml.safe_load(path.read_text()).get("services", {})
+    return by_name
 
 
 def stages() -> set[str]:
@@ -266,18 +266,18 @@ def test_the_units_start_what_the_images_start() -> None:
 def _agents_options() -> dict[str, list[str]]:
     """The words after `speck agent` in the unit and in the compose files."""
     agent = unit(DOCKER / "systemd" / "speck-agent.service")
-    found = {"unit": agent["Service"]["ExecStart"].partition(" agent ")[2].split()}
+    options = {"unit": agent["Service"]["ExecStart"].partition(" agent ")[2].split()}
     for name in ("edge-agent", "cloud-agent"):
-        found[name] = services()[name]["command"].split()
-    return found
+        options[name] = services()[name]["command"].split()
+    return options
 
 
 @pytest.mark.parametrize("where", _agents_options())
 def test_agents_are_started_with_options_that_they_know(where: str) -> None:
     known = {option for parameter in agent.params for option in parameter.opts}
-    given = [word for word in _agents_options()[where] if word.startswith("--")]
-    assert set(given) <= known
-    assert {"--site", "--state-folder", "--listen"} <= set(given)
+    options = [word for word in _agents_options()[where] if word.startswith("--")]
+    assert set(options) <= known
+    assert {"--site", "--state-folder", "--listen"} <= set(options)
 
 
 def test_an_agent_needs_nothing_but_click(tmp_path: Path) -> None:

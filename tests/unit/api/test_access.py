@@ -116,10 +116,10 @@ def test_a_sites_token_keeps_what_an_admin_gave_its_site(
     admin = {"Authorization": f"Bearer {tokens[Role.ADMIN]}"}
     headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
     put = bench.client.put
-    given = _broker("edge-a", "shared")
-    assert put("/sites/edge-a", json=site("edge-a", **given), headers=admin).status_code == 201
-    kept = site("edge-a", **given, uplink_mbps=5)
-    assert put("/sites/edge-a", json=kept, headers=headers).status_code == 200
+    broker = _broker("edge-a", "shared")
+    assert put("/sites/edge-a", json=site("edge-a", **broker), headers=admin).status_code == 201
+    expected = site("edge-a", **broker, uplink_mbps=5)
+    assert put("/sites/edge-a", json=expected, headers=headers).status_code == 200
     lured = site("edge-a", **_broker("attacker", "shared"))
     answer = put("/sites/edge-a", json=lured, headers=headers)
     assert answer.status_code == 403, "a shared secret goes to no other host"

@@ -155,8 +155,8 @@ def test_a_revision_tells_who_made_it(bench: Bench) -> None:
     secret = bench.service.tokens.add("ana", "deployer")
     headers = {"Authorization": f"Bearer {secret}"}
     bench.client.post("/compositions?wait=30", json=composition(job("A")), headers=headers)
-    found = bench.client.get("/compositions/demo/revisions", headers=headers).json["revisions"]
-    assert [revision["by"] for revision in found] == ["ana"]
+    revisions = bench.client.get("/compositions/demo/revisions", headers=headers).json["revisions"]
+    assert [revision["by"] for revision in revisions] == ["ana"]
 
 
 def home(bench: Bench) -> dict[str, bytes]:
@@ -233,22 +233,22 @@ def test_a_job_that_the_engine_refuses_leaves_nothing_behind(bench: Bench) -> No
 
 def test_pages_follow_each_other_by_the_header_link(bench: Bench) -> None:
     bench.add_sites()
-    seen = []
+    pages = []
     path: str | None = "/sites?limit=2"
     while path:
         answer = bench.client.get(path)
-        seen.append([found["name"] for found in answer.json["sites"]])
+        pages.append([site_body["name"] for site_body in answer.json["sites"]])
         link = answer.headers.get("Link")
         path = link.split(">")[0].lstrip("<") if link else None
-    assert seen == [["cloud", "edge-a"], ["edge-b"]]
+    assert pages == [["cloud", "edge-a"], ["edge-b"]]
 
 
 def test_changes_come_newest_first_and_after_goes_back(deployed: Bench) -> None:
     deployed.client.post("/compositions?wait=30", json=composition(job("A")))
     newest, oldest = (c["id"] for c in deployed.client.get("/changes").json["changes"])
     assert newest > oldest
-    left = deployed.client.get(f"/changes?after={newest}").json["changes"]
-    assert [change["id"] for change in left] == [oldest]
+    older = deployed.client.get(f"/changes?after={newest}").json["changes"]
+    assert [change["id"] for change in older] == [oldest]
 
 
 def test_lists_are_filtered(deployed: Bench) -> None:
@@ -279,9 +279,9 @@ def test_events_stream_and_end_when_the_service_stops(bench: Bench) -> None:
     assert answer.mimetype == "text/event-stream"
     parts = answer.iter_encoded()
     assert next(parts) == b": speck\n\n"
-    told = next(parts).decode()
-    assert told.startswith("id: 2\nevent: site\ndata: {")
-    assert json.loads(told.partition("data: ")[2])["site"] == "cloud"
+    text = next(parts).decode()
+    assert text.startswith("id: 2\nevent: site\ndata: {")
+    assert json.loads(text.partition("data: ")[2])["site"] == "cloud"
     _context(bench).stopping.set()
     assert list(parts) == []
     answer.close()
@@ -304,13 +304,13 @@ def test_waiting_requests_never_take_all_threads(bench: Bench) -> None:
     bench.add_sites()
     bench.world.engine("http://edge-a:8081").hold_starts = True
     waits = _context(bench).waits
-    taken = 0
+    count = 0
     while waits.acquire(blocking=False):
-        taken += 1
-    assert taken == 1  # of 8 threads: 2 streams, 2 agents, 1 piece of state, 2 always free
+        count += 1
+    assert count == 1  # of 8 threads: 2 streams, 2 agents, 1 piece of state, 2 always free
     answer = bench.client.post("/jobs?wait=3000", json=job("new"))
     assert answer.status_code == 202
-    for _ in range(taken):
+    for _ in range(count):
         waits.release()
 
 
@@ -344,9 +344,9 @@ def test_backup_is_the_whole_store(deployed: Bench) -> None:
 
 
 def test_a_token_is_shown_once(bench: Bench) -> None:
-    made = bench.client.post("/tokens", json={"name": "root", "role": "admin"})
-    secret = made.json["token"]
-    assert made.headers["Cache-Control"] == "no-store"
+    answer = bench.client.post("/tokens", json={"name": "root", "role": "admin"})
+    secret = answer.json["token"]
+    assert answer.headers["Cache-Control"] == "no-store"
     listed = bench.client.get("/tokens", headers={"Authorization": f"Bearer {secret}"})
     assert secret not in listed.text and "sha256" not in listed.text
 
@@ -416,13 +416,13 @@ def test_every_reference_in_the_openapi_document_leads_somewhere(bench: Bench) -
     references = set(re.findall(r'"\$ref":\s*"#/([^"]+)"', answer.text))
     assert len(references) > 20
     for reference in references:
-        found: Any = answer.json
+        node: Any = answer.json
         for step in reference.split("/"):
-            assert step in found, reference
-            found = found[step]
-        assert found, reference
+            assert step in node, reference
+            node = node[step]
+        assert node, reference
 
 
 def _context(bench: Bench) -> Context:
-    found: Context = bench.client.application.extensions[EXTENSION]
-    return found
+    context: Context = bench.client.application.extensions[EXTENSION]
+    return context

@@ -20,7 +20,7 @@ def line(local: str, peer: str, pid: int, acked: int, received: int) -> str:
 
 
 def test_what_ss_tells() -> None:
-    told = "\n".join(
+    output = "\n".join(
         [
             line("127.0.0.1:4000", EDGE, 11, 300, 20),
             f"0 0 127.0.0.1:4001 {EDGE} bbr bytes_acked:5",  # of a process that is not ours
@@ -30,7 +30,7 @@ def test_what_ss_tells() -> None:
             line("[::ffff:127.0.0.1]:4003", f"[::ffff:{EDGE.replace(':', ']:')}", 21, 1, 2),
         ]
     )
-    assert connections(told) == [
+    assert connections(output) == [
         Connection("127.0.0.1:4000", EDGE, 11, 300, 20),
         Connection("127.0.0.1:4002", EDGE, 11, 0, 0),
         Connection("127.0.0.1:4003", EDGE, 21, 1, 2),

@@ -56,6 +56,6 @@ def test_an_experiment_that_is_not_there_is_a_failure() -> None:
 @pytest.mark.parametrize("section", load_sections(), ids=lambda it: it.name)
 def test_every_experiment_of_the_page_can_be_run(section: Section) -> None:
     assert importlib.util.find_spec(f"bench.{section.name}") is not None
-    made = (DOCS.parent / "Makefile").read_text()
-    assert f"\nbench-{section.target}: setup ## " in made
-    assert f"-m bench.{section.name}\n" in made
+    makefile = (DOCS.parent / "Makefile").read_text()
+    assert f"\nbench-{section.target}: setup ## " in makefile
+    assert f"-m bench.{section.name}\n" in makefile

@@ -112,15 +112,15 @@ def test_a_result_that_is_cut_off_leaves_the_one_before(
     assert json.loads(file.read_text())["summary"] == {"value": 1}
 
 
-@pytest.mark.parametrize("told", ["SIGTERM", "SIGINT"])
-def test_one_that_is_told_to_end_takes_down_what_it_started(told: str) -> None:
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT"])
+def test_one_that_is_told_to_end_takes_down_what_it_started(how: str) -> None:
     program = (
         "import os, signal, time\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # as in the background of a script
         "from bench.experiment import Experiment\n"
         "Experiment('speed', {})\n"
         "try:\n"
-        f"    os.kill(os.getpid(), signal.{told})\n"
+        f"    os.kill(os.getpid(), signal.{how})\n"
         "    time.sleep(5)\n"
         "    print('went on')\n"
         "finally:\n"

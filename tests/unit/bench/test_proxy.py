@@ -149,9 +149,9 @@ def test_a_connection_is_known_whose_port_others_had_before(proxy: Proxy) -> Non
             connection = _from(address)
             connection.connect((f"127.31.8.{host}", server.getsockname()[1]))
             address = connection.getsockname()
-            taken, _ = server.accept()
+            accepted_end, _ = server.accept()
             connection.close()
-            taken.close()
+            accepted_end.close()
     proxy.disturb_only(os.getpid())
     proxy.set("refuse")
     connection = _from(address)
@@ -170,10 +170,10 @@ def _is_reset(connection: socket.socket) -> bool:
 
 
 def _from(address: tuple[str, int]) -> socket.socket:
-    found = socket.socket()
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    found.bind(address)
-    return found
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(address)
+    return sock
 
 
 def test_flapping_ends_when_it_is_set_again(proxy: Proxy) -> None:

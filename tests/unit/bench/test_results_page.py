@@ -40,16 +40,16 @@ def test_every_plot_is_there_and_drawn_from_the_newest_result() -> None:
         if (RESULTS / f"{section.name}.json").exists()
         for plot in section.plots
     }
-    found = {path.stem: path.read_text() for path in (DOCS / "plots").glob("*.svg")}
-    assert set(found) == set(wanted)
-    assert [name for name, mark in wanted.items() if mark not in found[name]] == []
+    drawings = {path.stem: path.read_text() for path in (DOCS / "plots").glob("*.svg")}
+    assert set(drawings) == set(wanted)
+    assert [name for name, mark in wanted.items() if mark not in drawings[name]] == []
 
 
 def test_the_same_result_is_the_same_picture(tmp_path: Path) -> None:
     some = [section for section in SECTIONS if section.name == "moves"]
-    found = load_results(some)
+    results = load_results(some)
     first, second = (
-        [path.read_bytes() for path in draw_plots(some, found, tmp_path / folder, "svg")]
+        [path.read_bytes() for path in draw_plots(some, results, tmp_path / folder, "svg")]
         for folder in ("one", "other")
     )
     assert first == second and first
@@ -61,7 +61,7 @@ def test_every_result_has_its_section() -> None:
 
 
 def _section(**more: object) -> Section:
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "name": "speed",
         "title": "Speed",
         "question": "How fast?",
@@ -69,7 +69,7 @@ def _section(**more: object) -> Section:
         "target": "speed",
         "figures": lambda result: f"{result['summary']['rate_per_s']} a second",
     }
-    return Section(**{**told, **more})  # type: ignore[arg-type]
+    return Section(**{**fields, **more})  # type: ignore[arg-type]
 
 
 def test_what_was_not_measured_is_said_to_be_missing() -> None:

@@ -132,8 +132,8 @@ def checkpoints(
     )
 
 
-def number(found: CheckpointInfo | None) -> int | None:
-    return found.checkpoint_id if found is not None else None
+def number(checkpoint: CheckpointInfo | None) -> int | None:
+    return checkpoint.checkpoint_id if checkpoint is not None else None
 
 
 RESTORED = {"id": 3, "restore_timestamp": 5, "is_savepoint": True, "external_path": "file:/c/3"}
@@ -172,8 +172,8 @@ def test_exceptions_come_newest_first() -> None:
     def entry(at: int) -> dict[str, Any]:
         return {"timestamp": at, "exceptionName": "a.B", "stacktrace": "a.B: c", "taskName": "t"}
 
-    found = answers.job_exceptions({"exceptionHistory": {"entries": [entry(1), entry(2)]}})
-    assert [each.at_ms for each in found] == [2, 1]
+    exceptions = answers.job_exceptions({"exceptionHistory": {"entries": [entry(1), entry(2)]}})
+    assert [each.at_ms for each in exceptions] == [2, 1]
     assert answers.job_exceptions({"exceptionHistory": None}) == []
 
 

@@ -40,9 +40,9 @@ def test_validate_finds_faults_of_the_graph(alone: Run) -> None:
     circular = COMPOSITION.replace("sink_topic: kept", "sink_topic: clean")
     done = alone("validate", "-", "-o", "json", stdin=circular)
     assert done.exit_code == 1
-    (found,) = json.loads(done.stdout)["files"]
-    assert found["problems"][0]["path"] == "jobs[1].sink_topic"
-    assert found["problems"][0]["line"] == 13
+    (report,) = json.loads(done.stdout)["files"]
+    assert report["problems"][0]["path"] == "jobs[1].sink_topic"
+    assert report["problems"][0]["line"] == 13
 
 
 def test_validate_what_is_no_yaml_at_all(alone: Run) -> None:
@@ -144,8 +144,8 @@ def test_apply_as_data_holds_the_outcome_alone(speck: Run) -> None:
 def test_apply_takes_json(speck: Run, tmp_path: Path) -> None:
     file = tmp_path / "empty.json"
     file.write_text('{\t"name": "none", "jobs": []}')
-    for given in (["plan", str(file)], ["plan", "-"]):
-        done = speck(*given, stdin=file.read_text())
+    for words in (["plan", str(file)], ["plan", "-"]):
+        done = speck(*words, stdin=file.read_text())
         assert done.exit_code == 0, done.stderr
 
 
@@ -156,8 +156,8 @@ def test_to_apply_what_is_there_tells_of_no_old_steps(speck: Run, chain: str) ->
         assert again.exit_code == 0
         assert again.stdout == "no changes: 2 jobs as desired\nchain revision 1 is deployed\n"
         assert ": done" not in again.stderr
-    told = json.loads(speck("apply", "-y", "-o", "json", chain).stdout)
-    assert (told["state"], told["operations"]) == ("done", [])
+    document = json.loads(speck("apply", "-y", "-o", "json", chain).stdout)
+    assert (document["state"], document["operations"]) == ("done", [])
 
 
 def test_no_wait(speck: Run, chain: str, server: Server) -> None:
@@ -204,16 +204,16 @@ def test_rollback_and_history(speck: Run, chain: str) -> None:
     assert done.exit_code == 0, done.stderr
     assert "~ update  keep" in done.stdout
     assert done.stdout.endswith("chain revision 3 is deployed\n")
-    told = json.loads(speck("history", "chain", "-o", "json").stdout)
-    assert [r["revision"] for r in told["revisions"]] == [3, 2, 1]
-    assert [c["state"] for c in told["changes"]] == ["done"] * 3
+    document = json.loads(speck("history", "chain", "-o", "json").stdout)
+    assert [r["revision"] for r in document["revisions"]] == [3, 2, 1]
+    assert [c["state"] for c in document["changes"]] == ["done"] * 3
     assert "REVISION" in speck("history", "chain").stdout
-    change = told["changes"][0]
+    change = document["changes"][0]
     assert change["cause"] == "rollback"
-    told = json.loads(speck("history", change["id"], "-o", "json").stdout)
-    assert told["operations"] and told["events"][-1]["message"].endswith("done")
+    document = json.loads(speck("history", change["id"], "-o", "json").stdout)
+    assert document["operations"] and document["events"][-1]["message"].endswith("done")
     shown = speck("history", change["id"]).stdout
-    for operation in told["operations"]:
+    for operation in document["operations"]:
         assert f"{operation['kind']} " in shown
     assert speck("events", "--change", change["id"], "--kind", "change").stdout.count("\n") == 2
     assert speck("rollback", "chain", "9", "--yes").exit_code == 1

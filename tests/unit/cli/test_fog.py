@@ -23,7 +23,7 @@ SITE = SiteRecord("edge-q", "edge", "127.1.2.3", 1883, 8081, 8)
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What was asked of a fog of one site that is never really started."""
-    asked: list[tuple[Any, ...]] = []
+    requests: list[tuple[Any, ...]] = []
 
     def up(
         self: Fog,
@@ -34,14 +34,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         restart: bool,
         **wan: Any,
     ) -> tuple[SiteRecord, ...]:
-        asked.append((*args, *(["shared"] if shared_state else []), *speeds.items()))
-        asked[-1] += tuple(given for given in wan.values() if given is not None)
-        asked[-1] += () if restart else ("no restart",)
+        requests.append((*args, *(["shared"] if shared_state else []), *speeds.items()))
+        requests[-1] += tuple(value for value in wan.values() if value is not None)
+        requests[-1] += () if restart else ("no restart",)
         progress("edge-q")
         return (SITE,)
 
     def down(self: Fog, *, keep: bool) -> int:
-        asked.append((keep,))
+        requests.append((keep,))
         return 2
 
     def status(self: Fog) -> list[SiteStatus]:
@@ -52,7 +52,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return [SiteStatus("edge-q", "edge", "http://e", "tcp://b", processes, 8, 7)]
 
     def start_agents(self: Fog, service: str, token: Any = None) -> None:
-        asked.append(("agents", service, token("edge-q") if token else None))
+        requests.append(("agents", service, token("edge-q") if token else None))
 
     monkeypatch.setattr(Fog, "up", up)
     monkeypatch.setattr(Fog, "start_agents", start_agents)
@@ -60,7 +60,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr(Fog, "sites", lambda _: (SITE,))
     monkeypatch.setattr(Fog, "site_bodies", lambda _: [site_body("edge-q")])
     monkeypatch.setattr(Fog, "down", down)
-    return asked
+    return requests
 
 
 def test_up_registers_the_sites(speck: Run, calls: list[Any], server: Server) -> None:
@@ -115,26 +115,26 @@ def test_links(alone: Run, calls: list[Any], monkeypatch: pytest.MonkeyPatch) ->
     assert alone("fog", "links").stdout == "the fog has no WAN\n"
     assert "links" not in json.loads(alone("fog", "status", "-o", "json").stdout)
     monkeypatch.setattr(Fog, "links", lambda _: [LINK, replace(LINK, site="b", up=False)])
-    told = alone("fog", "links").stdout.splitlines()
-    assert told[1].split() == ["edge-q", "up", "2", "any", "9.3", "1200", "90", "11", "1"]
-    assert told[2].split()[:2] == ["b", "down"]
+    lines = alone("fog", "links").stdout.splitlines()
+    assert lines[1].split() == ["edge-q", "up", "2", "any", "9.3", "1200", "90", "11", "1"]
+    assert lines[2].split()[:2] == ["b", "down"]
     data = json.loads(alone("fog", "links", "-o", "json").stdout)
     assert data["links"][0] == asdict(LINK)
-    assert told[1] in alone("fog", "status").stdout
+    assert lines[1] in alone("fog", "status").stdout
     assert json.loads(alone("fog", "status", "-o", "json").stdout)["links"] == data["links"]
 
 
 def test_a_link_is_changed(alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Any, ...]] = []
+    requests: list[tuple[Any, ...]] = []
     monkeypatch.setattr(Fog, "links", lambda _: [LINK])
-    monkeypatch.setattr(Fog, "set_link", lambda _, *given: asked.append(given))
-    monkeypatch.setattr(Fog, "shape", lambda _, *given: asked.append(given))
+    monkeypatch.setattr(Fog, "set_link", lambda _, *args: requests.append(args))
+    monkeypatch.setattr(Fog, "shape", lambda _, *args: requests.append(args))
     assert alone("fog", "link", "edge-q", "down").stderr == "the link of edge-q is down\n"
     assert alone("fog", "link", "edge-q", "up").exit_code == 0
     done = alone("fog", "shape", "edge-q", "--down", "10", "--latency", "20")
     assert done.stderr == "the link of edge-q: 2 Mb/s up, 10 Mb/s down, 20 ms\n"
     assert alone("fog", "shape", "edge-q", "--up", "0").exit_code == 0
-    assert asked == [
+    assert requests == [
         ("edge-q", False),
         ("edge-q", True),
         ("edge-q", Uplink(2.0, 10.0, 20.0)),
@@ -160,15 +160,15 @@ def test_agents_get_tokens_of_their_sites(speck: Run, calls: list[Any], server: 
     secrets = [call[2] for call in calls if call[0] == "agents"]
     assert len(set(secrets)) == 2
     tokens = json.loads(speck("token", "list", "-o", "json", SPECK_TOKEN=admin).stdout)
-    made = [token for token in tokens["tokens"] if token["name"] == "agent-edge-q"]
-    assert [(token["role"], token["site"]) for token in made] == [("site", "edge-q")]
+    agent_tokens = [token for token in tokens["tokens"] if token["name"] == "agent-edge-q"]
+    assert [(token["role"], token["site"]) for token in agent_tokens] == [("site", "edge-q")]
 
 
 def test_status_and_down(alone: Run, calls: list[Any]) -> None:
-    told = alone("fog", "status").stdout
-    assert "edge-q  edge  up     7     8      305" in told
-    assert "broker:11 engine:12" in told
-    assert "total memory: 305 MB\ndead processes stay down" in told
+    output = alone("fog", "status").stdout
+    assert "edge-q  edge  up     7     8      305" in output
+    assert "broker:11 engine:12" in output
+    assert "total memory: 305 MB\ndead processes stay down" in output
     data = json.loads(alone("fog", "status", "-o", "json").stdout)
     assert data["rss_mb"] == 305.0
     assert data["sites"][0]["state"] == "up"
@@ -200,9 +200,9 @@ def test_down_asks_when_jobs_are_deployed(
 def test_a_process_is_killed_and_restarted(
     alone: Run, calls: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(Fog, "kill", lambda _, *given: asked.append(("kill", *given)))
-    monkeypatch.setattr(Fog, "restart", lambda _, *given: asked.append(("restart", *given)))
+    requests: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(Fog, "kill", lambda _, *args: requests.append(("kill", *args)))
+    monkeypatch.setattr(Fog, "restart", lambda _, *args: requests.append(("restart", *args)))
     done = alone("fog", "kill", "edge-q")
     assert done.stderr == (
         "the engine of edge-q was killed; restart it with `speck fog restart edge-q`\n"
@@ -212,7 +212,7 @@ def test_a_process_is_killed_and_restarted(
     assert done.stderr == "the broker of edge-q was killed; it will be restarted in 2 s\n"
     assert alone("fog", "restart", "edge-q", "agent").stderr == "the agent of edge-q is up again\n"
     assert alone("fog", "restart", "edge-q").stderr == "edge-q is up again\n"
-    assert asked == [
+    assert requests == [
         ("kill", "edge-q", "engine"),
         ("kill", "edge-q", "broker"),
         ("restart", "edge-q", "agent"),
@@ -227,9 +227,9 @@ def test_status_tells_how_many_cores_a_site_may_use(
     assert "MAX CORES" not in alone("fog", "status").stdout
     site = SiteStatus("edge-q", "edge", "http://e", "tcp://b", (), 8, 7, 0.25)
     monkeypatch.setattr(Fog, "status", lambda _: [site])
-    told = alone("fog", "status").stdout
-    assert "MAX CORES" in told
-    assert "0.25       http://e" in told
+    output = alone("fog", "status").stdout
+    assert "MAX CORES" in output
+    assert "0.25       http://e" in output
     assert json.loads(alone("fog", "status", "-o", "json").stdout)["sites"][0]["speed"] == 0.25
 
 
@@ -248,19 +248,19 @@ B1,2.0,B1-01,v2,10.0,4.5,car
 @pytest.fixture
 def replays(monkeypatch: pytest.MonkeyPatch) -> list[ReplayOptions]:
     """The options of each replay; nothing is published."""
-    made: list[ReplayOptions] = []
+    orders: list[ReplayOptions] = []
 
     class Fake:
         cancelled = False
 
         def __init__(self, rows: Any, options: ReplayOptions, **_: Any):
-            made.append(options)
+            orders.append(options)
 
         def run(self) -> Summary:
-            return Summary(2, 0, 2, 0, 0, 0.25, cancelled=len(made) > 1)
+            return Summary(2, 0, 2, 0, 0, 0.25, cancelled=len(orders) > 1)
 
     monkeypatch.setattr("speck.fog.replay.Replay", Fake)
-    return made
+    return orders
 
 
 def test_replay_goes_to_the_registered_sites(
@@ -280,8 +280,8 @@ def test_replay_goes_to_the_registered_sites(
 
 def test_replay_without_a_service(alone: Run, replays: list[ReplayOptions], tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text(TRACE)
-    given = ("--broker", "A=tcp://a:1", "--broker", "B=tcp://b:1")
-    done = alone("replay", "trace.csv", *given)
+    options = ("--broker", "A=tcp://a:1", "--broker", "B=tcp://b:1")
+    done = alone("replay", "trace.csv", *options)
     assert done.exit_code == 0, done.stderr
     assert replays[0].brokers == {"A": "tcp://a:1", "B": "tcp://b:1"}
     assert "cannot reach speck" in alone("replay", "trace.csv").stderr

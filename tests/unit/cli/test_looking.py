@@ -37,10 +37,10 @@ def deployed(speck: Run, chain: str) -> Run:
 
 
 def test_status(deployed: Run) -> None:
-    told = deployed("status").stdout
-    assert "edge-a  edge   up" in told
-    assert "chain  1         1         2     2 running" in told
-    assert "clean  chain        edge-a  running  1        raw     clean" in told
+    output = deployed("status").stdout
+    assert "edge-a  edge   up" in output
+    assert "chain  1         1         2     2 running" in output
+    assert "clean  chain        edge-a  running  1        raw     clean" in output
     one = json.loads(deployed("status", "chain", "-o", "json").stdout)
     assert [site["name"] for site in one["sites"]] == ["cloud", "edge-a"]
     assert [job["job_name"] for job in one["jobs"]] == ["clean", "keep"]
@@ -48,19 +48,19 @@ def test_status(deployed: Run) -> None:
 
 
 def test_jobs_are_filtered(deployed: Run) -> None:
-    found = yaml.safe_load(deployed("jobs", "--site", "cloud", "-o", "yaml").stdout)
-    assert [job["job_name"] for job in found["jobs"]] == ["keep"]
+    jobs = yaml.safe_load(deployed("jobs", "--site", "cloud", "-o", "yaml").stdout)
+    assert [job["job_name"] for job in jobs["jobs"]] == ["keep"]
     assert deployed("jobs", "--state", "failed").stdout == "no jobs\n"
     wrong = deployed("jobs", "--state", "happy")
     assert wrong.exit_code == 1
     assert wrong.stderr.startswith("error: --state must be one of pending,")
-    told = json.loads(deployed("jobs", "--state", "happy", "-o", "json").stderr)
-    assert told["error"].startswith("--state must be one of")
+    problem = json.loads(deployed("jobs", "--state", "happy", "-o", "json").stderr)
+    assert problem["error"].startswith("--state must be one of")
 
 
 def test_top(deployed: Run, server: Server) -> None:
-    told = deployed("top", "--once").stdout
-    assert "clean  chain        edge-a  -     -" in told, "nothing was collected yet"
+    output = deployed("top", "--once").stdout
+    assert "clean  chain        edge-a  -     -" in output, "nothing was collected yet"
     sampler = server.service.sampler
     sampler.poll()
     wait_for(
@@ -79,10 +79,10 @@ def test_top_on_a_terminal_ends_with_q(deployed: Run, server: Server) -> None:
     top = subprocess.Popen(command, stdin=terminal, stdout=terminal, env=environment)
     try:
         os.close(terminal)
-        told = b""
-        while b"... and 2 more" not in told:
-            assert select.select([own], [], [], 20)[0], told
-            told += os.read(own, 1000)
+        output = b""
+        while b"... and 2 more" not in output:
+            assert select.select([own], [], [], 20)[0], output
+            output += os.read(own, 1000)
         os.write(own, b"q")
         assert top.wait(20) == 0
     finally:
@@ -119,9 +119,9 @@ def test_an_unknown_name_is_an_error(deployed: Run, command: tuple[str, ...], hi
 
 
 def test_job(deployed: Run) -> None:
-    told = deployed("job", "keep").stdout
-    assert "state          running" in told
-    assert "source_topic   clean" in told
+    output = deployed("job", "keep").stdout
+    assert "state          running" in output
+    assert "source_topic   clean" in output
     assert "exceptions" in json.loads(deployed("job", "keep", "-o", "json").stdout)
     missing = deployed("job", "nothing")
     assert missing.stderr == "error: cannot find job 'nothing'\n"
@@ -131,15 +131,15 @@ def test_alike_exceptions_of_a_job_are_shown_once(deployed: Run) -> None:
     failures = [JobException(at, "Boom", "boom\nat x", "source") for at in (61_000, 1000)]
     (run,) = engine("cloud").running()
     run.exceptions[:] = failures
-    told = deployed("job", "keep").stdout
-    assert "  2 times, last 1970-01-01T00:01:01Z in source: Boom\n    boom\n    at x\n" in told
+    output = deployed("job", "keep").stdout
+    assert "  2 times, last 1970-01-01T00:01:01Z in source: Boom\n    boom\n    at x\n" in output
     data = json.loads(deployed("job", "keep", "-o", "json").stdout)["exceptions"]
     assert [each["at"] for each in data] == ["1970-01-01T00:01:01.000Z", "1970-01-01T00:00:01.000Z"]
 
 
 def test_events(deployed: Run) -> None:
-    told = deployed("events", "chain").stdout.splitlines()
-    assert told[-1].endswith("change of chain done")
+    lines = deployed("events", "chain").stdout.splitlines()
+    assert lines[-1].endswith("change of chain done")
     assert len(deployed("events", "-n", "2").stdout.splitlines()) == 2
     events = json.loads(deployed("events", "--job", "keep", "-o", "json").stdout)["events"]
     assert {event["job_name"] for event in events} == {"keep"}
@@ -192,8 +192,8 @@ def test_sites_are_calibrated(speck: Run, server: Server) -> None:
     assert "pace" not in speck("site", "show", "edge-a").stdout
     done = speck("site", "calibrate", "-o", "json")
     assert done.exit_code == 0, done.stderr
-    told = [(row["name"], row["pace"]) for row in json.loads(done.stdout)["calibrations"]]
-    assert told == [("cloud", 1.0), ("edge-a", 0.25), ("edge-b", 0.5)]
+    paces = [(row["name"], row["pace"]) for row in json.loads(done.stdout)["calibrations"]]
+    assert paces == [("cloud", 1.0), ("edge-a", 0.25), ("edge-b", 0.5)]
     assert "core speed" in speck("site", "show", "edge-a").stdout
     table = speck("site", "calibrate", "cloud").stdout
     assert "cloud  0.2    1" in table
@@ -204,18 +204,18 @@ def test_sites_are_calibrated(speck: Run, server: Server) -> None:
 
 
 def test_a_site_by_its_addresses(speck: Run) -> None:
-    given = (
+    options = (
         *("site", "add", "edge-z", "--engine", "http://z:8081", "--engine-kind", "memory"),
         *("--broker", "tcp://z", "--broker-kind", "memory", "--uplink-mbps", "10"),
         *("--label", "room=4", "-o", "json"),
     )
-    done = speck(*given)
+    done = speck(*options)
     assert done.exit_code == 0, done.stderr
     (site,) = json.loads(done.stdout)["sites"]
     assert (site["tier"], site["uplink_mbps"], site["labels"]) == ("edge", 10, {"room": "4"})
-    taken = speck(*given, "--tier", "cloud")
-    assert "change it (speck site add --replace" in taken.stderr
-    assert speck(*given, "--tier", "cloud", "--replace").exit_code == 0
+    added = speck(*options, "--tier", "cloud")
+    assert "change it (speck site add --replace" in added.stderr
+    assert speck(*options, "--tier", "cloud", "--replace").exit_code == 0
     wrong = speck("site", "add", "Edge y", "--engine", "foo", "--broker", "tcp://y")
     assert wrong.exit_code == 1
     assert wrong.stderr.startswith("error: NAME: 'Edge y' is not a name:")
@@ -265,9 +265,9 @@ def test_artifacts(speck: Run, tmp_path: Path) -> None:
 
 
 def test_tokens_over_http(speck: Run, tmp_path: Path) -> None:
-    made = speck("token", "add", "boss", "--role", "admin")
-    assert made.exit_code == 0, made.stderr
-    secret = made.stdout.strip()
+    done = speck("token", "add", "boss", "--role", "admin")
+    assert done.exit_code == 0, done.stderr
+    secret = done.stdout.strip()
     refused = speck("jobs")
     assert refused.exit_code == 1
     assert "(here: by SPECK_TOKEN or --token-file)" in refused.stderr

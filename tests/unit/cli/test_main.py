@@ -53,23 +53,23 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
 
 
 def test_help_lists_every_command(alone: Run) -> None:
-    told = alone("--help").stdout
-    listed = [line.split()[0] for line in told.split("Commands:\n")[1].splitlines()]
+    output = alone("--help").stdout
+    listed = [line.split()[0] for line in output.split("Commands:\n")[1].splitlines()]
     assert listed == list(_LAZY)
     assert set(listed) >= LISTED
-    assert "..." not in told.split("Commands:\n")[1]
+    assert "..." not in output.split("Commands:\n")[1]
 
 
 def commands(group: click.Group, path: tuple[str, ...]) -> list[tuple[str, ...]]:
     ctx = click.Context(group)
-    found: list[tuple[str, ...]] = []
+    paths: list[tuple[str, ...]] = []
     for name in group.list_commands(ctx):
         command = group.get_command(ctx, name)
         assert command is not None, name
-        found.append((*path, name))
+        paths.append((*path, name))
         if isinstance(command, click.Group):
-            found += commands(command, (*path, name))
-    return found
+            paths += commands(command, (*path, name))
+    return paths
 
 
 @pytest.mark.parametrize("path", commands(root, ()), ids=" ".join)
@@ -107,9 +107,9 @@ def test_errors_are_json_where_data_is(args: tuple[str, ...], error: str, alone:
     done = alone("-o", "json", *args)
     assert done.exit_code == 1
     assert done.stdout == ""
-    told = json.loads(done.stderr)
-    assert told["error"].startswith(error)
-    assert told["problems"] == []
+    problem = json.loads(done.stderr)
+    assert problem["error"].startswith(error)
+    assert problem["problems"] == []
 
 
 def test_says_how_to_start_a_missing_server(alone: Run) -> None:
@@ -159,10 +159,10 @@ def test_completion_scripts(shell: str, alone: Run) -> None:
 
 
 def test_completes_commands_and_names(speck: Run, alone: Run) -> None:
-    asked = {"_SPECK_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
-    done = speck(COMP_WORDS="speck site show edge", **asked)
+    environment = {"_SPECK_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
+    done = speck(COMP_WORDS="speck site show edge", **environment)
     assert done.stdout.split() == ["plain,edge-a", "plain,edge-b"]
-    assert alone(COMP_WORDS="speck site show edge", **asked).stdout.strip() == ""
+    assert alone(COMP_WORDS="speck site show edge", **environment).stdout.strip() == ""
 
 
 def test_ctrl_c_ends_with_130(alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:

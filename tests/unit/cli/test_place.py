@@ -62,8 +62,8 @@ def test_it_asks_before_it_applies(placed: Run, server: Server) -> None:
 
 
 def test_for_programs_there_is_one_document(placed: Run) -> None:
-    told = json.loads(placed("place", "chain", "-o", "json").stdout)
-    assert told["proposed"]["moves"][0]["to"] == "edge-a"
+    document = json.loads(placed("place", "chain", "-o", "json").stdout)
+    assert document["proposed"]["moves"][0]["to"] == "edge-a"
     text = placed("place", "chain", "-f", "-").stdout
     assert load_composition(text.encode(), None).jobs[0].site == "edge-a"
     accepted = json.loads(placed("place", "chain", "--apply", "--yes", "-o", "json").stdout)
@@ -92,14 +92,21 @@ def test_the_autopilot_is_switched_on_and_off_and_tells_why(placed: Run, server:
     ]
     assert placed("autopilot", "log", "chain").stdout == "nothing yet\n"
     done = placed("autopilot", "on", "chain", "--every", "60", "--looks", "3", "-o", "json")
-    told = json.loads(done.stdout)
-    assert (told["on"], told["every_s"], told["looks"], told["settle_s"]) == (True, 60, 3, 600)
+    settings = json.loads(done.stdout)
+    assert (settings["on"], settings["every_s"], settings["looks"], settings["settle_s"]) == (
+        True,
+        60,
+        3,
+        600,
+    )
     server.service.autopilots.run_round()  # nobody can analyse here: it says so
     log = placed("autopilot", "log", "chain").stdout
     assert "the autopilot of chain is on: policy milp" in log
     assert placed("autopilot", "off", "chain").exit_code == 0
-    told = server.service.autopilots.get("chain")
-    assert (told["on"], told["every_s"], told["looks"]) == (False, 60, 3), "settings are kept"
-    told = json.loads(placed("autopilot", "on", "chain", "--looks", "4", "-o", "json").stdout)
-    assert (told["on"], told["every_s"], told["looks"]) == (True, 60, 4)
+    settings = server.service.autopilots.get("chain")
+    assert (settings["on"], settings["every_s"], settings["looks"]) == (False, 60, 3), (
+        "settings are kept"
+    )
+    settings = json.loads(placed("autopilot", "on", "chain", "--looks", "4", "-o", "json").stdout)
+    assert (settings["on"], settings["every_s"], settings["looks"]) == (True, 60, 4)
     assert placed("autopilot", "on", "nothing").exit_code == 1

@@ -141,14 +141,14 @@ def test_what_a_producer_leaves_behind_is_drained_when_its_reader_goes_later(
     service: Service, how: str
 ) -> None:
     out = {"outputs": [{"site": "edge-a", "topic": "y", "client_id": "out"}]}
-    left = [{**P, "sink_topic": "x2"}] if how == "moved" else []
+    rest = [{**P, "sink_topic": "x2"}] if how == "moved" else []
     apply(service, P, Q, **out)
     world = World.current()
     world.auto_pump = False
     world.feed("tcp://edge-a.test:1883", "in", [b"1", b"2", b"3"], "sensor")
     (producer,) = [i for i in engine("edge-a").running() if i.submission.job_name == "P"]
     producer.work()
-    apply(service, *left, Q, **out)
+    apply(service, *rest, Q, **out)
     assert not broker("edge-a").take("out")
     world.auto_pump = True
     wanted = composition(job("Z"), **out)
@@ -208,8 +208,8 @@ def test_a_start_that_may_still_arrive_is_settled_before_another(
 ) -> None:
     left_blocked(service, composition(job("A")))
     wanted = composition(job("A", args=["--new"]))
-    made = service.compositions.apply(wanted, Request(dry_run=True)).body["plan"]["text"]
-    assert "fence A on edge-a: args changed" in made
+    text = service.compositions.apply(wanted, Request(dry_run=True)).body["plan"]["text"]
+    assert "fence A on edge-a: args changed" in text
     if arrives == "before":
         engine("edge-a").before = once("status", late.arrive)
     assert service.compositions.apply(wanted, DONE).body["state"] == "done"
@@ -367,8 +367,8 @@ def test_a_release_cut_short_is_not_taken_for_a_session_that_is_there(service: S
     broker("edge-a").refuse("release", 100_000, lost, after=True)
     change = service.compositions.apply(composition(second), SOON).body["change"]
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
-    made = service.compositions.apply(composition(first), Request(dry_run=True)).body["plan"]
-    assert "reserve edge-a/l1 for A" in made["text"]
+    plan = service.compositions.apply(composition(first), Request(dry_run=True)).body["plan"]
+    assert "reserve edge-a/l1 for A" in plan["text"]
 
 
 def test_a_job_that_was_edited_while_stopped_is_an_update(service: Service) -> None:
@@ -389,6 +389,6 @@ def test_what_a_foreign_jar_has_not_taken_is_not_called_nothing(service: Service
     foreign = {**P, "args": ["--in={source_topic}"]}
     body = apply(service, foreign, Q)
     assert any("P" in warning and "numbers" in warning for warning in body["warnings"])
-    made = service.compositions._deployer.prepare_removal("c").plan
-    assert "release edge-a/x of Q: left; abandons what is queued (number not known)" in str(made)
+    plan = service.compositions._deployer.prepare_removal("c").plan
+    assert "release edge-a/x of Q: left; abandons what is queued (number not known)" in str(plan)
     assert service.compositions.delete("c", 20).status == 204

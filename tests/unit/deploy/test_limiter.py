@@ -17,10 +17,10 @@ class Change:
 
 def take_all(permits: Limiter, who: Change, site: str = "a") -> int:
     """How many permits `who` gets before it is refused one."""
-    taken = 0
+    count = 0
     while permits.acquire(site, who):
-        taken += 1
-    return taken
+        count += 1
+    return count
 
 
 def test_the_bound_of_a_site_holds_over_all() -> None:

@@ -98,8 +98,8 @@ def test_a_program_is_found_past_the_path(tmp_path: Path) -> None:
 
 
 def test_a_failed_start_quotes_the_log(tmp_path: Path) -> None:
-    said = "echo 'WARNING: harmless'; echo first; echo cannot bind >&2; exit 1"
-    process = spawn(command(tmp_path, "sh", "-c", said))
+    script = "echo 'WARNING: harmless'; echo first; echo cannot bind >&2; exit 1"
+    process = spawn(command(tmp_path, "sh", "-c", script))
     log = tmp_path / "log" / "thing.log"
     with pytest.raises(PermanentError) as caught:
         wait_until(lambda: False, {"sh": process}, "thing", [log], 10)

@@ -18,8 +18,8 @@ from tests.waiting import wait_for
 RUN_S = 300.0
 
 
-def start(service: Service, **asked: object) -> str:
-    body = service.analyses.start(replace(AnalysisRequest(), **asked)).body
+def start(service: Service, **options: object) -> str:
+    body = service.analyses.start(replace(AnalysisRequest(), **options)).body
     assert body is not None
     return str(body["id"])
 
@@ -43,14 +43,14 @@ def test_an_analysis_runs_and_is_kept_over_a_restart(service: Service) -> None:
 
     assert (begun.status, begun.location) == (202, f"/analyses/{begun.body['id']}")
     service.analyses.wait(begun.body["id"], RUN_S)
-    found = service.analyses.get(begun.body["id"])
-    assert (found["state"], found["error"]) == ("done", None)
-    assert found["jobs"][0]["core_s_per_record"] == pytest.approx(0.002)
-    assert service.analyses.newest("c") == found
+    analysis = service.analyses.get(begun.body["id"])
+    assert (analysis["state"], analysis["error"]) == ("done", None)
+    assert analysis["jobs"][0]["core_s_per_record"] == pytest.approx(0.002)
+    assert service.analyses.newest("c") == analysis
     assert service.analyses.newest("other") is None
     again = reopened(service)
     try:
-        assert again.analyses.get(begun.body["id"]) == found
+        assert again.analyses.get(begun.body["id"]) == analysis
     finally:
         again.close()
 
@@ -59,11 +59,11 @@ def test_without_samples_it_fails_and_says_what_to_do(service: Service) -> None:
     analysis_id = start(service)
     service.analyses.wait(analysis_id, RUN_S)
 
-    found = service.analyses.get(analysis_id)
+    analysis = service.analyses.get(analysis_id)
 
-    assert found["state"] == "failed"
-    assert found["error"].startswith("cannot analyse")
-    assert "let the service collect metrics for a while" in found["error"]
+    assert analysis["state"] == "failed"
+    assert analysis["error"].startswith("cannot analyse")
+    assert "let the service collect metrics for a while" in analysis["error"]
     assert service.analyses.newest("c") is None
 
 
@@ -88,8 +88,8 @@ def test_a_stop_of_the_service_ends_it(service: Service) -> None:
 
     try:
         assert gone(pid)
-        found = again.analyses.get(analysis_id)
-        assert (found["state"], found["error"]) == ("failed", "the service stopped")
+        analysis = again.analyses.get(analysis_id)
+        assert (analysis["state"], analysis["error"]) == ("failed", "the service stopped")
     finally:
         again.close()
 

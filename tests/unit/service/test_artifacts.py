@@ -19,7 +19,7 @@ CONTENT = b"some jar"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-def kept(service: Service) -> list[str]:
+def list_files(service: Service) -> list[str]:
     folder = service.config.artifacts
     return sorted(file.name for file in folder.iterdir()) if folder.exists() else []
 
@@ -38,7 +38,7 @@ def test_content_of_another_hash_is_refused_and_leaves_nothing(service: Service)
     assert [problem.message for problem in refused.value.problems] == [
         f"the content's SHA-256 is {SHA256}; send it under that"
     ]
-    assert kept(service) == []
+    assert list_files(service) == []
     assert service.artifacts.all() == []
 
 
@@ -49,7 +49,7 @@ def test_a_transfer_that_breaks_off_leaves_nothing(service: Service) -> None:
 
     with pytest.raises(ConnectionResetError):
         service.artifacts.put(SHA256, broken())
-    assert kept(service) == []
+    assert list_files(service) == []
 
 
 def test_what_is_too_large_is_refused_and_leaves_nothing(service: Service) -> None:
@@ -58,7 +58,7 @@ def test_what_is_too_large_is_refused_and_leaves_nothing(service: Service) -> No
     with pytest.raises(InvalidError) as refused:
         artifacts.put(SHA256, [CONTENT])
     assert refused.value.status == 413
-    assert kept(service) == []
+    assert list_files(service) == []
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "A" * 64, SHA256 + "0"])

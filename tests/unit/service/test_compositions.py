@@ -450,12 +450,12 @@ def test_a_stopped_job_keeps_its_session_and_comes_back_from_its_savepoint(
     assert engine("edge-a").running() == []
     assert len(broker("edge-a").sessions) == 1
     assert service.compositions.drift("c") == {"drift": []}
-    left = service.records.incarnation("c", "A")
-    assert left is not None and left.savepoint is not None
+    record = service.records.incarnation("c", "A")
+    assert record is not None and record.savepoint is not None
 
     service.compositions.apply(composition(A), DONE)
     (incarnation,) = engine("edge-a").running()
-    assert incarnation.submission.savepoint == left.savepoint
+    assert incarnation.submission.savepoint == record.savepoint
     assert broker("edge-a").count("reserve") == 1
 
 
@@ -488,9 +488,9 @@ def test_a_change_in_a_backup_goes_on_where_it_is_restored(
     again = reopened(service)
     try:
         wait_for(lambda: not again.changes.all_under_way())
-        found = again.changes.get(change)
-        assert (found["state"], found["error"]) == ("done", None)
-        assert {o["state"] for o in found["operations"]} <= {"done", "cancelled"}
+        outcome = again.changes.get(change)
+        assert (outcome["state"], outcome["error"]) == ("done", None)
+        assert {o["state"] for o in outcome["operations"]} <= {"done", "cancelled"}
         assert again.compositions.plan("c")["operations"] == [], "it runs: it is adopted"
         assert len(engine("edge-a").jobs) == 1
     finally:
@@ -554,12 +554,12 @@ def test_two_compositions_that_name_the_same_new_job_do_not_both_get_it(
 
 
 def test_events_come_in_the_order_of_their_numbers(service: Service) -> None:
-    seen: list[int] = []
+    ids: list[int] = []
     stop = threading.Event()
 
     def follow() -> None:
         while not stop.is_set():
-            seen.extend(e["id"] for e in service.records.events(seen[-1] if seen else 0))
+            ids.extend(e["id"] for e in service.records.events(ids[-1] if ids else 0))
 
     follower = threading.Thread(target=follow)
     follower.start()
@@ -567,8 +567,8 @@ def test_events_come_in_the_order_of_their_numbers(service: Service) -> None:
     service.compositions.delete("c", LIMIT_S)
     stop.set()
     follower.join(LIMIT_S)
-    seen.extend(e["id"] for e in service.records.events(seen[-1]))
-    assert seen == list(range(1, len(seen) + 1)), "a follower has missed an event"
+    ids.extend(e["id"] for e in service.records.events(ids[-1]))
+    assert ids == list(range(1, len(ids) + 1)), "a follower has missed an event"
 
 
 def test_a_start_that_was_asked_of_a_silent_site_is_asked_again(service: Service) -> None:

@@ -59,8 +59,8 @@ def test_a_job_that_reads_the_batches_of_another_in_its_own_way_is_warned_of(
 ) -> None:
     service.jobs.post(job("A", link={"batch_records": 10}), LIMIT_S)
     reader = job_body("B", source_topic="A-out", args=["{source_topic}"])
-    found = service.compositions.apply(composition(reader), DONE).body["warnings"]
-    assert ["A-out" in warning for warning in found if "sends batches" in warning] == [True]
+    warnings = service.compositions.apply(composition(reader), DONE).body["warnings"]
+    assert ["A-out" in warning for warning in warnings if "sends batches" in warning] == [True]
 
 
 def test_another_job_of_the_same_name_is_refused(service: Service) -> None:
@@ -252,8 +252,8 @@ def test_lists_can_be_narrowed(service: Service) -> None:
     service.jobs.post(job("B", "cloud"), LIMIT_S)
     service.jobs.post(job("C", "cloud", state="stopped"), LIMIT_S)
     names = [
-        [j["job_name"] for j in found]
-        for found in (
+        [j["job_name"] for j in names]
+        for names in (
             service.jobs.all(),
             service.jobs.all(site="cloud"),
             service.jobs.all(state="running"),
@@ -430,11 +430,11 @@ def taken_in(service: Service, monkeypatch: pytest.MonkeyPatch, prepares: str) -
     prepare = getattr(deployer, prepares)
 
     def prepared(*arguments: Any, **more: Any) -> PreparedPlan:
-        found: PreparedPlan = prepare(*arguments, **more)
-        if found.scope == composition_of_one("A"):
+        plan: PreparedPlan = prepare(*arguments, **more)
+        if plan.scope == composition_of_one("A"):
             adopting = replace(DONE, adopt=True)
             service.compositions.apply(composition(job_body("A")), adopting)
-        return found
+        return plan
 
     monkeypatch.setattr(deployer, prepares, prepared)
 

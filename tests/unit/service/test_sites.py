@@ -135,7 +135,7 @@ def test_whoever_waited_for_a_slow_look_gets_its_answer(service: Service) -> Non
         go_on.wait(LIMIT_S)
 
     look_anew(service)
-    seen = engine("edge-b").count("view")
+    polls = engine("edge-b").count("view")
     engine("edge-b").before = slow
     threads = [threading.Thread(target=service.sites.get, args=("edge-b",)) for _ in range(6)]
     for thread in threads:
@@ -144,7 +144,7 @@ def test_whoever_waited_for_a_slow_look_gets_its_answer(service: Service) -> Non
     go_on.set()
     for thread in threads:
         thread.join(LIMIT_S)
-    assert engine("edge-b").count("view") == seen + 1
+    assert engine("edge-b").count("view") == polls + 1
 
 
 def test_a_heartbeat_is_remembered(service: Service) -> None:
@@ -157,9 +157,9 @@ def test_a_heartbeat_is_remembered(service: Service) -> None:
 def test_check_names_the_part_that_does_not_answer(service: Service) -> None:
     assert service.sites.check("edge-a") == {"name": "edge-a", "ok": True, "findings": []}
     engine("edge-a").unreachable = True
-    found = service.sites.check("edge-a")
-    assert not found["ok"]
-    assert [(f["part"], f["found"]) for f in found["findings"]] == [("engine", "no answer")]
+    result = service.sites.check("edge-a")
+    assert not result["ok"]
+    assert [(f["part"], f["found"]) for f in result["findings"]] == [("engine", "no answer")]
 
 
 def test_a_site_is_not_removed_under_a_change_that_is_being_prepared(service: Service) -> None:

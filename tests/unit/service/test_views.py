@@ -126,9 +126,9 @@ def test_a_job_whose_removal_failed_is_shown_and_drifts(service: Service) -> Non
     engine("cloud").refuse("cancel", 1, EngineRefusedError("cannot cancel B: not now"))
     failed = service.compositions.apply(composition(A), DONE)
     assert failed.body["state"] == "failed"
-    left = service.jobs.get("B")
-    assert (left["state"], left["error"]) == ("running", "cannot cancel B: not now")
-    assert left["job_path"].startswith("artifact:")
+    job = service.jobs.get("B")
+    assert (job["state"], job["error"]) == ("running", "cannot cancel B: not now")
+    assert job["job_path"].startswith("artifact:")
     assert [j["job_name"] for j in service.compositions.get("c")["jobs"]] == ["A", "B"]
     assert service.compositions.drift("c") == {
         "drift": [

@@ -383,11 +383,11 @@ def test_the_watch_gives_way_to_changes_but_not_twice_running(
 ) -> None:
     done: list[str] = []
 
-    def asked(_: object) -> bool:
+    def note_wait(_: object) -> bool:
         done.append("gave way")
         return True
 
-    monkeypatch.setattr(service.changes, "await_calm", asked)
+    monkeypatch.setattr(service.changes, "await_calm", note_wait)
     monkeypatch.setattr(service.watch, "poll", lambda: done.append("looked"))
     monkeypatch.setattr(service.watch, "_every_s", 0.01)
     service.watch.start()

@@ -34,9 +34,9 @@ def described(name: str, source: str, sink: str, **places: str) -> JobDescriptio
 
 
 def test_edges_follow_from_links() -> None:
-    found = graph("A: x -> y", "B: x -> y", "C: y -> z", "D: y -> w")
+    edges = graph("A: x -> y", "B: x -> y", "C: y -> z", "D: y -> w")
     y = Link("b", "y")
-    assert found.edges == (
+    assert edges.edges == (
         Edge("A", "C", y),
         Edge("A", "D", y),
         Edge("B", "C", y),
@@ -249,9 +249,9 @@ def resolved(name: str, site: str, source: Link, sink: Link) -> Job:
 def test_a_resolved_composition_has_its_readers_as_outputs() -> None:
     x, y = Link("tcp://a:1883", "x"), Link("tcp://a:1883", "y")
     composition = Composition("c", (resolved("A", "a", x, y),), (Reader("me", y, "a"),))
-    found = Graph.of_composition(composition).to_json()
-    assert [n["id"] for n in found["nodes"]] == ["A", "output:tcp://a:1883/y@me"]
-    assert found["edges"] == [
+    document = Graph.of_composition(composition).to_json()
+    assert [n["id"] for n in document["nodes"]] == ["A", "output:tcp://a:1883/y@me"]
+    assert document["edges"] == [
         {
             "from": "A",
             "to": "output:tcp://a:1883/y@me",

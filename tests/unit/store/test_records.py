@@ -170,11 +170,14 @@ def test_a_change_is_kept_with_its_operations_in_order(records: Records) -> None
         records.put_operations("1", change.operations),
         records.put_operations("1", [done]),
     )
-    found = records.change("1")
-    assert found is not None
-    assert found["revision"] == 3
-    assert [o["id"] for o in found["operations"]] == list(range(1, 13))
-    assert (found["operations"][0]["state"], found["operations"][0]["attempts"]) == ("done", 2)
+    stored_change = records.change("1")
+    assert stored_change is not None
+    assert stored_change["revision"] == 3
+    assert [o["id"] for o in stored_change["operations"]] == list(range(1, 13))
+    assert (
+        stored_change["operations"][0]["state"],
+        stored_change["operations"][0]["attempts"],
+    ) == ("done", 2)
     assert [head["id"] for head in records.changes()] == ["1"]
     assert records.change("2") is None
 
@@ -211,11 +214,11 @@ def test_who_follows_events_misses_none_however_many_write(records: Records) -> 
     threads = [threading.Thread(target=write) for _ in range(4)]
     for thread in threads:
         thread.start()
-    seen: list[int] = []
+    ids: list[int] = []
     while any(thread.is_alive() for thread in threads):
-        seen += [e["id"] for e in records.events(seen[-1] if seen else 0)]
-    seen += [e["id"] for e in records.events(seen[-1] if seen else 0)]
-    assert seen == list(range(1, 201))
+        ids += [e["id"] for e in records.events(ids[-1] if ids else 0)]
+    ids += [e["id"] for e in records.events(ids[-1] if ids else 0)]
+    assert ids == list(range(1, 201))
 
 
 def test_what_is_written_together_is_written_as_one(records: Records) -> None:
@@ -263,11 +266,11 @@ def test_what_cannot_be_written_spoils_only_its_own(records: Records) -> None:
         try:
             bad = object() if n % 2 else 0
             records.write({f"x/{n}": {"n": bad}}, records.event("x", ""))
-            said = "written"
+            outcome = "written"
         except TypeError:
-            said = "refused"
+            outcome = "refused"
         with lock:
-            outcomes.append(said)
+            outcomes.append(outcome)
 
     threads = [threading.Thread(target=write, args=(n,)) for n in range(16)]
     for thread in threads:
@@ -297,8 +300,8 @@ def change(identity: str, composition: str = "c") -> Change:
     return Change(identity, Plan(composition, (), (step,)), 1, "now")
 
 
-def put(records: Records, made: Change) -> None:
-    records.write(records.put_change(made), records.put_operations(made.id, made.operations))
+def put(records: Records, record: Change) -> None:
+    records.write(records.put_change(record), records.put_operations(record.id, record.operations))
 
 
 def test_only_the_newest_changes_of_each_scope_are_kept(
@@ -322,9 +325,9 @@ def test_only_the_newest_changes_are_kept_over_all_scopes(
 ) -> None:
     monkeypatch.setattr("speck.store.retention.CHANGES", 2)
     for n in range(4):
-        made = change(f"{n}", composition_of_one(f"job-{n}"))
-        made.state = ChangeState.BLOCKED if n == 0 else ChangeState.DONE
-        put(records, made)
+        record = change(f"{n}", composition_of_one(f"job-{n}"))
+        record.state = ChangeState.BLOCKED if n == 0 else ChangeState.DONE
+        put(records, record)
     assert [head["id"] for head in records.changes()] == ["0", "3"], "0 is still under way"
 
 

@@ -10,10 +10,16 @@ from bench.page.result import Result, load
 from speck.model.values import JsonObject
 
 
-def told(name: str, summary: JsonObject, folder: Path) -> Result:
+def write_small_result(name: str, summary: JsonObject, folder: Path) -> Result:
     """A result with this summary, as it would be read."""
-    made = {"at": "2026-11-22T02:00:00Z", "seconds": 90.0, "code": "abc1234", "machine": {}}
-    content = {**made, "summary": summary, "checks": [], "rows": [], "simulated": ["All of it."]}
+    provenance = {"at": "2026-11-22T02:00:00Z", "seconds": 90.0, "code": "abc1234", "machine": {}}
+    content = {
+        **provenance,
+        "summary": summary,
+        "checks": [],
+        "rows": [],
+        "simulated": ["All of it."],
+    }
     content["settings"] = SETTINGS
     file = folder / f"{name}.json"
     file.write_text(json.dumps(content))
@@ -30,9 +36,9 @@ def fig6() -> JsonObject:
 
 
 def _chains() -> JsonObject:
-    found: JsonObject = {"noop_s": around(0.1), "restless": 0.02}
+    chains: JsonObject = {"noop_s": around(0.1), "restless": 0.02}
     for action, slope in (("deploy", 0.03), ("modify", 0.04), ("delete", 0.015)):
-        found[action] = [
+        chains[action] = [
             {
                 "jobs": jobs,
                 "speck_s": around(0.15 + slope * jobs * 1.08),
@@ -41,8 +47,8 @@ def _chains() -> JsonObject:
             }
             for jobs in (1, 10, 50, 100)
         ]
-        found[f"{action}_ratio"] = {**around(1.08), "median": 1.08}
-    return found
+        chains[f"{action}_ratio"] = {**around(1.08), "median": 1.08}
+    return chains
 
 
 def edge_server() -> JsonObject:

@@ -9,14 +9,14 @@ import pytest
 from bench.page.section import markdown
 from bench.page.style import save
 from bench.results_page import load_sections
-from tests.unit.bench.page.small import SUMMARIES, told
+from tests.unit.bench.page.small import SUMMARIES, write_small_result
 
 BY_NAME = {section.name: section for section in load_sections()}
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_figures_are_written_and_plots_drawn(name: str, tmp_path: Path) -> None:
-    section, result = BY_NAME[name], told(name, SUMMARIES[name](), tmp_path)
+    section, result = BY_NAME[name], write_small_result(name, SUMMARIES[name](), tmp_path)
     text = markdown(section, result)
     assert f"## {section.title}" in text and "Simulated: All of it." in text
     assert "\n| " in text

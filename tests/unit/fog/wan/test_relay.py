@@ -152,16 +152,16 @@ def test_who_sends_faster_than_the_link_waits(
     """No more is taken in than passes in 0.3 s, and the piece that is read then."""
     trial.shape(up_mbps=1)
     way = type(trial.relay.links["a"].up)
-    taken: list[tuple[float, int]] = []
+    arrivals: list[tuple[float, int]] = []
 
     def take(self: Any, size: int, now: float) -> float:
-        taken.append((now - 100.0, size))
+        arrivals.append((now - 100.0, size))
         return real(self, size, now)
 
     real = way.take
     monkeypatch.setattr(way, "take", take)
     trial.send(250_000)
-    up = taken[::2]  # each piece is taken by the one's uplink, then by the other's downlink
+    up = arrivals[::2]  # each piece is taken by the one's uplink, then by the other's downlink
     sizes = itertools.accumulate(size for _, size in up)
     ahead = [size - at * MBPS for size, (at, _) in zip(sizes, up, strict=True)]
     assert max(ahead) == pytest.approx(0.3 * MBPS + up[0][1])

@@ -31,8 +31,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def rows(root: Path) -> list[dict]:
-    found = read(root, TASKS).to_pylist()
-    return sorted(found, key=lambda row: (row["subtask"], row["at"]))
+    all_rows = read(root, TASKS).to_pylist()
+    return sorted(all_rows, key=lambda row: (row["subtask"], row["at"]))
 
 
 def test_a_day_that_is_over_becomes_one_file_in_order(root: Path) -> None:

@@ -41,8 +41,8 @@ def test_a_file_appears_in_its_partition_when_flushed(tmp_path: Path) -> None:
         "tasks/day=2026-03-01/composition=c",
     ]
     assert all(path.name.startswith("part-1772366400000-") for path in files(tmp_path))
-    told = pq.read_schema(tmp_path / files(tmp_path)[-1]).remove_metadata()
-    assert [(f.name, f.type) for f in told if f.name != "ship_strategies"] == [
+    schema = pq.read_schema(tmp_path / files(tmp_path)[-1]).remove_metadata()
+    assert [(f.name, f.type) for f in schema if f.name != "ship_strategies"] == [
         (f.name, f.type) for f in TASKS.schema
     ]
 
@@ -79,8 +79,8 @@ def test_rows_of_one_subtask_lie_together_in_time(tmp_path: Path) -> None:
     for second in (2, 0, 1):
         writer.append(TASKS, [task(second, subtask=1), task(second, subtask=0)])
     writer.flush()
-    found = [(row["subtask"], (row["at"] - NOON).seconds) for row in rows_of(tmp_path)]
-    assert found == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    order = [(row["subtask"], (row["at"] - NOON).seconds) for row in rows_of(tmp_path)]
+    assert order == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -215,5 +215,5 @@ def test_threads_append_and_flush_at_once_and_each_row_is_there_once(tmp_path: P
     for thread in threads:
         thread.join()
     writer.close()
-    found = sorted((row["subtask"], row["at"]) for row in rows_of(tmp_path))
-    assert found == [(n, task(second)["at"]) for n in range(4) for second in range(100)]
+    rows = sorted((row["subtask"], row["at"]) for row in rows_of(tmp_path))
+    assert rows == [(n, task(second)["at"]) for n in range(4) for second in range(100)]
