@@ -90,7 +90,7 @@ def main() -> int:
     if options.duckdb:
         _duckdb(options)
         return 0
-    full = [_measured(options, options.hours * part) for part in PARTS]
+    full = [_measure(options, options.hours * part) for part in PARTS]
     chosen = full[len(full) // 2]
     content = {
         "rows": chosen["rows"],
@@ -127,7 +127,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measured(options: argparse.Namespace, hours: float) -> JsonObject:
+def _measure(options: argparse.Namespace, hours: float) -> JsonObject:
     """One size: made, analysed, and worked out beside."""
     with tempfile.TemporaryDirectory(prefix="speck-bench-analyzer-") as folder:
         root, out = Path(folder, "metrics"), Path(folder, "analysis.json")

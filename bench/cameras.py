@@ -20,7 +20,7 @@ LINK = {"batch_records": 100, "linger_ms": 50, "compression": "zstd"}
 WINDOW_MS = 500
 
 
-def _drawn() -> str:
+def _draw_extra() -> str:
     """What a camera saw a vehicle by. Drawn by chance: it compresses no better than figures do."""
     record = {
         "lane": _DRAW.randint(1, 4),
@@ -36,7 +36,7 @@ def _drawn() -> str:
 
 
 _DRAW = random.Random(5)
-_EXTRAS = [_drawn() for _ in range(2003)]
+_EXTRAS = [_draw_extra() for _ in range(2003)]
 """Many more than a batch holds."""
 
 

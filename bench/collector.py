@@ -58,12 +58,12 @@ def main() -> None:
                 cloud_slots=JOBS,
                 checkpoint_interval_s=CHECKPOINT_S,
             )
-            write_result("collector.json", measured(fog, Path(folder) / "home"))
+            write_result("collector.json", measure(fog, Path(folder) / "home"))
         finally:
             fog.down()
 
 
-def measured(fog: Fog, home: Path) -> JsonObject:
+def measure(fog: Fog, home: Path) -> JsonObject:
     """All figures, of one fog."""
     with phase(home, 0) as served:
         api = Api(served.url)

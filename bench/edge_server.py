@@ -117,7 +117,7 @@ def composition(selectivities: Sequence[float]) -> JsonObject:
     }
 
 
-def passed(number: int, selectivity: float) -> int:
+def count_passing(number: int, selectivity: float) -> int:
     """Records out of a filter for its first `number` in: it spreads them evenly."""
     return math.floor(number * selectivity + 1e-6)
 
@@ -126,7 +126,9 @@ def lost_of(missing: Sequence[int], before: int, selectivity: float) -> list[int
     """Which of the missing numbers the filter should have passed on, when it had `before` records
     ahead of number 1."""
     return [
-        n for n in missing if passed(before + n, selectivity) > passed(before + n - 1, selectivity)
+        n
+        for n in missing
+        if count_passing(before + n, selectivity) > count_passing(before + n - 1, selectivity)
     ]
 
 
@@ -162,7 +164,9 @@ class Bench:
             published = feed.end()
             before = self._fed.get(name, 0)
             self._fed[name] = before + published
-            wanted = passed(before + published, selectivity) - passed(before, selectivity)
+            wanted = count_passing(before + published, selectivity) - count_passing(
+                before, selectivity
+            )
             reader.await_all(wanted, DRAIN_S, idle_s=15.0)
             lost = lost_of(reader.missing(published), before, selectivity)
             counted = reader.count(published)
@@ -267,7 +271,7 @@ def cell(limit: Limit, selectivity: float, rows: dict[str, list[JsonObject]]) ->
     }
 
 
-def judged(cells: Sequence[JsonObject]) -> list[Check]:
+def judge_cells(cells: Sequence[JsonObject]) -> list[Check]:
     """The ratio of each cell; nothing lost in any run."""
     checks = []
     for each in cells:
@@ -330,8 +334,8 @@ def main() -> int:
     def key(repeat: int, limit: Limit, selectivity: float, place: str) -> str:
         return f"{limit.name}, {selectivity}, {place}, {repeat}"
 
-    done = {row["key"] for row in experiment.rows}
-    if any(key(*run) not in done for run in runs):
+    keys = {row["key"] for row in experiment.rows}
+    if any(key(*run) not in keys for run in runs):
         with prepared(selectivities) as bench:
             for run in runs:
                 repeat, limit, selectivity, place = run
@@ -356,7 +360,7 @@ def main() -> int:
         for limit in limits
         for selectivity in selectivities
     ]
-    return experiment.finish({"cells": cells}, judged(cells))
+    return experiment.finish({"cells": cells}, judge_cells(cells))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def run_all(
             return Outcome(section.name, 0.0, None, NOT_RUN)
         say(f"=== {section.name}: {section.question}")
         outcome = run(section.name)
-        say(f"=== {section.name}: {ended(outcome)} after {outcome.seconds:.0f} s")
+        say(f"=== {section.name}: {describe_end(outcome)} after {outcome.seconds:.0f} s")
         return outcome
 
     with ThreadPoolExecutor(at_once) as pool:
@@ -87,14 +87,14 @@ def run_all(
             raise
 
 
-def ended(outcome: Outcome) -> str:
+def describe_end(outcome: Outcome) -> str:
     """In words."""
     return outcome.why or ("ok" if outcome.status == 0 else f"failed (status {outcome.status})")
 
 
 def table(outcomes: Sequence[Outcome], seconds: float) -> str:
     """One line each, and how long all took."""
-    lines = [f"{it.name:16} {it.seconds:7.0f} s  {ended(it)}" for it in outcomes]
+    lines = [f"{it.name:16} {it.seconds:7.0f} s  {describe_end(it)}" for it in outcomes]
     failed = sum(it.failed for it in outcomes)
     not_run = sum(it.why == NOT_RUN for it in outcomes)
     last = f"{'all':16} {seconds:7.0f} s  {failed} of {len(lines)} failed"
@@ -116,14 +116,14 @@ def run(name: str) -> Outcome:
     began = time.monotonic()
     log = RAW / (f"{name}-quick.log" if is_quick() else f"{name}.log")
     with log.open("wb") as file:
-        status = _watched([sys.executable, "-m", f"bench.{name}"], file, limit_s(name))
+        status = _run_watched([sys.executable, "-m", f"bench.{name}"], file, limit_s(name))
     if status != 0:
         say(_end_of(log))
     why = TOO_LONG if status is None else ""
     return Outcome(name, time.monotonic() - began, status, why)
 
 
-def _watched(command: Sequence[str], log: IO[bytes], limit: float) -> int | None:
+def _run_watched(command: Sequence[str], log: IO[bytes], limit: float) -> int | None:
     """The status of a process; None: it was ended, at the limit or with all of them."""
     with subprocess.Popen(
         command,

@@ -89,7 +89,7 @@ class Experiment:
 
     def finish(self, summary: JsonObject, checks: Iterable[Check]) -> int:
         """Write the result; the exit status: 0 only when no check fails."""
-        verdicts = [_in_a_trial(check) if is_quick() else check for check in checks]
+        verdicts = [_relax_for_trial(check) if is_quick() else check for check in checks]
         origin = provenance(self._started)
         origin["seconds"] = round(origin["seconds"] + self._before_s, 1)  # in all lives together
         content = {
@@ -147,7 +147,7 @@ def _line_end(path: Path) -> str:
     return "\n" if content and not content.endswith(b"\n") else ""
 
 
-def _in_a_trial(check: Check) -> Check:
+def _relax_for_trial(check: Check) -> Check:
     """Few and short runs prove no figure."""
     if check.always or check.ok is not False:
         return check
@@ -184,8 +184,8 @@ def _code() -> str:
     folder = Path(__file__).parents[1]
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
-        return done.stdout.strip()
+        process = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
+        return process.stdout.strip()
 
     tests = ":(exclude)edge_jobs/*/src/test/*"
     product = ("speck", "binders", "edge_jobs", "compositions", tests)

@@ -240,7 +240,7 @@ def checks(result: JsonObject) -> list[Check]:
     for name, series in (("over the WAN", result), ("side by side", result["near"])):
         ratio = series["deploy_ratio"]["median"]
         verdicts.append(
-            _judged(
+            _judge(
                 f"deploy {MOST} jobs {name}, times the floor, median of the rounds",
                 f"<= {WANTED_RATIO}",
                 ratio,
@@ -251,11 +251,11 @@ def checks(result: JsonObject) -> list[Check]:
     for action in ("deploy", "modify"):
         r2 = result[f"{action}_linear_r2"]
         name = f"{action}: time grows with the jobs as a line, R2 over the WAN"
-        verdicts.append(_judged(name, ">= 0.95", r2, r2 >= 0.95, result))
+        verdicts.append(_judge(name, ">= 0.95", r2, r2 >= 0.95, result))
     return verdicts
 
 
-def _judged(name: str, wanted: str, measured: float, ok: bool, series: JsonObject) -> Check:
+def _judge(name: str, wanted: str, measured: float, ok: bool, series: JsonObject) -> Check:
     note = "a trial" if is_quick() else ""
     if series["restless"] > MOST_RESTLESS:
         note = f"the machine was busy before {series['restless']:.0%} of the actions"

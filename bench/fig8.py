@@ -57,7 +57,7 @@ class Bench:
 
     def run(self, way: str, interval_ms: float, seconds: float = SECONDS) -> JsonObject:
         """Deploy the job, feed it, measure for `seconds` after a lead, wait for what is to come."""
-        with self._deployed(PLACES[way]) as reader:
+        with self._deploy(PLACES[way]) as reader:
             feed = DetectionFeed(
                 {SITE: self._brokers[EDGE]},
                 interval_ms=interval_ms,
@@ -69,13 +69,13 @@ class Bench:
             with feed:
                 began = _middle(feed, time.monotonic() + LEAD_S)
                 _until(began)
-                machine, crossed = Machine(), self._crossed()
+                machine, crossed = Machine(), self._read_crossings()
                 until = _middle(feed, began + seconds)
                 _until(until)
-                used, now = machine.used(), self._crossed()
+                used, now = machine.used(), self._read_crossings()
                 log = feed.end()
             drained_s = _await_all(log, reader)
-            came = reader.since(0)
+            arrivals = reader.since(0)
         return {
             "way": way,
             "interval_ms": interval_ms,
@@ -85,11 +85,11 @@ class Bench:
             "published": len(log.rows),
             "feed_late_ms": round(feed.latest_s * 1000, 1),
             "drained_s": round(drained_s, 2),
-            **_summarise_run(log, came, began, until),
+            **_summarise_run(log, arrivals, began, until),
         }
 
     @contextmanager
-    def _deployed(self, place: str) -> Iterator[Arrivals]:
+    def _deploy(self, place: str) -> Iterator[Arrivals]:
         """Job 3 at a site, and a reader of its result at the edge."""
         client = f"fig8-{secrets.token_hex(4)}"
         output = {"site": place, "topic": "traffic/A/local", "client_id": client}
@@ -122,7 +122,7 @@ class Bench:
         finally:
             self._api.call("DELETE", "/compositions/fig8", drain="false", wait=120)
 
-    def _crossed(self) -> int:
+    def _read_crossings(self) -> int:
         """Bytes that crossed the edge's uplink so far, both ways, whole packets."""
         link = next(link for link in self._fog.links() if link.site == EDGE)
         return link.up_bytes + link.down_bytes
@@ -139,23 +139,23 @@ def _until(at: float) -> None:
     threading.Event().wait(max(0.0, at - time.monotonic()))
 
 
-def _compared(log: Log, came: Sequence[Arrival]) -> Comparison:
+def _compare_with_log(log: Log, arrivals: Sequence[Arrival]) -> Comparison:
     expected = compute_local(log.rows, window_ms=WINDOW_MS)
-    return compare_local(expected, [arrival.record for arrival in came])
+    return compare_local(expected, [arrival.record for arrival in arrivals])
 
 
 def _await_all(log: Log, reader: Arrivals) -> float:
     """Wait until every detection is in a result; seconds waited."""
     began = time.monotonic()
-    while _compared(log, reader.since(0)).lost and time.monotonic() < began + DRAIN_S:
+    while _compare_with_log(log, reader.since(0)).lost and time.monotonic() < began + DRAIN_S:
         threading.Event().wait(0.2)
     return time.monotonic() - began
 
 
-def _summarise_run(log: Log, came: Sequence[Arrival], began: float, until: float) -> JsonObject:
+def _summarise_run(log: Log, arrivals: Sequence[Arrival], began: float, until: float) -> JsonObject:
     """What was offered and processed while it was measured, and how late results were."""
     latencies, offered, counts = [], 0, []
-    for arrival in came:
+    for arrival in arrivals:
         record: Mapping[str, int] = arrival.record
         if record["revision"] != 0:
             continue
@@ -165,7 +165,7 @@ def _summarise_run(log: Log, came: Sequence[Arrival], began: float, until: float
             offered += record["count"]
             latencies.append(arrival.at - closed)
     published = [(row.detection.time_ms) for row in log.rows if row.detection]
-    compared = _compared(log, came)
+    compared = _compare_with_log(log, arrivals)
     return {
         "offered": offered,
         "processed": sum(count for at, count in counts if began < at <= until),

@@ -39,14 +39,14 @@ def course() -> Course:
     return Course(15.0, 300.0, 60.0, 40.0, 1000 / RATE, 2.0)
 
 
-def judged(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
+def judge(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
     """What a series must show. `uplinks_mbps`: of all edges together."""
     before, after = row["before"], row["after"]
     used = before["wan_bytes_per_s"] * 8e-6 / uplinks_mbps
     full = Check(
         f"use of the uplinks before, {name}", f">= {FULL:.0%}", f"{used:.0%}", used >= FULL
     )
-    checks = [*_compared(name, row), full]
+    checks = [*_compare_spans(name, row), full]
     if (cpu := max(before["machine_cpu"], after["machine_cpu"])) > MOST_CPU:
         note = f"not judged: the machine was {cpu:.0%} in use"
         checks = [replace(check, ok=None, note=note) for check in checks]
@@ -55,7 +55,7 @@ def judged(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
     return checks
 
 
-def _compared(name: str, row: JsonObject) -> list[Check]:
+def _compare_spans(name: str, row: JsonObject) -> list[Check]:
     """Before against after, and both against what was predicted."""
     before, after, prediction = row["before"], row["after"], row["predicted"]
 
@@ -129,9 +129,9 @@ def main() -> int:
         ],
     )
     movers = ["by hand"] if is_quick() else ["by hand", "autopilot"]
-    done = {row["key"] for row in experiment.rows}
+    keys = {row["key"] for row in experiment.rows}
     broke: list[Check] = []
-    if not set(movers) <= done:
+    if not set(movers) <= keys:
         with prepared(times) as bench:
             by = {"by hand": bench.by_hand, "autopilot": bench.by_itself}
             for name in movers:
@@ -141,7 +141,7 @@ def main() -> int:
                     broke.append(Check(f"moved, {name}", "moved", str(error)[:500], False))
     rows = {row["key"]: row for row in experiment.rows if row["key"] in movers}
     uplinks_mbps = times.up_mbps * len(sites())
-    checks = [check for name, row in rows.items() for check in judged(name, row, uplinks_mbps)]
+    checks = [check for name, row in rows.items() for check in judge(name, row, uplinks_mbps)]
     return experiment.finish({"series": rows}, [*checks, *broke])
 
 

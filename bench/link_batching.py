@@ -205,7 +205,7 @@ class Lab:
         name = f"bench/{token_hex(4)}"
         with self._running(variant, name, FULL_S, RATED_S) as reports:
             counts = reports.await_end(FULL_S + RATED_S + LIMIT_S)
-            carried = self._carried()
+            carried = self._count_bytes()
         last = counts[-1]
         return {
             **asdict(variant),
@@ -223,7 +223,7 @@ class Lab:
         with self._running(variant, f"bench/{token_hex(4)}", WARM_UP_S, 0.5) as reports:
             reports.await_end(WARM_UP_S + LIMIT_S)
 
-    def _carried(self) -> int:
+    def _count_bytes(self) -> int:
         """Bytes of the sending engine's connections to the broker, both ways."""
         pid = self.sending.processes["engine"].pid
         peer = f"{self.broker.host}:{self.broker.port}"
@@ -353,10 +353,10 @@ def summarise(rows: Sequence[JsonObject], wanted: Sequence[Variant]) -> list[Jso
                 "all_that_was_fed": _median(own, "records_per_s") >= NEAR * variant.most_per_s,
                 "link_bytes_per_record": interval([row["link_bytes_per_record"] for row in own]),
                 "bytes_of_a_record": own[0]["bytes_of_a_record"],
-                "p50_ms": interval(_known(own, "p50_ms")),
-                "p99_ms": interval(_known(own, "p99_ms")),
-                "added_p50_ms": _added(own, plain, "p50_ms"),
-                "added_p99_ms": _added(own, plain, "p99_ms"),
+                "p50_ms": interval(_list_known(own, "p50_ms")),
+                "p99_ms": interval(_list_known(own, "p99_ms")),
+                "added_p50_ms": _measure_added(own, plain, "p50_ms"),
+                "added_p99_ms": _measure_added(own, plain, "p99_ms"),
                 "speed_to_plain": round(
                     _median(own, "records_per_s") / _median(plain, "records_per_s"), 2
                 ),
@@ -375,13 +375,15 @@ def _median(rows: Sequence[JsonObject], name: str) -> float:
     return statistics.median(row[name] for row in rows)
 
 
-def _known(rows: Sequence[JsonObject], name: str) -> list[float]:
+def _list_known(rows: Sequence[JsonObject], name: str) -> list[float]:
     return [row[name] for row in rows if row[name] is not None]
 
 
-def _added(own: Sequence[JsonObject], plain: Sequence[JsonObject], name: str) -> float | None:
+def _measure_added(
+    own: Sequence[JsonObject], plain: Sequence[JsonObject], name: str
+) -> float | None:
     """How much more than one by one, of the runs that tell it; None when none does."""
-    more, less = _known(own, name), _known(plain, name)
+    more, less = _list_known(own, name), _list_known(plain, name)
     return statistics.median(more) - statistics.median(less) if more and less else None
 
 

@@ -34,7 +34,7 @@ class Mount:
             self._version = body[2 + name]
         elif kind == _PUBLISH:
             topic, rest = _text(body, 0)
-            return _packed(self._mounted(topic)) + body[rest:]
+            return _pack(self._mount_topic(topic)) + body[rest:]
         elif kind in (_SUBSCRIBE, _UNSUBSCRIBE):
             return self._subscription(body, options=kind == _SUBSCRIBE)
         return body
@@ -44,7 +44,7 @@ class Mount:
         if first >> 4 != _PUBLISH:
             return body
         topic, rest = _text(body, 0)
-        return _packed(topic.removeprefix(self._prefix)) + body[rest:]
+        return _pack(topic.removeprefix(self._prefix)) + body[rest:]
 
     def _subscription(self, body: bytes, *, options: bool) -> bytes:
         at = 2
@@ -54,13 +54,13 @@ class Mount:
         packet = bytearray(body[:at])
         while at < len(body):
             topic, at = _text(body, at)
-            packet += _packed(self._mounted(topic))
+            packet += _pack(self._mount_topic(topic))
             if options:
                 packet += body[at : at + 1]
                 at += 1
         return bytes(packet)
 
-    def _mounted(self, topic: bytes) -> bytes:
+    def _mount_topic(self, topic: bytes) -> bytes:
         return topic if topic.startswith(b"$") else self._prefix + topic
 
 
@@ -69,7 +69,7 @@ def _text(body: bytes, at: int) -> tuple[bytes, int]:
     return body[at + 2 : end], end
 
 
-def _packed(text: bytes) -> bytes:
+def _pack(text: bytes) -> bytes:
     return len(text).to_bytes(2, "big") + text
 
 

@@ -16,7 +16,7 @@ from bench.arrivals import Arrivals
 from bench.cameras import CLOUD, WINDOW_MS, camera, composition, laid_out, sites
 from bench.common import Api, is_quick, say
 from bench.detections import DetectionFeed, Log, edge_of, templates
-from bench.moved import GLOBAL, Watch, bins, drained, span
+from bench.moved import GLOBAL, Watch, bins, compare_drained, span
 from speck.fog.paths import edge_jar
 from speck.fog.service import serving
 from speck.fog.sites import Fog
@@ -146,7 +146,7 @@ class Bench:
         run.mark("place")
         request = {"composition": NAME, "policy": "milp", "analysis": analysis["id"]}
         placement = self.api.call("POST", "/placements", request)
-        run.facts["predicted"] = predicted(placement, analysis)
+        run.facts["predicted"] = summarise_prediction(placement, analysis)
         for move in placement["proposed"]["moves"]:
             say(f"    {move['job_name']}: {move['from']} -> {move['to']}")
         run.mark("apply")
@@ -189,7 +189,7 @@ class Bench:
         run.facts["autopilot"] = [acted["message"]]
         placement = self.api.call("GET", f"/placements/{acted['placement']}")
         analysis = self.api.call("GET", f"/analyses/{placement['analysis']}")
-        run.facts["predicted"] = predicted(placement, analysis)
+        run.facts["predicted"] = summarise_prediction(placement, analysis)
         for name in ("analyse", "place"):
             at = analysis["started" if name == "analyse" else "ended"]
             run.moments[name] = _monotonic(at)
@@ -217,8 +217,8 @@ class Bench:
     # -- what was found -------------------------------------------------------------------
 
     def _summarise(self, run: Series, log: Log) -> JsonObject:
-        compared = drained(run.readers, log)
-        came = run.readers.since(0)
+        compared = compare_drained(run.readers, log)
+        arrivals = run.readers.since(0)
         begin, moments = run.moments["begin"], run.moments
         spans = {
             "before": (moments["measure"], moments["analyse"]),
@@ -227,8 +227,8 @@ class Bench:
         return {
             **run.facts,
             "moments_s": {name: round(at - begin, 2) for name, at in moments.items()},
-            "bins": bins(run.watch, begin, came, log),
-            **{name: span(run.watch, came, log, *ends) for name, ends in spans.items()},
+            "bins": bins(run.watch, begin, arrivals, log),
+            **{name: span(run.watch, arrivals, log, *ends) for name, ends in spans.items()},
             "published": run.feed.sent,
             "published_again": run.feed.resent,
             "feed_late_s": round(run.feed.latest_s, 3),
@@ -238,7 +238,7 @@ class Bench:
         }
 
 
-def predicted(placement: JsonObject, analysis: JsonObject) -> JsonObject:
+def summarise_prediction(placement: JsonObject, analysis: JsonObject) -> JsonObject:
     """What the placement says of bytes between sites, and how many records that is for."""
     records_per_s = sum(
         job["in_rate"] or 0.0 for job in analysis["jobs"] if job["job_name"].startswith("clean-")

@@ -68,7 +68,7 @@ def _rounded(values: Sequence[float]) -> list[float]:
     return [round(value, 2) for value in values]
 
 
-def published_rolbts(checks: Checks) -> JsonObject:
+def check_published_rolbts(checks: Checks) -> JsonObject:
     """Figures 7 and 8, FSACE beside them, and what figures 5 and 6 count."""
     assignment = rolbts.assign_as_published(SERVERS, ARRIVALS, tie="last")
     fsace = rolbts.Assignment(SERVERS, FSACE)
@@ -95,7 +95,7 @@ def published_rolbts(checks: Checks) -> JsonObject:
     return result
 
 
-def our_balance(checks: Checks) -> JsonObject:
+def check_our_balance(checks: Checks) -> JsonObject:
     """The same objective and input, solved."""
     assignment = rolbts.assign_exactly(SERVERS, ARRIVALS)
     checks.equal("ours is proven", assignment.optimal, True)
@@ -125,7 +125,7 @@ def ten_by_ten(checks: Checks) -> float:
     return round(slowest, 4)
 
 
-def published_ds2(checks: Checks) -> None:
+def check_published_ds2(checks: Checks) -> None:
     """DS2's own vectors, S -> Op1 -> Op2."""
     for rate, sources, first, second, wanted in (
         (100.0, 1, (50.0, 400.0), 100.0, (2, 8)),
@@ -147,7 +147,7 @@ def published_ds2(checks: Checks) -> None:
         checks.equal(f"DS2 {sources} x {rate:g}, {first}, {second:g}", counts, wanted)
 
 
-def published_filter(checks: Checks) -> None:
+def check_published_filter(checks: Checks) -> None:
     """flink-placement: a filter of 0.7 at the edge gives 1/0.7 of the rate when the WAN binds."""
     for uplink, wanted in ((100_000.0, 1 / 0.7), (1e9, 1.0)):
         problem = Problem(
@@ -168,7 +168,7 @@ def published_filter(checks: Checks) -> None:
         say(f"filter of 0.7 at the edge against the server, uplink {uplink:g}: {ratio:.2f} times")
 
 
-def carried_to_the_fork(checks: Checks) -> None:
+def check_fork_file(checks: Checks) -> None:
     """A placement as `schedulercfg`, and back."""
     problem = traffic(17, 4)
     placement = find_policy("milp").place(problem)
@@ -183,20 +183,20 @@ def carried_to_the_fork(checks: Checks) -> None:
     checks.equal("schedulercfg there and back", schedulercfg.load(text), subtasks)
 
 
-def sizes(checks: Checks, chosen: Sequence[tuple[int, int]]) -> list[JsonObject]:
+def measure_sizes(checks: Checks, chosen: Sequence[tuple[int, int]]) -> list[JsonObject]:
     """The exact policy on problems of the wanted sizes; the least of seven where it is quick."""
     find_policy("milp").place(traffic(17, 4))  # loads the solver
     rows: list[JsonObject] = []
     for jobs, sites in chosen:
         for kind, make in MAKERS.items():
-            placement, seconds = _solved(make(jobs, sites, 0), TIME_LIMIT_S)
+            placement, seconds = _solve(make(jobs, sites, 0), TIME_LIMIT_S)
             rows.append(_row(jobs, sites, kind, TIME_LIMIT_S, placement, seconds))
             checks.equal(f"milp {jobs}x{sites} {kind} keeps all limits", placement.violations, ())
             if (jobs, sites) in WANTED_S:
                 checks.equal(f"milp {jobs}x{sites} {kind} is optimal", placement.optimal, True)
                 checks.below(f"milp {jobs}x{sites} {kind}", seconds, WANTED_S[jobs, sites])
     jobs, sites = chosen[-1]
-    placement, seconds = _solved(random_dag(jobs, sites), STOPPED_S)
+    placement, seconds = _solve(random_dag(jobs, sites), STOPPED_S)
     rows.append(_row(jobs, sites, "dag", STOPPED_S, placement, seconds))
     checks.equal("milp stopped early keeps all limits", placement.violations, ())
     checks.equal("milp stopped early tells a gap", placement.gap is not None, True)
@@ -219,7 +219,7 @@ def _row(
     return row
 
 
-def _solved(problem: Problem, limit: float) -> tuple[Placement, float]:
+def _solve(problem: Problem, limit: float) -> tuple[Placement, float]:
     problem = replace(problem, limits=Limits(time_limit_s=limit))
     answers: list[Placement] = []
     times = [timed(lambda: answers.append(find_policy("milp").place(problem)))]
@@ -228,7 +228,7 @@ def _solved(problem: Problem, limit: float) -> tuple[Placement, float]:
     return answers[0], min(times)
 
 
-def beside_brute_force(checks: Checks) -> list[int]:
+def compare_with_brute_force(checks: Checks) -> list[int]:
     """How many of how many small problems have the same optimum by trying all placements."""
     equal = feasible = 0
     for seed in range(SMALL):
@@ -250,7 +250,7 @@ def beside_brute_force(checks: Checks) -> list[int]:
     return [equal, SMALL]
 
 
-def quality_of_greedy() -> JsonObject:
+def measure_greedy() -> JsonObject:
     """Greedy's objective over the optimum, less one, where both keep all limits."""
     gaps: list[float] = []
     failed = 0
@@ -319,16 +319,16 @@ def page_with(text: str, result: JsonObject) -> str:
 def main() -> int:
     quick = is_quick()
     checks = Checks()
-    published_ds2(checks)
-    published_filter(checks)
-    carried_to_the_fork(checks)
+    check_published_ds2(checks)
+    check_published_filter(checks)
+    check_fork_file(checks)
     result: JsonObject = {
-        "rolbts": published_rolbts(checks),
-        "ours": our_balance(checks),
-        "milp": sizes(checks, [size for size in SIZES if not quick or size[0] <= 50]),
+        "rolbts": check_published_rolbts(checks),
+        "ours": check_our_balance(checks),
+        "milp": measure_sizes(checks, [size for size in SIZES if not quick or size[0] <= 50]),
         "rolbts_10x10_s": ten_by_ten(checks),
-        "greedy_gap": quality_of_greedy(),
-        "brute_force_equal": beside_brute_force(checks),
+        "greedy_gap": measure_greedy(),
+        "brute_force_equal": compare_with_brute_force(checks),
         "notes": [
             "RoLBTS: the published figures need ties to the last (reconstructed); figures 5 and 6 "
             "are repeated by count (3^M here, 10^10 at 10 x 10); figure 4 cannot be recovered, "

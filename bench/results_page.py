@@ -83,7 +83,7 @@ def render_page(sections: Sequence[Section], results: dict[str, Result]) -> str:
         _machines(results),
         LIMITS,
         _overview(sections, results),
-        _failed(sections, results),
+        _list_failed(sections, results),
         *(markdown(section, results.get(section.name)) for section in sections),
     ]
     return "\n\n".join(parts) + "\n"
@@ -152,7 +152,7 @@ def _overview(sections: Sequence[Section], results: dict[str, Result]) -> str:
     return table(["experiment", "question", ">checks ok", ">failed", ">not judged"], rows)
 
 
-def _failed(sections: Sequence[Section], results: dict[str, Result]) -> str:
+def _list_failed(sections: Sequence[Section], results: dict[str, Result]) -> str:
     """What is not as it was wanted, all of it in one place."""
     rows = [
         (f"[{section.title}](#{_anchor(section.title)})", claim.name, claim.wanted, claim.measured)

@@ -54,7 +54,7 @@ from bench.instruments.checker import Checker, Tally
 from bench.instruments.duplicate_monitor import DuplicateMonitor
 from bench.instruments.feed import Feed
 from bench.kills import Mortal, insist, mortal_fog
-from bench.page.rewire import promised
+from bench.page.rewire import list_promised
 from bench.taps import Taps
 from bench.wirings import IN, OUT, OUT2, Place, first_wiring, next_wiring
 from speck.errors import SpeckError
@@ -168,10 +168,10 @@ class Run:
     def _make(self, change: Change, composition: JsonObject) -> None:
         until = time.monotonic() + self._patience_s
         if self.mortal is None:
-            change.state = self._applied(composition, change, until)
+            change.state = self._apply(composition, change, until)
         else:
             with ThreadPoolExecutor(1) as pool:
-                applying = pool.submit(self._applied, composition, change, until)
+                applying = pool.submit(self._apply, composition, change, until)
                 after = self.dice.uniform(0.0, KILL_WITHIN_S)
                 time.sleep(after)  # when the fault comes
                 leave = self.taps.leave if self.taps else _nothing
@@ -182,10 +182,10 @@ class Run:
             why = next((line for line in change.plan.splitlines() if ": failed " in line), "")
             raise RuntimeError(f"change {change.number} is {change.state}: {why}")
 
-    def _applied(self, composition: JsonObject, change: Change, until: float) -> str:
+    def _apply(self, composition: JsonObject, change: Change, until: float) -> str:
         """How the change ended; where something is killed one that failed is asked for again."""
         while True:
-            answer = self._posted(composition, until)
+            answer = self._post(composition, until)
             change.plan += answer["plan"]["text"] + "\n"
             view = self._followed(answer["change"], until)
             change.plan += _operations(view) + "\n"
@@ -194,7 +194,7 @@ class Run:
                 return str(view["state"])
             say(f"change {change.number} is {view['state']}, asked for again: {view['error']}")
 
-    def _posted(self, composition: JsonObject, until: float) -> JsonObject:
+    def _post(self, composition: JsonObject, until: float) -> JsonObject:
         """An answer that is lost is asked for again under its key: the change is made once."""
         query = {"wait": 0, "force": "true"}  # force: it may name none of the jobs of before
         headers = {"Idempotency-Key": secrets.token_hex(8)}
@@ -287,7 +287,7 @@ def _result(
     run: Run, delivery: str, published: int, witness: DuplicateMonitor, fault: str
 ) -> JsonObject:
     counts = [end.count(published) for end in run.ends]
-    for line in blamed(run.changes, run.ends, published, run.taps):
+    for line in blame_changes(run.changes, run.ends, published, run.taps):
         say(line)
     stamps = run.taps.stamps if run.taps else None
     done = [change for change in run.changes if change.state == "done"]
@@ -329,7 +329,7 @@ def under_way_in(number: int, firsts: Sequence[int]) -> int:
     return bisect_right(firsts, number)
 
 
-def blamed(
+def blame_changes(
     changes: Sequence[Change], ends: Sequence[Output], published: int, taps: Taps | None
 ) -> list[str]:
     """What was lost or came twice, by changes, and the plans of the first of these."""
@@ -360,7 +360,7 @@ def blamed(
 
 def faults_of(result: JsonObject, wanted: int) -> list[str]:
     """What is not as it was wanted."""
-    faults = [f"{key}: {result[key]}" for key in promised(result) if result[key]]
+    faults = [f"{key}: {result[key]}" for key in list_promised(result) if result[key]]
     short = result["changes"] < wanted
     return [*faults, *([f"{result['changes']} of {wanted} changes"] if short else [])]
 
@@ -397,7 +397,7 @@ def main() -> int:
     chosen = {name: wanted[name] for name in options.series or wanted}
     other_series = _load_other_series() if options.series and not is_quick() else {}
     wrong: list[str] = []
-    for name, result in _measured(chosen, how):
+    for name, result in _measure_series(chosen, how):
         wrong += _report_faults(name, result, wanted[name])
         other_series[name] = {**result, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         nested = {key: value for key, value in other_series.items() if key != MODES[0]}
@@ -413,14 +413,14 @@ def _trial(options: argparse.Namespace, how: JsonObject) -> int:
     modes = [options.delivery] if options.delivery else MODES
     wanted = {**(dict.fromkeys(modes, changes) if changes else {}), WITH_KILLS: kills or 0}
     results, wrong = {}, []
-    for name, result in _measured(wanted, how):
+    for name, result in _measure_series(wanted, how):
         results[name] = result
         wrong += _report_faults(name, result, wanted[name])
     print(json.dumps(results, indent=1))
     return 1 if wrong else 0
 
 
-def _measured(wanted: Mapping[str, int], how: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+def _measure_series(wanted: Mapping[str, int], how: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     """Each series with its result; `wanted` says how many changes each has."""
     modes = [name for name in MODES if wanted.get(name)]
     if modes:

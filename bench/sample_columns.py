@@ -74,10 +74,10 @@ def plain(values: object) -> bool:
 
 
 def same(text: str, count: int) -> pa.DictionaryArray:
-    return picked([text], np.zeros(count, np.int32))
+    return pick([text], np.zeros(count, np.int32))
 
 
-def picked(texts: list[str], which: np.ndarray) -> pa.DictionaryArray:
+def pick(texts: list[str], which: np.ndarray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(which, pa.int32()), pa.array(texts))
 
 

@@ -28,7 +28,7 @@ from bench.sample_columns import (
     events,
     incarnation_of,
     joined,
-    picked,
+    pick,
     same,
     since,
     total,
@@ -320,7 +320,7 @@ class _Maker:
         columns: dict[str, Any] = {
             "job_name": same(job.job_name, rows),
             "site": same(job.site, rows),
-            "engine_job_id": picked(names, np.repeat(run.attempt[take] - 1, repeats)),
+            "engine_job_id": pick(names, np.repeat(run.attempt[take] - 1, repeats)),
             "attempt": np.repeat(run.attempt[take].astype(np.int32), repeats),
             "vertex": same(vertex_of(job.job_name, number), rows),
             "subtask": np.full(rows, subtask, np.int32),
@@ -417,7 +417,7 @@ class _Maker:
             columns: dict[str, Any] = {
                 "job_name": same(job.job_name, rows),
                 "site": same(job.site, rows),
-                "engine_job_id": picked(names, run.attempt[some] - 1),
+                "engine_job_id": pick(names, run.attempt[some] - 1),
                 "vertex": same(vertex_of(job.job_name, number), rows),
                 "description": same(description, rows),
                 "parallelism": np.full(rows, job.subtasks if number == 1 else 1, np.int32),

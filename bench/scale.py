@@ -99,10 +99,10 @@ def main() -> None:
     whole, broke, sites = None, "", 0
     try:
         for sites in SIZES:
-            experiment.row(f"{sites} sites", lambda n=sites: measured(n, latencies))
+            experiment.row(f"{sites} sites", lambda n=sites: measure_size(n, latencies))
         sites = WHOLE_SITES
         whole = experiment.row(
-            "one composition", lambda: measured(WHOLE_SITES, latencies, whole=True)
+            "one composition", lambda: measure_size(WHOLE_SITES, latencies, whole=True)
         )
     except (RuntimeError, requests.RequestException, SpeckError) as error:
         broke = f"{sites} sites: {error}"[:500]  # where it breaks is a result, too
@@ -115,7 +115,7 @@ def main() -> None:
 # -- one size -----------------------------------------------------------------------------
 
 
-def measured(sites: int, latencies: JsonObject, *, whole: bool = False) -> JsonObject:
+def measure_size(sites: int, latencies: JsonObject, *, whole: bool = False) -> JsonObject:
     """Everything at one number of sites, from an empty store on; `whole`: what there is to
     measure of one composition of all jobs."""
     with (
@@ -123,7 +123,7 @@ def measured(sites: int, latencies: JsonObject, *, whole: bool = False) -> JsonO
         fog_of(sites, Path(folder), latencies) as others,
     ):
         size = Size(sites, Path(folder) / "home", others)
-        return size.measured_whole() if whole else size.measured()
+        return size.measure_whole() if whole else size.measured()
 
 
 @contextmanager
@@ -180,17 +180,17 @@ class Size:
             self.note("rss_mb", rss_mb(served.process.pid))
             self.cpu_of("noop", self.apply_again)
             self.found["reads"] = self.reads()
-            self.found["watch"] = self.watched(served)
+            self.found["watch"] = self.measure_watch(served)
             self.note("store_bytes", size_of(self.home / "store"))
             self.note("rss_after_mb", rss_mb(served.process.pid))
         self.restart()
         self.collect_s = COLLECT_S[self.sites > 300]
         with self.service(self.collect_s) as served:
-            self.found["collector"] = self.collected(served)
+            self.found["collector"] = self.measure_collector(served)
         self.note("took_s", time.monotonic() - began)
         return self.found
 
-    def measured_whole(self) -> JsonObject:
+    def measure_whole(self) -> JsonObject:
         """One composition of all jobs: plan, apply and apply again."""
         self.found["compositions"] = 1
         with self.service(collect_s=0) as served:
@@ -307,7 +307,7 @@ class Size:
         latency = {"n": len(seconds), "p50_ms": p50, "p99_ms": p99, "cpu_ms": cpu_ms, "bytes": size}
         return latency
 
-    def watched(self, served: Served) -> JsonObject:
+    def measure_watch(self, served: Served) -> JsonObject:
         """How often each site is really looked at while nothing else happens, and its CPU."""
         kinds = ("numbers", "checkpoints")
         before, used, began = self.looks(), self.cpu(), time.monotonic()
@@ -322,7 +322,7 @@ class Size:
         say(f"  {self.sites} sites: watch {polls}")
         return polls
 
-    def collected(self, served: Served) -> JsonObject:
+    def measure_collector(self, served: Served) -> JsonObject:
         """How many looks of the collector are answered in time in the second round of it,
         and the CPU."""
         time.sleep(self.collect_s)  # names of metrics are learnt in the first round

@@ -34,11 +34,11 @@ def overview(site: Site, now: float) -> Any:
     }
 
 
-def listed(site: Site, now: float) -> Any:
-    return {"jobs": [_listed(job, now) for job in site.jobs.values()]}
+def list_jobs(site: Site, now: float) -> Any:
+    return {"jobs": [_list_job(job, now) for job in site.jobs.values()]}
 
 
-def _listed(job: Job, now: float) -> Any:
+def _list_job(job: Job, now: float) -> Any:
     tasks = dict.fromkeys(RECORDED["listed"]["tasks"], 0)
     total = 0 if job.failure else job.parallelism
     tasks |= {"total": total, _task_word(job, now): total}

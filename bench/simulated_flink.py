@@ -73,7 +73,7 @@ class Flink:
             case ("GET", "overview"):
                 return "overview", answers.overview(site, now)
             case ("GET", "jobs", "overview"):
-                return "jobs", answers.listed(site, now)
+                return "jobs", answers.list_jobs(site, now)
             case ("GET", "jobs", job_id, *rest):
                 return self._of_job(job_id, rest, query, now)
             case ("POST", "jobs", job_id, "stop" | "savepoints" as verb):

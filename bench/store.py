@@ -137,7 +137,7 @@ def _check(path: Path, number: int, acknowledged: list[int], tally: Tally) -> No
             if lost or torn:
                 tally.faults.append(f"round {number}, thread {thread}: lost {lost}, torn {torn}")
         written = {f"{number}/{t}/{n}" for t, there in writes.items() for n in there}
-        for fault in _event_faults(records, number, written):
+        for fault in _find_event_faults(records, number, written):
             tally.torn += 1
             tally.faults.append(f"round {number}: {fault}")
         old = (key for key, _ in records.store.scan(f"n/{number - KEPT_ROUNDS:06d}/"))
@@ -155,7 +155,7 @@ def _read_back(records: Records, number: int) -> dict[int, dict[int, set[int]]]:
     return writes
 
 
-def _event_faults(records: Records, number: int, written: set[str]) -> Iterator[str]:
+def _find_event_faults(records: Records, number: int, written: set[str]) -> Iterator[str]:
     """Each write has its event, and events are numbered without a gap."""
     events = list(records.events())
     ids = [event["id"] for event in events]

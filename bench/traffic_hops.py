@@ -43,14 +43,14 @@ def hops(deployment: Deployment, interval_ms: float, seconds: float) -> JsonObje
         }
         for name in (CLEAN, MERGED)
     }
-    came = [
+    results = [
         arrival
         for reader, start in zip(deployment.readers, first, strict=True)
         for arrival in reader.since(start)
         if arrival.record["revision"] == 0
     ]
-    local = [each for each in came if each.client.startswith(LOCAL)]
-    merged = [each for each in came if each.client == GLOBAL]
+    local = [each for each in results if each.client.startswith(LOCAL)]
+    merged = [each for each in results if each.client == GLOBAL]
     names = _names(deployment)
     completes = _completing(log, arrivals_at[CLEAN]), _completing(log, arrivals_at[MERGED])
     rows = [

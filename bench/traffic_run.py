@@ -122,7 +122,7 @@ class Bench:
                 stack.close()
                 self.api.call("DELETE", f"/compositions/{content['name']}", wait=300)
 
-    def crossed(self) -> dict[str, tuple[int, int]]:
+    def read_crossings(self) -> dict[str, tuple[int, int]]:
         """Bytes up and down each site's uplink so far, whole packets, by the kernel's word."""
         return {link.site: (link.up_bytes, link.down_bytes) for link in self.fog.links()}
 
@@ -169,14 +169,14 @@ class Deployment:
             # a deployment keeps up: so runs begin and end in the middle of windows
             began = _middle(feed, time.monotonic() + lead_s)
             _until(began)
-            usage, links = Usage(self.bench.fog), self.bench.crossed()
+            usage, links = Usage(self.bench.fog), self.bench.read_crossings()
             until = _middle(feed, began + seconds)
             _until(until)
-            used, crossed = usage.summarise(), self.bench.crossed()
+            used, crossed = usage.summarise(), self.bench.read_crossings()
             log = feed.end()
             sent, late_ms, feed_s = feed.sent, feed.latest_s * 1000, feed.cpu_s
             repeated = feed.resent
-        results = Results(log, lambda: self._came(first))
+        results = Results(log, lambda: self._list_arrivals(first))
         drained_s = results.await_all()
         measured = Measured(began, until)
         return {
@@ -198,7 +198,7 @@ class Deployment:
             **results.summarise(measured),
         }
 
-    def _came(self, first: Sequence[int]) -> list[Arrival]:
+    def _list_arrivals(self, first: Sequence[int]) -> list[Arrival]:
         return [
             arrival
             for reader, start in zip(self.readers, first, strict=True)
@@ -219,8 +219,8 @@ def _until(at: float) -> None:
 class Results:
     """What came out of one run against what was published."""
 
-    def __init__(self, log: Log, came: Callable[[], list[Arrival]]) -> None:
-        self._log, self._came = log, came
+    def __init__(self, log: Log, arrivals: Callable[[], list[Arrival]]) -> None:
+        self._log, self._list_arrivals = log, arrivals
         self._local = compute_local(log.rows, window_ms=log.window_ms)
         self._global = compute_global(log.rows, window_ms=log.window_ms)
 
@@ -229,59 +229,59 @@ class Results:
         began = since = time.monotonic()
         before = -1
         while (now := time.monotonic()) < began + DRAIN_S:
-            came = self._came()
-            if len(came) != before:
-                before, since = len(came), now
-                if self._lost(came) == 0:
+            arrivals = self._list_arrivals()
+            if len(arrivals) != before:
+                before, since = len(arrivals), now
+                if self._count_lost(arrivals) == 0:
                     break
             if now - since > QUIET_S:
                 break
             threading.Event().wait(0.2)
         return time.monotonic() - began
 
-    def _lost(self, came: Sequence[Arrival]) -> int:
-        return sum(each.lost for each in self._compared(came).values())
+    def _count_lost(self, arrivals: Sequence[Arrival]) -> int:
+        return sum(each.lost for each in self._compare(arrivals).values())
 
-    def _compared(self, came: Sequence[Arrival]) -> dict[str, Comparison]:
+    def _compare(self, arrivals: Sequence[Arrival]) -> dict[str, Comparison]:
         return {
-            "job3": compare_local(self._local, records(came, LOCAL)),
-            "job4": compare_global(self._global, records(came, GLOBAL)),
+            "job3": compare_local(self._local, records(arrivals, LOCAL)),
+            "job4": compare_global(self._global, records(arrivals, GLOBAL)),
         }
 
     def summarise(self, measured: Measured) -> JsonObject:
         """`{job3: {...}, job4: {...}, lost, repeated, different}`."""
-        came = self._came()
-        compared = self._compared(came)
+        arrivals = self._list_arrivals()
+        compared = self._compare(arrivals)
         summary: JsonObject = {
-            "job3": self._job(came, LOCAL, measured),
-            "job4": self._job(came, GLOBAL, measured),
+            "job3": self._job(arrivals, LOCAL, measured),
+            "job4": self._job(arrivals, GLOBAL, measured),
             "lost": sum(each.lost for each in compared.values()),
             "repeated": sum(each.repeated for each in compared.values()),
             "different": sum(len(each.different) for each in compared.values()),
         }
-        if records(came, NEAR):
-            summary["job3_in_the_cloud"] = self._job(came, NEAR, measured)
+        if records(arrivals, NEAR):
+            summary["job3_in_the_cloud"] = self._job(arrivals, NEAR, measured)
         return summary
 
-    def _job(self, came: Sequence[Arrival], client: str, measured: Measured) -> JsonObject:
-        latencies = self.latencies(came, client, measured)
+    def _job(self, arrivals: Sequence[Arrival], client: str, measured: Measured) -> JsonObject:
+        latencies = self.latencies(arrivals, client, measured)
         processed = sum(
             arrival.record["count"]
-            for arrival in came
+            for arrival in arrivals
             if arrival.client.startswith(client)
             and arrival.record["revision"] == 0
             and measured.since < arrival.at <= measured.until
         )
         return {
             "processed": processed,
-            "offered": self._offered(measured),
+            "offered": self._count_offered(measured),
             "results": len(latencies),
             **{f"p{share}_ms": _ms(percentile(latencies, share / 100)) for share in (50, 95, 99)},
             "max_ms": _ms(max(latencies, default=None)),
             "latencies_ms": [round(each * 1000, 1) for each in latencies],
         }
 
-    def _offered(self, measured: Measured) -> int:
+    def _count_offered(self, measured: Measured) -> int:
         """Detections of the windows that were complete while it was measured."""
         count = 0
         for start, stat in self._global.items():
@@ -290,11 +290,13 @@ class Results:
                 count += stat.count
         return count
 
-    def latencies(self, came: Sequence[Arrival], client: str, measured: Measured) -> list[float]:
+    def latencies(
+        self, arrivals: Sequence[Arrival], client: str, measured: Measured
+    ) -> list[float]:
         """Seconds from the message that completed a window to its first result, for windows that
         were complete while it was measured."""
         seconds = []
-        for arrival in came:
+        for arrival in arrivals:
             if not arrival.client.startswith(client) or arrival.record["revision"] != 0:
                 continue
             streams = STREAMS[arrival.record["site"]] if "site" in arrival.record else all_streams()
@@ -305,9 +307,9 @@ class Results:
         return seconds
 
 
-def records(came: Sequence[Arrival], client: str) -> list[Mapping[str, Any]]:
+def records(arrivals: Sequence[Arrival], client: str) -> list[Mapping[str, Any]]:
     """What the readers whose id begins with `client` were given."""
-    return [arrival.record for arrival in came if arrival.client.startswith(client)]
+    return [arrival.record for arrival in arrivals if arrival.client.startswith(client)]
 
 
 def _ms(seconds: float | None) -> float | None:

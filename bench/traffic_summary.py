@@ -55,11 +55,11 @@ def summary(rows: Sequence[JsonObject], hops: Sequence[JsonObject]) -> JsonObjec
 def judged_of(rows: Sequence[JsonObject]) -> Sequence[JsonObject]:
     """The runs of a deployment at a point that its figures are made of: those during which the
     machine was not saturated, by themselves or by what else ran there; all when they are few."""
-    fine = [row for row in rows if not _saturated(row)]
+    fine = [row for row in rows if not _is_saturated(row)]
     return fine if len(fine) >= LEAST_RUNS * len(rows) else rows
 
 
-def _saturated(row: JsonObject) -> bool:
+def _is_saturated(row: JsonObject) -> bool:
     """Whether the machine did not carry the run, all through or for a moment."""
     return bool(row["cpu"]["machine"] > MOST_CPU) or _late(row)
 
@@ -76,8 +76,8 @@ def _rate(measured: Sequence[JsonObject]) -> JsonObject:
     point: JsonObject = {
         **{key: first[key] for key in ("point", "deployment", "interval_ms", "up_mbps")},
         "runs": len(measured),
-        "saturated_runs": sum(_saturated(row) for row in measured),
-        "saturated": any(_saturated(row) for row in rows),
+        "saturated_runs": sum(_is_saturated(row) for row in measured),
+        "saturated": any(_is_saturated(row) for row in rows),
         "falls_behind": any(_behind(rows, job) for job in JOBS),
         **{job: _job(rows, job) for job in JOBS},
         "cpu": cpu,
@@ -88,8 +88,8 @@ def _rate(measured: Sequence[JsonObject]) -> JsonObject:
             }
             for site in sites
         },
-        "wan_up_bytes_per_s": _crossed(rows, 0),
-        "wan_down_bytes_per_s": _crossed(rows, 1),
+        "wan_up_bytes_per_s": _measure_crossing(rows, 0),
+        "wan_down_bytes_per_s": _measure_crossing(rows, 1),
         "wan_up_bytes_per_detection": interval(
             [
                 _of_edges(row, 0) * row["seconds"] / row["job4"]["processed"]
@@ -105,7 +105,7 @@ def _rate(measured: Sequence[JsonObject]) -> JsonObject:
     return point
 
 
-def _crossed(rows: Sequence[JsonObject], way: int) -> JsonObject:
+def _measure_crossing(rows: Sequence[JsonObject], way: int) -> JsonObject:
     """Bytes a second of all edges together."""
     return interval([_of_edges(row, way) for row in rows])
 
@@ -185,7 +185,7 @@ def checks(rows: Sequence[JsonObject], result: JsonObject, *, enough: bool) -> l
     return [*judged, *(_enough(kinds) if enough else []), *_sound(rows)]
 
 
-def _judged(check: Check, *of: JsonObject) -> Check:
+def _judge(check: Check, *of: JsonObject) -> Check:
     """The check, unless the machine was saturated in a deployment that it is about."""
     if not any(rate["saturated"] for rate in of):
         return check
@@ -202,11 +202,11 @@ def _where_behind(
         check = Check(
             f"D of Job {job[3:]}, {name}, {point}",
             wanted,
-            _shown(share),
+            _describe(share),
             holds(share) if share["n"] >= FEWEST else None,
             _WHOLE if share["n"] >= FEWEST else f"not judged: of {share['n']} pairs of runs",
         )
-        return _judged(check, rates[point, name], rates[point, "cloud"])
+        return _judge(check, rates[point, name], rates[point, "cloud"])
 
     return [
         about("fog", "job3", "> 0", lambda share: share["low"] > 0),
@@ -231,7 +231,7 @@ def _where_both(fog: JsonObject, cloud: JsonObject, direct: JsonObject | None) -
             None if 0 < few < FEWEST else bool(few) and mine < yours,
             f"not judged: {few} runs" if 0 < few < FEWEST else "",
         )
-        return _judged(check, one, other)
+        return _judge(check, one, other)
 
     fog_p50, cloud_p50 = fog["job4"]["p50_ms"]["mean"], cloud["job4"]["p50_ms"]["mean"]
     return [
@@ -252,7 +252,7 @@ def _beside(mine: float | None, yours: float | None) -> str:
     return " against ".join(shown) + " ms"
 
 
-def _shown(difference: JsonObject) -> str:
+def _describe(difference: JsonObject) -> str:
     if difference["mean"] is None:
         return "nothing"
     low, high = difference["low"], difference["high"]

@@ -104,7 +104,7 @@ class Truth:
     detail: str = ""
 
 
-def compared(name: str, known: float, measured: float | None, detail: str = "") -> Truth:
+def compare(name: str, known: float, measured: float | None, detail: str = "") -> Truth:
     """Near enough is within a tenth; a figure that is not given never is."""
     near = measured is not None and abs(measured - known) <= WITHIN * abs(known)
     shown = None if measured is None else float(f"{measured:.5g}")
@@ -216,14 +216,14 @@ def calibrate(bench: Bench) -> JsonObject:
         say(f"calibrating {site}")
         calibrations[site] = bench.api.call("POST", f"/sites/{site}/calibration")
     edge = calibrations[EDGE]
-    bench.tell(compared("pace of edge-a (the same machine)", 1.0, edge["pace"]))
+    bench.tell(compare("pace of edge-a (the same machine)", 1.0, edge["pace"]))
     cores = edge["cores"]
     text = "what the engine needs for itself is off"
     bench.tell(Truth("cores of edge-a", f"<= {SPEED}", cores, 0.7 * SPEED < cores <= SPEED, text))
     return calibrations
 
 
-def costs(bench: Bench, analysis: JsonObject, cores: dict[str, float]) -> None:
+def check_costs(bench: Bench, analysis: JsonObject, cores: dict[str, float]) -> None:
     """Each job's cost, selectivity and true rate against what was set."""
     jobs = {job["job_name"]: job for job in analysis["jobs"]}
     for known in JOBS:
@@ -237,16 +237,16 @@ def costs(bench: Bench, analysis: JsonObject, cores: dict[str, float]) -> None:
         if analysed_job["why"]:
             detail += "; " + "; ".join(analysed_job["why"])
         cost = analysed_job["core_s_per_record"]
-        bench.tell(compared(f"core-seconds per record, {where}", known.core_s, cost, detail))
+        bench.tell(compare(f"core-seconds per record, {where}", known.core_s, cost, detail))
         value = analysed_job["selectivity"]
-        bench.tell(compared(f"selectivity, {where}", known.selectivity, value))
+        bench.tell(compare(f"selectivity, {where}", known.selectivity, value))
         rate = SPEEDS[analysed_job["site"]] / known.core_s
         text = f"set: speed / cost; {cores[analysed_job['site']]:.3g} cores were calibrated"
         value = analysed_job["true_processing_rate"]
-        bench.tell(compared(f"true processing rate, {where}", rate, value, text))
+        bench.tell(compare(f"true processing rate, {where}", rate, value, text))
 
 
-def ranked(bench: Bench, analysis: JsonObject) -> None:
+def check_ranking(bench: Bench, analysis: JsonObject) -> None:
     """The order in which jobs should sit at the edge."""
     known = [job.name for job in sorted(JOBS, key=lambda job: -job.score)]
     names = [row["job_name"] for row in analysis["ranking"]]
@@ -254,7 +254,7 @@ def ranked(bench: Bench, analysis: JsonObject) -> None:
     bench.tell(Truth("ranking", known, names, known == names, f"bytes a core-second: {scores}"))
 
 
-def placed(bench: Bench, analysis: JsonObject, before: Watched, seconds: float) -> None:
+def check_placement(bench: Bench, analysis: JsonObject, before: Watched, seconds: float) -> None:
     """The advice, applied: what crosses between the sites falls as predicted."""
     placement = bench.api.call(
         "POST",
@@ -265,7 +265,7 @@ def placed(bench: Bench, analysis: JsonObject, before: Watched, seconds: float) 
     bench.tell(Truth("jobs that are to move", _wanted(), moves, moves == _wanted()))
     today = placement["today"]["wan_bytes_per_s"]
     text = "predicted, against the kernel's count of TCP bytes"
-    bench.tell(compared("bytes/s between sites before", before.crossed, today, text))
+    bench.tell(compare("bytes/s between sites before", before.crossed, today, text))
     answer = bench.api.call("POST", f"/placements/{placement['id']}/apply", wait=300)
     if answer["state"] != "done":
         raise RuntimeError(f"the placement was not applied: {answer}")
@@ -274,16 +274,16 @@ def placed(bench: Bench, analysis: JsonObject, before: Watched, seconds: float) 
     after = bench.watch(seconds)
     bench.quiet("after the move", after)
     prediction = placement["proposed"]["wan_bytes_per_s"]
-    bench.tell(compared("bytes/s between sites after", after.crossed, prediction, text))
+    bench.tell(compare("bytes/s between sites after", after.crossed, prediction, text))
     saved, predicted = before.crossed - after.crossed, placement["gain"]["wan_bytes_per_s"]
-    bench.tell(compared("bytes/s between sites saved", saved, predicted, text))
+    bench.tell(compare("bytes/s between sites saved", saved, predicted, text))
 
 
 def _wanted() -> dict[str, str]:
     return {"most": EDGE, "some": EDGE}
 
 
-def nothing_lost(bench: Bench) -> None:
+def check_losses(bench: Bench) -> None:
     """Every number came through the job that passes all on; of the others as many as should."""
     sent = {name: bench.feeds[name].end() for name in (job.name for job in JOBS)}
     for known in JOBS:
@@ -306,7 +306,7 @@ def _await(ready: object, timeout_s: float = 60.0) -> None:
         pause.wait(0.1)
 
 
-def saturated(bench: Bench, analysis: JsonObject, seconds: float) -> None:
+def check_saturation(bench: Bench, analysis: JsonObject, seconds: float) -> None:
     """The rate of a job that is fed more than it takes, against the one told at light load."""
     bench.api.call("DELETE", "/compositions/truth", wait=120)
     bench.start("full", [FULL], frozenset({FULL.name}))
@@ -320,7 +320,7 @@ def saturated(bench: Bench, analysis: JsonObject, seconds: float) -> None:
     ]
     text = f"of its like at light load; machine {machine.used():.0%} in use"
     bench.tell(
-        compared("true processing rate against the saturated rate, edge-a", rate, prediction, text)
+        compare("true processing rate against the saturated rate, edge-a", rate, prediction, text)
     )
 
 
@@ -358,11 +358,11 @@ def run(seconds: float) -> list[Truth]:
         before = bench.watch(seconds)
         bench.quiet("measuring", before)
         analysis = bench.analyse("truth", before)
-        costs(bench, analysis, cores)
-        ranked(bench, analysis)
-        placed(bench, analysis, before, seconds / 2)
-        nothing_lost(bench)
-        saturated(bench, analysis, seconds / 3)
+        check_costs(bench, analysis, cores)
+        check_ranking(bench, analysis)
+        check_placement(bench, analysis, before, seconds / 2)
+        check_losses(bench)
+        check_saturation(bench, analysis, seconds / 3)
         return bench.truths
 
 

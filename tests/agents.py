@@ -125,13 +125,13 @@ def transfer(
     return Transfer(identity, "counter", JOB_ID, source, target, f"file://{path}")
 
 
-def carried(service: Service, wanted: Transfer, limit_s: float = LIMIT_S) -> TransferProgress:
+def await_transfer(service: Service, move: Transfer, limit_s: float = LIMIT_S) -> TransferProgress:
     """Ask as the executor does, also again after transient errors, until it is over."""
     until = time.monotonic() + limit_s
     pause = threading.Event()
     while time.monotonic() < until:
         try:
-            progress = service.agents.carry(wanted)
+            progress = service.agents.carry(move)
         except TransientError:
             pause.wait(0.05)
             continue

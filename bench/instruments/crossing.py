@@ -32,10 +32,10 @@ class Connection:
     received: int
 
 
-def connections(listed: str) -> list[Connection]:
+def parse_connections(output: str) -> list[Connection]:
     """What `ss -tinpOH state established` tells of connections whose process it knows."""
     rows = []
-    for line in listed.splitlines():
+    for line in output.splitlines():
         words = _MAPPED.sub(r"\1:", line).split()
         pid = _PID.search(line)
         if pid is None or len(words) < 4:
@@ -55,7 +55,7 @@ def connections(listed: str) -> list[Connection]:
 
 def established() -> list[Connection]:
     """All that are established now. Raises PermanentError without iproute2."""
-    return connections(_listed())
+    return parse_connections(_list_connections())
 
 
 class Crossings:
@@ -88,12 +88,12 @@ class Crossings:
         return crossings
 
 
-def _listed() -> str:
+def _list_connections() -> str:
     command = ["ss", "-tinpOH", "state", "established"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+        process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
         raise PermanentError(
             f"cannot count what crosses between sites: {error}; install iproute2 (ss)"
         ) from error
-    return done.stdout
+    return process.stdout

@@ -79,14 +79,14 @@ def _differences(result: Result) -> list[str]:
 
 
 def _draw(result: Result) -> Any:
-    return _drawn(result["summary"])
+    return _draw_summary(result["summary"])
 
 
 def _draw_near(result: Result) -> Any:
-    return _drawn(result["summary"]["near"])
+    return _draw_summary(result["summary"]["near"])
 
 
-def _drawn(summary: Result) -> Any:
+def _draw_summary(summary: Result) -> Any:
     figure, axes = style.figure(3, height=3.5, sharey=True)
     for each, (action, title) in zip(axes, _ACTIONS.items(), strict=True):
         points = summary[action]

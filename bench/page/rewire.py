@@ -57,13 +57,13 @@ def _claims(result: Result) -> Sequence[Claim]:
         done = series["changes"]
         claims.append(Claim(f"changes done, {mode}", wanted, done, done == wanted, series["fault"]))
         of = f"of {series['published']:,} published"
-        for key in promised(series):
+        for key in list_promised(series):
             name = f"{key.replace('_', ' ')}, {mode}"
             claims.append(Claim(name, "0", series[key], series[key] == 0, of))
     return claims
 
 
-def promised(series: Mapping[str, Any]) -> list[str]:
+def list_promised(series: Mapping[str, Any]) -> list[str]:
     """What must be 0 in a series. `at_most_once` promises nothing; a kill may make brokers and
     sinks send again."""
     if series["delivery"] == "at_most_once":

@@ -120,20 +120,20 @@ class MosquittoBench:
                 connection.await_puback(mid, topic)
 
     def drain(self, client_id: str) -> list[bytes]:
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         session = Session(client_id, clean=False, expiry_s=3600)
         with Connection(
             self.address,
             Credentials(),
             session,
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
             assert connection.session_present
             connection.subscribe("drain/" + client_id)
             connection.publish("drain/" + client_id, b"the end")
-            connection.wait(lambda: came[-1:] == [b"the end"], "drain")
-        return came[:-1]
+            connection.wait(lambda: payloads[-1:] == [b"the end"], "drain")
+        return payloads[:-1]
 
     def attach(self, client_id: str, topic: str) -> None:
         session = Session(client_id, clean=False, expiry_s=3600)
@@ -305,12 +305,14 @@ def test_it_tells_of_its_own_work(bench: Bench) -> None:
     before = wait_for(lambda: _with_messages(broker.measure()[0]), "totals")
     bench.publish("traffic/a", [b"x"] * 20)
     assert before.messages_in is not None
-    wanted = before.messages_in + 20
+    expected = before.messages_in + 20
 
     def counted() -> BrokerMeasures | None:
         measures, view = broker.measure()
         assert view.readers == {"traffic/a": True}
-        return measures if (measures.messages_in or 0) >= wanted and measures.queued == 20 else None
+        return (
+            measures if (measures.messages_in or 0) >= expected and measures.queued == 20 else None
+        )
 
     measures = wait_for(counted, "20 messages more, which wait")
     assert measures.dropped == 0

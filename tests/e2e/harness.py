@@ -62,7 +62,7 @@ def composition(
     }
 
 
-def changed(description: JsonObject, job_name: str, **more: object) -> JsonObject:
+def change_job(description: JsonObject, job_name: str, **more: object) -> JsonObject:
     """The composition with one job's description changed."""
     jobs = [{**it, **more} if it["job_name"] == job_name else it for it in description["jobs"]]
     return {**description, "jobs": jobs}
@@ -178,21 +178,21 @@ def numbers_of(*readers: OutputReader) -> list[int]:
 
 def await_all(count: int, *readers: OutputReader, timeout_s: float = DEADLINE_S) -> list[int]:
     """Wait until 1..count have all come, and return everything that came."""
-    wanted = set(range(1, count + 1))
+    expected = set(range(1, count + 1))
     try:
-        wait_for(lambda: wanted <= set(numbers_of(*readers)), "all messages", timeout_s)
+        wait_for(lambda: expected <= set(numbers_of(*readers)), "all messages", timeout_s)
     except AssertionError:
-        missing = sorted(wanted - set(numbers_of(*readers)))
+        missing = sorted(expected - set(numbers_of(*readers)))
         raise AssertionError(f"{len(missing)} of {count} are lost: {missing[:20]} ...") from None
     return numbers_of(*readers)
 
 
 def await_each_once(count: int, *readers: OutputReader, timeout_s: float = DEADLINE_S) -> None:
     """Wait until 1..count have all come; none may have come twice."""
-    got = await_all(count, *readers, timeout_s=timeout_s)
-    repeated = sorted({number for number in got if got.count(number) > 1})
+    payloads = await_all(count, *readers, timeout_s=timeout_s)
+    repeated = sorted({number for number in payloads if payloads.count(number) > 1})
     assert not repeated, f"{len(repeated)} of {count} came more than once: {repeated[:20]} ..."
-    assert len(got) == count
+    assert len(payloads) == count
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from speck.model.values import JsonObject
 from tests.apart import sees
-from tests.e2e.harness import Speck, actions, await_each_once, changed, composition, flowing, job
+from tests.e2e.harness import Speck, actions, await_each_once, change_job, composition, flowing, job
 from tests.e2e.test_state import detection
 from tests.waiting import wait_for
 
@@ -23,7 +23,7 @@ def test_a_job_under_flow_goes_there_and_back_and_loses_nothing(speck: Speck) ->
     before = len(carried_events(speck, "c-1"))
     with flowing(source) as flow:
         for site in ("edge-b", "cloud", "edge-a"):
-            answer = speck.apply(changed(there, "c-1", site=site))
+            answer = speck.apply(change_job(there, "c-1", site=site))
             assert actions(answer) == {"c-1": "move"}
             assert "carry" in [it["kind"] for it in answer["plan"]["operations"]]
             flow.go_on()
@@ -57,7 +57,7 @@ def test_a_window_survives_the_jobmanager_that_knew_of_it(speck: Speck) -> None:
 
     speck.fog.kill("edge-c")
     speck.fog.start("edge-c")
-    speck.apply(changed(windows, "o-stats", site="edge-b"))
+    speck.apply(change_job(windows, "o-stats", site="edge-b"))
 
     assert speck.job("o-stats")["site"] == "edge-b"
     assert speck.running() == ["edge-b: o-stats"]

@@ -19,15 +19,15 @@ ENOUGH = 3000
 """Records, of some 250 a second: so many looks that one analysis has its evidence."""
 
 
-def analysed(speck: Speck) -> JsonObject:
+def analyse(speck: Speck) -> JsonObject:
     """An analysis of the composition whose evidence carries figures of both jobs."""
 
     def look() -> JsonObject | None:
         request = {"composition": "apart", "window_s": 60}
-        begun = speck.call("POST", "/analyses", 202, json=request)
+        started = speck.call("POST", "/analyses", 202, json=request)
 
         def over() -> JsonObject | None:
-            analysis = speck.call("GET", f"/analyses/{begun['id']}")
+            analysis = speck.call("GET", f"/analyses/{started['id']}")
             return None if analysis["state"] == "running" else analysis
 
         analysis = wait_for(over, "an analysis", 300)
@@ -47,7 +47,7 @@ def test_what_crosses_for_nothing_is_placed_where_its_data_is(speck: Speck) -> N
     reader = speck.reader("edge-a", "apart/kept", "apart-reader")
     speck.apply(APART)
     with flowing(speck.publisher("edge-a", "apart/raw")) as flow:
-        analysed(speck)
+        analyse(speck)
         placed = speck.call(
             "POST", "/placements", 201, json={"composition": "apart", "policy": "milp"}
         )

@@ -73,15 +73,15 @@ class Reader:
             self.service.wait(60)
 
     def _ready(self) -> bool:
-        done = subprocess.run(
+        process = subprocess.run(
             ["curl", "-sf", f"http://127.0.0.1:{self.port}/readyz"],
             capture_output=True,
             check=False,
         )
-        return done.returncode == 0
+        return process.returncode == 0
 
     def _run(self, script: str) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder,
             env=self.env,
@@ -90,8 +90,8 @@ class Reader:
             timeout=600,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
 
 
 @pytest.fixture(scope="module")

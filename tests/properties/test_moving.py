@@ -192,9 +192,9 @@ class DuplicateMonitor:
             engine(site)._refusals.clear()
 
 
-def ask(service: Service, wanted: JsonObject, witness: DuplicateMonitor) -> str:
+def ask(service: Service, desired: JsonObject, witness: DuplicateMonitor) -> str:
     """Apply; once nothing moves any more let all faults be over, and see how it ends."""
-    body = service.compositions.apply(composition_from_data(wanted), SOON).body
+    body = service.compositions.apply(composition_from_data(desired), SOON).body
     change = body["change"]
     if change is None:
         return "done"
@@ -266,8 +266,8 @@ def opened(apart: bool) -> Iterator[tuple[Service, DuplicateMonitor]]:
             Path(folder), [site_body(s) for s in SITES], keeper=MemoryKeeper(), apart=apart
         ) as service,
     ):
-        begun = service.compositions.apply(composition_from_data(BEGINNING), DONE)
-        assert begun.body["state"] == "done"
+        started = service.compositions.apply(composition_from_data(BEGINNING), DONE)
+        assert started.body["state"] == "done"
         witness = DuplicateMonitor(service)
         yield service, witness
         assert witness.twice == []
@@ -281,16 +281,16 @@ def said_so(service: Service) -> bool:
     return any("; abandons" in o["reason"] for change in changes for o in change["operations"])
 
 
-def all_running(wanted: JsonObject) -> JsonObject:
-    return {**wanted, "jobs": [{**job, "state": "running"} for job in wanted["jobs"]]}
+def all_running(desired: JsonObject) -> JsonObject:
+    return {**desired, "jobs": [{**job, "state": "running"} for job in desired["jobs"]]}
 
 
 def arrived(witness: DuplicateMonitor) -> tuple[list[int], list[int]]:
     """The numbers that never came to the end of the chain, and those that came again."""
     World.current().pump()
-    got = Counter(int(payload) for payload in broker("cloud").take("checker"))
-    missing = [number for number in range(witness.sent) if number not in got]
-    return missing, [number for number, count in got.items() if count > 1]
+    payloads = Counter(int(payload) for payload in broker("cloud").take("checker"))
+    missing = [number for number in range(witness.sent) if number not in payloads]
+    return missing, [number for number, count in payloads.items() if count > 1]
 
 
 def abandoned() -> set[int]:

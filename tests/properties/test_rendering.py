@@ -15,7 +15,7 @@ from speck.placement.problem import Condition, Question, load_name_of, pose_ques
 from speck.placement.rendering import lay_out, render, render_yaml
 from speck.placement.wiring import At, Wiring, wire
 from speck.spec.schema import composition_from_data, load_composition, site_from_data
-from tests.analyses import analysis, measured, unmeasured
+from tests.analyses import analysis, describe_measured, describe_unmeasured
 from tests.memory_fog import site_body
 
 NAMES = ("cloud", "edge-a", "edge-b")
@@ -80,9 +80,9 @@ def cases(draw: Any) -> tuple[CompositionDescription, Question, frozenset[At], d
     foreign = draw(st.frozensets(st.builds(At, SITE, st.sampled_from(("x", "y", "w"))), max_size=3))
     wiring = wire(description, SITES, foreign)
     jobs = [
-        measured(job.name, job.site, float(draw(st.integers(1, 9))))
+        describe_measured(job.name, job.site, float(draw(st.integers(1, 9))))
         if draw(st.booleans())
-        else unmeasured(job.name, job.site)
+        else describe_unmeasured(job.name, job.site)
         for job in wiring.jobs
     ]
     analysis_body = analysis(draw(st.permutations(jobs)))
@@ -153,9 +153,9 @@ def test_applied_once_there_is_nothing_left_to_do(
     assume(not layout.notes)  # else a name that was taken may be free now
     once = render(description, question.wiring, layout, SITES)
     analysis_body = analysis(
-        measured(load.name, layout.jobs[load.name], load.rate)
+        describe_measured(load.name, layout.jobs[load.name], load.rate)
         if load.rate is not None
-        else unmeasured(load.name, layout.jobs[load.name])
+        else describe_unmeasured(load.name, layout.jobs[load.name])
         for load in question.whole.loads
         if load.name in layout.jobs
     )

@@ -119,15 +119,15 @@ class Trial:
         World.current().pump()
         faults = {}
         for site, topic in (OUT, OUT2):
-            came = Counter(int(payload) for payload in broker(site).take(f"out-{topic}"))
-            lost = [n for n in range(self.sent) if n not in came]
-            twice = sorted(n for n, count in came.items() if count > 1)
+            payloads = Counter(int(payload) for payload in broker(site).take(f"out-{topic}"))
+            lost = [n for n in range(self.sent) if n not in payloads]
+            twice = sorted(n for n, count in payloads.items() if count > 1)
             if lost or twice:
                 faults[topic] = (lost, twice)
         return faults
 
 
-def rewired(folder: Path, seed: int, trouble: str, *, back: bool) -> dict[str, object]:
+def rewire(folder: Path, seed: int, trouble: str, *, back: bool) -> dict[str, object]:
     """What is wrong after two changes of a composition."""
     dice = random.Random(seed)
     folder.mkdir()
@@ -148,7 +148,7 @@ def rewired(folder: Path, seed: int, trouble: str, *, back: bool) -> dict[str, o
 @pytest.mark.parametrize("first", range(0, 60, FIRST_SEEDS))
 def test_every_record_comes_out_once_whatever_is_rewired(tmp_path: Path, first: int) -> None:
     for seed in range(first, first + FIRST_SEEDS):
-        assert rewired(tmp_path / str(seed), seed, "", back=False) == {}, seed
+        assert rewire(tmp_path / str(seed), seed, "", back=False) == {}, seed
 
 
 @pytest.mark.parametrize("first", range(0, 24, FIRST_SEEDS))
@@ -157,7 +157,7 @@ def test_every_record_comes_out_once_if_a_change_is_cut_off_and_made_again(
     tmp_path: Path, trouble: str, first: int
 ) -> None:
     for seed in range(first, first + FIRST_SEEDS):
-        assert rewired(tmp_path / str(seed), seed, trouble, back=False) == {}, seed
+        assert rewire(tmp_path / str(seed), seed, trouble, back=False) == {}, seed
 
 
 @pytest.mark.parametrize("first", range(0, 24, FIRST_SEEDS))
@@ -167,7 +167,7 @@ def test_every_record_comes_out_once_if_a_change_is_cut_off_and_rolled_back(
 ) -> None:
     for seed in range(first, first + FIRST_SEEDS):
         if (trouble, seed) not in KNOWN:
-            assert rewired(tmp_path / str(seed), seed, trouble, back=True) == {}, seed
+            assert rewire(tmp_path / str(seed), seed, trouble, back=True) == {}, seed
 
 
 @pytest.mark.xfail(
@@ -177,4 +177,4 @@ def test_every_record_comes_out_once_if_a_change_is_cut_off_and_rolled_back(
 )
 def test_a_reader_between_two_branches_that_never_started_is_rolled_back(tmp_path: Path) -> None:
     for trouble, seed in KNOWN:
-        assert rewired(tmp_path / str(seed), seed, trouble, back=True) == {}
+        assert rewire(tmp_path / str(seed), seed, trouble, back=True) == {}

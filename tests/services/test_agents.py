@@ -11,7 +11,7 @@ import requests
 
 from speck.agent.web import Caller
 from speck.fog.service import serving
-from tests.agents import Field, carried, fields, large, transfer, write_state
+from tests.agents import Field, await_transfer, fields, large, transfer, write_state
 from tests.memory_fog import site_body
 from tests.waiting import wait_for
 
@@ -27,7 +27,7 @@ def test_a_state_travels(sites: Field, direct: bool) -> None:
     sites.start_both(direct=direct)
     files = {"state-1": large(3), "state-2": b""}
     origin = write_state(sites.state("edge-a") / "savepoints/counter/x/savepoint-1", 9, files)
-    progress = carried(sites.service, transfer(origin))
+    progress = await_transfer(sites.service, transfer(origin))
     assert progress.failure is None
     arrived = Path(str(progress.location).removeprefix("file://"))
     assert arrived.is_relative_to(sites.state("edge-b"))

@@ -45,9 +45,9 @@ def test_a_site_is_calibrated_and_left_as_it_was(url: str) -> None:
     calibrate()  # a second one meanwhile
     first.join()
 
-    refused, answer = answers
-    assert refused.status_code == 409
-    assert "another calibration runs" in refused.json()["detail"]
+    refusal, answer = answers
+    assert refusal.status_code == 409
+    assert "another calibration runs" in refusal.json()["detail"]
     assert answer.status_code == 200, answer.text
     result = answer.json()
     assert result["pace"] == 1.0  # it is the reference

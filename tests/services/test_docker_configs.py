@@ -220,8 +220,8 @@ def test_a_reader_gets_all_it_missed_even_across_a_restart(
     again = start_broker(site)
     try:
         reader = Client(site, "reader", login_of(site))
-        got = [int(reader.messages.get(timeout=DEADLINE_S)) for _ in range(2500)]
-        assert got == list(range(1, 2501))
+        payloads = [int(reader.messages.get(timeout=DEADLINE_S)) for _ in range(2500)]
+        assert payloads == list(range(1, 2501))
         reader.close()
     finally:
         again.end()
@@ -241,7 +241,7 @@ def test_the_broker_says_what_is_wrong_with_its_credentials(
     folder = tmp_path / "credentials"
     folder.mkdir()
     (folder / "broker").write_text(credentials.format(url=site.environment["SPECK_MQTT_URL"]))
-    done = subprocess.run(
+    process = subprocess.run(
         [site.root / "opt/speck/bin/broker.sh"],
         env=site.environment
         | {"SPECK_CREDENTIALS_DIR": str(folder), "SPECK_MQTT_RUN": str(tmp_path)},
@@ -249,8 +249,8 @@ def test_the_broker_says_what_is_wrong_with_its_credentials(
         text=True,
         timeout=DEADLINE_S,
     )
-    assert done.returncode == 1
-    assert message.format(folder=folder) in done.stderr
+    assert process.returncode == 1
+    assert message.format(folder=folder) in process.stderr
 
 
 def test_a_site_may_have_further_users(site: Installed) -> None:

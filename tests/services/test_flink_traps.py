@@ -46,9 +46,9 @@ class Site:
         )
 
     def start(self, *args: str, **options: Any) -> str:
-        wanted = self.submission(*args, **options)
-        self.engine.submit(wanted)
-        return wanted.engine_job_id
+        desired = self.submission(*args, **options)
+        self.engine.submit(desired)
+        return desired.engine_job_id
 
     def run(self, *args: str, **options: Any) -> str:
         job = self.start(*args, **options)
@@ -216,21 +216,21 @@ def test_arguments_arrive_one_by_one(site: Site) -> None:
 
 
 def test_a_failing_main_is_told_in_one_line_and_burns_nothing(site: Site) -> None:
-    wanted = site.submission("--fail-main")
+    desired = site.submission("--fail-main")
     message = (
         "ProgramInvocationException: The main method caused an error: cannot read the trial table"
     )
     for what, call in (("try main of", site.engine.try_main), ("start", site.engine.submit)):
-        with pytest.raises(EngineRefusedError) as refused:
-            call(wanted)
-        assert str(refused.value) == f"cannot {what} trial: {message}"
-    assert site.engine.status(wanted.engine_job_id) is None
-    assert site.run(job=wanted.engine_job_id)
+        with pytest.raises(EngineRefusedError) as error:
+            call(desired)
+        assert str(error.value) == f"cannot {what} trial: {message}"
+    assert site.engine.status(desired.engine_job_id) is None
+    assert site.run(job=desired.engine_job_id)
 
 
 def test_a_missing_entry_class_is_named(site: Site) -> None:
-    wanted = site.submission()
-    nowhere = Submission(wanted.engine_job_id, "trial", wanted.jar, wanted.jar_file, "a.B", ())
+    desired = site.submission()
+    nowhere = Submission(desired.engine_job_id, "trial", desired.jar, desired.jar_file, "a.B", ())
     with pytest.raises(EngineRefusedError, match=r"entry point class 'a\.B' was not found"):
         site.engine.try_main(nowhere)
 

@@ -129,10 +129,10 @@ def test_a_site_that_cannot_start_takes_the_others_along(small: Fog) -> None:
     small.down(keep=True)
     with (
         socket.create_server((cloud.host, cloud.engine_port)),
-        pytest.raises(PermanentError, match="cannot listen on") as caught,
+        pytest.raises(PermanentError, match="cannot listen on") as error,
     ):
         small.up(edges=1, slots=2, cloud_slots=2)
-    assert str(caught.value).startswith(f"cannot start Flink at {cloud.engine_address}: engine")
+    assert str(error.value).startswith(f"cannot start Flink at {cloud.engine_address}: engine")
     assert running_in(small.folder) == []
     assert StateFile(small.folder).load() is not None
     assert small.sites() == (edge, cloud)

@@ -63,10 +63,10 @@ def test_credentials_let_in_and_their_absence_does_not(tmp_path: Path) -> None:
         assert MqttBroker(Target(server.address, file)).reach() == "mqtt 5"
         with pytest.raises(BrokerRefusedError, match="without credentials"):
             MqttBroker(Target(server.address)).reach()
-        with pytest.raises(BrokerRefusedError, match="as user 'speck'") as refused:
+        with pytest.raises(BrokerRefusedError, match="as user 'speck'") as error:
             wrong = write_credentials(tmp_path, user="speck", password="guess")
             MqttBroker(Target(server.address, wrong)).reach()
-        assert "guess" not in str(refused.value)
+        assert "guess" not in str(error.value)
 
 
 def test_a_topic_that_may_not_be_written_or_read_is_named(tmp_path: Path) -> None:
@@ -123,16 +123,16 @@ def test_sessions_and_their_messages_survive_a_restart_of_the_broker(tmp_path: P
         port = server.port
 
     with mosquitto(tmp_path, port=port) as server:
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             Session("reader", clean=False, expiry_s=60),
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
             assert connection.session_present
-            connection.wait(lambda: came == [b"kept"], "read")
+            connection.wait(lambda: payloads == [b"kept"], "read")
 
 
 def test_a_mark_survives_a_restart_of_the_broker_in_its_place(tmp_path: Path) -> None:
@@ -150,16 +150,16 @@ def test_a_mark_survives_a_restart_of_the_broker_in_its_place(tmp_path: Path) ->
         port = server.port
 
     with mosquitto(tmp_path, port=port) as server:
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             reader,
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
-            connection.wait(lambda: len(came) == 3, "read")
-        assert came == [b"before", b"a1", b"after"]
+            connection.wait(lambda: len(payloads) == 3, "read")
+        assert payloads == [b"before", b"a1", b"after"]
 
 
 def test_a_mark_that_may_not_be_sent_is_refused(tmp_path: Path) -> None:
@@ -177,17 +177,17 @@ def test_reserving_a_link_with_a_retained_message_queues_nothing(tmp_path: Path)
 
         MqttBroker(Target(server.address)).reserve("reader", "t")
 
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             Session("reader", clean=False),
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
             connection.publish("t", b"new")
-            connection.wait(lambda: bool(came), "read")
-        assert came == [b"new"]
+            connection.wait(lambda: bool(payloads), "read")
+        assert payloads == [b"new"]
 
 
 @pytest.mark.parametrize("ended", ["with a goodbye", "by a crash"])
@@ -242,20 +242,20 @@ def publish_numbers(server: Mosquitto, numbers: range) -> None:
 
 def test_reserve_leaves_other_sessions_alone(tmp_path: Path) -> None:
     with mosquitto(tmp_path) as server:
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             Session("live", clean=False, expiry_s=60),
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as live:
             live.subscribe("t")
             broker = MqttBroker(Target(server.address))
             broker.reserve("another", "t")
             broker.release("another", "t", last_reader=False)
             live.publish("t", b"still here")
-            live.wait(lambda: came == [b"still here"], "read")
+            live.wait(lambda: payloads == [b"still here"], "read")
 
 
 def test_a_reader_that_comes_back_at_once_keeps_nobody_from_its_release(
@@ -562,16 +562,16 @@ def test_a_3_1_1_broker_keeps_sessions_but_carries_no_numbers(tmp_path: Path) ->
                 connection.publish("t", b"%d" % number)
         broker.reserve("reader", "t")
 
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             Session("reader", clean=False),
             time.monotonic() + 60,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
-            connection.wait(lambda: len(came) >= 50, "read")
-        assert came == [b"%d" % number for number in range(50)]
+            connection.wait(lambda: len(payloads) >= 50, "read")
+        assert payloads == [b"%d" % number for number in range(50)]
         assert broker.view().taken == {}
         assert broker.mark("reader", "a1"), "nobody listens, but that is not told"
         tell_numbers(server, "reader", "sink")
@@ -644,16 +644,16 @@ def test_messages_dropped_so_far_are_told(tmp_path: Path) -> None:
 
 def wait_for_drops(server: Mosquitto) -> None:
     """Until the broker has counted: it publishes its counters once a second."""
-    came: list[bytes] = []
+    payloads: list[bytes] = []
     with Connection(
         server.address,
         Credentials(),
         Session("waits"),
         time.monotonic() + 120,
-        on_message=lambda message: came.append(bytes(message.payload)),
+        on_message=lambda message: payloads.append(bytes(message.payload)),
     ) as connection:
         connection.subscribe("$SYS/broker/publish/messages/dropped")
-        connection.wait(lambda: any(count != b"0" for count in came), "see drops")
+        connection.wait(lambda: any(count != b"0" for count in payloads), "see drops")
 
 
 def test_who_may_not_use_our_topics_is_told(tmp_path: Path) -> None:
@@ -673,13 +673,13 @@ def test_check_leaves_no_session_behind(tmp_path: Path) -> None:
         broker.check()
         broker.check()
 
-        came: list[bytes] = []
+        payloads: list[bytes] = []
         with Connection(
             server.address,
             Credentials(),
             Session("waits"),
             time.monotonic() + 120,
-            on_message=lambda message: came.append(bytes(message.payload)),
+            on_message=lambda message: payloads.append(bytes(message.payload)),
         ) as connection:
             connection.subscribe("$SYS/broker/clients/total")
-            connection.wait(lambda: came[-1:] == [b"1"], "see one client only")
+            connection.wait(lambda: payloads[-1:] == [b"1"], "see one client only")

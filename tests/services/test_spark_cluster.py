@@ -67,9 +67,9 @@ def test_the_analysis_on_a_cluster_is_that_of_this_machine(cluster: str, tmp_pat
     out = tmp_path / "analysis.json"
     argv = ["-m", "speck.analyzer", "--dataset", str(root), "--out", str(out), "--master", cluster]
 
-    done = subprocess.run([sys.executable, *argv], capture_output=True, text=True, check=False)
+    process = subprocess.run([sys.executable, *argv], capture_output=True, text=True, check=False)
 
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert process.returncode == 0, process.stderr[-4000:]
     (job,) = json.loads(out.read_text())["jobs"]
     assert job["core_s_per_record"] == pytest.approx(0.002)
     (ran,) = (tmp_path / "work").glob("app-*/0/stderr")

@@ -28,11 +28,11 @@ TOOLS = Path(sys.executable).parent
 
 
 def run(*command: str | Path, **options: Any) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, timeout=60, **options
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return str(done.stdout)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return str(process.stdout)
 
 
 def services() -> dict[str, dict[str, Any]]:
@@ -239,14 +239,14 @@ def test_new_credentials_are_readable_for_their_owner_only(tmp_path: Path) -> No
 def test_a_script_that_cannot_go_on_says_why(
     script: str, arguments: list[str], message: str
 ) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [DOCKER / script, *arguments],
         env={"PATH": "/usr/sbin:/usr/bin:/bin", "SPECK_LIB": "/nowhere"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 1
-    assert message in done.stderr
+    assert process.returncode == 1
+    assert message in process.stderr
 
 
 def test_the_units_start_what_the_images_start() -> None:
@@ -282,11 +282,11 @@ def test_agents_are_started_with_options_that_they_know(where: str) -> None:
 
 def test_an_agent_needs_nothing_but_click(tmp_path: Path) -> None:
     """So that its image and a Pi's Debian packages are enough."""
-    wanted = {"flask", "marshmallow", "yaml", "requests", "plyvel", "rich", "paho", "gunicorn"}
+    expected = {"flask", "marshmallow", "yaml", "requests", "plyvel", "rich", "paho", "gunicorn"}
     script = (
         "import sys\n"
         "import speck.cli.main, speck.cli.commands.agent, speck.agent.agent\n"
-        f"print(sorted({wanted!r} & set(sys.modules)))"
+        f"print(sorted({expected!r} & set(sys.modules)))"
     )
     assert run(sys.executable, "-c", script).strip() == "[]"
 
@@ -304,8 +304,8 @@ def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
     if analyze:
         local = tmp_path / f"{name}.service"
         local.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.M))
-        done = subprocess.run([analyze, "verify", local], capture_output=True, text=True)
-        assert name not in done.stderr, done.stderr
+        process = subprocess.run([analyze, "verify", local], capture_output=True, text=True)
+        assert name not in process.stderr, process.stderr
 
 
 @pytest.mark.parametrize("name", ["edge", "cloud"])

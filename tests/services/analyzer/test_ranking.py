@@ -53,7 +53,7 @@ def site(name: str, **more: Any) -> Row:
     return {**fields, **more}
 
 
-def ranked(spark: SparkSession, jobs: list[Row], sites: list[Row] | None = None) -> list[Any]:
+def rank(spark: SparkSession, jobs: list[Row], sites: list[Row] | None = None) -> list[Any]:
     of_jobs = frame(spark, JOBS, jobs)
     places = frame(spark, SITES_LOADED, sites or [site("edge-a"), site("cloud")])
     origins = find_origins(of_jobs, SITES_USED.select(places, "test"))
@@ -65,7 +65,7 @@ def names(rows: list[Any]) -> list[str]:
 
 
 def test_by_bytes_saved_for_each_core_second_of_the_edge(few: SparkSession) -> None:
-    ranking = ranked(
+    ranking = rank(
         few,
         [job("dear", saved=4000, cost=0.01), job("cheap", saved=1000), job("wider", saved=-200)],
     )
@@ -77,7 +77,7 @@ def test_by_bytes_saved_for_each_core_second_of_the_edge(few: SparkSession) -> N
 
 
 def test_on_ties_those_without_state_come_first(few: SparkSession) -> None:
-    ranking = ranked(
+    ranking = rank(
         few,
         [
             job("keeps", saved=1005, stateful=True, state_bytes=7),
@@ -92,7 +92,7 @@ def test_on_ties_those_without_state_come_first(few: SparkSession) -> None:
 
 
 def test_what_is_against_a_job_is_told(few: SparkSession) -> None:
-    ranking = ranked(
+    ranking = rank(
         few,
         [
             job("fixed", pinned=True),
@@ -123,7 +123,7 @@ def test_a_job_is_fed_by_the_edge_that_the_jobs_before_it_read(few: SparkSession
         job("second", source_site="cloud", source_topic="first-out"),
         job("other", source_site="edge-b", sink_topic="first-out", bytes_out_rate=1.0),
     ]
-    ranking = ranked(few, chain, [site("edge-a"), site("edge-b"), site("cloud")])
+    ranking = rank(few, chain, [site("edge-a"), site("edge-b"), site("cloud")])
     edges = {row.job_name: row.edge for row in ranking}
     assert edges == {"first": "edge-a", "second": "edge-a", "other": "edge-b"}
 
@@ -136,7 +136,7 @@ def test_a_job_fed_by_several_edges_saves_what_its_own_edge_feeds(few: SparkSess
     ]
     merge = job("merge", saved=4900, source_site="cloud", source_topic="mid")
     places = [site(f"edge-{e}") for e in "abc"] + [site("cloud")]
-    ranking = next(row for row in ranked(few, [*clean, merge], places) if row.job_name == "merge")
+    ranking = next(row for row in rank(few, [*clean, merge], places) if row.job_name == "merge")
     assert ranking.edge == "edge-a"
     assert ranking.wan_bytes_saved_per_s == pytest.approx(0.4 * 5000 - 100)
     assert ranking.against == ["only 40 % of its input comes from edge-a"]
@@ -149,7 +149,7 @@ def test_what_arises_at_the_cloud_would_have_to_come_down(few: SparkSession) -> 
         job("made-up", source_site="cloud", sink_topic="mid", bytes_out_rate=4000.0),
         job("merge", saved=4900, source_site="cloud", source_topic="mid"),
     ]
-    ranking = next(row for row in ranked(few, jobs) if row.job_name == "merge")
+    ranking = next(row for row in rank(few, jobs) if row.job_name == "merge")
     assert ranking.wan_bytes_saved_per_s == pytest.approx(1000 - 4000 - 100)
     assert ranking.against[1] == "3100 B/s more would cross between sites"
 
@@ -161,13 +161,13 @@ def test_without_rates_of_those_that_feed_it_nothing_is_said_of_shares(few: Spar
         job("merge", source_site="cloud", source_topic="mid"),
     ]
     places = [site("edge-a"), site("edge-b"), site("cloud")]
-    ranking = next(row for row in ranked(few, jobs, places) if row.job_name == "merge")
+    ranking = next(row for row in rank(few, jobs, places) if row.job_name == "merge")
     assert (ranking.wan_bytes_saved_per_s, ranking.score) == (None, None)
     assert ranking.against == ["the shares of sites in its input are unknown"]
 
 
 def test_an_edge_that_is_not_calibrated_lowers_the_confidence(few: SparkSession) -> None:
-    (ranking,) = ranked(few, [job("A")], [site("edge-a", pace=None), site("cloud")])
+    (ranking,) = rank(few, [job("A")], [site("edge-a", pace=None), site("cloud")])
     assert ranking.confidence == "medium"
 
 

@@ -100,9 +100,9 @@ def test_a_sites_token_names_no_credentials_of_another_site(
     headers = {"Authorization": f"Bearer {tokens[Role.SITE]}"}
     path = "/sites/edge-a" if method == "PUT" else "/sites"
     theirs = site("edge-a", **_broker("attacker", "cloud"))
-    refused = bench.client.open(path, method=method, json=theirs, headers=headers)
-    assert refused.status_code == 403
-    assert refused.json["detail"] == (
+    refusal = bench.client.open(path, method=method, json=theirs, headers=headers)
+    assert refusal.status_code == 403
+    assert refusal.json["detail"] == (
         "cannot give site 'edge-a' the credentials 'cloud': its token may name only 'edge-a';"
         " an admin may name others"
     )

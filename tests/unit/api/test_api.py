@@ -111,9 +111,9 @@ def test_removing_most_jobs_needs_force(bench: Bench) -> None:
     client = bench.client
     three = composition(job("A"), job("B"), job("C"))
     assert client.post("/compositions?wait=10", json=three).json["state"] == "done"
-    refused = client.post("/compositions", json=composition(job("A")))
-    assert refused.status_code == 409
-    assert "(B, C)" in refused.json["detail"] and "?force=true" in refused.json["detail"]
+    refusal = client.post("/compositions", json=composition(job("A")))
+    assert refusal.status_code == 409
+    assert "(B, C)" in refusal.json["detail"] and "?force=true" in refusal.json["detail"]
     forced = client.post("/compositions?force=true&drain=false&wait=10", json=composition(job("A")))
     assert forced.json["state"] == "done"
     change = client.get(f"/changes/{forced.json['change']}").json
@@ -224,9 +224,9 @@ def test_a_job_that_the_engine_refuses_leaves_nothing_behind(bench: Bench) -> No
     bench.add_sites()
     engine = bench.world.engine("http://edge-a:8081")
     engine.refuse("submit", 1, EngineRefusedError("cannot start new: main fails"))
-    refused = bench.client.post("/jobs", json=job("new"))
-    assert refused.status_code == 502
-    assert refused.json["detail"] == "cannot start new: main fails (site edge-a)"
+    refusal = bench.client.post("/jobs", json=job("new"))
+    assert refusal.status_code == 502
+    assert refusal.json["detail"] == "cannot start new: main fails (site edge-a)"
     assert bench.client.get("/jobs/new").status_code == 404
     assert bench.client.post("/jobs", json=job("new")).status_code == 201
 
@@ -290,9 +290,9 @@ def test_events_stream_and_end_when_the_service_stops(bench: Bench) -> None:
 def test_streams_never_take_all_threads(bench: Bench) -> None:
     headers = {"Accept": "text/event-stream"}
     open_streams = [bench.client.get("/events", headers=headers) for _ in range(2)]
-    refused = bench.client.get("/events", headers=headers)
-    assert refused.status_code == 503
-    assert refused.headers["Retry-After"]
+    refusal = bench.client.get("/events", headers=headers)
+    assert refusal.status_code == 503
+    assert refusal.headers["Retry-After"]
     open_streams[0].close()
     again = bench.client.get("/events", headers=headers)
     assert again.status_code == 200

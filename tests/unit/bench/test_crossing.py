@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.instruments import crossing
-from bench.instruments.crossing import Connection, Crossings, connections
+from bench.instruments.crossing import Connection, Crossings, parse_connections
 from speck.fog.sites import Fog, ProcessStatus, SiteStatus
 from speck.fog.state import FogState, SiteRecord, StateFile
 
@@ -30,7 +30,7 @@ def test_what_ss_tells() -> None:
             line("[::ffff:127.0.0.1]:4003", f"[::ffff:{EDGE.replace(':', ']:')}", 21, 1, 2),
         ]
     )
-    assert connections(output) == [
+    assert parse_connections(output) == [
         Connection("127.0.0.1:4000", EDGE, 11, 300, 20),
         Connection("127.0.0.1:4002", EDGE, 11, 0, 0),
         Connection("127.0.0.1:4003", EDGE, 21, 1, 2),

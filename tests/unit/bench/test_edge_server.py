@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from bench.edge_server import LIMITS, cell, judged, lost_of, passed
+from bench.edge_server import LIMITS, cell, count_passing, judge_cells, lost_of
 
 
 @pytest.mark.parametrize(("share", "out"), [(0.3, [4, 7, 10]), (0.7, [2, 3, 5, 6, 8, 9, 10])])
 def test_the_filter_passes_these_of_ten(share: float, out: list[int]) -> None:
     assert lost_of(range(1, 11), 0, share) == out
-    assert passed(10, share) == len(out)
+    assert count_passing(10, share) == len(out)
 
 
 def test_the_filter_goes_on_where_it_was() -> None:
@@ -33,7 +33,7 @@ def _rows(sink: float, share: float, cpu: float = 0.3) -> list[dict[str, Any]]:
 
 
 def _verdicts(edge: list[dict[str, Any]], server: list[dict[str, Any]]) -> dict[str, bool | None]:
-    checks = judged([cell(LIMITS[2], 0.3, {"edge": edge, "server": server})])
+    checks = judge_cells([cell(LIMITS[2], 0.3, {"edge": edge, "server": server})])
     return {check.name: check.ok for check in checks}
 
 

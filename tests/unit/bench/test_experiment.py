@@ -88,9 +88,9 @@ def test_a_result_names_the_code_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(experiment, "_code", lambda: "then")
-    begun = Experiment("speed", {})
+    first = Experiment("speed", {})
     monkeypatch.setattr(experiment, "_code", lambda: "now")
-    begun.finish({}, [])
+    first.finish({}, [])
     assert json.loads((tmp_path / "results" / "speed.json").read_text())["code"] == "then"
 
 
@@ -131,12 +131,12 @@ def test_one_that_is_told_to_end_takes_down_what_it_started(how: str) -> None:
 
 
 def test_the_rows_of_a_result_take_a_line_each(tmp_path: Path) -> None:
-    begun = Experiment("speed", {})
+    experiment = Experiment("speed", {})
     for key in "ab":
-        begun.row(key, lambda: {"values": list(range(100))})
-    begun.finish({}, [])
+        experiment.row(key, lambda: {"values": list(range(100))})
+    experiment.finish({}, [])
     text = (tmp_path / "results" / "speed.json").read_text()
-    assert json.loads(text)["rows"] == begun.rows
+    assert json.loads(text)["rows"] == experiment.rows
     assert sum('"values"' in line for line in text.splitlines()) == 2
     Experiment("nothing", {}).finish({}, [])
     assert json.loads((tmp_path / "results" / "nothing.json").read_text())["rows"] == []

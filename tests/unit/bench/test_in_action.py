@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.cameras import CLOUD, camera, composition, expected_moves, laid_out
-from bench.in_action import judged
+from bench.in_action import judge
 from speck.fog.reference import Detection
 
 SEEN = Detection(1_000, "A1-01", "v1", 13.5, 4.5, "car")
@@ -45,12 +45,12 @@ def _row(**changed: Any) -> dict[str, Any]:
 
 
 def test_a_series_that_shows_it_all() -> None:
-    assert all(check.ok for check in judged("by hand", _row(), 6.0))
+    assert all(check.ok for check in judge("by hand", _row(), 6.0))
 
 
 def test_on_a_saturated_machine_only_losses_are_judged() -> None:
     busy = _row(after={**_row()["after"], "machine_cpu": 0.71}, lost=1)
-    verdicts = {check.name: check.ok for check in judged("by hand", busy, 6.0)}
+    verdicts = {check.name: check.ok for check in judge("by hand", busy, 6.0)}
     assert {name for name, ok in verdicts.items() if ok is not None} == {
         "lost, by hand",
         "repeated, by hand",
@@ -76,5 +76,5 @@ def test_on_a_saturated_machine_only_losses_are_judged() -> None:
     ],
 )
 def test_what_is_missing_is_told(changed: dict[str, Any], name: str) -> None:
-    wrong = [check.name for check in judged("by hand", _row(**changed), 6.0) if check.ok is False]
+    wrong = [check.name for check in judge("by hand", _row(**changed), 6.0) if check.ok is False]
     assert name in wrong

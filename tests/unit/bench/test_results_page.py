@@ -34,15 +34,15 @@ def test_the_readme_is_made_from_the_results() -> None:
 
 
 def test_every_plot_is_there_and_drawn_from_the_newest_result() -> None:
-    wanted = {
+    expected = {
         plot.name: mark_of(f"{section.name}.json")
         for section in SECTIONS
         if (RESULTS / f"{section.name}.json").exists()
         for plot in section.plots
     }
     drawings = {path.stem: path.read_text() for path in (DOCS / "plots").glob("*.svg")}
-    assert set(drawings) == set(wanted)
-    assert [name for name, mark in wanted.items() if mark not in drawings[name]] == []
+    assert set(drawings) == set(expected)
+    assert [name for name, mark in expected.items() if mark not in drawings[name]] == []
 
 
 def test_the_same_result_is_the_same_picture(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def run(
     }
 
 
-def judged(rows: list[JsonObject]) -> dict[str, Check]:
+def judge_rows(rows: list[JsonObject]) -> dict[str, Check]:
     verdicts = checks(rows, summary(rows, []), enough=False)
     return {check.name.partition(",")[0]: check for check in verdicts}
 
@@ -67,7 +67,7 @@ def test_d_is_the_share_that_the_cloud_is_short_of_what_the_fog_gives() -> None:
     (difference,) = result["d"]
     assert difference["job3_d_percent"]["mean"] == 20.0
     assert difference["job4_d_percent"]["mean"] == 0.0
-    assert judged(rows(cloud=800))["D of Job 3"].ok is True
+    assert judge_rows(rows(cloud=800))["D of Job 3"].ok is True
 
 
 def test_where_the_cloud_gives_more_the_claim_fails() -> None:
@@ -76,17 +76,17 @@ def test_where_the_cloud_gives_more_the_claim_fails() -> None:
         row if row["deployment"] == "fog" else {**run("cloud", 0), "key": row["key"]}
         for row in fog_behind
     ]
-    assert judged(fog_behind)["D of Job 3"].ok is False
+    assert judge_rows(fog_behind)["D of Job 3"].ok is False
 
 
 def test_where_both_keep_up_latency_is_compared() -> None:
-    verdicts = judged(rows(cloud=1000))
+    verdicts = judge_rows(rows(cloud=1000))
     assert verdicts["p95 of Job 3"].ok is True
     assert "D of Job 3" not in verdicts
 
 
 def test_a_machine_that_is_saturated_is_not_judged() -> None:
-    assert judged(rows(cloud=800, cpu=0.71))["D of Job 3"].ok is None
+    assert judge_rows(rows(cloud=800, cpu=0.71))["D of Job 3"].ok is None
 
 
 def test_a_run_on_a_machine_that_was_saturated_does_not_spoil_its_point() -> None:
@@ -99,7 +99,7 @@ def test_a_run_on_a_machine_that_was_saturated_does_not_spoil_its_point() -> Non
         (0, False),
         (1, False),
     ]
-    assert judged(mixed)["D of Job 3"].ok is True
+    assert judge_rows(mixed)["D of Job 3"].ok is True
 
 
 def test_a_run_whose_feed_was_late_is_left_out_and_many_such_runs_fail() -> None:
@@ -108,14 +108,14 @@ def test_a_run_whose_feed_was_late_is_left_out_and_many_such_runs_fail() -> None
     (difference,) = summary(mixed, [])["d"]
     assert (difference["pairs"], difference["job3_d_percent"]["mean"]) == (4, 19.75)
     feeds = "runs below 70 % whose feed was more than 200 ms late"
-    assert judged(mixed)[feeds].ok is True
-    assert judged(mixed)[feeds].measured == "1 of 10, the latest 300 ms"
+    assert judge_rows(mixed)[feeds].ok is True
+    assert judge_rows(mixed)[feeds].measured == "1 of 10, the latest 300 ms"
     twice = run("fog", 1, late_ms=201.0)
-    assert judged([twice if r["key"] == twice["key"] else r for r in mixed])[feeds].ok is False
+    assert judge_rows([twice if r["key"] == twice["key"] else r for r in mixed])[feeds].ok is False
 
 
 def test_of_two_pairs_of_runs_nothing_is_judged() -> None:
-    verdicts = judged(rows(cloud=800)[:4])
+    verdicts = judge_rows(rows(cloud=800)[:4])
     assert {verdicts[name].ok for name in ("D of Job 3", "D of Job 4")} == {None}
 
 
@@ -134,7 +134,7 @@ def test_a_variant_on_a_saturated_machine_is_not_judged_and_spoils_no_other() ->
 
 
 def test_a_detection_that_is_lost_fails_whatever_the_machine() -> None:
-    assert judged(rows(cloud=1000, cpu=0.9, lost=1))["detections lost in all runs"].ok is False
+    assert judge_rows(rows(cloud=1000, cpu=0.9, lost=1))["detections lost in all runs"].ok is False
 
 
 def test_the_uplinks_of_all_edges_are_added_up() -> None:

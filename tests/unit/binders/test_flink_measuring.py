@@ -75,7 +75,7 @@ def take_requests(fake: Fake, path: str) -> list[str]:
     return paths
 
 
-def measured(engine: FlinkEngine, job_id: str = JOB) -> JobMeasure:
+def measure_one(engine: FlinkEngine, job_id: str = JOB) -> JobMeasure:
     return engine.measure([job_id]).jobs[job_id]
 
 
@@ -84,7 +84,7 @@ def test_a_chained_job_is_told_by_the_counters_of_its_source_and_sink(
 ) -> None:
     cluster(fake, JOB)
     job(fake, lastCompletedCheckpointId="7", lastCheckpointFullSize="99", uptime="1234")
-    measure = measured(engine)
+    measure = measure_one(engine)
     (task,) = measure.tasks
     assert (task.is_source, task.is_sink, task.subtask, task.subtasks) == (True, True, 0, 1)
     assert (task.busy_ms, task.idle_ms, task.back_pressured_ms) == (5.0, 5.0, 5.0)
@@ -107,7 +107,7 @@ def test_what_a_foreign_connector_does_not_count_is_not_told(
         "0.mqtt-sink__Committer.numBytesSend": "0",
     }
     job(fake, metrics={**CHAIN, **uncounted})
-    (task,) = measured(engine).tasks
+    (task,) = measure_one(engine).tasks
     assert (task.records_in, task.bytes_in) == (100, None)
     assert (task.records_out, task.bytes_out) == (None, None)
 
@@ -115,7 +115,7 @@ def test_what_a_foreign_connector_does_not_count_is_not_told(
 def test_before_anything_came_a_zero_is_a_zero(fake: Fake, engine: FlinkEngine) -> None:
     cluster(fake, JOB)
     job(fake, metrics=dict.fromkeys((*CHAIN, "0.mqtt-sink__Writer.numRecordsIn"), "0"))
-    (task,) = measured(engine).tasks
+    (task,) = measure_one(engine).tasks
     assert (task.records_in, task.bytes_in, task.records_out, task.bytes_out) == (0, 0, 0, 0)
 
 
@@ -128,7 +128,7 @@ def test_a_task_between_others_is_told_by_its_exchange(fake: Fake, engine: Flink
         "0.map.numX": "1",
     }
     job(fake, metrics=metrics)
-    first, second = measured(engine).tasks
+    first, second = measure_one(engine).tasks
     assert (first.is_source, first.is_sink) == (False, False)
     assert (first.subtask, first.records_in, first.bytes_out) == (0, 8, None)
     assert (second.subtask, second.records_in, second.bytes_out) == (1, 9, 3)
@@ -138,7 +138,7 @@ def test_nan_and_minus_one_are_not_told(fake: Fake, engine: FlinkEngine) -> None
     cluster(fake, JOB)
     metrics = {**CHAIN, "0.accumulateBusyTimeMs": "NaN"}
     job(fake, metrics=metrics, lastCompletedCheckpointId="-1", lastCheckpointDuration="-1")
-    measure = measured(engine)
+    measure = measure_one(engine)
     assert (measure.tasks[0].busy_ms, measure.tasks[0].idle_ms) == (None, 5.0)
     assert (measure.checkpoint_id, measure.checkpoint_ms, measure.checkpoint_bytes) == (
         None,
@@ -154,17 +154,17 @@ def test_names_are_learned_until_they_stay_and_again_after_a_restart(
     path = f"/jobs/{JOB}/vertices/v/metrics"
     cluster(fake, JOB)
     job(fake, metrics={name: CHAIN[name] for name in list(CHAIN)[:6]})
-    assert measured(engine).tasks[0].records_out is None
+    assert measure_one(engine).tasks[0].records_out is None
     assert [bool(query) for query in take_requests(fake, path)] == [False, True]
     job(fake)
-    assert measured(engine).tasks[0].records_out == 50
+    assert measure_one(engine).tasks[0].records_out == 50
     assert [bool(query) for query in take_requests(fake, path)] == [False, True]
-    measured(engine)
+    measure_one(engine)
     assert [bool(query) for query in take_requests(fake, path)] == [False, True]
-    measured(engine)
+    measure_one(engine)
     assert [bool(query) for query in take_requests(fake, path)] == [True]
     job(fake, numRestarts="1")
-    measured(engine)
+    measure_one(engine)
     assert [bool(query) for query in take_requests(fake, path)] == [False, True]
 
 
@@ -178,14 +178,14 @@ def test_names_are_learned_until_every_subtask_has_begun(
     early = {**dict.fromkeys((f"0.{name}" for name in TIMES), "0"), "0.numRecordsIn": "0"}
     job(fake, metrics={**early, f"0.{TIMES[0]}": "NaN"})
     for _ in range(looks):
-        (task,) = measured(engine).tasks
+        (task,) = measure_one(engine).tasks
         assert (task.is_source, task.is_sink) == (False, False)
     job(fake)
-    (task,) = measured(engine).tasks
+    (task,) = measure_one(engine).tasks
     assert (task.is_source, task.records_in, task.records_out) == (True, 100, 50)
-    measured(engine)
+    measure_one(engine)
     take_requests(fake, path)
-    measured(engine)
+    measure_one(engine)
     assert [bool(query) for query in take_requests(fake, path)] == [True]
 
 
@@ -198,13 +198,13 @@ def test_names_are_learned_while_a_subtask_has_not_begun(fake: Fake, engine: Fli
     path = f"/jobs/{JOB}/vertices/v/metrics"
     for _ in range(3):
         take_requests(fake, path)
-        measured(engine)
+        measure_one(engine)
     assert "" in take_requests(fake, path)
     fake.say(path, values({**CHAIN, **beside}))
-    assert [task.records_in for task in measured(engine).tasks] == [100, 100]
-    measured(engine)
+    assert [task.records_in for task in measure_one(engine).tasks] == [100, 100]
+    measure_one(engine)
     take_requests(fake, path)
-    measured(engine)
+    measure_one(engine)
     assert "" not in take_requests(fake, path)
 
 
@@ -212,12 +212,12 @@ def test_values_that_are_missing_are_looked_for_anew(fake: Fake, engine: FlinkEn
     path = f"/jobs/{JOB}/vertices/v/metrics"
     cluster(fake, JOB)
     job(fake)
-    measured(engine)
-    measured(engine)
+    measure_one(engine)
+    measure_one(engine)
     job(fake, metrics={})
-    assert measured(engine).tasks == ()
+    assert measure_one(engine).tasks == ()
     take_requests(fake, path)
-    measured(engine)
+    measure_one(engine)
     assert take_requests(fake, path) == [""]
 
 

@@ -95,17 +95,15 @@ def silent() -> Iterator[str]:
 
 
 def test_silence_is_unreachable_not_for_ever() -> None:
-    with silent() as address, pytest.raises(UnreachableError) as caught:
+    with silent() as address, pytest.raises(UnreachableError) as error:
         FlinkEngine(Target(address, timeout_s=0.2)).view()
-    assert str(caught.value) == f"cannot reach the engine at {address}: no answer in time"
+    assert str(error.value) == f"cannot reach the engine at {address}: no answer in time"
 
 
 def test_nobody_there_is_unreachable_with_the_plain_reason() -> None:
-    with pytest.raises(UnreachableError) as caught:
+    with pytest.raises(UnreachableError) as error:
         FlinkEngine(Target("http://127.0.0.1:1")).view()
-    assert str(caught.value) == (
-        "cannot reach the engine at http://127.0.0.1:1: Connection refused"
-    )
+    assert str(error.value) == ("cannot reach the engine at http://127.0.0.1:1: Connection refused")
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
@@ -158,9 +156,9 @@ def test_an_answer_without_end_is_cut(fake: Fake, monkeypatch: pytest.MonkeyPatc
 
 def test_flinks_own_errors_come_with_their_text(fake: Fake) -> None:
     fake.say("/overview", {"errors": ["Internal server error.", "<Exception: why>"]}, 500)
-    with pytest.raises(RefusedAnswer) as caught:
+    with pytest.raises(RefusedAnswer) as error:
         FlinkRest(fake.url).get("/overview")
-    assert (caught.value.refusal.status, caught.value.refusal.text) == (500, "<Exception: why>")
+    assert (error.value.refusal.status, error.value.refusal.text) == (500, "<Exception: why>")
 
 
 def test_an_upload_is_one_file_part_with_its_length_told(fake: Fake, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_binder_installed_from_a_folder_is_found_by_its_kind(tmp_path: Path) -
     install(SAMPLE, tmp_path / "site", tmp_path)
 
     path = os.pathsep.join((str(tmp_path / "site"), str(ROOT)))
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", USE_IT],
         env={**os.environ, "PYTHONPATH": path},
         cwd=tmp_path,
@@ -68,8 +68,8 @@ def test_a_binder_installed_from_a_folder_is_found_by_its_kind(tmp_path: Path) -
         check=False,
     )
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "cannot reach the mailbox at tcp://elsewhere:1883\n"
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "cannot reach the mailbox at tcp://elsewhere:1883\n"
 
 
 def test_without_the_package_its_kind_is_unknown() -> None:

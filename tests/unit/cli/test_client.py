@@ -72,10 +72,10 @@ def test_problems_keep_path_and_line(stub: Stub) -> None:
         "errors": [{"path": "jobs[2].sink_topic", "message": "is odd", "line": 7}, {"path": ""}],
     }
     stub.answers = [(422, {}, json.dumps(body).encode())]
-    with Client(stub.url) as client, pytest.raises(ClientError, match="cannot accept it") as caught:
+    with Client(stub.url) as client, pytest.raises(ClientError, match="cannot accept it") as error:
         client.job("a")
-    assert caught.value.status == 422
-    assert caught.value.problems[0] == Problem("jobs[2].sink_topic", "is odd", 7)
+    assert error.value.status == 422
+    assert error.value.problems[0] == Problem("jobs[2].sink_topic", "is odd", 7)
 
 
 def test_a_fault_of_the_service_names_the_request(stub: Stub) -> None:
@@ -126,9 +126,9 @@ def test_a_lost_answer_to_an_apply_is_asked_for_again(
 
 def test_a_lost_answer_to_anything_else_is_not(stub: Stub) -> None:
     stub.answers = [None]
-    with Client(stub.url) as client, pytest.raises(NoServerError) as caught:
+    with Client(stub.url) as client, pytest.raises(NoServerError) as error:
         client.remove_site("a")
-    assert not caught.value.refused
+    assert not error.value.refused
     assert len(stub.requests) == 1
 
 

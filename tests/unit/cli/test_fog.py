@@ -64,21 +64,21 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def test_up_registers_the_sites(speck: Run, calls: list[Any], server: Server) -> None:
-    done = speck("fog", "up")
-    assert done.exit_code == 0, done.stderr
+    result = speck("fog", "up")
+    assert result.exit_code == 0, result.stderr
     assert calls == [(3, 8, 24, 1, "single"), ("agents", server.url, None)]
-    assert f"1 sites are registered with {server.url}" in done.stderr
+    assert f"1 sites are registered with {server.url}" in result.stderr
     assert "edge-q" in speck("site", "list").stdout
     assert speck("fog", "up").exit_code == 0  # the same sites again
 
 
 def test_up_without_a_service_says_how_to_register(alone: Run, calls: list[Any]) -> None:
     options = ("--edges", "1", "--slots", "2", "--cloud-slots", "3", "--clouds", "2")
-    done = alone("fog", "up", *options, "--runtime", "cluster")
-    assert done.exit_code == 0
+    result = alone("fog", "up", *options, "--runtime", "cluster")
+    assert result.exit_code == 0
     assert calls[0] == (1, 2, 3, 2, "cluster")
     assert [call[0] for call in calls[1:]] == ["agents"]  # they wait for the service
-    assert "then register the sites with `speck fog register`" in done.stderr
+    assert "then register the sites with `speck fog register`" in result.stderr
     assert alone("fog", "register").exit_code == 1
 
 
@@ -88,13 +88,13 @@ def test_a_fog_of_shared_state(speck: Run, calls: list[Any]) -> None:
 
 
 def test_sites_of_different_speed(speck: Run, calls: list[Any]) -> None:
-    done = speck("fog", "up", "--speed", "edge-a=0.25", "--speed", "cloud=1.5")
-    assert done.exit_code == 0, done.stderr
+    result = speck("fog", "up", "--speed", "edge-a=0.25", "--speed", "cloud=1.5")
+    assert result.exit_code == 0, result.stderr
     assert calls[0][-2:] == (("edge-a", 0.25), ("cloud", 1.5))
     for wrong in ("edge-a", "edge-a=fast"):
-        refused = speck("fog", "up", "--speed", wrong)
-        assert refused.exit_code == 1
-        assert f"cannot use --speed {wrong}: write SITE=CORES" in refused.stderr
+        result = speck("fog", "up", "--speed", wrong)
+        assert result.exit_code == 1
+        assert f"cannot use --speed {wrong}: write SITE=CORES" in result.stderr
 
 
 def test_a_wan_from_a_file(speck: Run, calls: list[Any], tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_a_wan_from_a_file(speck: Run, calls: list[Any], tmp_path: Path) -> None
     assert speck("fog", "up", "--wan", str(file), "--wan-mode", "namespaces").exit_code == 0
     assert calls[0][-2:] == (Wan({"edge-q": Uplink(up_mbps=2)}), "namespaces")
     file.write_text("uplinks: {edge-q: {up_mbps: -2}}")
-    refused = speck("fog", "up", "--wan", str(file))
-    assert refused.exit_code == 1
-    assert "uplinks.edge-q.up_mbps (line 1): must be a number of Mb/s" in refused.stderr
+    result = speck("fog", "up", "--wan", str(file))
+    assert result.exit_code == 1
+    assert "uplinks.edge-q.up_mbps (line 1): must be a number of Mb/s" in result.stderr
 
 
 LINK = LinkStatus("edge-q", True, 1200, 90, 2.0, None, 9.3, 11, 1)
@@ -131,8 +131,8 @@ def test_a_link_is_changed(alone: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fog, "shape", lambda _, *args: requests.append(args))
     assert alone("fog", "link", "edge-q", "down").stderr == "the link of edge-q is down\n"
     assert alone("fog", "link", "edge-q", "up").exit_code == 0
-    done = alone("fog", "shape", "edge-q", "--down", "10", "--latency", "20")
-    assert done.stderr == "the link of edge-q: 2 Mb/s up, 10 Mb/s down, 20 ms\n"
+    result = alone("fog", "shape", "edge-q", "--down", "10", "--latency", "20")
+    assert result.stderr == "the link of edge-q: 2 Mb/s up, 10 Mb/s down, 20 ms\n"
     assert alone("fog", "shape", "edge-q", "--up", "0").exit_code == 0
     assert requests == [
         ("edge-q", False),
@@ -155,8 +155,8 @@ def test_a_program_at_a_site(alone: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_agents_get_tokens_of_their_sites(speck: Run, calls: list[Any], server: Server) -> None:
     admin = speck("token", "add", "root", "--role", "admin").stdout.strip()
     for _ in range(2):
-        done = speck("fog", "up", SPECK_TOKEN=admin)
-        assert done.exit_code == 0, done.stderr
+        result = speck("fog", "up", SPECK_TOKEN=admin)
+        assert result.exit_code == 0, result.stderr
     secrets = [call[2] for call in calls if call[0] == "agents"]
     assert len(set(secrets)) == 2
     tokens = json.loads(speck("token", "list", "-o", "json", SPECK_TOKEN=admin).stdout)
@@ -188,9 +188,9 @@ def test_down_asks_when_jobs_are_deployed(
     monkeypatch.setattr(Fog, "sites", lambda _: (edge,))
     assert speck("fog", "down").exit_code == 0  # nothing is deployed there
     assert speck("apply", chain, "--yes").exit_code == 0
-    refused = speck("fog", "down")
-    assert refused.exit_code == 1
-    assert "cannot ask for confirmation" in refused.stderr
+    result = speck("fog", "down")
+    assert result.exit_code == 1
+    assert "cannot ask for confirmation" in result.stderr
     assert calls == [(False,)]
     assert speck("fog", "down", "--keep").exit_code == 0
     assert speck("fog", "down", "--yes").exit_code == 0
@@ -203,13 +203,13 @@ def test_a_process_is_killed_and_restarted(
     requests: list[tuple[Any, ...]] = []
     monkeypatch.setattr(Fog, "kill", lambda _, *args: requests.append(("kill", *args)))
     monkeypatch.setattr(Fog, "restart", lambda _, *args: requests.append(("restart", *args)))
-    done = alone("fog", "kill", "edge-q")
-    assert done.stderr == (
+    result = alone("fog", "kill", "edge-q")
+    assert result.stderr == (
         "the engine of edge-q was killed; restart it with `speck fog restart edge-q`\n"
     )
     monkeypatch.setattr(Fog, "supervised", True)
-    done = alone("fog", "kill", "edge-q", "broker")
-    assert done.stderr == "the broker of edge-q was killed; it will be restarted in 2 s\n"
+    result = alone("fog", "kill", "edge-q", "broker")
+    assert result.stderr == "the broker of edge-q was killed; it will be restarted in 2 s\n"
     assert alone("fog", "restart", "edge-q", "agent").stderr == "the agent of edge-q is up again\n"
     assert alone("fog", "restart", "edge-q").stderr == "edge-q is up again\n"
     assert requests == [
@@ -267,9 +267,9 @@ def test_replay_goes_to_the_registered_sites(
     speck: Run, replays: list[ReplayOptions], tmp_path: Path
 ) -> None:
     (tmp_path / "trace.csv").write_text(TRACE)
-    done = speck("replay", "trace.csv", "--rate", "100", "--copies", "2", "-o", "json")
-    assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["published"] == 2
+    result = speck("replay", "trace.csv", "--rate", "100", "--copies", "2", "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["published"] == 2
     (options,) = replays
     assert options.brokers == {"A": "tcp://edge-a.test:1883", "B": "tcp://edge-b.test:1883"}
     assert (options.rate, options.copies, options.readers) == (100, 2, "some")
@@ -281,8 +281,8 @@ def test_replay_goes_to_the_registered_sites(
 def test_replay_without_a_service(alone: Run, replays: list[ReplayOptions], tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text(TRACE)
     options = ("--broker", "A=tcp://a:1", "--broker", "B=tcp://b:1")
-    done = alone("replay", "trace.csv", *options)
-    assert done.exit_code == 0, done.stderr
+    result = alone("replay", "trace.csv", *options)
+    assert result.exit_code == 0, result.stderr
     assert replays[0].brokers == {"A": "tcp://a:1", "B": "tcp://b:1"}
     assert "cannot reach speck" in alone("replay", "trace.csv").stderr
     assert alone("replay", "trace.csv", "--broker", "A").exit_code == 1
@@ -293,9 +293,9 @@ def test_replay_names_the_site_that_is_missing(
     speck: Run, replays: list[ReplayOptions], tmp_path: Path
 ) -> None:
     (tmp_path / "trace.csv").write_text(TRACE.replace("B1", "Z1"))
-    done = speck("replay", "trace.csv")
-    assert done.exit_code == 1
-    assert "give --broker Z=tcp://host:port" in done.stderr
+    result = speck("replay", "trace.csv")
+    assert result.exit_code == 1
+    assert "give --broker Z=tcp://host:port" in result.stderr
     named = speck("replay", "trace.csv", "--broker", "Z=cloud")
     assert named.exit_code == 0, named.stderr
     assert replays[0].brokers["Z"] == "tcp://cloud.test:1883"

@@ -74,9 +74,9 @@ class Rewired:
         World.current().pump()
         faults = {}
         for topic in self.outputs:
-            came = Counter(int(payload) for payload in broker("edge-a").take(f"out-{topic}"))
-            lost = [n for n in range(self.sent) if n not in came]
-            twice = sorted(n for n, count in came.items() if count > 1)
+            payloads = Counter(int(payload) for payload in broker("edge-a").take(f"out-{topic}"))
+            lost = [n for n in range(self.sent) if n not in payloads]
+            twice = sorted(n for n, count in payloads.items() if count > 1)
             if lost or twice:
                 faults[topic] = (lost, twice)
         return faults

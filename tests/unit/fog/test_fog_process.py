@@ -101,17 +101,17 @@ def test_a_failed_start_quotes_the_log(tmp_path: Path) -> None:
     script = "echo 'WARNING: harmless'; echo first; echo cannot bind >&2; exit 1"
     process = spawn(command(tmp_path, "sh", "-c", script))
     log = tmp_path / "log" / "thing.log"
-    with pytest.raises(PermanentError) as caught:
+    with pytest.raises(PermanentError) as error:
         wait_until(lambda: False, {"sh": process}, "thing", [log], 10)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f"cannot start thing: sh ended; last lines of {log}:\nfirst\ncannot bind"
     )
 
 
 def test_waiting_has_an_end(sleeper: Process, tmp_path: Path) -> None:
     log = tmp_path / "empty.log"
-    with pytest.raises(PermanentError) as caught:
+    with pytest.raises(PermanentError) as error:
         wait_until(lambda: False, {"sleep": sleeper}, "thing", [log], 0.05)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f"cannot start thing: not ready after 0 s; nothing was written to {log}"
     )

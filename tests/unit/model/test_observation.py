@@ -160,10 +160,10 @@ def test_merged_are_exactly_the_numbers_that_any_has_taken(
     parts: list[dict[str, frozenset[int]]],
 ) -> None:
     merged = merge_taken(*([epoch_of(ns, name) for name, ns in part.items()] for part in parts))
-    wanted: dict[str, frozenset[int]] = {}
+    expected: dict[str, frozenset[int]] = {}
     for part in parts:
         for name, numbers in part.items():
-            wanted[name] = wanted.get(name, frozenset()) | numbers
-    assert merged == tuple(epoch_of(numbers, name) for name, numbers in wanted.items())
-    assert {each.producer: numbers_of(each) for each in merged} == wanted
+            expected[name] = expected.get(name, frozenset()) | numbers
+    assert merged == tuple(epoch_of(numbers, name) for name, numbers in expected.items())
+    assert {each.producer: numbers_of(each) for each in merged} == expected
     assert merge_taken(merged, merged) == merged

@@ -11,20 +11,20 @@ EASY = JobMeasurement(in_rate=100.0, busy=0.1, back_pressured=0.0, waiting=0)
 FULL = JobMeasurement(in_rate=100.0, busy=0.9, back_pressured=0.08, waiting=None)
 
 
-def rate(wanted: float, **measurements: JobMeasurement) -> Verdict:
-    (judged,) = judge({"min_rate": wanted}, CHAIN, {"merge": EASY, **measurements})
+def rate(expected: float, **measurements: JobMeasurement) -> Verdict:
+    (judged,) = judge({"min_rate": expected}, CHAIN, {"merge": EASY, **measurements})
     return judged
 
 
-def latency(wanted: float, **measurements: JobMeasurement) -> Verdict:
+def latency(expected: float, **measurements: JobMeasurement) -> Verdict:
     (judged,) = judge(
-        {"max_latency_ms": wanted}, CHAIN, {"clean": EASY, "merge": EASY, **measurements}
+        {"max_latency_ms": expected}, CHAIN, {"clean": EASY, "merge": EASY, **measurements}
     )
     return judged
 
 
 @pytest.mark.parametrize(
-    ("wanted", "measurement", "measured", "ok"),
+    ("expected", "measurement", "measured", "ok"),
     [
         (100.0, EASY, 100.0, True),
         (101.0, EASY, 100.0, None),  # it could take more, but is not offered more
@@ -35,9 +35,9 @@ def latency(wanted: float, **measurements: JobMeasurement) -> Verdict:
     ],
 )
 def test_a_rate_is_missed_only_where_more_is_offered(
-    wanted: float, measurement: JobMeasurement, measured: float | None, ok: bool | None
+    expected: float, measurement: JobMeasurement, measured: float | None, ok: bool | None
 ) -> None:
-    judged = rate(wanted, clean=measurement)
+    judged = rate(expected, clean=measurement)
     assert (judged.measured, judged.ok) == (measured, ok)
     assert judged.why
 

@@ -18,7 +18,7 @@ def chain(first: tuple[float, float], second: float) -> list[Operator]:
 
 
 @pytest.mark.parametrize(
-    ("rate", "sources", "first", "second", "wanted"),
+    ("rate", "sources", "first", "second", "expected"),
     [
         (100, 1, (50, 400), 100, (2, 8)),
         (200, 1, (40, 700), 99, (5, 36)),
@@ -29,13 +29,13 @@ def chain(first: tuple[float, float], second: float) -> list[Operator]:
     ],
 )
 def test_the_published_vectors(
-    rate: float, sources: int, first: tuple[float, float], second: float, wanted: tuple[int, int]
+    rate: float, sources: int, first: tuple[float, float], second: float, expected: tuple[int, int]
 ) -> None:
     operators = chain(first, second)
     topics = tuple(f"s{n}" for n in range(sources))
     operators[0] = replace(operators[0], reads=topics)
     needs = compute_needs(operators, dict.fromkeys(topics, rate))
-    assert (needs["Op1"].parallelism, needs["Op2"].parallelism) == wanted
+    assert (needs["Op1"].parallelism, needs["Op2"].parallelism) == expected
 
 
 def test_rates_are_those_of_all_instances_together() -> None:

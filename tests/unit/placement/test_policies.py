@@ -19,14 +19,14 @@ SEEDS = range(25)
 
 
 @cache
-def answered(name: str, seed: int) -> Placement:
+def place_by(name: str, seed: int) -> Placement:
     return find_policy(name).place(random_problem(seed))
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_cannot_move_stays_and_all_else_is_placed(name: str) -> None:
     for seed in SEEDS:
-        problem, placement = random_problem(seed), answered(name, seed)
+        problem, placement = random_problem(seed), place_by(name, seed)
         assert list(placement.sites) == [load.name for load in problem.loads]
         assert set(placement.reasons) == set(placement.sites)
         for load in problem.loads:
@@ -41,7 +41,7 @@ def test_what_cannot_move_stays_and_all_else_is_placed(name: str) -> None:
 def test_what_is_said_to_be_feasible_is_by_a_count_of_its_own(name: str) -> None:
     feasible = 0
     for seed in SEEDS:
-        problem, placement = random_problem(seed), answered(name, seed)
+        problem, placement = random_problem(seed), place_by(name, seed)
         assert placement.objective == pytest.approx(bytes_between(problem, placement.sites))
         if placement.feasible:
             feasible += 1
@@ -83,13 +83,13 @@ def assert_kept(problem: Problem, sites: object) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_same_problem_gives_the_same_placement(name: str) -> None:
     for seed in range(10):
-        assert find_policy(name).place(random_problem(seed)) == answered(name, seed)
+        assert find_policy(name).place(random_problem(seed)) == place_by(name, seed)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_no_policy_beats_the_exact_one(name: str) -> None:
     for seed in SEEDS:
-        best, placement = answered("milp", seed), answered(name, seed)
+        best, placement = place_by("milp", seed), place_by(name, seed)
         if placement.feasible:
             assert best.feasible
             assert placement.objective is not None and best.objective is not None

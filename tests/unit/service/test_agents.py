@@ -368,9 +368,9 @@ def test_a_relay_holds_little_and_keeps_the_order() -> None:
     with pytest.raises(TransientError, match="has not asked for it"):
         relay.put(0, 10, b"01")
     assert relay.take(4, 0.0) is None  # so much had arrived by another way
-    with pytest.raises(OutOfOrderError) as caught:
+    with pytest.raises(OutOfOrderError) as error:
         relay.put(0, 10, b"01")
-    assert caught.value.received == 4
+    assert error.value.received == 4
     assert relay.put(4, 10, b"45") == 6
     assert relay.put(6, 10, b"67") == 8
     assert relay.take(4, 0.0) == (10, b"45")
@@ -393,6 +393,6 @@ def test_a_target_that_began_anew_gets_all_of_it_again() -> None:
     relay.put(0, 10, b"0123")
     assert relay.take(4, 0.0) is None
     assert relay.take(0, 0.0) is None
-    with pytest.raises(OutOfOrderError) as caught:
+    with pytest.raises(OutOfOrderError) as error:
         relay.put(4, 10, b"45")
-    assert caught.value.received == 0
+    assert error.value.received == 0

@@ -31,7 +31,7 @@ def pid_of(service: Service, analysis_id: str) -> int:
     return run.process.pid
 
 
-def gone(pid: int) -> bool:
+def is_gone(pid: int) -> bool:
     return not psutil.pid_exists(pid)
 
 
@@ -39,18 +39,18 @@ def gone(pid: int) -> bool:
 def test_an_analysis_runs_and_is_kept_over_a_restart(service: Service) -> None:
     dataset(service.config.metrics, running(), [plan()], [*site("edge-a"), *site("cloud")])
 
-    begun = service.analyses.start(AnalysisRequest(composition="c", master="local[2]"))
+    started = service.analyses.start(AnalysisRequest(composition="c", master="local[2]"))
 
-    assert (begun.status, begun.location) == (202, f"/analyses/{begun.body['id']}")
-    service.analyses.wait(begun.body["id"], RUN_S)
-    analysis = service.analyses.get(begun.body["id"])
+    assert (started.status, started.location) == (202, f"/analyses/{started.body['id']}")
+    service.analyses.wait(started.body["id"], RUN_S)
+    analysis = service.analyses.get(started.body["id"])
     assert (analysis["state"], analysis["error"]) == ("done", None)
     assert analysis["jobs"][0]["core_s_per_record"] == pytest.approx(0.002)
     assert service.analyses.newest("c") == analysis
     assert service.analyses.newest("other") is None
     again = reopened(service)
     try:
-        assert again.analyses.get(begun.body["id"]) == analysis
+        assert again.analyses.get(started.body["id"]) == analysis
     finally:
         again.close()
 
@@ -76,7 +76,7 @@ def test_a_cancelled_one_ends_with_its_process_and_those_that_wait_are_not_begun
     assert service.analyses.cancel(second)["state"] == "cancelled"
     assert service.analyses.cancel(first)["state"] == "cancelled"
 
-    assert gone(pid)
+    assert is_gone(pid)
     assert service.analyses.cancel(first)["state"] == "cancelled"
 
 
@@ -87,7 +87,7 @@ def test_a_stop_of_the_service_ends_it(service: Service) -> None:
     again = reopened(service)
 
     try:
-        assert gone(pid)
+        assert is_gone(pid)
         analysis = again.analyses.get(analysis_id)
         assert (analysis["state"], analysis["error"]) == ("failed", "the service stopped")
     finally:

@@ -17,7 +17,7 @@ from speck.model.values import JsonObject
 from speck.placement.autopilot import Settings
 from speck.service import Service, autopilot
 from speck.service.autopilot import advice_of
-from tests.analyses import analysis, measured
+from tests.analyses import analysis, describe_measured
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
 from tests.service_helpers import DONE, composition, engine, look_anew
 from tests.unit.service.test_placements import CLEAN, ENDS, MERGE
@@ -54,8 +54,8 @@ class Analyst:
         self.windows_s.append(window_s)
         identity = f"a{len(self.windows_s)}"
         jobs = [
-            measured("clean", self.clean, selectivity=0.1),
-            measured("merge", "cloud", 10.0, selectivity=2.0),
+            describe_measured("clean", self.clean, selectivity=0.1),
+            describe_measured("merge", "cloud", 10.0, selectivity=2.0),
             *self.others,
         ]
         window = {
@@ -197,8 +197,8 @@ def test_it_moves_one_composition_at_a_time(flight: Flight) -> None:
     flight.clock.later(1000)
     flight.service.autopilots.put("d", ON)
     more = [
-        measured("wash", "cloud", selectivity=0.1, composition="d"),
-        measured("use", "cloud", 10.0, selectivity=2.0, composition="d"),
+        describe_measured("wash", "cloud", selectivity=0.1, composition="d"),
+        describe_measured("use", "cloud", 10.0, selectivity=2.0, composition="d"),
     ]
     flight.analyst.others, flight.analyst.more = more, {"composition": None}
     flight.round()

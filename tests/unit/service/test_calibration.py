@@ -81,7 +81,7 @@ def test_jobs_are_not_disturbed_unless_that_is_wanted(service: Service) -> None:
     assert (
         service.calibrations.run("cloud", busy=True)["detail"]["tasks"] == 15
     )  # the free ones of 16
-    assert [shown["job_name"] for shown in service.jobs.all()] == ["at-work"]
+    assert [body["job_name"] for body in service.jobs.all()] == ["at-work"]
 
 
 def test_no_slot_is_free(service: Service, jar: str) -> None:
@@ -121,7 +121,7 @@ def test_a_job_of_somebody_else_stays_whatever_its_name(service: Service, jar: s
         service.calibrations.run("cloud", job_path=jar)
     service.calibrations.sweep()
     service.calibrations.close()
-    assert [shown["state"] for shown in service.jobs.all()] == ["running"]
+    assert [body["state"] for body in service.jobs.all()] == ["running"]
 
 
 def test_a_site_may_have_the_longest_name(tmp_path: Path) -> None:

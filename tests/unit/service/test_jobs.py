@@ -65,9 +65,9 @@ def test_a_job_that_reads_the_batches_of_another_in_its_own_way_is_warned_of(
 
 def test_another_job_of_the_same_name_is_refused(service: Service) -> None:
     service.jobs.post(job("A"), LIMIT_S)
-    with pytest.raises(ConflictError) as refused:
+    with pytest.raises(ConflictError) as error:
         service.jobs.post(job("A", args=["--x"]), LIMIT_S)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "cannot add job 'A': another of that name is there; change it with PUT /jobs/A"
     )
 
@@ -78,9 +78,9 @@ def test_a_job_that_does_not_run_in_time_is_202_with_its_change(service: Service
     assert answer.status == 202
     assert answer.location == f"/changes/{answer.body['change']}"
     assert service.jobs.get("A")["state"] in ("pending", "deploying")
-    with pytest.raises(ConflictError) as refused:
+    with pytest.raises(ConflictError) as error:
         service.jobs.delete("A", 0)
-    assert refused.value.change == answer.body["change"]
+    assert error.value.change == answer.body["change"]
     engine("edge-a").let_go()
     wait_for(lambda: service.jobs.get("A")["state"] == "running")
 
@@ -115,9 +115,9 @@ def test_a_job_that_fails_at_once_leaves_nothing_behind(service: Service) -> Non
 
 def test_a_faulty_description_is_refused_before_anything_moves(service: Service) -> None:
     before = everything(service)
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.jobs.post(job("A", site="nowhere"), LIMIT_S)
-    assert [problem.path for problem in refused.value.problems] == ["site"]
+    assert [problem.path for problem in error.value.problems] == ["site"]
     assert everything(service) == before
     assert {kind for kind, _ in engine("edge-a").calls} <= {"view"}
 
@@ -168,9 +168,9 @@ def test_state_does_not_travel_between_sites_without_shared_storage(service: Ser
     service.jobs.post(job("A", source_site="cloud", sink_site="cloud"), LIMIT_S)
     before = everything(service)
     moved = job("A", "edge-c", source_site="cloud", sink_site="cloud")
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.jobs.put("A", moved, LIMIT_S)
-    assert [problem.message for problem in refused.value.problems] == [
+    assert [problem.message for problem in error.value.problems] == [
         "cannot move A with its state from edge-a to edge-c: the two share no storage, and"
         " no agent runs at edge-a to carry it; run `speck agent` at both, or give both the same"
         " label state_uri, or set upgrade: stateless"
@@ -213,9 +213,9 @@ def test_a_composition_s_job_is_not_changed_alone(service: Service) -> None:
         lambda: service.jobs.delete("A", LIMIT_S),
         lambda: service.jobs.post(job("A"), LIMIT_S),
     ):
-        with pytest.raises(ConflictError) as refused:
+        with pytest.raises(ConflictError) as error:
             call()
-        assert str(refused.value) == sentence
+        assert str(error.value) == sentence
 
 
 def test_a_rebuilt_jar_is_a_change_even_under_the_same_path(
@@ -338,9 +338,9 @@ def test_the_same_post_while_it_is_under_way_is_202_with_its_change(service: Ser
 def test_the_same_post_with_a_rebuilt_jar_is_refused(service: Service, tmp_path: Path) -> None:
     service.jobs.post(job("A"), LIMIT_S)
     make_jar(tmp_path / "jars", content=b"2")
-    with pytest.raises(ConflictError) as refused:
+    with pytest.raises(ConflictError) as error:
         service.jobs.post(job("A"), LIMIT_S)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "cannot add job 'A': it is there with another jar of the same path;"
         " change it with PUT /jobs/A"
     )
@@ -349,9 +349,9 @@ def test_the_same_post_with_a_rebuilt_jar_is_refused(service: Service, tmp_path:
 def test_a_refused_move_is_told_by_the_path_and_line_of_what_was_sent(service: Service) -> None:
     service.jobs.post(job("A", source_site="cloud", sink_site="cloud"), LIMIT_S)
     moved = job("A", "edge-c", source_site="cloud", sink_site="cloud")
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.jobs.put("A", moved, LIMIT_S, {"site": 7}.get)
-    (problem,) = refused.value.problems
+    (problem,) = error.value.problems
     assert (problem.path, problem.line) == ("site", 7)
     by_address = job(
         "A",
@@ -360,9 +360,9 @@ def test_a_refused_move_is_told_by_the_path_and_line_of_what_was_sent(service: S
         source_site="cloud",
         sink_site="cloud",
     )
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         service.jobs.put("A", by_address, LIMIT_S)
-    assert [problem.path for problem in refused.value.problems] == ["spe_address"]
+    assert [problem.path for problem in error.value.problems] == ["spe_address"]
 
 
 def blocked(service: Service) -> str:

@@ -13,7 +13,7 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import Request
 from speck.spec.schema import load_composition
-from tests.analyses import Given, analysis, measured, unmeasured
+from tests.analyses import Given, analysis, describe_measured, describe_unmeasured
 from tests.service_helpers import DONE, composition, engine, job_body, look_anew
 
 CLEAN = job_body("clean", "cloud", source_site="edge-a", source_topic="raw", sink_topic="tidy")
@@ -23,7 +23,10 @@ ENDS = {
     "outputs": [{"site": "cloud", "topic": "all"}],
 }
 FILTERS = analysis(
-    [measured("clean", "cloud", selectivity=0.1), measured("merge", "cloud", 10.0, selectivity=2.0)]
+    [
+        describe_measured("clean", "cloud", selectivity=0.1),
+        describe_measured("merge", "cloud", 10.0, selectivity=2.0),
+    ]
 )
 
 
@@ -106,7 +109,10 @@ def test_what_is_not_there_is_not_found(placed: Service) -> None:
 
 def test_a_job_that_was_not_measured_stays_and_is_told(placed: Service) -> None:
     analysis_body = analysis(
-        [unmeasured("clean", "cloud"), measured("merge", "cloud", 10.0, selectivity=2.0)]
+        [
+            describe_unmeasured("clean", "cloud"),
+            describe_measured("merge", "cloud", 10.0, selectivity=2.0),
+        ]
     )
     placed.placements.analyses = Given(analysis_body)
     placement = make_placement(placed)
@@ -177,10 +183,10 @@ def test_a_link_that_finds_no_room_is_no_reason_to_move_its_jobs(service: Servic
     }
     service.compositions.apply(composition(*jobs, **ends), DONE)
     measurements = [
-        measured("write", "edge-a"),
-        measured("read", "edge-a"),
-        measured("grow", "edge-b", selectivity=4.0),
-        measured("shrink", "edge-b", 400.0, selectivity=0.25),
+        describe_measured("write", "edge-a"),
+        describe_measured("read", "edge-a"),
+        describe_measured("grow", "edge-b", selectivity=4.0),
+        describe_measured("shrink", "edge-b", 400.0, selectivity=0.25),
     ]
     service.placements.analyses = Given(analysis(measurements))
     placement = make_placement(service)

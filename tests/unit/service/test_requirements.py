@@ -57,8 +57,8 @@ class Watched:
         return [event["message"] for event in events if event["kind"] == "requirement"]
 
     def shown(self) -> list[JsonObject]:
-        shown: list[JsonObject] = self.service.compositions.get("c")["requirements"]
-        return shown
+        body: list[JsonObject] = self.service.compositions.get("c")["requirements"]
+        return body
 
 
 @pytest.fixture

@@ -111,8 +111,8 @@ def test_a_job_on_its_way_out_is_shown_as_stopping(service: Service) -> None:
     engine("cloud").before = hold
     service.compositions.apply(composition(A), Request())
     assert holding.wait(LIMIT_S)
-    shown = {j["job_name"]: j["state"] for j in service.jobs.all()}
-    assert shown == {"A": "running", "B": "stopping"}
+    body = {j["job_name"]: j["state"] for j in service.jobs.all()}
+    assert body == {"A": "running", "B": "stopping"}
     assert service.jobs.get("B")["site"] == "cloud"
     engine("cloud").before = None
     go_on.set()
@@ -149,8 +149,8 @@ def test_a_single_job_whose_removal_failed_tells_why(service: Service) -> None:
     engine("cloud").refuse("cancel", 1, EngineRefusedError("cannot cancel B: not now"))
     with pytest.raises(EngineRefusedError):
         service.jobs.delete("B", LIMIT_S)
-    shown = service.jobs.get("B")
-    assert (shown["state"], shown["error"]) == ("running", "cannot cancel B: not now")
+    body = service.jobs.get("B")
+    assert (body["state"], body["error"]) == ("running", "cannot cancel B: not now")
 
 
 def test_jobs_that_a_deletion_has_done_with_are_not_shown_as_pending(service: Service) -> None:

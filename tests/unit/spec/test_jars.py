@@ -38,9 +38,9 @@ def finder(*folders: Path, clock: Later | None = None) -> JarFinder:
 
 
 def refusal(find: JarFinder, path: str) -> SpeckError:
-    with pytest.raises(SpeckError) as caught:
+    with pytest.raises(SpeckError) as error:
         find(path)
-    return caught.value
+    return error.value
 
 
 @pytest.fixture

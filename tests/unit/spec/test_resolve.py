@@ -82,10 +82,10 @@ def alone(job: JobDescription) -> CompositionDescription:
 
 def problems(find_jar: FindJar, *jobs: JobDescription, **more: Any) -> list[Problem]:
     ports = {key: more.pop(key) for key in ("inputs", "outputs") if key in more}
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         resolve(composed(*jobs, **ports), SITES, find_jar, **more)
-    assert caught.value.status == 422
-    return list(caught.value.problems)
+    assert error.value.status == 422
+    return list(error.value.problems)
 
 
 def test_a_job_of_a_site_has_that_sites_brokers(find_jar: FindJar, tmp_path: Path) -> None:
@@ -184,9 +184,9 @@ def test_unknown_places(find_jar: FindJar) -> None:
 
 
 def test_the_error_names_the_composition_and_its_first_problem(find_jar: FindJar) -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         resolve(composed(described(site="x"), described("B", site="y")), SITES, find_jar)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "cannot accept composition c: jobs[0].site: no registered site is named x; "
         "register it (speck site add, or POST /sites) (and 1 more)"
     )
@@ -434,9 +434,9 @@ jobs:
         "text/yaml",
     )
     description = composition_from_data(document.data, document.line_of)
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         resolve(description, SITES, find_jar, line_of=document.line_of)
-    assert [(problem.path, problem.line) for problem in caught.value.problems] == [
+    assert [(problem.path, problem.line) for problem in error.value.problems] == [
         ("jobs[1].spe_address", 10),
         ("jobs[1].entry_class", 13),
     ]
@@ -449,10 +449,10 @@ def test_a_job_alone(find_jar: FindJar) -> None:
 
 
 def test_what_is_wrong_with_a_job_alone(find_jar: FindJar) -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         resolve(alone(described(site="mars", args=("{x}",))), SITES, find_jar)
-    assert [problem.path for problem in caught.value.problems] == ["site", "args[0]"]
-    assert str(caught.value) == (
+    assert [problem.path for problem in error.value.problems] == ["site", "args[0]"]
+    assert str(error.value) == (
         "cannot accept job A: site: no registered site is named mars; "
         "register it (speck site add, or POST /sites) (and 1 more)"
     )

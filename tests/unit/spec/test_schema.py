@@ -47,9 +47,9 @@ SITE: dict[str, Any] = {
 
 
 def faults(read: Callable[[], object]) -> list[str]:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         read()
-    return [str(problem) for problem in caught.value.problems]
+    return [str(problem) for problem in error.value.problems]
 
 
 def job_faults(**changes: Any) -> list[str]:
@@ -432,10 +432,10 @@ def test_what_is_no_composition(data: Any, message: str) -> None:
 
 
 def test_the_message_names_the_first_fault_and_counts_the_others() -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         composition_from_data({"name": "x", "a": 1, "b": 2})
-    assert caught.value.status == 422
-    assert str(caught.value) == "cannot read the composition: jobs: missing (and 2 more)"
+    assert error.value.status == 422
+    assert str(error.value) == "cannot read the composition: jobs: missing (and 2 more)"
 
 
 def test_unknown_fields_are_told_in_the_order_in_which_they_were_written() -> None:
@@ -451,10 +451,10 @@ def test_no_more_faults_are_told_than_anyone_reads() -> None:
 
 
 def test_another_media_type_is_refused() -> None:
-    with pytest.raises(InvalidError) as caught:
+    with pytest.raises(InvalidError) as error:
         load_document(b"", "text/html")
-    assert caught.value.status == 415
-    assert str(caught.value) == (
+    assert error.value.status == 415
+    assert str(error.value) == (
         "cannot read content type 'text/html'; send application/yaml or application/json"
     )
 

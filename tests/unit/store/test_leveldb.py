@@ -211,12 +211,12 @@ def test_a_disk_with_too_little_room_is_refused_before_anything_is_begun(
 
     room = Usage(100 * 2**20, 0, 5 * 2**20 - 1)
     monkeypatch.setattr(store_module.shutil, "disk_usage", lambda _: room)
-    wanted = f"{room.free} bytes are free on its disk; free at least {5 * 2**20} bytes"
-    with pytest.raises(StoreFullError, match=wanted):
+    expected = f"{room.free} bytes are free on its disk; free at least {5 * 2**20} bytes"
+    with pytest.raises(StoreFullError, match=expected):
         store.check_writable()
     store.write({"a": {}})  # what is under way may use the rest
     store.close()
-    with pytest.raises(StoreFullError, match=wanted):
+    with pytest.raises(StoreFullError, match=expected):
         Store.open(path)
     room = Usage(100 * 2**20, 0, 5 * 2**20)
     Store.open(path).close()
@@ -226,9 +226,9 @@ def test_a_second_process_is_refused_with_the_reason(store: Store, path: Path) -
     store.close()
     holder = python(HOLDER, str(path))
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-    with pytest.raises(StoreError) as refused:
+    with pytest.raises(StoreError) as error:
         Store.open(path)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         f"cannot open the store at {path}: another speck holds it; stop that one first"
     )
     holder.communicate("")
@@ -248,9 +248,9 @@ def test_a_missing_current_file_is_refused_and_never_an_empty_store(
 ) -> None:
     store.close()
     (path / "CURRENT").unlink()
-    with pytest.raises(StoreError) as refused:
+    with pytest.raises(StoreError) as error:
         Store.open(path)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         f"cannot open the store at {path}: no CURRENT file there; restore a backup with"
         " `speck restore`, or name an empty folder to begin anew"
     )
@@ -363,9 +363,9 @@ def test_a_store_of_a_newer_speck_is_refused(
 ) -> None:
     store.write({"meta/store": {"version": 7}})
     store.close()
-    with pytest.raises(StoreError) as refused:
+    with pytest.raises(StoreError) as error:
         Store.open(path)
-    assert str(refused.value) == (
+    assert str(error.value) == (
         f"cannot use the store at {path}: it has version 7, this speck knows 2; use a newer speck"
     )
     monkeypatch.setattr(store_module, "VERSION", 7)

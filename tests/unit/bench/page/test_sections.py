@@ -26,6 +26,6 @@ def test_figures_are_written_and_plots_drawn(name: str, tmp_path: Path) -> None:
         assert rows and all(what and measured for what, measured in rows)
     for plot in section.plots:
         assert f"](plots/{plot.name}.svg)" in text
-        drawn = tmp_path / f"{plot.name}.svg"
-        save(plot.draw(result), drawn, "small.json 0123")
-        assert "small.json 0123" in drawn.read_text()
+        drawing = tmp_path / f"{plot.name}.svg"
+        save(plot.draw(result), drawing, "small.json 0123")
+        assert "small.json 0123" in drawing.read_text()

@@ -335,7 +335,7 @@ def test_a_transient_error_is_tried_again_with_growing_pauses(bench: Bench) -> N
     assert change.operations[0].error is None
     pauses = [later - earlier for earlier, later in pairwise(tries)]
     least = (0.002, 0.004, 0.008, 0.008)
-    assert all(pause >= wanted for pause, wanted in zip(pauses, least, strict=True))
+    assert all(pause >= expected for pause, expected in zip(pauses, least, strict=True))
 
 
 def test_a_transient_error_that_stays_is_given_up(bench: Bench) -> None:

@@ -645,9 +645,9 @@ def test_a_drain_ends_soon_whose_reader_the_engine_does_not_know(reader: Reader)
     reader.bench.clock.ahead_s += PATIENT.drain_ask_s / 2
     assert not ends(drain)
     reader.bench.clock.ahead_s += PATIENT.drain_ask_s
-    with pytest.raises(PermanentError) as caught:
+    with pytest.raises(PermanentError) as error:
         drain.poll()
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "cannot drain edge-a/A-in: Old is not known to edge-a any more; apply again"
     )
 

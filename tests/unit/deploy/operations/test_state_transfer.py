@@ -313,8 +313,8 @@ def test_nothing_comes_back_to_a_link_that_its_reader_has_left(service: Service)
         return job("A", sink_topic=link), job("B", source_topic=link)
 
     apply(service, *chain("x"))
-    wanted = composition(*chain("y"))
-    plan = service.compositions.apply(wanted, Request(dry_run=True)).body["plan"]["text"]
+    desired = composition(*chain("y"))
+    plan = service.compositions.apply(desired, Request(dry_run=True)).body["plan"]["text"]
     assert "return B" in plan
     assert "return A" not in plan
 

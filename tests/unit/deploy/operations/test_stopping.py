@@ -41,7 +41,7 @@ def running() -> MemoryJob:
     return job
 
 
-def begun(service: Service, *jobs: JsonObject) -> str:
+def begin_change(service: Service, *jobs: JsonObject) -> str:
     """A deployed, with a message taken, and a change to `jobs` under way."""
     apply(service, A)
     feed(b"1")
@@ -73,7 +73,7 @@ def held() -> MemoryJob:
 
 def test_a_savepoint_that_fails_is_given_up_for_the_newest_checkpoint(service: Service) -> None:
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
     old = held()
     with World.current().lock:
         old.savepoints[old.stopping or ""] = SavepointProgress(True, failure="declined")
@@ -92,7 +92,7 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
     service: Service, monkeypatch: pytest.MonkeyPatch, failure: str | None
 ) -> None:
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
     old, trigger = held(), held().stopping
     view, status = MemoryEngine.view, MemoryEngine.status
     progress, ended = MemoryEngine.savepoint_progress, stopping.put_ended
@@ -137,7 +137,7 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
 def test_a_savepoint_that_comes_no_nearer_is_given_up(service: Service) -> None:
     service.executions.patience = replace(HASTY, stop_idle_s=0.02)
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
     assert over(service, change)["state"] == "done"
     assert running().ledger.messages == 1
     assert "it made no progress" in list_messages(service)[0]
@@ -156,7 +156,7 @@ def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
 
     monkeypatch.setattr(MemoryEngine, "savepoint_progress", nearer)
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
 
     def shown() -> str:
         stop = next(o for o in service.changes.get(change)["operations"] if o["kind"] == "stop")
@@ -173,7 +173,7 @@ def test_a_slow_savepoint_is_waited_for_and_says_how_far_it_is(
 def test_a_stop_is_given_up_sooner_while_the_broker_of_its_sink_is_away(service: Service) -> None:
     service.executions.patience = replace(HASTY, stop_idle_s=1000.0, stop_sink_idle_s=0.01)
     engine("edge-a").hold_savepoints = True
-    change = begun(service, {**A2, "upgrade": "savepoint"})
+    change = begin_change(service, {**A2, "upgrade": "savepoint"})
     held()
     broker("edge-a").unreachable = True
     assert over(service, change)["state"] == "done"
@@ -183,7 +183,7 @@ def test_a_stop_is_given_up_sooner_while_the_broker_of_its_sink_is_away(service:
 
 def test_a_stop_counts_no_time_in_which_its_site_is_silent(service: Service) -> None:
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
     old = held()
     engine("edge-a").unreachable = True
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")
@@ -195,7 +195,7 @@ def test_a_stop_counts_no_time_in_which_its_site_is_silent(service: Service) -> 
 
 def test_a_job_that_came_back_after_its_stop_failed_gets_no_second_stop(service: Service) -> None:
     engine("edge-a").hold_savepoints = True
-    change = begun(service, A2)
+    change = begin_change(service, A2)
     old = held()
     engine("edge-a").unreachable = True
     wait_for(lambda: service.changes.get(change)["state"] == "blocked")

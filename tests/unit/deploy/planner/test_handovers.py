@@ -54,7 +54,7 @@ def with_sessions(inventory: Inventory, *sessions: Session) -> Inventory:
     return replace(inventory, sessions=tuple(by_client.values()))
 
 
-def ended(inventory: Inventory, *names: str) -> Inventory:
+def end_jobs(inventory: Inventory, *names: str) -> Inventory:
     """With these jobs stopped by an earlier change."""
     jobs = dict(inventory.jobs)
     for name in names:
@@ -62,25 +62,25 @@ def ended(inventory: Inventory, *names: str) -> Inventory:
     return replace(inventory, jobs=jobs)
 
 
-def lost(inventory: Inventory, name: str) -> Observation:
+def observe_lost(inventory: Inventory, name: str) -> Observation:
     """All run but one, which its engine does not know any more."""
     others = {n: d for n, d in inventory.jobs.items() if n != name}
     return running(replace(inventory, jobs=others))
 
 
-def handovers(plan: Plan) -> dict[str, str]:
+def list_handovers(plan: Plan) -> dict[str, str]:
     """Who follows whom."""
     operations = (step.operation for step in plan.steps)
     return {o.job_name: o.former_job for o in operations if isinstance(o, HandOver)}
 
 
-def line(plan: Plan, operation: str) -> str:
+def find_line(plan: Plan, operation: str) -> str:
     """The line of the step that does `operation`."""
     (text,) = (str(s) for s in plan.steps if str(s.operation) == operation)
     return text
 
 
-def drain_of(plan: Plan) -> Drain:
+def find_drain(plan: Plan) -> Drain:
     (drain,) = (s.operation for s in plan.steps if isinstance(s.operation, Drain))
     return drain
 
@@ -129,7 +129,7 @@ def test_what_was_handed_over_is_not_given_back_by_a_failed_start() -> None:
 def test_nor_where_the_follower_was_reserved_by_an_earlier_change() -> None:
     pending = with_sessions(deployed(A, B), session(C, follows=client_id(B)))
     plan = plan_jobs(pending, A, C, B2)
-    assert handovers(plan) == {"C": "B"}
+    assert list_handovers(plan) == {"C": "B"}
     assert "return" not in str(plan)
 
 
@@ -161,14 +161,14 @@ def plan_jobs_beside(
     outside_sinks: Mapping[Link, Sequence[str]] | None = None,
 ) -> Plan:
     """Planned where links are fed from outside, or by jobs of other compositions."""
-    wanted = Composition("c", jobs, inputs=tuple(inputs))
+    desired = Composition("c", jobs, inputs=tuple(inputs))
     return make_plan(
-        wanted, inventory, running(inventory), INSTALLATION, outside_sinks=outside_sinks or {}
+        desired, inventory, running(inventory), INSTALLATION, outside_sinks=outside_sinks or {}
     )
 
 
 def test_a_followed_drain_waits_for_those_that_go_on_and_number() -> None:
-    drain = drain_of(plan_jobs(deployed(FEED, OLD), FEED, NEW))
+    drain = find_drain(plan_jobs(deployed(FEED, OLD), FEED, NEW))
     assert drain.followed and not drain.fed_outside
     assert (drain.sinks, drain.going_on) == ((), (sink_of(FEED),))
 
@@ -177,7 +177,7 @@ def test_a_drain_that_nobody_follows_is_none_of_that() -> None:
     plan = plan_jobs(
         deployed(FEED, OLD, reader("other", "cloud/y")), FEED, reader("other", "cloud/y")
     )
-    drain = drain_of(plan)
+    drain = find_drain(plan)
     assert not drain.followed and not drain.fed_outside
     assert drain.going_on == (sink_of(FEED),)
 
@@ -188,22 +188,22 @@ def test_a_followed_drain_knows_that_some_feed_its_link_without_telling_numbers(
     there = {"inputs": (FEED,), "foreign producer": (foreign,), "nobody known": ()}[how]
     inputs = (OLD.source,) if how == "inputs" else ()
     plan = plan_jobs_beside(*there, NEW, inventory=deployed(*there, OLD), inputs=inputs)
-    assert drain_of(plan).followed
-    assert drain_of(plan).fed_outside
+    assert find_drain(plan).followed
+    assert find_drain(plan).fed_outside
 
 
 @pytest.mark.parametrize("delivery", Delivery)
 def test_a_drain_knows_that_all_producers_of_its_link_promise_nothing(delivery: Delivery) -> None:
     feed = replace(FEED, delivery=delivery)
     plan = plan_jobs(deployed(feed, OLD), feed, NEW)
-    assert drain_of(plan).lossy == (delivery is Delivery.AT_MOST_ONCE)
+    assert find_drain(plan).lossy == (delivery is Delivery.AT_MOST_ONCE)
 
 
 def test_a_followed_drain_waits_for_sinks_of_other_compositions() -> None:
     sinks = {OLD.source: ("speck-01234567-theirs-0-out",)}
     plan = plan_jobs_beside(NEW, inventory=deployed(OLD), outside_sinks=sinks)
-    assert drain_of(plan).going_on == sinks[OLD.source]
-    assert not drain_of(plan).fed_outside
+    assert find_drain(plan).going_on == sinks[OLD.source]
+    assert not find_drain(plan).fed_outside
 
 
 # -- a producer stays on its link and reads elsewhere --------------------------------------
@@ -265,32 +265,32 @@ def test_a_reader_waits_for_the_handover_if_it_was_reserved_while_the_producers_
 def test_readers_with_the_same_sink_link_follow_each_other() -> None:
     old = reader("o1", "cloud/x"), reader("o2", "cloud/y")
     new = reader("n1", "cloud/y"), reader("n2", "cloud/x")
-    assert handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
+    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
 
 
 def test_readers_of_the_same_class_follow_each_other_where_no_sink_link_is_the_same() -> None:
     old = reader("o1", "cloud/x", entry_class="x.P"), reader("o2", "cloud/y", entry_class="x.Q")
     new = reader("n1", "cloud/v", entry_class="x.Q"), reader("n2", "cloud/w", entry_class="x.P")
-    assert handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
+    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
 
 
 def test_a_sink_link_counts_more_than_a_class() -> None:
     old = reader("o1", "cloud/x", entry_class="x.P"), reader("o2", "cloud/y", entry_class="x.Q")
     new = reader("n1", "cloud/y", entry_class="x.P"), reader("n2", "cloud/w", entry_class="x.P")
-    assert handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
+    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
 
 
 def test_readers_that_have_nothing_in_common_follow_each_other_by_name() -> None:
     old = reader("o1", "cloud/x", entry_class="x.P"), reader("o2", "cloud/y", entry_class="x.Q")
     new = reader("n2", "cloud/v", entry_class="x.R"), reader("n1", "cloud/w", entry_class="x.S")
-    assert handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o1", "n2": "o2"}
+    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o1", "n2": "o2"}
 
 
 def test_one_more_that_comes_follows_the_last_that_leaves() -> None:
     old = reader("o1", "cloud/x"), reader("o2", "cloud/y")
     new = reader("n1", "cloud/y"), reader("n2", "cloud/x"), reader("n3", "cloud/z")
     plan = plan_jobs(deployed(FEED, *old), FEED, *new)
-    assert handovers(plan) == {"n1": "o2", "n2": "o1", "n3": "o2"}
+    assert list_handovers(plan) == {"n1": "o2", "n2": "o1", "n3": "o2"}
     starts = {
         s.id for s in plan.steps if str(s.operation) in ("start n1 on edge-a", "start n3 on edge-a")
     }
@@ -302,12 +302,12 @@ def test_one_more_that_comes_follows_the_last_that_leaves() -> None:
 def test_one_more_that_leaves_is_followed_by_nobody() -> None:
     old = reader("o1", "cloud/x"), reader("o2", "cloud/y")
     plan = plan_jobs(deployed(FEED, *old), FEED, reader("n1", "cloud/y"))
-    assert handovers(plan) == {"n1": "o2"}
+    assert list_handovers(plan) == {"n1": "o2"}
 
 
 def test_readers_of_different_links_do_not_follow_each_other() -> None:
     elsewhere = job("new", "edge-a/other", "cloud/x")
-    assert handovers(plan_jobs(deployed(FEED, OLD), FEED, elsewhere)) == {}
+    assert list_handovers(plan_jobs(deployed(FEED, OLD), FEED, elsewhere)) == {}
 
 
 def test_a_reader_that_is_added_beside_another_follows_nobody() -> None:
@@ -326,9 +326,9 @@ def test_a_reader_with_a_contract_of_its_own_neither_follows_nor_is_followed(
     old: dict[str, Any], new: dict[str, Any]
 ) -> None:
     plan = plan_jobs(deployed(FEED, replace(OLD, **old)), FEED, replace(NEW, **new))
-    assert handovers(plan) == {}
+    assert list_handovers(plan) == {}
     unnumbered = " and ".join(n for n, how in (("old", old), ("new", new)) if how)
-    reserve = line(plan, "reserve edge-a/T for new")
+    reserve = find_line(plan, "reserve edge-a/T for new")
     assert "new reader, at least once: it cannot go on where old ended, since" in reserve
     assert reserve.endswith(
         f"{unnumbered} {'number nothing' if old and new else 'numbers nothing'}"
@@ -341,7 +341,7 @@ def test_a_reader_with_a_contract_of_its_own_neither_follows_nor_is_followed(
 
 def test_without_a_drain_the_handover_says_what_is_abandoned() -> None:
     plan = plan_jobs(deployed(A, B), A, C, B2, drain=False)
-    assert line(plan, "handover edge-a/T from B to C").endswith(
+    assert find_line(plan, "handover edge-a/T from B to C").endswith(
         ": goes on where B ended; what it had not taken when it stopped is abandoned (no drain)"
     )
 
@@ -360,20 +360,22 @@ def test_where_some_feed_the_link_unseen_the_handover_promises_at_least_once(how
         inputs=(OLD.source,) if how == "inputs" else (),
         outside_sinks={OLD.source: ("theirs-out",)} if how == "other composition" else None,
     )
-    assert line(plan, "handover edge-a/T from old to new").endswith(
+    assert find_line(plan, "handover edge-a/T from old to new").endswith(
         ": goes on where old ended; at least once where a publisher does not number its messages"
     )
 
 
 def test_where_all_is_numbered_the_handover_promises_no_less() -> None:
     plan = plan_jobs(deployed(FEED, OLD), FEED, NEW)
-    assert line(plan, "handover edge-a/T from old to new").endswith(": goes on where old ended")
+    assert find_line(plan, "handover edge-a/T from old to new").endswith(
+        ": goes on where old ended"
+    )
 
 
 # -- a change that was not finished -------------------------------------------------------
 
 HANDED_OVER = with_sessions(
-    ended(deployed(FEED, OLD), "old"),
+    end_jobs(deployed(FEED, OLD), "old"),
     session(OLD, followed_by=client_id(NEW)),
     session(NEW, skip=TAKEN),
 )
@@ -400,7 +402,7 @@ REWIRED = job("C", "edge-a/o", "edge-a/T2")
 """C, as it ran before it was to read what B reads."""
 
 HALF_BACK = with_sessions(
-    ended(deployed(A, B, REWIRED), "B", "C"),
+    end_jobs(deployed(A, B, REWIRED), "B", "C"),
     session(B, followed_by=client_id(C)),
     session(C, skip=TAKEN),
 )
@@ -412,13 +414,13 @@ def test_a_follower_that_never_read_the_link_does_not_have_to_when_it_goes_back(
     observed = replace(running(HALF_BACK), brokers={"edge-a": WAITING})
     plan = plan_jobs(HALF_BACK, A, B, REWIRED, observed=observed)
     assert not plan.goes_on
-    assert handovers(plan) == {"B": "C"}
+    assert list_handovers(plan) == {"B": "C"}
 
 
 def test_what_is_handed_back_is_not_abandoned() -> None:
     observed = replace(running(HALF_BACK), brokers={"edge-a": WAITING})
     plan = plan_jobs(HALF_BACK, A, B, REWIRED, observed=observed)
-    assert line(plan, "release edge-a/T of C").endswith(": left")
+    assert find_line(plan, "release edge-a/T of C").endswith(": left")
 
 
 def test_the_way_back_lasts_until_the_follower_has_started_also_in_a_later_plan() -> None:
@@ -433,10 +435,10 @@ def test_the_way_back_lasts_until_the_follower_has_started_also_in_a_later_plan(
 def test_a_follower_whose_start_failed_is_started_without_another_handover() -> None:
     plan = plan_jobs(HANDED_OVER, FEED, NEW)
     assert not plan.goes_on
-    assert handovers(plan) == {}
+    assert list_handovers(plan) == {}
     assert "start new on edge-a" in str(plan)
     assert "reserve" not in str(plan)
-    assert line(plan, "release edge-a/T of old").endswith(": left"), "the follower has it all"
+    assert find_line(plan, "release edge-a/T of old").endswith(": left"), "the follower has it all"
 
 
 def test_a_follower_that_is_not_wanted_any_more_abandons_nothing_while_the_old_reader_stays() -> (
@@ -465,7 +467,7 @@ def test_a_follower_that_was_reserved_before_goes_on_after_the_old_readers_stop(
 
 def test_a_reader_whose_follower_was_reserved_before_is_drained_as_one_that_is_followed() -> None:
     """Of what was published before that reservation only the old reader holds anything."""
-    assert drain_of(plan_jobs(PENDING, FEED, NEW)).followed
+    assert find_drain(plan_jobs(PENDING, FEED, NEW)).followed
 
 
 def test_a_reader_fed_from_outside_whose_follower_was_reserved_before_is_drained() -> None:
@@ -479,8 +481,8 @@ def test_a_reader_fed_from_outside_whose_follower_was_reserved_before_is_drained
 def test_another_one_that_is_wanted_in_place_of_a_follower_follows_the_old_reader() -> None:
     third = reader("third")
     plan = plan_jobs(PENDING, FEED, third)
-    assert handovers(plan) == {"third": "old"}
-    assert line(plan, "release edge-a/T of new").endswith(": left")
+    assert list_handovers(plan) == {"third": "old"}
+    assert find_line(plan, "release edge-a/T of new").endswith(": left")
 
 
 def test_a_follower_whose_old_reader_is_wanted_too_begins_anew() -> None:
@@ -498,7 +500,7 @@ def test_a_follower_whose_old_reader_is_wanted_too_begins_anew() -> None:
 
 def test_an_old_reader_that_is_wanted_beside_its_follower_begins_anew() -> None:
     plan = plan_jobs(HANDED_OVER, FEED, OLD, NEW)
-    assert handovers(plan) == {}
+    assert list_handovers(plan) == {}
     (end,) = (s for s in plan.steps if isinstance(s.operation, Release))
     (again,) = (s for s in plan.steps if isinstance(s.operation, Reserve))
     assert str(end.operation) == "release edge-a/T of old"
@@ -513,7 +515,7 @@ def test_a_lost_reader_that_is_to_be_followed_reads_first() -> None:
     """Nobody else has what waits for it: it runs again as it was, and all else waits."""
     inventory = deployed(FEED, OLD, job("other", "edge-a/o1", "edge-a/o2"))
     changed = job("other", "edge-a/o1", "edge-a/o2", args=("--x",))
-    plan = plan_jobs(inventory, FEED, NEW, changed, observed=lost(inventory, "old"))
+    plan = plan_jobs(inventory, FEED, NEW, changed, observed=observe_lost(inventory, "old"))
     assert plan.goes_on
     assert (
         text(plan)
@@ -534,14 +536,14 @@ def test_a_lost_reader_that_is_to_be_followed_reads_first() -> None:
 def test_a_reader_that_read_first_is_followed_by_the_plan_after_that() -> None:
     plan = plan_jobs(deployed(FEED, OLD), FEED, NEW)
     assert not plan.goes_on
-    assert handovers(plan) == {"new": "old"}
+    assert list_handovers(plan) == {"new": "old"}
 
 
 def test_what_reads_first_writes_to_a_link_that_has_its_readers_but_hands_over_nothing() -> None:
     """The link behind changes hands in the plan after that."""
     tail, tail2 = (job(name, "cloud/x", "cloud/y", site="cloud") for name in ("tail", "tail2"))
     inventory = deployed(FEED, OLD, tail)
-    plan = plan_jobs(inventory, FEED, NEW, tail2, observed=lost(inventory, "old"))
+    plan = plan_jobs(inventory, FEED, NEW, tail2, observed=observe_lost(inventory, "old"))
     assert plan.goes_on
     assert (
         text(plan)
@@ -555,13 +557,13 @@ def test_what_reads_first_writes_to_a_link_that_has_its_readers_but_hands_over_n
 
 def test_a_lost_reader_is_left_where_what_waits_is_not_wanted() -> None:
     inventory = deployed(FEED, OLD)
-    plan = plan_jobs(inventory, FEED, NEW, observed=lost(inventory, "old"), drain=False)
+    plan = plan_jobs(inventory, FEED, NEW, observed=observe_lost(inventory, "old"), drain=False)
     assert not plan.goes_on
     assert "start old" not in str(plan)
 
 
 FORGOTTEN = with_sessions(
-    ended(deployed(FEED, OLD), "old"),
+    end_jobs(deployed(FEED, OLD), "old"),
     session(NEW, reserved=False, follows=client_id(OLD), skip=TAKEN),
 )
 """The old reader has stopped, and the broker has lost the session of the one that follows it."""
@@ -579,7 +581,9 @@ def test_the_old_reader_comes_back_first_when_the_broker_lost_the_followers_sess
     )
 
 
-UNFOLLOWED = with_sessions(ended(deployed(FEED, OLD), "old"), session(NEW, follows=client_id(OLD)))
+UNFOLLOWED = with_sessions(
+    end_jobs(deployed(FEED, OLD), "old"), session(NEW, follows=client_id(OLD))
+)
 """The old reader has stopped, and the change was cancelled before the new one's handover."""
 
 
@@ -603,8 +607,8 @@ def test_what_neither_an_old_reader_nor_its_follower_reads_any_more_is_abandoned
     observed = replace(running(UNFOLLOWED), brokers={"edge-a": numbers})
     plan = plan_jobs(UNFOLLOWED, FEED, observed=observed)
     assert not plan.goes_on
-    assert line(plan, "release edge-a/T of old").endswith(": left; abandons 5 queued messages")
-    assert line(plan, "release edge-a/T of new").endswith(": left")
+    assert find_line(plan, "release edge-a/T of old").endswith(": left; abandons 5 queued messages")
+    assert find_line(plan, "release edge-a/T of new").endswith(": left")
 
 
 def test_an_old_reader_that_went_on_elsewhere_comes_back_first_too() -> None:
@@ -630,9 +634,9 @@ def test_a_follower_whose_session_was_lost_is_reserved_anew_once_the_old_reader_
     back = replace(FORGOTTEN, jobs=deployed(FEED, OLD).jobs)
     plan = plan_jobs(back, FEED, NEW)
     assert not plan.goes_on
-    assert line(plan, "reserve edge-a/T for new").endswith(": follows old")
-    assert handovers(plan) == {"new": "old"}
-    assert drain_of(plan).followed
+    assert find_line(plan, "reserve edge-a/T for new").endswith(": follows old")
+    assert list_handovers(plan) == {"new": "old"}
+    assert find_drain(plan).followed
 
 
 # -- two exchange their links -------------------------------------------------------------
@@ -657,7 +661,7 @@ def test_two_jobs_can_exchange_their_links(
     old: tuple[Job, Job], new: tuple[Job, Job], drain: bool
 ) -> None:
     plan = plan_jobs(deployed(*old), *new, drain=drain)
-    assert handovers(plan) == {"x": "y", "y": "x"}
+    assert list_handovers(plan) == {"x": "y", "y": "x"}
     before = steps_before(plan)
     kinds = {step.id: step.operation.kind for step in plan.steps}
     for step in plan.steps:
@@ -688,4 +692,4 @@ def test_what_a_followed_reader_has_not_taken_yet_is_not_abandoned() -> None:
     )
     observed = replace(running(inventory), brokers={"edge-a": view})
     plan = plan_jobs(inventory, FEED, NEW, observed=observed)
-    assert line(plan, "release edge-a/T of old").endswith(": left")
+    assert find_line(plan, "release edge-a/T of old").endswith(": left")

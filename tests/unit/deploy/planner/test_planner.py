@@ -377,9 +377,9 @@ OUT = Session("dashboard", A.sink, "cloud", None)
 def test_an_outsider_s_session_ends_before_it_begins_on_another_topic() -> None:
     inventory = replace(deployed(A), sessions=(*deployed(A).sessions, OUT))
     new = replace(A, sink=Link("tcp://cloud:1883", "T-9"))
-    wanted = Composition("c", (new,), (Reader("dashboard", new.sink, "cloud"),))
+    desired = Composition("c", (new,), (Reader("dashboard", new.sink, "cloud"),))
     assert (
-        text(make_plan(wanted, inventory, running(inventory), INSTALLATION))
+        text(make_plan(desired, inventory, running(inventory), INSTALLATION))
         == """
 [] -> #1 upload aaaaaaaa to edge-a: needed there
 [1] -> #2 try A on edge-a: before it stops

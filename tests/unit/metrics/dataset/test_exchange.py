@@ -78,9 +78,9 @@ def test_what_was_exported_is_imported_as_it_was(
 ) -> None:
     path = exported(root, table, form, tmp_path / f"x.{form}")
     into = tmp_path / "other"
-    done = import_file(into, path, path.name, form)
-    assert done.table == table.name
-    assert done.new == done.rows == len(list_rows(root, table))
+    result = import_file(into, path, path.name, form)
+    assert result.table == table.name
+    assert result.new == result.rows == len(list_rows(root, table))
     assert list_rows(into, table) == list_rows(root, table)
 
 
@@ -94,9 +94,9 @@ def test_a_second_import_changes_nothing(root: Path, tmp_path: Path, form: str) 
 
 def test_the_range_and_composition_that_were_asked_for(root: Path, tmp_path: Path) -> None:
     out = io.BytesIO()
-    done = export(root, TASKS, out, "jsonl", NOON, NOON + timedelta(hours=1), "c")
+    result = export(root, TASKS, out, "jsonl", NOON, NOON + timedelta(hours=1), "c")
     rows = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert done.rows == len(rows) == 2
+    assert result.rows == len(rows) == 2
     assert {row["composition"] for row in rows} == {"c"}
     assert min(row["at"] for row in rows) == "2026-03-01T12:00:00.000001Z"
 
@@ -104,8 +104,8 @@ def test_the_range_and_composition_that_were_asked_for(root: Path, tmp_path: Pat
 def test_a_damaged_file_is_told_by_the_export(root: Path) -> None:
     bad = list_paths(root, TASKS)[0]
     bad.write_bytes(b"PAR1")
-    done = export(root, TASKS, io.BytesIO(), "csv")
-    assert [damaged.path for damaged in done.damaged] == [bad]
+    result = export(root, TASKS, io.BytesIO(), "csv")
+    assert [damaged.path for damaged in result.damaged] == [bad]
 
 
 def test_an_empty_export_has_its_columns(tmp_path: Path) -> None:
@@ -134,20 +134,20 @@ HEADER = "at,composition,engine_job_id,vertex,subtask,busy_ms,records_in,is_sink
 )
 def test_bad_rows_are_named_with_line_and_column(tmp_path: Path, row: str, words: str) -> None:
     text = f"{HEADER}\n2026-03-01T12:00:00Z,c,a,v,0,1.5,7,true\n{row}\n"
-    with pytest.raises(InvalidError, match=r"cannot import x\.csv: line 3, column ") as refused:
+    with pytest.raises(InvalidError, match=r"cannot import x\.csv: line 3, column ") as error:
         import_text(tmp_path, "x.csv", text)
-    assert words in str(refused.value)
+    assert words in str(error.value)
     assert not list(tmp_path.rglob("*.parquet"))
 
 
 def test_all_faults_are_told_up_to_twenty(tmp_path: Path) -> None:
     rows = [f"2026-03-01T12:00:00Z,c,a,v,bad{number},,," for number in range(30)]
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         import_text(tmp_path, "x.csv", "\n".join([HEADER, *rows[:3]]))
-    assert [problem.line for problem in refused.value.problems] == [2, 3, 4]
-    with pytest.raises(InvalidError) as refused:
+    assert [problem.line for problem in error.value.problems] == [2, 3, 4]
+    with pytest.raises(InvalidError) as error:
         import_text(tmp_path, "x.csv", "\n".join([HEADER, *rows]))
-    assert len(refused.value.problems) == 20
+    assert len(error.value.problems) == 20
 
 
 @pytest.mark.parametrize(
@@ -166,14 +166,16 @@ def test_all_faults_are_told_up_to_twenty(tmp_path: Path) -> None:
 def test_what_is_no_table_is_refused(
     tmp_path: Path, name: str, text: str | bytes, words: str
 ) -> None:
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as error:
         import_text(tmp_path, name, text)
-    assert words in str(refused.value)
+    assert words in str(error.value)
 
 
 def test_which_table_it_is_can_be_said(tmp_path: Path) -> None:
-    done = import_text(tmp_path, "x.csv", "at,site,tier\n1772366400000,edge-a,edge\n", table=SITES)
-    assert (done.new, done.since, done.until) == (1, NOON, NOON)
+    result = import_text(
+        tmp_path, "x.csv", "at,site,tier\n1772366400000,edge-a,edge\n", table=SITES
+    )
+    assert (result.new, result.since, result.until) == (1, NOON, NOON)
 
 
 def test_parquet_of_other_types_is_read_row_by_row(tmp_path: Path) -> None:
@@ -252,8 +254,8 @@ def test_gauges_become_totals(tmp_path: Path, held: str) -> None:
         "A,v,0,1772366415000,250,0,10.3,1",
         held=held,
     )
-    done = import_text(tmp_path, "x.csv", text)
-    assert (done.table, done.new, done.ignored) == ("tasks", 3, ("load",))
+    result = import_text(tmp_path, "x.csv", text)
+    assert (result.table, result.new, result.ignored) == ("tasks", 3, ("load",))
     rows = sorted(read(tmp_path / "in", TASKS).to_pylist(), key=lambda row: row["at"])
     totals = [(row["busy_ms"], row["back_pressured_ms"], row["records_in"]) for row in rows]
     assert totals == [(0, 0, 0), (5000, 1000, 200), (6250, 1000, 252)]

@@ -99,9 +99,9 @@ def test_rows_of_one_subtask_lie_together_in_time(tmp_path: Path) -> None:
 )
 def test_a_bad_value_is_named_and_nothing_is_taken(tmp_path: Path, row: Any, words: str) -> None:
     writer = Writer(tmp_path, clock=HandClock())
-    with pytest.raises(InvalidError, match="cannot take a row for ") as refused:
+    with pytest.raises(InvalidError, match="cannot take a row for ") as error:
         writer.append(TASKS, [task(1), row])
-    assert words in str(refused.value)
+    assert words in str(error.value)
     assert writer.waiting == 0
 
 
