@@ -61,16 +61,16 @@ def fog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fog:
 def test_only_what_an_engine_exchanges_with_another_sites_broker(
     fog: Fog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = [
+    lines = [
         line("127.0.0.1:1", EDGE, 21, 10, 1000),  # the cloud's engine reads at the edge
         line("127.0.0.1:2", EDGE, 11, 10, 500),  # the edge's own
         line("127.0.0.1:3", CLOUD, 11, 200, 5),  # the edge's engine sends to the cloud
         line("127.0.0.1:4", EDGE, 99, 10, 500),  # a publisher
         line(EDGE, "127.0.0.1:1", 12, 1000, 10),  # the other end of the first
     ]
-    monkeypatch.setattr(crossing, "_listed", lambda: "\n".join(listed))
-    counted = Crossings(fog)
-    assert counted.poll() == {("cloud", "edge-a"): 1010, ("edge-a", "cloud"): 205}
+    monkeypatch.setattr(crossing, "_list_connections", lambda: "\n".join(lines))
+    crossings = Crossings(fog)
+    assert crossings.poll() == {("cloud", "edge-a"): 1010, ("edge-a", "cloud"): 205}
     # the first one closes, and another takes its place
-    listed[0] = line("127.0.0.1:9", EDGE, 21, 1, 2)
-    assert counted.poll() == {("cloud", "edge-a"): 1013, ("edge-a", "cloud"): 205}
+    lines[0] = line("127.0.0.1:9", EDGE, 21, 1, 2)
+    assert crossings.poll() == {("cloud", "edge-a"): 1013, ("edge-a", "cloud"): 205}
