@@ -172,7 +172,7 @@ def _beside(options: argparse.Namespace, root: Path, out: Path, analysis: JsonOb
     )
     say(f"DuckDB: {seconds:.1f} s, {peak:.0f} MB")
     theirs = {row["engine_job_id"]: row for row in json.loads(out.read_text())}
-    compared, apart = 0, []
+    count, apart = 0, []
     for job in analysis["jobs"]:
         ours = {
             **job,
@@ -180,7 +180,7 @@ def _beside(options: argparse.Namespace, root: Path, out: Path, analysis: JsonOb
             "bytes_out_rate": _product(job["bytes_out_per_record"], job["out_rate"]),
         }
         for name in COMPARED:
-            compared += 1
+            count += 1
             if not _equal(ours[name], theirs[job["engine_job_id"]][name]):
                 apart.append(
                     (job["job_name"], name, ours[name], theirs[job["engine_job_id"]][name])
@@ -192,7 +192,7 @@ def _beside(options: argparse.Namespace, root: Path, out: Path, analysis: JsonOb
         "seconds": round(seconds, 2),
         "peak_mb": round(peak),
         "works_out": "rates of records and bytes, and utilisation, of each incarnation",
-        "compared": compared,
+        "compared": count,
         "differences": len(apart),
     }
 

@@ -181,10 +181,10 @@ class Bare:
 
     def await_running(self) -> None:
         """Until every job has all its tasks running."""
-        wanted = {job_id for job_id, _ in self.running.values()}
+        job_ids = {job_id for job_id, _ in self.running.values()}
 
         def ready(jobs: list[JsonObject]) -> bool:
-            over = [job for job in jobs if job["jid"] in wanted and job["state"] in _OVER]
+            over = [job for job in jobs if job["jid"] in job_ids and job["state"] in _OVER]
             if over:
                 raise RuntimeError(f"cannot run all jobs: {over[0]['name']} is {over[0]['state']}")
             up = {
@@ -194,7 +194,7 @@ class Bare:
                 and job["tasks"]["total"] > 0
                 and job["tasks"]["running"] == job["tasks"]["total"]
             }
-            return wanted <= up
+            return job_ids <= up
 
         self._await(ready)
 

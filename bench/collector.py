@@ -65,8 +65,8 @@ def main() -> None:
 
 def measure(fog: Fog, home: Path) -> JsonObject:
     """All figures, of one fog."""
-    with phase(home, 0) as served:
-        api = Api(served.url)
+    with phase(home, 0) as server:
+        api = Api(server.url)
         for body in fog.site_bodies():
             api.call("POST", "/sites", body)
         say(f"deploying {JOBS} jobs")
@@ -112,17 +112,17 @@ def measure(fog: Fog, home: Path) -> JsonObject:
 def phase(home: Path, every_s: float) -> Iterator[Served]:
     """The service, which collects every `every_s` seconds (0: not)."""
     jars = [edge_jar("speck-jobs.jar").parent]
-    with serving(home, jars, more={"SPECK_METRICS_S": str(every_s)}) as served:
-        yield served
+    with serving(home, jars, more={"SPECK_METRICS_S": str(every_s)}) as server:
+        yield server
 
 
 def cpu_share(home: Path, every_s: float, seconds: float) -> float:
     """CPU seconds a second of the service, once it has settled."""
-    with phase(home, every_s) as served:
+    with phase(home, every_s) as server:
         time.sleep(SETTLE_S)
-        began, used = time.monotonic(), tree_cpu_s(served.process.pid)
+        began, cpu_before_s = time.monotonic(), tree_cpu_s(server.process.pid)
         time.sleep(seconds)
-        share = (tree_cpu_s(served.process.pid) - used) / (time.monotonic() - began)
+        share = (tree_cpu_s(server.process.pid) - cpu_before_s) / (time.monotonic() - began)
     say(f"collecting every {every_s:g} s: {share:.2%} of a core")
     return share
 

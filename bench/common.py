@@ -148,8 +148,8 @@ def fog_with_service(
                 speeds=speeds,
             )
             jars = edge_jar("speck-jobs.jar").parent
-            with serving(Path(folder) / "home", [jars], more=more) as served:
-                api = Api(served.url)
+            with serving(Path(folder) / "home", [jars], more=more) as server:
+                api = Api(server.url)
                 for body in fog.site_bodies():
                     api.call("POST", "/sites", body)
                 yield fog, api

@@ -128,7 +128,7 @@ class DetectionFeed:
         self.cpu_s = 0.0
         self._offset = time.time() - time.monotonic()
         self._ids = dict.fromkeys(self.log.passed, 0)
-        self._seen = {stream: cycle(detections[stream]) for stream in self.log.passed}
+        self._detections = {stream: cycle(detections[stream]) for stream in self.log.passed}
         self._turns: dict[str, Iterator[str]] = {s: cycle(STREAMS[s]) for s in brokers}
         options = ReplayOptions(
             brokers=brokers, run=run, window=WINDOW, patience_s=120.0, topic=topic
@@ -217,7 +217,7 @@ class DetectionFeed:
             self._pump(min(MOST_TICK_S, max(LEAST_TICK_S, wait)))
 
     def _publish(self, publisher: Publisher, stream: str) -> None:
-        like = next(self._seen[stream])
+        like = next(self._detections[stream])
         self._ids[stream] += 1
         number = self._ids[stream]
         at = time.monotonic()

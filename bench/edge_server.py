@@ -159,23 +159,23 @@ class Bench:
                 )
             )
             pause.wait(limit.fill_s)
-            measured = self._measure(limit, feed, reader, selectivity)
+            measurement = self._measure(limit, feed, reader, selectivity)
             self.fog.shape(EDGE, Uplink(None, None, LATENCY_MS))
             published = feed.end()
             before = self._fed.get(name, 0)
             self._fed[name] = before + published
-            wanted = count_passing(before + published, selectivity) - count_passing(
+            expected = count_passing(before + published, selectivity) - count_passing(
                 before, selectivity
             )
-            reader.await_all(wanted, DRAIN_S, idle_s=15.0)
+            reader.await_all(expected, DRAIN_S, idle_s=15.0)
             lost = lost_of(reader.missing(published), before, selectivity)
             counted = reader.count(published)
         return {
-            **measured,
+            **measurement,
             "published": published,
             "arrived": reader.distinct,
             "lost": len(lost),
-            "unexpected": reader.distinct + len(lost) - wanted + counted.repeated,
+            "unexpected": reader.distinct + len(lost) - expected + counted.repeated,
         }
 
     def _measure(self, limit: Limit, feed: Feed, reader: Checker, selectivity: float) -> JsonObject:
@@ -220,8 +220,8 @@ def prepared(selectivities: Sequence[float]) -> Iterator[Bench]:
             wan_mode="namespaces",
         )
         jars = edge_jar("speck-jobs.jar").parent
-        served = stack.enter_context(serving(Path(folder) / "home", [jars]))
-        api = Api(served.url)
+        server = stack.enter_context(serving(Path(folder) / "home", [jars]))
+        api = Api(server.url)
         for body in fog.site_bodies():
             api.call("POST", "/sites", body)
         api.apply(composition(selectivities))
@@ -276,7 +276,7 @@ def judge_cells(cells: Sequence[JsonObject]) -> list[Check]:
     checks = []
     for each in cells:
         name = f"sink rate edge/server, {each['limit']}, selectivity {each['selectivity']}"
-        wanted, mean = each["expected_ratio"], each["ratio"]["mean"]
+        expected, mean = each["expected_ratio"], each["ratio"]["mean"]
         if mean is None:
             checks.append(Check(name, "a rate", "nothing arrived with the filter there", False))
             continue
@@ -284,13 +284,13 @@ def judge_cells(cells: Sequence[JsonObject]) -> list[Check]:
             why = f"the machine is {each['machine_cpu']:.0%} in use"
             checks.append(Check(name, "not judged", round(mean, 3), None, why))
             continue
-        if wanted is None:
+        if expected is None:
             why = "the uplink neither binds in both deployments nor leaves room in both"
             checks.append(Check(name, "binds or not", round(mean, 3), False, why))
             continue
         says = "binds" if each["binds"] else "does not bind"
-        near = abs(mean / wanted - 1) <= WITHIN
-        checks.append(Check(name, f"{wanted:.3f} +- 10 %", round(mean, 3), near, f"WAN {says}"))
+        near = abs(mean / expected - 1) <= WITHIN
+        checks.append(Check(name, f"{expected:.3f} +- 10 %", round(mean, 3), near, f"WAN {says}"))
     for binds, text in ((True, "binds"), (False, "does not bind")):
         matches = sum(each["binds"] is binds and not each["saturated"] for each in cells)
         checks.append(Check(f"cells judged where the WAN {text}", ">= 1", matches, matches >= 1))

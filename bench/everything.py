@@ -66,7 +66,7 @@ QUICK_S = 600.0
 
 
 def run_all(
-    chosen: Sequence[Section], run: Callable[[str], Outcome], *, root: bool, at_once: int = 1
+    sections: Sequence[Section], run: Callable[[str], Outcome], *, root: bool, at_once: int = 1
 ) -> list[Outcome]:
     """Run those that can be, with `run(name)`, `at_once` at a time; begun in their order."""
 
@@ -80,7 +80,7 @@ def run_all(
 
     with ThreadPoolExecutor(at_once) as pool:
         try:
-            return list(pool.map(one, chosen))
+            return list(pool.map(one, sections))
         except BaseException:
             _OVER.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -158,16 +158,16 @@ def _end_of(log: Path, lines: int = 25) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    known = {section.name: section for section in load_sections()}
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
-    names = parser.parse_args().names or list(known)
-    if unknown := set(names) - set(known):
-        parser.error(f"cannot run {', '.join(sorted(unknown))}: there are {', '.join(known)}")
+    by_name = {section.name: section for section in load_sections()}
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(by_name))
+    names = parser.parse_args().names or list(by_name)
+    if unknown := set(names) - set(by_name):
+        parser.error(f"cannot run {', '.join(sorted(unknown))}: there are {', '.join(by_name)}")
     for each in (signal.SIGTERM, signal.SIGINT):  # so that what runs is ended well, and heeds it
         signal.signal(each, signal.default_int_handler)
     began = time.monotonic()
-    chosen, root = [known[name] for name in names], os.geteuid() == 0
-    outcomes = run_all(chosen, run, root=root, at_once=2 if is_quick() else 1)
+    sections, root = [by_name[name] for name in names], os.geteuid() == 0
+    outcomes = run_all(sections, run, root=root, at_once=2 if is_quick() else 1)
     seconds = time.monotonic() - began
     print(table(outcomes, seconds))
     if not is_quick():

@@ -76,9 +76,9 @@ class Experiment:
             return self._rows[key]
         say(f"{self.name} {key}")
         began = time.time()
-        measured = measure()
+        values = measure()
         about = {"at": round(began, 3), "version": self._version}
-        row = {"key": key, **about, "row_s": round(time.time() - began, 1), **measured}
+        row = {"key": key, **about, "row_s": round(time.time() - began, 1), **values}
         RAW.mkdir(exist_ok=True)
         with self._path.open("a+") as file:
             file.write(_line_end(self._path) + json.dumps(row) + "\n")
@@ -189,6 +189,6 @@ def _code() -> str:
 
     tests = ":(exclude)edge_jobs/*/src/test/*"
     product = ("speck", "binders", "edge_jobs", "compositions", tests)
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", *product)
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", *product)
     commit = git("log", "-1", "--format=%h", "--", *product)
-    return (commit + "+" if changed else commit) or "unknown"
+    return (commit + "+" if changes else commit) or "unknown"

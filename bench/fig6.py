@@ -82,8 +82,8 @@ class Speck:
     def deploy(self, jobs: int) -> None:
         self._api.apply(chain(self._fog, jobs, seed=self._seed))
 
-    def modify(self, jobs: int, changed: int, note: str) -> None:
-        self._api.apply(chain(self._fog, jobs, changed, note, self._seed))
+    def modify(self, jobs: int, changes: int, note: str) -> None:
+        self._api.apply(chain(self._fog, jobs, changes, note, self._seed))
 
     def delete(self) -> None:
         """Without draining: the chain carries nothing."""
@@ -99,9 +99,9 @@ class Floor:
     def deploy(self, jobs: int) -> None:
         self._bare.deploy(chain(self._fog, jobs, seed=self._seed)["jobs"])
 
-    def modify(self, jobs: int, changed: int, note: str) -> None:
-        composition = chain(self._fog, jobs, changed, note, self._seed)
-        self._bare.modify(composition["jobs"][:changed])
+    def modify(self, jobs: int, changes: int, note: str) -> None:
+        composition = chain(self._fog, jobs, changes, note, self._seed)
+        self._bare.modify(composition["jobs"][:changes])
 
     def delete(self) -> None:
         self._bare.delete()
@@ -113,9 +113,9 @@ class OneByOne(Floor):
     def deploy(self, jobs: int) -> None:
         self._bare.deploy_in_turn(chain(self._fog, jobs, seed=self._seed)["jobs"])
 
-    def modify(self, jobs: int, changed: int, note: str) -> None:
-        composition = chain(self._fog, jobs, changed, note, self._seed)
-        self._bare.modify_in_turn(composition["jobs"][:changed])
+    def modify(self, jobs: int, changes: int, note: str) -> None:
+        composition = chain(self._fog, jobs, changes, note, self._seed)
+        self._bare.modify_in_turn(composition["jobs"][:changes])
 
     def delete(self) -> None:
         self._bare.delete_in_turn()
@@ -139,12 +139,12 @@ def cycle(way: Way, sizes: Iterable[int], note: str) -> JsonObject:
         seconds["deploy_s"][str(jobs)] = timed_in_peace(lambda n=jobs: way.deploy(n))
         if jobs == MOST:
             for k in sorted(sizes):
-                changed = f"{note}-{k}"
-                took = timed_in_peace(lambda k=k, c=changed: way.modify(MOST, k, c))
-                seconds["modify_s"][str(k)] = took
+                change_note = f"{note}-{k}"
+                time_s = timed_in_peace(lambda k=k, c=change_note: way.modify(MOST, k, c))
+                seconds["modify_s"][str(k)] = time_s
             if isinstance(way, Speck):
-                took = timed_in_peace(lambda c=changed: way.modify(MOST, MOST, c))
-                seconds["noop_s"] = {str(MOST): took}
+                time_s = timed_in_peace(lambda c=change_note: way.modify(MOST, MOST, c))
+                seconds["noop_s"] = {str(MOST): time_s}
         seconds["delete_s"][str(jobs)] = timed_in_peace(way.delete)
     return {
         **seconds,
@@ -179,11 +179,11 @@ def ways_of(series: Series, round_: int) -> list[str]:
 
 def measure(experiment: Experiment) -> None:
     """All rounds that were not measured before."""
-    known = {row["key"] for row in experiment.rows}
+    keys = {row["key"] for row in experiment.rows}
     missing = [
         (series, n)
         for series, n in rounds()
-        if {f"{series.name}/{n}/{way}" for way in ways_of(series, n)} - known
+        if {f"{series.name}/{n}/{way}" for way in ways_of(series, n)} - keys
     ]
     for first in range(0, len(missing), ROUNDS_OF_A_FOG):
         wan = Wan(WAN, LANS, host=LANS[0][0])

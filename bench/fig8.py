@@ -53,7 +53,7 @@ class Bench:
     def __init__(self, fog: Fog, api: Api) -> None:
         self._fog, self._api = fog, api
         self._brokers = {site.name: site.broker_address for site in fog.sites()}
-        self._seen = templates(SENSORS)
+        self._templates = templates(SENSORS)
 
     def run(self, way: str, interval_ms: float, seconds: float = SECONDS) -> JsonObject:
         """Deploy the job, feed it, measure for `seconds` after a lead, wait for what is to come."""
@@ -63,16 +63,16 @@ class Bench:
                 interval_ms=interval_ms,
                 window_ms=WINDOW_MS,
                 run=secrets.token_hex(4),
-                detections=self._seen,
+                detections=self._templates,
                 topic=TOPIC,
             )
             with feed:
                 began = _middle(feed, time.monotonic() + LEAD_S)
                 _until(began)
-                machine, crossed = Machine(), self._read_crossings()
+                machine, crossings = Machine(), self._read_crossings()
                 until = _middle(feed, began + seconds)
                 _until(until)
-                used, now = machine.used(), self._read_crossings()
+                cpu_share, now = machine.used(), self._read_crossings()
                 log = feed.end()
             drained_s = _await_all(log, reader)
             arrivals = reader.since(0)
@@ -80,8 +80,8 @@ class Bench:
             "way": way,
             "interval_ms": interval_ms,
             "seconds": round(until - began, 3),
-            "cpu": round(used, 4),
-            "wan_bytes_per_s": round((now - crossed) / (until - began)),
+            "cpu": round(cpu_share, 4),
+            "wan_bytes_per_s": round((now - crossings) / (until - began)),
             "published": len(log.rows),
             "feed_late_ms": round(feed.latest_s * 1000, 1),
             "drained_s": round(drained_s, 2),
@@ -115,9 +115,9 @@ class Bench:
                 "outputs": [output],
             }
         )
-        wanted = [(client, self._brokers[place], output["topic"])]
+        outputs = [(client, self._brokers[place], output["topic"])]
         try:
-            with Arrivals(wanted, self._fog.enter(EDGE)) as reader:
+            with Arrivals(outputs, self._fog.enter(EDGE)) as reader:
                 yield reader
         finally:
             self._api.call("DELETE", "/compositions/fig8", drain="false", wait=120)
@@ -165,13 +165,13 @@ def _summarise_run(log: Log, arrivals: Sequence[Arrival], began: float, until: f
             offered += record["count"]
             latencies.append(arrival.at - closed)
     published = [(row.detection.time_ms) for row in log.rows if row.detection]
-    compared = _compare_with_log(log, arrivals)
+    comparison = _compare_with_log(log, arrivals)
     return {
         "offered": offered,
         "processed": sum(count for at, count in counts if began < at <= until),
-        "lost": compared.lost,
-        "repeated": compared.repeated,
-        "different": len(compared.different),
+        "lost": comparison.lost,
+        "repeated": comparison.repeated,
+        "different": len(comparison.different),
         "results": len(latencies),
         "latencies_ms": [round(each * 1000, 2) for each in latencies],
         "over_time": _over_time(published, counts),

@@ -51,7 +51,7 @@ class _Measuring:
         self.site = site
         host, _, port = site.engine_address.rpartition("//")[2].rstrip("/").partition(":")
         self._at = host, int(port)
-        self.found: dict[str, list[float]] = {}
+        self.latencies: dict[str, list[float]] = {}
 
     def all(self, looks: int) -> dict[str, list[float]]:
         """Two rounds: start, look, stop with savepoint; start, cancel."""
@@ -64,7 +64,7 @@ class _Measuring:
             self._stop(first)
             second = self._begin_and_await(one, jar)
             self._cancel(one, second)
-        return self.found
+        return self.latencies
 
     # -- parts ----------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class _Measuring:
         return answer
 
     def _note(self, kind: str, seconds: float) -> None:
-        self.found.setdefault(kind, []).append(seconds)
+        self.latencies.setdefault(kind, []).append(seconds)
 
 
 def _call(

@@ -42,9 +42,9 @@ def course() -> Course:
 def judge(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
     """What a series must show. `uplinks_mbps`: of all edges together."""
     before, after = row["before"], row["after"]
-    used = before["wan_bytes_per_s"] * 8e-6 / uplinks_mbps
+    share = before["wan_bytes_per_s"] * 8e-6 / uplinks_mbps
     full = Check(
-        f"use of the uplinks before, {name}", f">= {FULL:.0%}", f"{used:.0%}", used >= FULL
+        f"use of the uplinks before, {name}", f">= {FULL:.0%}", f"{share:.0%}", share >= FULL
     )
     checks = [*_compare_spans(name, row), full]
     if (cpu := max(before["machine_cpu"], after["machine_cpu"])) > MOST_CPU:
@@ -61,22 +61,22 @@ def _compare_spans(name: str, row: JsonObject) -> list[Check]:
 
     def fell(what: str, was: float | None, now: float | None) -> Check:
         ok = was is not None and now is not None and now < was
-        shown = " -> ".join("none" if v is None else f"{v:.4g}" for v in (was, now))
-        return Check(f"{what}, {name}", "falls", shown, ok)
+        text = " -> ".join("none" if v is None else f"{v:.4g}" for v in (was, now))
+        return Check(f"{what}, {name}", "falls", text, ok)
 
     def per_record(which: str) -> float:
         bytes_per_s, records_per_s = prediction[f"{which}_bytes_per_s"], prediction["records_per_s"]
         return float(bytes_per_s / records_per_s) if records_per_s else 0.0
 
-    moved, wanted = prediction["moves"], expected_moves()
-    unjudged = is_quick() and not moved
+    moves, expected = prediction["moves"], expected_moves()
+    unjudged = is_quick() and not moves
     note = "QUICK is too short for evidence: moved as was expected of it" if unjudged else ""
-    missing_moves = sorted(set(wanted.items()) - set(moved.items()))
+    missing_moves = sorted(set(expected.items()) - set(moves.items()))
     ok = None if unjudged else not missing_moves
     if missing_moves:
         note = note or "not moved: " + ", ".join(job for job, _ in missing_moves)
     checks = [
-        Check(f"jobs moved to their edges, {name}", f"all {len(wanted)}", len(moved), ok, note),
+        Check(f"jobs moved to their edges, {name}", f"all {len(expected)}", len(moves), ok, note),
         fell("latency p95 of Job 4 (s)", before["job4"]["p95_s"], after["job4"]["p95_s"]),
         fell("latency p95 of Job 3 (s)", before["job3"]["p95_s"], after["job3"]["p95_s"]),
         fell(

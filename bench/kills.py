@@ -73,8 +73,8 @@ class Mortal:
         assert self._served is not None
         process = self._served.process
         command = ["ps", "-o", "pid=", "--ppid", str(process.pid)]
-        listed = subprocess.run(command, capture_output=True, text=True).stdout.split()
-        for pid in (process.pid, *map(int, listed)):
+        pids = subprocess.run(command, capture_output=True, text=True).stdout.split()
+        for pid in (process.pid, *map(int, pids)):
             os.kill(pid, signal.SIGKILL)
         process.wait()
         self._life.close()

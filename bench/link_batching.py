@@ -326,10 +326,10 @@ def lab() -> Iterator[Lab]:
         stack.callback(broker.stop)
         engines = []
         for name, slots in (("sending", 1), ("reading", 2)):
-            wanted = engine_settings(folder / name, CHECKPOINT_S)
-            options = [*wanted.java_options, *HEAP]
-            wanted = replace(wanted, slots=slots, java_options=options)
-            engines.append(flink.start(wanted))
+            engine_options = engine_settings(folder / name, CHECKPOINT_S)
+            options = [*engine_options.java_options, *HEAP]
+            engine_options = replace(engine_options, slots=slots, java_options=options)
+            engines.append(flink.start(engine_options))
             stack.callback(engines[-1].stop)
         yield Lab(folder, broker, *engines)
 
@@ -337,13 +337,13 @@ def lab() -> Iterator[Lab]:
 # --- the result -----------------------------------------------------------------------------
 
 
-def summarise(rows: Sequence[JsonObject], wanted: Sequence[Variant]) -> list[JsonObject]:
+def summarise(rows: Sequence[JsonObject], selection: Sequence[Variant]) -> list[JsonObject]:
     """A line for each variant, beside the plain way of the same records."""
     by_key: dict[str, list[JsonObject]] = {}
     for row in rows:
         by_key.setdefault(row["variant"], []).append(row)
     summaries = []
-    for variant in wanted:
+    for variant in selection:
         own, plain = by_key[variant.key], by_key[variant.plain.key]
         summaries.append(
             {
@@ -420,9 +420,9 @@ def checks(summaries: Sequence[JsonObject]) -> list[Check]:
     return [*verdicts, Check("lost and repeated records", "0", lost, lost == 0, always=True)]
 
 
-def _first_ones(wanted: Sequence[Variant]) -> list[Variant]:
+def _first_ones(selection: Sequence[Variant]) -> list[Variant]:
     """To warm up with: under each delivery, one by one and compressed batches."""
-    some = [v for v in wanted if v.size == 100 and v.links == 1]
+    some = [v for v in selection if v.size == 100 and v.links == 1]
     plain = [v for v in some if v.batch_records == 1]
     return plain + [
         next(v for v in some if v.plain == p and v.compression == "zstd") for p in plain
@@ -430,7 +430,7 @@ def _first_ones(wanted: Sequence[Variant]) -> list[Variant]:
 
 
 def main() -> int:
-    wanted = variants()
+    selection = variants()
     experiment = Experiment(
         "link_batching",
         {
@@ -452,10 +452,10 @@ def main() -> int:
             " them, so bytes are those of TCP's payload, without its headers."
         ],
     )
-    keys = [(f"{v.key}/{n}", v) for n in range(1, ROUNDS + 1) for v in wanted]
+    keys = [(f"{v.key}/{n}", v) for n in range(1, ROUNDS + 1) for v in selection]
     with lab() as running:
         if not {key for key, _ in keys} <= {row["key"] for row in experiment.rows}:
-            for variant in wanted[:2] if QUICK else _first_ones(wanted):
+            for variant in selection[:2] if QUICK else _first_ones(selection):
                 running.warm_up(variant)
         for key, variant in keys:  # taking turns, so that what disturbs hits all
             row = experiment.row(key, lambda variant=variant: running.measure(variant))
@@ -463,7 +463,7 @@ def main() -> int:
                 f"  {row['records_per_s']}/s, {row['link_bytes_per_record']} B a record on the"
                 f" link, p50 {row['p50_ms']} p99 {row['p99_ms']} ms"
             )
-    summaries = summarise(experiment.rows, wanted)
+    summaries = summarise(experiment.rows, selection)
     return experiment.finish({"variants": summaries}, checks(summaries))
 
 

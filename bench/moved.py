@@ -109,7 +109,7 @@ def span(
         "machine_cpu": watch.cpu(since, until),
     }
     for name, client in (("job3", LOCAL), ("job4", GLOBAL)):
-        late = [took for at, took in latencies(arrivals, log, client) if since < at <= until]
+        late = [latency for at, latency in latencies(arrivals, log, client) if since < at <= until]
         shares = {f"p{share}_s": percentile(late, share / 100) for share in (50, 95, 99)}
         summary[name] = {"results": len(late), **shares}
     return summary
@@ -121,8 +121,8 @@ def bins(watch: Watch, begin: float, arrivals: Sequence[Arrival], log: Log) -> l
     late: dict[int, list[float]] = defaultdict(list)
     for at, count in count_by_moment(arrivals):
         records[int(at - begin)] += count
-    for at, took in latencies(arrivals, log, GLOBAL):
-        late[int(at - begin)].append(took)
+    for at, latency in latencies(arrivals, log, GLOBAL):
+        late[int(at - begin)].append(latency)
     rows = []
     for (_, before, _), (at, after, cpu) in zip(watch.looks, watch.looks[1:], strict=False):
         second = int(at - begin)
@@ -149,11 +149,15 @@ def compare_drained(readers: Arrivals, log: Log) -> list[Comparison]:
         arrivals = readers.since(0)
         if len(arrivals) != before:
             before, since = len(arrivals), time.monotonic()
-        compared = [
+        comparisons = [
             compare_local(local, [a.record for a in arrivals if a.client.startswith(LOCAL)]),
             compare_global(whole, [a.record for a in arrivals if a.client == GLOBAL]),
         ]
         now = time.monotonic()
-        if all(each.equal for each in compared) or now - since > QUIET_S or now - began > DRAIN_S:
-            return compared
+        if (
+            all(each.equal for each in comparisons)
+            or now - since > QUIET_S
+            or now - began > DRAIN_S
+        ):
+            return comparisons
         threading.Event().wait(0.5)

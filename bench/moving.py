@@ -72,7 +72,7 @@ class Bench:
     def __init__(self, fog: Fog, api: Api) -> None:
         self.fog, self.api = fog, api
         self._brokers = {site.name: site.broker_address for site in fog.sites()}
-        self._seen = templates(SENSORS)
+        self._templates = templates(SENSORS)
 
     def series(self, mover: Callable[[Series, Course], None], times: Course) -> JsonObject:
         """Deploy all in the cloud, feed, have `mover` move it, drain, and remove it at last."""
@@ -92,12 +92,12 @@ class Bench:
     def _series(
         self, content: JsonObject, mover: Callable[[Series, Course], None], times: Course
     ) -> JsonObject:
-        wanted = [
+        outputs = [
             (output["client_id"], self._brokers[output["site"]], output["topic"])
             for output in content["outputs"]
         ]
         with ExitStack() as stack:
-            readers = stack.enter_context(Arrivals(wanted))
+            readers = stack.enter_context(Arrivals(outputs))
             watch = Watch(self.fog)
             stack.callback(watch.close)
             feed = stack.enter_context(self._feed(times))
@@ -131,7 +131,7 @@ class Bench:
             interval_ms=times.interval_ms,
             window_ms=WINDOW_MS,
             run=secrets.token_hex(4),
-            detections=self._seen,
+            detections=self._templates,
             encoder=camera,
         )
 
@@ -217,7 +217,7 @@ class Bench:
     # -- what was found -------------------------------------------------------------------
 
     def _summarise(self, run: Series, log: Log) -> JsonObject:
-        compared = compare_drained(run.readers, log)
+        comparisons = compare_drained(run.readers, log)
         arrivals = run.readers.since(0)
         begin, moments = run.moments["begin"], run.moments
         spans = {
@@ -232,9 +232,9 @@ class Bench:
             "published": run.feed.sent,
             "published_again": run.feed.resent,
             "feed_late_s": round(run.feed.latest_s, 3),
-            "lost": sum(each.lost for each in compared),
-            "repeated": sum(each.repeated for each in compared),
-            "different": sum(len(each.different) for each in compared),
+            "lost": sum(each.lost for each in comparisons),
+            "repeated": sum(each.repeated for each in comparisons),
+            "different": sum(len(each.different) for each in comparisons),
         }
 
 
@@ -294,8 +294,8 @@ def prepared(times: Course) -> Iterator[Bench]:
         )
         jars = edge_jar("speck-jobs.jar").parent
         more = {"SPECK_METRICS_S": f"{METRICS_S:g}"}
-        served = stack.enter_context(serving(Path(folder) / "home", [jars], more=more))
-        api = Api(served.url)
+        server = stack.enter_context(serving(Path(folder) / "home", [jars], more=more))
+        api = Api(server.url)
         for body in fog.site_bodies():
             if body["name"] in edges:
                 body["uplink_mbps"] = times.up_mbps

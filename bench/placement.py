@@ -50,16 +50,16 @@ found: shown beside RoLBTS for comparison; only the formula of the deviation is 
 class Checks:
     """What was compared, and what did not come out as it should."""
 
-    done: int = 0
+    count: int = 0
     faults: list[str] = field(default_factory=list)
 
     def equal(self, what: str, actual: object, expected: object) -> None:
-        self.done += 1
+        self.count += 1
         if actual != expected:
             self.faults.append(f"{what}: {actual}, not {expected}")
 
     def below(self, what: str, actual: float, limit: float) -> None:
-        self.done += 1
+        self.count += 1
         if not actual < limit:
             self.faults.append(f"{what}: {actual}, not below {limit}")
 
@@ -107,12 +107,12 @@ def check_our_balance(checks: Checks) -> JsonObject:
 def ten_by_ten(checks: Checks) -> float:
     """Seconds of the exact answer: the slowest of one service, and ten, on like and unlike."""
     alike = [rolbts.Server(f"s{n}", 14, 4) for n in range(10)]
-    used = [rolbts.Server(f"s{n}", 14, 4, used=n) for n in range(10)]
+    used_servers = [rolbts.Server(f"s{n}", 14, 4, used=n) for n in range(10)]
     unlike = [rolbts.Server(f"s{n}", 8 + n, 4) for n in range(10)]
     slowest = 0.0
     for name, servers, services in (
         ("alike", alike, (10,)),
-        ("partly used", used, (10,)),
+        ("partly used", used_servers, (10,)),
         ("unlike", unlike, (10,)),
         ("alike, ten services", alike, (10,) * 10),
     ):
@@ -127,7 +127,7 @@ def ten_by_ten(checks: Checks) -> float:
 
 def check_published_ds2(checks: Checks) -> None:
     """DS2's own vectors, S -> Op1 -> Op2."""
-    for rate, sources, first, second, wanted in (
+    for rate, sources, first, second, expected in (
         (100.0, 1, (50.0, 400.0), 100.0, (2, 8)),
         (200.0, 1, (40.0, 700.0), 99.0, (5, 36)),
         (200.0, 1, (10.0, 700.0), 201.0, (20, 70)),
@@ -144,12 +144,12 @@ def check_published_ds2(checks: Checks) -> None:
             dict.fromkeys(topics, rate),
         )
         counts = (needs["Op1"].parallelism, needs["Op2"].parallelism)
-        checks.equal(f"DS2 {sources} x {rate:g}, {first}, {second:g}", counts, wanted)
+        checks.equal(f"DS2 {sources} x {rate:g}, {first}, {second:g}", counts, expected)
 
 
 def check_published_filter(checks: Checks) -> None:
     """flink-placement: a filter of 0.7 at the edge gives 1/0.7 of the rate when the WAN binds."""
-    for uplink, wanted in ((100_000.0, 1 / 0.7), (1e9, 1.0)):
+    for uplink, expected in ((100_000.0, 1 / 0.7), (1e9, 1.0)):
         problem = Problem(
             (
                 Load("in", Kind.END, site="edge"),
@@ -164,7 +164,7 @@ def check_published_filter(checks: Checks) -> None:
             for site in ("edge", "cloud")
         ]
         ratio = round(rates[0] / rates[1], 6)
-        checks.equal(f"filter, uplink {uplink:g}", ratio, round(wanted, 6))
+        checks.equal(f"filter, uplink {uplink:g}", ratio, round(expected, 6))
         say(f"filter of 0.7 at the edge against the server, uplink {uplink:g}: {ratio:.2f} times")
 
 
@@ -346,7 +346,7 @@ def main() -> int:
         say(note)
     for fault in checks.faults:
         say(f"DIFFERS: {fault}")
-    say(f"{checks.done} checks, {len(checks.faults)} differ")
+    say(f"{checks.count} checks, {len(checks.faults)} differ")
     return 1 if checks.faults else 0
 
 

@@ -239,7 +239,7 @@ def run(
     fog: Fog,
     api: Api,
     delivery: str,
-    wanted: int,
+    change_count: int,
     *,
     seed: int,
     rate: float = RATE,
@@ -263,22 +263,22 @@ def run(
             stack.enter_context(Output(brokers[place[0]], name, place)) for place in (OUT, OUT2)
         ]
         feed = stack.enter_context(Feed(brokers[IN[0]], f"{name}/{IN[1]}", rate=rate, run=name))
-        measured = Run(api, dice, feed, ends, taps, log, rate, mortal)
+        current = Run(api, dice, feed, ends, taps, log, rate, mortal)
         fault = ""
         try:
             for end in ends:
                 end.await_past(int(3 * rate), PATIENCE_S)
-            for _ in range(wanted):
+            for _ in range(change_count):
                 wiring = next_wiring(dice, wiring)
-                measured.change(wiring.composition(name, delivery), str(wiring))
+                current.change(wiring.composition(name, delivery), str(wiring))
         except (RuntimeError, SpeckError, requests.RequestException) as error:
             # what was counted so far is shown all the same
             fault = str(error)
-            say(f"{delivery} ended after {len(measured.changes)} changes: {fault}")
+            say(f"{delivery} ended after {len(current.changes)} changes: {fault}")
         published = feed.end()
         for end in ends:
             end.await_all(published)
-        result = _result(measured, delivery, published, witness, fault)
+        result = _result(current, delivery, published, witness, fault)
     api.call("DELETE", f"/compositions/{name}", wait=600, drain="false")
     return result
 
@@ -290,19 +290,19 @@ def _result(
     for line in blame_changes(run.changes, run.ends, published, run.taps):
         say(line)
     stamps = run.taps.stamps if run.taps else None
-    done = [change for change in run.changes if change.state == "done"]
+    done_changes = [change for change in run.changes if change.state == "done"]
     if two := witness.two_copies():
         say(f"two copies of {', '.join(two)}")
     return {
-        "changes": len(done),
+        "changes": len(done_changes),
         "bytes_resent": stamps and stamps.bytes_resent,
         "published": published,
         "lost": sum(count.lost for count in counts),
         "repeated": sum(count.repeated for count in counts),
         "repeated_outside": sum(count.dropped for count in counts),
         "two_copies": len(two),
-        "gap_s": spread([change.gap_s for change in done]),
-        "change_s": spread([change.took_s for change in done]),
+        "gap_s": spread([change.gap_s for change in done_changes]),
+        "change_s": spread([change.took_s for change in done_changes]),
         "delivery": delivery,
         "fault": fault,
         "stray": sum(count.stray for count in counts),
@@ -319,8 +319,8 @@ def spread(values: Sequence[float]) -> JsonObject:
     """Median, 95th percentile and the most, in seconds; null of nothing."""
     cuts = {"p50": 0.5, "p95": 0.95, "max": 1.0}
     values_by_share = {name: percentile(values, share) for name, share in cuts.items()}
-    shown = {name: value and round(value, 3) for name, value in values_by_share.items()}
-    return {**shown, "of": len(values)}
+    rounded = {name: value and round(value, 3) for name, value in values_by_share.items()}
+    return {**rounded, "of": len(values)}
 
 
 def under_way_in(number: int, firsts: Sequence[int]) -> int:
@@ -354,15 +354,15 @@ def blame_changes(
     for (during, link), count in sorted(places.items()):
         lines.append(f"{link}: {count} published twice under one stamp in change {during}")
         guilty.add(during)
-    shown = [change for change in changes if change.number in guilty][:_PLANS_SHOWN]
-    return [*lines, *(f"{change}\n{change.plan}\n" for change in shown)]
+    suspects = [change for change in changes if change.number in guilty][:_PLANS_SHOWN]
+    return [*lines, *(f"{change}\n{change.plan}\n" for change in suspects)]
 
 
-def faults_of(result: JsonObject, wanted: int) -> list[str]:
+def faults_of(result: JsonObject, change_count: int) -> list[str]:
     """What is not as it was wanted."""
     faults = [f"{key}: {result[key]}" for key in list_promised(result) if result[key]]
-    short = result["changes"] < wanted
-    return [*faults, *([f"{result['changes']} of {wanted} changes"] if short else [])]
+    short = result["changes"] < change_count
+    return [*faults, *([f"{result['changes']} of {change_count} changes"] if short else [])]
 
 
 def main() -> int:
@@ -385,7 +385,7 @@ def main() -> int:
     if is_trial or how != {"seed": 5, "rate": RATE, "tapped": True}:
         return _trial(options, how)
     changes, kills = (4, 2) if is_quick() else (CHANGES, KILLS)
-    wanted = {**dict.fromkeys(MODES, changes), WITH_KILLS: kills}
+    counts = {**dict.fromkeys(MODES, changes), WITH_KILLS: kills}
     facts = {
         "wanted_changes": changes,
         "wanted_kills": kills,
@@ -394,11 +394,11 @@ def main() -> int:
         "seed": options.seed,
         "machine": machine(),
     }
-    chosen = {name: wanted[name] for name in options.series or wanted}
+    selection = {name: counts[name] for name in options.series or counts}
     other_series = _load_other_series() if options.series and not is_quick() else {}
     wrong: list[str] = []
-    for name, result in _measure_series(chosen, how):
-        wrong += _report_faults(name, result, wanted[name])
+    for name, result in _measure_series(selection, how):
+        wrong += _report_faults(name, result, counts[name])
         other_series[name] = {**result, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         nested = {key: value for key, value in other_series.items() if key != MODES[0]}
         write_result("rewire.json", {**other_series.get(MODES[0], {}), **nested, **facts})
@@ -411,31 +411,31 @@ def _trial(options: argparse.Namespace, how: JsonObject) -> int:
     if changes is None:
         changes = 0 if kills is not None and not options.delivery else 4
     modes = [options.delivery] if options.delivery else MODES
-    wanted = {**(dict.fromkeys(modes, changes) if changes else {}), WITH_KILLS: kills or 0}
+    counts = {**(dict.fromkeys(modes, changes) if changes else {}), WITH_KILLS: kills or 0}
     results, wrong = {}, []
-    for name, result in _measure_series(wanted, how):
+    for name, result in _measure_series(counts, how):
         results[name] = result
-        wrong += _report_faults(name, result, wanted[name])
+        wrong += _report_faults(name, result, counts[name])
     print(json.dumps(results, indent=1))
     return 1 if wrong else 0
 
 
-def _measure_series(wanted: Mapping[str, int], how: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+def _measure_series(counts: Mapping[str, int], how: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     """Each series with its result; `wanted` says how many changes each has."""
-    modes = [name for name in MODES if wanted.get(name)]
+    modes = [name for name in MODES if counts.get(name)]
     if modes:
         with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
             for mode in modes:
-                yield mode, run(fog, api, mode, wanted[mode], **how)
-    if wanted.get(WITH_KILLS):
+                yield mode, run(fog, api, mode, counts[mode], **how)
+    if counts.get(WITH_KILLS):
         with mortal_fog(SLOTS, CHECKPOINT_S) as mortal:
-            kills = wanted[WITH_KILLS]
+            kills = counts[WITH_KILLS]
             yield WITH_KILLS, run(mortal.fog, mortal.api, MODES[0], kills, mortal=mortal, **how)
 
 
-def _report_faults(name: str, result: JsonObject, wanted: int) -> list[str]:
+def _report_faults(name: str, result: JsonObject, change_count: int) -> list[str]:
     """What is not as it was wanted, said."""
-    wrong = [f"{name}: {fault}" for fault in faults_of(result, wanted)]
+    wrong = [f"{name}: {fault}" for fault in faults_of(result, change_count)]
     for fault in wrong:
         say(f"NOT as wanted: {fault}")
     return wrong

@@ -123,7 +123,7 @@ def measure_size(sites: int, latencies: JsonObject, *, whole: bool = False) -> J
         fog_of(sites, Path(folder), latencies) as others,
     ):
         size = Size(sites, Path(folder) / "home", others)
-        return size.measure_whole() if whole else size.measured()
+        return size.measure_whole() if whole else size.measure_all()
 
 
 @contextmanager
@@ -164,52 +164,52 @@ class Size:
         self.home = home
         self.others = others
         self.hosts = addresses(BASE, sites)
-        self.found: JsonObject = {
+        self.result: JsonObject = {
             "sites": sites,
             "jobs": sites * JOBS_A_SITE,
             "compositions": math.ceil(sites * JOBS_A_SITE / JOBS_A_COMPOSITION),
         }
         self._api: Api | None = None
 
-    def measured(self) -> JsonObject:
+    def measure_all(self) -> JsonObject:
         began = time.monotonic()
-        with self.service(collect_s=0) as served:
+        with self.service(collect_s=0) as server:
             self.cpu_of("register", self.register)
             self.cpu_of("plan", lambda: self.plans("many"))
             self.cpu_of("apply", self.apply)
-            self.note("rss_mb", rss_mb(served.process.pid))
+            self.note("rss_mb", rss_mb(server.process.pid))
             self.cpu_of("noop", self.apply_again)
-            self.found["reads"] = self.reads()
-            self.found["watch"] = self.measure_watch(served)
+            self.result["reads"] = self.reads()
+            self.result["watch"] = self.measure_watch(server)
             self.note("store_bytes", size_of(self.home / "store"))
-            self.note("rss_after_mb", rss_mb(served.process.pid))
+            self.note("rss_after_mb", rss_mb(server.process.pid))
         self.restart()
         self.collect_s = COLLECT_S[self.sites > 300]
-        with self.service(self.collect_s) as served:
-            self.found["collector"] = self.measure_collector(served)
+        with self.service(self.collect_s) as server:
+            self.result["collector"] = self.measure_collector(server)
         self.note("took_s", time.monotonic() - began)
-        return self.found
+        return self.result
 
     def measure_whole(self) -> JsonObject:
         """One composition of all jobs: plan, apply and apply again."""
-        self.found["compositions"] = 1
-        with self.service(collect_s=0) as served:
+        self.result["compositions"] = 1
+        with self.service(collect_s=0) as server:
             self.register()
             self.cpu_of("plan", lambda: self.plans("one"))
             self.cpu_of("apply", lambda: self.apply("one"))
             self.cpu_of("noop", lambda: self.apply_again("one"))
-            self.found["change"] = self.read("change", f"/changes/{self.change}")
-            self.note("rss_mb", rss_mb(served.process.pid))
-        return self.found
+            self.result["change"] = self.read("change", f"/changes/{self.change}")
+            self.note("rss_mb", rss_mb(server.process.pid))
+        return self.result
 
     @contextmanager
     def service(self, collect_s: float) -> Iterator[Served]:
         more = {"SPECK_METRICS_S": str(collect_s), "SPECK_WATCH_S": str(WATCH_S)}
         jars = [edge_jar("speck-jobs.jar").parent]
-        with serving(self.home, jars, timeout_s=120, more=more) as served:
-            self._api = Api(served.url)
-            self.pids = {"service": served.process.pid, **self.others}
-            yield served
+        with serving(self.home, jars, timeout_s=120, more=more) as server:
+            self._api = Api(server.url)
+            self.pids = {"service": server.process.pid, **self.others}
+            yield server
 
     @property
     def api(self) -> Api:
@@ -217,20 +217,21 @@ class Size:
         return self._api
 
     def note(self, name: str, value: float) -> None:
-        self.found[name] = round(value, 4)
-        say(f"  {self.sites} sites: {name} {self.found[name]}")
+        self.result[name] = round(value, 4)
+        say(f"  {self.sites} sites: {name} {self.result[name]}")
 
     def cpu_of(self, name: str, action: Callable[[], None]) -> None:
         """Seconds of `action`, and what each process had of a core meanwhile."""
         before = {who: tree_cpu_s(pid) for who, pid in self.pids.items()}
         began = time.perf_counter()
         action()
-        took = time.perf_counter() - began
-        self.note(f"{name}_s", took)
-        used = {
-            who: round((tree_cpu_s(pid) - before[who]) / took, 3) for who, pid in self.pids.items()
+        seconds = time.perf_counter() - began
+        self.note(f"{name}_s", seconds)
+        by_process = {
+            who: round((tree_cpu_s(pid) - before[who]) / seconds, 3)
+            for who, pid in self.pids.items()
         }
-        self.found.setdefault("cores", {})[name] = used
+        self.result.setdefault("cores", {})[name] = by_process
 
     # -- steps ----------------------------------------------------------------------------
 
@@ -296,48 +297,48 @@ class Size:
     def read(self, name: str, path: str) -> JsonObject:
         """Times of one GET, one after another."""
         seconds: list[float] = []
-        used, began = tree_cpu_s(self.pids["service"]), time.monotonic()
+        cpu_before_s, began = tree_cpu_s(self.pids["service"]), time.monotonic()
         while len(seconds) < READS and (time.monotonic() - began < READ_FOR_S or len(seconds) < 3):
             at = time.perf_counter()
             size = self.api.get(path)
             seconds.append(time.perf_counter() - at)
         p50, p99 = (round(1000 * (percentile(seconds, share) or 0), 2) for share in (0.5, 0.99))
-        cpu_ms = round(1000 * (tree_cpu_s(self.pids["service"]) - used) / len(seconds), 2)
+        cpu_ms = round(1000 * (tree_cpu_s(self.pids["service"]) - cpu_before_s) / len(seconds), 2)
         say(f"  {self.sites} sites: GET {name} p50 {p50} p99 {p99} CPU {cpu_ms} ms, {size} bytes")
         latency = {"n": len(seconds), "p50_ms": p50, "p99_ms": p99, "cpu_ms": cpu_ms, "bytes": size}
         return latency
 
-    def measure_watch(self, served: Served) -> JsonObject:
+    def measure_watch(self, server: Served) -> JsonObject:
         """How often each site is really looked at while nothing else happens, and its CPU."""
         kinds = ("numbers", "checkpoints")
-        before, used, began = self.looks(), self.cpu(), time.monotonic()
+        before, cpu_before, began = self.looks(), self.cpu(), time.monotonic()
         time.sleep(IDLE_S[self.sites > 300])
-        took, cores = time.monotonic() - began, self.cpu()
+        seconds, cores = time.monotonic() - began, self.cpu()
         after = self.looks()
         polls: JsonObject = {
-            f"{kind}_every_s": round(took * self.sites / max(1, after[kind] - before[kind]), 2)
+            f"{kind}_every_s": round(seconds * self.sites / max(1, after[kind] - before[kind]), 2)
             for kind in kinds
         }
-        polls["cores"] = {who: round((cores[who] - used[who]) / took, 3) for who in cores}
+        polls["cores"] = {who: round((cores[who] - cpu_before[who]) / seconds, 3) for who in cores}
         say(f"  {self.sites} sites: watch {polls}")
         return polls
 
-    def measure_collector(self, served: Served) -> JsonObject:
+    def measure_collector(self, server: Served) -> JsonObject:
         """How many looks of the collector are answered in time in the second round of it,
         and the CPU."""
         time.sleep(self.collect_s)  # names of metrics are learnt in the first round
-        used, began = self.cpu(), time.monotonic()
+        cpu_before, began = self.cpu(), time.monotonic()
         before = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
         time.sleep(self.collect_s)
-        took, cores = time.monotonic() - began, self.cpu()
+        seconds, cores = time.monotonic() - began, self.cpu()
         after = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
         looks, gaps = (b - a for a, b in zip(before, after, strict=True))
         figures = {
             "every_s": self.collect_s,
             "answered": looks,
             "gaps": gaps,
-            "cores": {who: round((cores[who] - used[who]) / took, 3) for who in cores},
-            "rss_mb": rss_mb(served.process.pid),
+            "cores": {who: round((cores[who] - cpu_before[who]) / seconds, 3) for who in cores},
+            "rss_mb": rss_mb(server.process.pid),
         }
         say(f"  {self.sites} sites: collector {figures}")
         return figures
@@ -522,9 +523,9 @@ def checks(rows: list[JsonObject], latencies: JsonObject, broke: str = "") -> li
         )
     busiest = max(
         (
-            used[who]
+            usage[who]
             for row in rows
-            for used in row["cores"].values()
+            for usage in row["cores"].values()
             for who in ("engines", "mount")
         ),
         default=0.0,

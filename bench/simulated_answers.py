@@ -85,10 +85,10 @@ def checkpoints(site: Site, of: Job, now: float) -> Any:
     completed = site.completed(of, now)
     savepoints = [save for save in of.savepoints if save.done <= now]
     history = [_savepoint(of, save) for save in reversed(savepoints)]
-    gone = of.over(now) and of.end == "FINISHED"
+    is_gone = of.over(now) and of.end == "FINISHED"
     numbers = range(of.first + completed - 1, max(of.first, of.first + completed - 10) - 1, -1)
     periodic = [
-        _checkpoint(site, of, number, gone or number < of.first + completed - RETAINED)
+        _checkpoint(site, of, number, is_gone or number < of.first + completed - RETAINED)
         for number in numbers
     ]
     restored = RECORDED["restored"] | {
@@ -194,7 +194,7 @@ def worker_metrics(names: list[str], now: float) -> Any:
 
 
 def job_metrics(site: Site, of: Job, names: list[str], now: float) -> Any:
-    known = {
+    values = {
         "numRestarts": 0,
         "uptime": _ms(now - of.running) if of.running is not None else 0,
         "lastCompletedCheckpointId": of.first + site.completed(of, now) - 1,
@@ -202,7 +202,7 @@ def job_metrics(site: Site, of: Job, names: list[str], now: float) -> Any:
         "lastCheckpointDuration": _ms(CHECKPOINT_S),
         "numberOfFailedCheckpoints": 0,
     }
-    return [{"id": name, "value": str(known[name])} for name in names if name in known]
+    return [{"id": name, "value": str(values[name])} for name in names if name in values]
 
 
 def vertex_metrics(of: Job, names: list[str] | None, now: float) -> Any:

@@ -100,9 +100,9 @@ class Flink:
 
     def _of_job(self, job_id: str, rest: list[str], query: str, now: float) -> tuple[str, Any]:
         if rest == ["metrics"]:
-            known = self.site.jobs.get(job_id)
+            engine_job = self.site.jobs.get(job_id)
             names = _names(query) or []
-            metrics = answers.job_metrics(self.site, known, names, now) if known else []
+            metrics = answers.job_metrics(self.site, engine_job, names, now) if engine_job else []
             return "job metrics", metrics
         if len(rest) == 2 and rest[0] == "savepoints":
             save = self.site.triggers.get((job_id, rest[1]))
@@ -201,8 +201,8 @@ class Drawing:
         self._dice = random.Random(seed)
 
     def __call__(self, kind: str) -> float:
-        measured = self._latencies.get(kind)
-        return self._dice.choice(measured) if measured else 0.0
+        samples = self._latencies.get(kind)
+        return self._dice.choice(samples) if samples else 0.0
 
 
 class _Connection(asyncio.Protocol):

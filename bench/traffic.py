@@ -128,13 +128,13 @@ class Runs:
             yield f"{name} {point} #{number + 1}", point
 
     def _round(self, number: int, name: str) -> None:
-        known = {row["key"] for row in self._experiment.rows}
-        wanted = [key for key, _ in self._keys(number, name)]
+        keys = {row["key"] for row in self._experiment.rows}
+        round_keys = [key for key, _ in self._keys(number, name)]
         variant, hop_key = DEPLOYMENTS[name], f"{name} hops"
         look_at_hops = number == 0 and variant.forward_link is None  # taps read no batches
         if look_at_hops:
-            wanted.append(hop_key)
-        if known.issuperset(wanted):
+            round_keys.append(hop_key)
+        if keys.issuperset(round_keys):
             return
         bench = self._fog()
         with bench.deployed(variant.file, variant.forward_link) as deployment:

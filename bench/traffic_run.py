@@ -87,8 +87,8 @@ class Usage:
         """`{machine: share of all cores, sites: {site: {engine, broker: cores}}}`."""
         seconds, now = time.monotonic() - self._at, self._look()
         sites: dict[str, dict[str, float]] = defaultdict(dict)
-        for (site, what), used in now.items():
-            sites[site][what] = round((used - self._before[site, what]) / seconds, 4)
+        for (site, what), cpu in now.items():
+            sites[site][what] = round((cpu - self._before[site, what]) / seconds, 4)
         return {"machine": round(self._machine.used(), 4), "sites": dict(sites)}
 
 
@@ -106,7 +106,7 @@ class Bench:
     def __init__(self, fog: Fog, api: Api) -> None:
         self.fog, self.api = fog, api
         self.brokers = {site.name: site.broker_address for site in fog.sites()}
-        self.seen = templates(SENSORS)
+        self.templates = templates(SENSORS)
 
     @contextmanager
     def deployed(self, file: str, forward_link: JsonObject | None = None) -> Iterator[Deployment]:
@@ -140,7 +140,7 @@ class Bench:
             interval_ms=interval_ms,
             window_ms=WINDOW_MS,
             run=secrets.token_hex(4),
-            detections=self.seen,
+            detections=self.templates,
         )
 
 
@@ -157,8 +157,8 @@ class Deployment:
             by_place[place].append((client, bench.brokers[output["site"]], output["topic"]))
         self.content = content
         self.readers = [
-            stack.enter_context(Arrivals(wanted, bench.fog.enter(place)))
-            for place, wanted in by_place.items()
+            stack.enter_context(Arrivals(outputs, bench.fog.enter(place)))
+            for place, outputs in by_place.items()
         ]
 
     def run(self, interval_ms: float, lead_s: float, seconds: float) -> JsonObject:
@@ -172,13 +172,13 @@ class Deployment:
             usage, links = Usage(self.bench.fog), self.bench.read_crossings()
             until = _middle(feed, began + seconds)
             _until(until)
-            used, crossed = usage.summarise(), self.bench.read_crossings()
+            cpu, crossings = usage.summarise(), self.bench.read_crossings()
             log = feed.end()
             sent, late_ms, feed_s = feed.sent, feed.latest_s * 1000, feed.cpu_s
             repeated = feed.resent
         results = Results(log, lambda: self._list_arrivals(first))
         drained_s = results.await_all()
-        measured = Measured(began, until)
+        window = Measured(began, until)
         return {
             "interval_ms": interval_ms,
             "seconds": round(until - began, 3),
@@ -186,16 +186,16 @@ class Deployment:
             "published_again": repeated,
             "feed_late_ms": round(late_ms, 1),
             "feed_cpu_s": round(feed_s, 2),
-            "cpu": used,
+            "cpu": cpu,
             "wan_bytes_per_s": {
                 site: [
                     round((now - was) / (until - began))
-                    for now, was in zip(crossed[site], links[site], strict=True)
+                    for now, was in zip(crossings[site], links[site], strict=True)
                 ]
-                for site in crossed
+                for site in crossings
             },
             "drained_s": round(drained_s, 2),
-            **results.summarise(measured),
+            **results.summarise(window),
         }
 
     def _list_arrivals(self, first: Sequence[int]) -> list[Arrival]:
@@ -248,51 +248,49 @@ class Results:
             "job4": compare_global(self._global, records(arrivals, GLOBAL)),
         }
 
-    def summarise(self, measured: Measured) -> JsonObject:
+    def summarise(self, window: Measured) -> JsonObject:
         """`{job3: {...}, job4: {...}, lost, repeated, different}`."""
         arrivals = self._list_arrivals()
-        compared = self._compare(arrivals)
+        comparisons = self._compare(arrivals)
         summary: JsonObject = {
-            "job3": self._job(arrivals, LOCAL, measured),
-            "job4": self._job(arrivals, GLOBAL, measured),
-            "lost": sum(each.lost for each in compared.values()),
-            "repeated": sum(each.repeated for each in compared.values()),
-            "different": sum(len(each.different) for each in compared.values()),
+            "job3": self._job(arrivals, LOCAL, window),
+            "job4": self._job(arrivals, GLOBAL, window),
+            "lost": sum(each.lost for each in comparisons.values()),
+            "repeated": sum(each.repeated for each in comparisons.values()),
+            "different": sum(len(each.different) for each in comparisons.values()),
         }
         if records(arrivals, NEAR):
-            summary["job3_in_the_cloud"] = self._job(arrivals, NEAR, measured)
+            summary["job3_in_the_cloud"] = self._job(arrivals, NEAR, window)
         return summary
 
-    def _job(self, arrivals: Sequence[Arrival], client: str, measured: Measured) -> JsonObject:
-        latencies = self.latencies(arrivals, client, measured)
+    def _job(self, arrivals: Sequence[Arrival], client: str, window: Measured) -> JsonObject:
+        latencies = self.latencies(arrivals, client, window)
         processed = sum(
             arrival.record["count"]
             for arrival in arrivals
             if arrival.client.startswith(client)
             and arrival.record["revision"] == 0
-            and measured.since < arrival.at <= measured.until
+            and window.since < arrival.at <= window.until
         )
         return {
             "processed": processed,
-            "offered": self._count_offered(measured),
+            "offered": self._count_offered(window),
             "results": len(latencies),
             **{f"p{share}_ms": _ms(percentile(latencies, share / 100)) for share in (50, 95, 99)},
             "max_ms": _ms(max(latencies, default=None)),
             "latencies_ms": [round(each * 1000, 1) for each in latencies],
         }
 
-    def _count_offered(self, measured: Measured) -> int:
+    def _count_offered(self, window: Measured) -> int:
         """Detections of the windows that were complete while it was measured."""
         count = 0
         for start, stat in self._global.items():
             closed = self._log.closed_at(all_streams(), start + self._log.window_ms)
-            if closed is not None and measured.since < closed <= measured.until:
+            if closed is not None and window.since < closed <= window.until:
                 count += stat.count
         return count
 
-    def latencies(
-        self, arrivals: Sequence[Arrival], client: str, measured: Measured
-    ) -> list[float]:
+    def latencies(self, arrivals: Sequence[Arrival], client: str, window: Measured) -> list[float]:
         """Seconds from the message that completed a window to its first result, for windows that
         were complete while it was measured."""
         seconds = []
@@ -302,7 +300,7 @@ class Results:
             streams = STREAMS[arrival.record["site"]] if "site" in arrival.record else all_streams()
             end = arrival.record["window_start_ms"] + self._log.window_ms
             closed = self._log.closed_at(streams, end)
-            if closed is not None and measured.since < closed <= measured.until:
+            if closed is not None and window.since < closed <= window.until:
                 seconds.append(arrival.at - closed)
         return seconds
 

@@ -248,8 +248,8 @@ def _where_both(fog: JsonObject, cloud: JsonObject, direct: JsonObject | None) -
 
 
 def _beside(mine: float | None, yours: float | None) -> str:
-    shown = ("nothing" if each is None else f"{each:.1f}" for each in (mine, yours))
-    return " against ".join(shown) + " ms"
+    texts = ("nothing" if each is None else f"{each:.1f}" for each in (mine, yours))
+    return " against ".join(texts) + " ms"
 
 
 def _describe(difference: JsonObject) -> str:

@@ -107,8 +107,8 @@ class Truth:
 def compare(name: str, known: float, measured: float | None, detail: str = "") -> Truth:
     """Near enough is within a tenth; a figure that is not given never is."""
     near = measured is not None and abs(measured - known) <= WITHIN * abs(known)
-    shown = None if measured is None else float(f"{measured:.5g}")
-    return Truth(name, float(f"{known:.5g}"), shown, near, detail)
+    rounded = None if measured is None else float(f"{measured:.5g}")
+    return Truth(name, float(f"{known:.5g}"), rounded, near, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +173,8 @@ class Bench:
             pause.wait(LOOK_S)
             now = self.crossings.poll()
         until = time.time()
-        crossed = (now.total() - before.total()) / (until - began)
-        return Watched(began, until, machine.used(), crossed)
+        bytes_per_s = (now.total() - before.total()) / (until - began)
+        return Watched(began, until, machine.used(), bytes_per_s)
 
     def analyse(self, composition: str, watched: Watched) -> JsonObject:
         """An analysis of that stretch by the service. Raises RuntimeError when it fails."""
@@ -226,9 +226,9 @@ def calibrate(bench: Bench) -> JsonObject:
 def check_costs(bench: Bench, analysis: JsonObject, cores: dict[str, float]) -> None:
     """Each job's cost, selectivity and true rate against what was set."""
     jobs = {job["job_name"]: job for job in analysis["jobs"]}
-    for known in JOBS:
-        analysed_job = jobs[known.name]
-        where = f"{known.name} at {analysed_job['site']}"
+    for spec in JOBS:
+        analysed_job = jobs[spec.name]
+        where = f"{spec.name} at {analysed_job['site']}"
         detail = (
             f"contended {analysed_job['contended']:.0%}"
             if analysed_job["contended"] is not None
@@ -237,10 +237,10 @@ def check_costs(bench: Bench, analysis: JsonObject, cores: dict[str, float]) -> 
         if analysed_job["why"]:
             detail += "; " + "; ".join(analysed_job["why"])
         cost = analysed_job["core_s_per_record"]
-        bench.tell(compare(f"core-seconds per record, {where}", known.core_s, cost, detail))
+        bench.tell(compare(f"core-seconds per record, {where}", spec.core_s, cost, detail))
         value = analysed_job["selectivity"]
-        bench.tell(compare(f"selectivity, {where}", known.selectivity, value))
-        rate = SPEEDS[analysed_job["site"]] / known.core_s
+        bench.tell(compare(f"selectivity, {where}", spec.selectivity, value))
+        rate = SPEEDS[analysed_job["site"]] / spec.core_s
         text = f"set: speed / cost; {cores[analysed_job['site']]:.3g} cores were calibrated"
         value = analysed_job["true_processing_rate"]
         bench.tell(compare(f"true processing rate, {where}", rate, value, text))
@@ -248,10 +248,12 @@ def check_costs(bench: Bench, analysis: JsonObject, cores: dict[str, float]) -> 
 
 def check_ranking(bench: Bench, analysis: JsonObject) -> None:
     """The order in which jobs should sit at the edge."""
-    known = [job.name for job in sorted(JOBS, key=lambda job: -job.score)]
+    expected = [job.name for job in sorted(JOBS, key=lambda job: -job.score)]
     names = [row["job_name"] for row in analysis["ranking"]]
     scores = ", ".join(f"{row['job_name']} {row['score'] or 0:.0f}" for row in analysis["ranking"])
-    bench.tell(Truth("ranking", known, names, known == names, f"bytes a core-second: {scores}"))
+    bench.tell(
+        Truth("ranking", expected, names, expected == names, f"bytes a core-second: {scores}")
+    )
 
 
 def check_placement(bench: Bench, analysis: JsonObject, before: Watched, seconds: float) -> None:
@@ -286,17 +288,17 @@ def _wanted() -> dict[str, str]:
 def check_losses(bench: Bench) -> None:
     """Every number came through the job that passes all on; of the others as many as should."""
     sent = {name: bench.feeds[name].end() for name in (job.name for job in JOBS)}
-    for known in JOBS:
-        whole = int(sent[known.name] * known.selectivity)
-        reader = bench.readers[known.name]
+    for spec in JOBS:
+        whole = int(sent[spec.name] * spec.selectivity)
+        reader = bench.readers[spec.name]
         # what is owed of a share is forgotten with a move
-        least = whole if known.selectivity == 1 else whole - 2
+        least = whole if spec.selectivity == 1 else whole - 2
         _await(lambda reader=reader, least=least: reader.distinct >= least)  # type: ignore[misc]
         lost = max(0, least - reader.distinct)
-        if known.selectivity == 1:
-            lost = reader.await_all(sent[known.name]).lost
-        text = f"{sent[known.name]} sent, {reader.distinct} came"
-        bench.tell(Truth(f"records lost, {known.name}", 0, lost, lost == 0, text))
+        if spec.selectivity == 1:
+            lost = reader.await_all(sent[spec.name]).lost
+        text = f"{sent[spec.name]} sent, {reader.distinct} came"
+        bench.tell(Truth(f"records lost, {spec.name}", 0, lost, lost == 0, text))
 
 
 def _await(ready: object, timeout_s: float = 60.0) -> None:
@@ -341,8 +343,8 @@ def prepared() -> Iterator[Bench]:
         )
         jars = edge_jar("speck-jobs.jar").parent
         home = Path(folder) / "home"
-        served = stack.enter_context(serving(home, [jars], more={"SPECK_METRICS_S": "3"}))
-        api = Api(served.url)
+        server = stack.enter_context(serving(home, [jars], more={"SPECK_METRICS_S": "3"}))
+        api = Api(server.url)
         for body in fog.site_bodies():
             api.call("POST", "/sites", body)
         yield Bench(fog, api, stack)

@@ -141,7 +141,7 @@ def crashes(scenarios: list[Scenario]) -> Iterator[Crash]:
 
 def one_of_each(scenarios: list[Scenario]) -> list[Crash]:
     """Every point of every kind once."""
-    chosen: dict[tuple[str, str], Crash] = {}
+    by_point: dict[tuple[str, str], Crash] = {}
     for crash in crashes(scenarios):
-        chosen.setdefault((crash.kind, crash.point), crash)
-    return list(chosen.values())
+        by_point.setdefault((crash.kind, crash.point), crash)
+    return list(by_point.values())

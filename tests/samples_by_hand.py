@@ -138,10 +138,10 @@ def write(root: Path, table: Table, rows: Iterable[Mapping[str, Any]], part: int
         if "composition" in table.partitions:
             folder /= f"composition={row['composition']}"
         by_folder.setdefault(folder, []).append(row)
-    for folder, chosen in by_folder.items():
+    for folder, folder_rows in by_folder.items():
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(
-            pa.Table.from_pylist(chosen, table.schema), folder / f"part-{part}-0.parquet"
+            pa.Table.from_pylist(folder_rows, table.schema), folder / f"part-{part}-0.parquet"
         )
 
 

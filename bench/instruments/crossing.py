@@ -73,7 +73,7 @@ class Crossings:
             if process.what not in ("broker", "agent")
         }
         self._brokers = {f"{s.host}:{s.broker_port}": s.name for s in fog.sites()}
-        self._seen: dict[tuple[str, str, int], tuple[str, str, int]] = {}
+        self._last: dict[tuple[str, str, int], tuple[str, str, int]] = {}
 
     def poll(self) -> Counter[tuple[str, str]]:
         """Bytes so far, both ways, by (site of the engine, site of the broker)."""
@@ -81,9 +81,9 @@ class Crossings:
             engine, broker = self._engines.get(each.pid), self._brokers.get(each.peer)
             if engine is not None and broker is not None and engine != broker:
                 key = (each.local, each.peer, each.pid)
-                self._seen[key] = (engine, broker, each.acked + each.received)
+                self._last[key] = (engine, broker, each.acked + each.received)
         crossings: Counter[tuple[str, str]] = Counter()
-        for engine, broker, count in self._seen.values():
+        for engine, broker, count in self._last.values():
             crossings[engine, broker] += count
         return crossings
 

@@ -28,13 +28,13 @@ class Life:
     job_name: str
     site: str
     began: float
-    seen: float
+    last_at: float
     ended: float | None = None
 
     @property
     def end(self) -> float:
         """When it ended; for one that vanished with its engine, when it was last seen."""
-        return self.ended if self.ended is not None else self.seen
+        return self.ended if self.ended is not None else self.last_at
 
 
 class DuplicateMonitor:
@@ -116,6 +116,6 @@ class DuplicateMonitor:
                 over = job["state"] in _OVER
                 life.ended = job["end-time"] / 1000 if over and job["end-time"] > 0 else None
                 if over and life.ended is None:
-                    life.ended = life.seen
+                    life.ended = life.last_at
                 if not over:
-                    life.seen = now
+                    life.last_at = now

@@ -125,7 +125,7 @@ _PUBLISHED = (
 
 
 def _differences(result: Result) -> list[str]:
-    measured = "; ".join(
+    ratios = "; ".join(
         f"{it['limit']}: {it['sink_per_s']['server']['mean']:.0f} ->"
         f" {it['sink_per_s']['edge']['mean']:.0f}"
         for it in result["summary"]["cells"]
@@ -134,7 +134,7 @@ def _differences(result: Result) -> list[str]:
     return [
         "flink-placement published records a second at the sink for a selectivity of 0.7, with the"
         f" filter at the server -> on the Pi: {_PUBLISHED}; a ratio of 1.43 each time. Measured"
-        f" here: {measured}",
+        f" here: {ratios}",
         "At 100 Mb/s the published ratio is 1.43, here it is 1. Published rates are the same at 500"
         " and 100 Mb/s, so it was not the uplink that bound them but the Pi's sending: about 4970"
         " records a second left it in both placements. No sender is a limit here. A cell in which"

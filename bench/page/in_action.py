@@ -20,9 +20,9 @@ def _figures(result: Result) -> str:
             (what, *(_figure(series[when], path, scale) for when in ("before", "after")), unit)
             for what, path, scale, unit in _ROWS
         ]
-        took = moments["applied"] - moments["apply"]
+        seconds = moments["applied"] - moments["apply"]
         parts += [
-            f"**{name}**: {len(prediction['moves'])} jobs moved in {number(took)} s,"
+            f"**{name}**: {len(prediction['moves'])} jobs moved in {number(seconds)} s,"
             f" {number(moments['apply'] - moments['analyse'])} s after the analysis was begun.",
             table(["", ">before", ">after", "unit"], rows),
         ]

@@ -53,9 +53,11 @@ def _figures(result: Result) -> str:
 def _claims(result: Result) -> Sequence[Claim]:
     claims = []
     for mode, series in _modes(result).items():
-        wanted = result["wanted_kills" if "killed" in series else "wanted_changes"]
-        done = series["changes"]
-        claims.append(Claim(f"changes done, {mode}", wanted, done, done == wanted, series["fault"]))
+        expected = result["wanted_kills" if "killed" in series else "wanted_changes"]
+        changes = series["changes"]
+        claims.append(
+            Claim(f"changes done, {mode}", expected, changes, changes == expected, series["fault"])
+        )
         of = f"of {series['published']:,} published"
         for key in list_promised(series):
             name = f"{key.replace('_', ' ')}, {mode}"

@@ -107,8 +107,8 @@ def where_it_breaks(growth: Sequence[Result], watch_s: float) -> str:
     for name, read in growth[-1]["reads"].items():
         for share in ("p50", "p99"):
             if read[f"{share}_ms"] > 1000:
-                took = f"{read[f'{share}_ms'] / 1000:.1f} s ({share})"
-                limits.append(f"at {growth[-1]['sites']:,} sites GET {name} takes {took}")
+                time = f"{read[f'{share}_ms'] / 1000:.1f} s ({share})"
+                limits.append(f"at {growth[-1]['sites']:,} sites GET {name} takes {time}")
     return (
         f"Where it breaks: {'; '.join(limits)}." if limits else "It broke at none of these sizes."
     )
@@ -141,7 +141,7 @@ def _collector(growth: Sequence[Result]) -> list[str]:
 def _cores(largest: Result) -> list[str]:
     phases = {**largest["cores"], "watch": largest["watch"]["cores"]}
     names = list(largest["cores"]["apply"])
-    rows = [(phase, *(used[name] for name in names)) for phase, used in phases.items()]
+    rows = [(phase, *(usage[name] for name in names)) for phase, usage in phases.items()]
     return [
         f"Cores in use at {largest['sites']:,} sites, by process:",
         table(["phase", *(f">{name}" for name in names)], rows),

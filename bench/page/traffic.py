@@ -115,8 +115,8 @@ def _percent(interval: Result) -> str:
     if interval["mean"] is None:
         return mean(interval)
     middle, low, high = (interval[key] for key in ("mean", "low", "high"))
-    shown = f"{middle:z.1f}"
-    return shown if low is None or interval["n"] < FEW else f"{shown} ({low:z.1f} to {high:z.1f})"
+    text = f"{middle:z.1f}"
+    return text if low is None or interval["n"] < FEW else f"{text} ({low:z.1f} to {high:z.1f})"
 
 
 _HEADS = [

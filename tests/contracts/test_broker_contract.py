@@ -497,13 +497,13 @@ def test_forget_clears_the_numbers_of_one_client_only(bench: Bench) -> None:
 
 def test_forget_clears_the_numbers_of_many_at_once(bench: Bench) -> None:
     broker = bench.open()
-    gone = [f"gone-{number}" for number in range(30)]
-    for client_id in (*gone, "stays"):
+    client_ids = [f"gone-{number}" for number in range(30)]
+    for client_id in (*client_ids, "stays"):
         bench.tell_taken(client_id, TAKEN)
         bench.tell_sent(client_id, SENT)
 
     for _ in range(2):  # the first answer may have been lost
-        broker.forget("never-was", *gone, gone[0])
+        broker.forget("never-was", *client_ids, client_ids[0])
 
         view = broker.view()
         assert (set(view.taken), set(view.sent)) == ({"stays"}, {"stays"})

@@ -449,8 +449,12 @@ def test_it_tells_of_the_work_of_jobs_that_run(bench: Bench, engine: StreamEngin
         measures = engine.measure([job, ended, nobody])
         assert set(measures.jobs) <= {job}
         assert measures.slots_total == bench.slots
-        known = measures.jobs.get(job)
-        return known if known is not None and known.tasks and known.restarts == 0 else None
+        job_measure = measures.jobs.get(job)
+        return (
+            job_measure
+            if job_measure is not None and job_measure.tasks and job_measure.restarts == 0
+            else None
+        )
 
     before = wait_for(measure_job, "measures of the job")
     for task in before.tasks:
@@ -466,10 +470,10 @@ def test_time_of_tasks_goes_on(flink: FlinkServer, trial_jar: Path) -> None:
     job = run(engine, submission(bench))
 
     def lived() -> float | None:
-        known = engine.measure([job]).jobs.get(job)
+        job_measure = engine.measure([job]).jobs.get(job)
         times = [
             (t.busy_ms or 0) + (t.idle_ms or 0) + (t.back_pressured_ms or 0)
-            for t in (known.tasks if known else ())
+            for t in (job_measure.tasks if job_measure else ())
         ]
         return min(times, default=None)
 

@@ -127,8 +127,8 @@ class Killable:
         return change
 
     def remove(self) -> None:
-        gone = self.call("DELETE", f"/compositions/{self.name}", params={"wait": 120})
-        assert gone.status_code == 204, gone.text
+        answer = self.call("DELETE", f"/compositions/{self.name}", params={"wait": 120})
+        assert answer.status_code == 204, answer.text
 
     # -- what is on the engines -----------------------------------------------------------
 

@@ -117,12 +117,12 @@ def objects(text: str) -> list[dict]:
 def test_the_walk_through_does_what_it_says(reader: Reader) -> None:
     assert "edge-a" in reader.start()
 
-    posted, listed, shown = objects(reader.paste("jobs"))
-    assert posted["state"] == shown["state"] == "running"
-    assert [job["job_name"] for job in listed["jobs"]] == ["copy"]
+    new_job, job_list, copy_job = objects(reader.paste("jobs"))
+    assert new_job["state"] == copy_job["state"] == "running"
+    assert [job["job_name"] for job in job_list["jobs"]] == ["copy"]
 
-    (moved,) = objects(reader.paste("move"))
-    assert (moved["site"], moved["state"]) == ("cloud", "running")
+    (job_at_cloud,) = objects(reader.paste("move"))
+    assert (job_at_cloud["site"], job_at_cloud["state"]) == ("cloud", "running")
 
     text = reader.paste("composition")
     planned, applied, composition, *_ = objects(text)

@@ -99,9 +99,9 @@ def test_queue_of_a_broker_full(trial: Trial) -> None:
     assert (result.count.repeated, result.count.stray, result.two_copies) == (0, 0, [])
 
 
-def missing(trial: Trial, wanted: int) -> int:
+def missing(trial: Trial, expected: int) -> int:
     """How many numbers the reader of `mid` tells as missing, once it tells `wanted` of them."""
     view = MqttBroker(Target(trial.broker("cloud"))).view()
     (numbers,) = [it for client, it in view.taken.items() if f"-{trial.job('count')}-" in client]
     holes = sum(sum(epochs.values()) for epochs in numbers.missing.values())
-    return holes if holes == wanted else 0
+    return holes if holes == expected else 0

@@ -253,9 +253,9 @@ class Flow:
             self.end.await_past(self.feed.sent + 1, timeout_s)
         except TransientError as error:
             raise AssertionError("\n".join([str(error), *self.trial.story()])) from error
-        took = time.monotonic() - began
-        self.trial.recoveries.append(took)
-        return took
+        seconds = time.monotonic() - began
+        self.trial.recoveries.append(seconds)
+        return seconds
 
     def go_on(self, seconds: float) -> None:
         """Wait until so much more has been published and come through."""

@@ -83,14 +83,14 @@ def goes_well(scenario: Scenario, outcomes: int, *, back: bool) -> bool:
         ended = ask(service, scenario.then)
         service.records.store.write = write  # type: ignore[method-assign]
         assert ended in ("done", "cancelled")
-        gone = ended == "done" and scenario.then is None
+        is_gone = ended == "done" and scenario.then is None
         fed = 10
         if scenario.then is not None:  # what comes while all is being removed is abandoned
             feed(11, fed := 20)
-        wanted = scenario.first if back and not gone else scenario.then
-        if not gone:
-            assert ask(service, wanted) == "done"
-        if wanted is not None:
+        desired = scenario.first if back and not is_gone else scenario.then
+        if not is_gone:
+            assert ask(service, desired) == "done"
+        if desired is not None:
             feed(fed + 1, fed := fed + 10)
             assert service.compositions.plan("c")["operations"] == []
         end = broker("cloud")
@@ -99,7 +99,7 @@ def goes_well(scenario: Scenario, outcomes: int, *, back: bool) -> bool:
         lost = set(range(1, fed + 1)) - {int(n) for n in payloads}
         assert not lost, (outcomes, lost)
         runs = [(i.submission.job_name, site) for site in SITES for i in engine(site).running()]
-        jobs = wanted["jobs"] if wanted is not None else []
+        jobs = desired["jobs"] if desired is not None else []
         assert sorted(runs) == sorted((job["job_name"], job["site"]) for job in jobs)
         assert not any(broker(site).thrown_out for site in SITES)
         return ended == "done"

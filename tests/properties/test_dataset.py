@@ -76,13 +76,13 @@ class Model:
 
     def maintain(self, days: int, disk: Disk) -> None:
         """Two days after the last row: day n, which ended at n + 1, is n + 3 days old at least."""
-        gone = {day for day in range(3) if 4 - (day + 1) + 0.5 >= days}
-        due = {key for key in self.sure | self.waiting if key[0] in gone}
+        old_days = {day for day in range(3) if 4 - (day + 1) + 0.5 >= days}
+        due = {key for key in self.sure | self.waiting if key[0] in old_days}
         self.sure -= due
         self.waiting -= due
         self.maybe |= due
         maintain(self.root, self.clock.now() + timedelta(days=2), days, disk)
-        for day in gone:
+        for day in old_days:
             folder = Partition((NOON + timedelta(days=day)).date()).folder(self.root, TASKS)
             assert not folder.exists()
 

@@ -160,18 +160,18 @@ class DuplicateMonitor:
 
     def let(self, fault: Fault) -> None:
         """Let a fault happen to the next change."""
-        at, gone = engine(fault.site), UnreachableError(f"cannot reach {fault.site}: a test")
+        at, error = engine(fault.site), UnreachableError(f"cannot reach {fault.site}: a test")
         match fault.kind:
             case "refused start":
                 at.refuse("submit", 1, EngineRefusedError("cannot start: refused by a test"))
             case "start without answer":
-                at.refuse("submit", 1, gone, after=True)
+                at.refuse("submit", 1, error, after=True)
             case "start that never arrived":
-                at.refuse("submit", 1, gone)
+                at.refuse("submit", 1, error)
             case "stop without answer":
-                at.refuse("stop", 1, gone, after=True)
+                at.refuse("stop", 1, error, after=True)
             case "stop that never arrived":
-                at.refuse("stop", 1, gone)
+                at.refuse("stop", 1, error)
             case "failing savepoint":
                 at.failing_savepoints = 1
             case "silent engine":
@@ -213,11 +213,11 @@ def test_nothing_is_lost_and_nothing_runs_twice_whatever_fails(
     sequence: list[tuple[JsonObject, list[Fault]]], apart: bool
 ) -> None:
     with opened(apart) as (service, witness):
-        for wanted, happening in sequence:
+        for desired, happening in sequence:
             for fault in happening:
                 witness.let(fault)
-            ask(service, wanted, witness)
-            assert ask(service, wanted, witness) == "done"
+            ask(service, desired, witness)
+            assert ask(service, desired, witness) == "done"
             assert service.compositions.plan("c")["operations"] == []
             witness.send(3)
         assert ask(service, all_running(sequence[-1][0]), witness) == "done"
@@ -239,10 +239,10 @@ def test_what_is_lost_when_wishes_change_in_between_was_said_to_be_abandoned(
     sequence: list[tuple[JsonObject, list[Fault]]], apart: bool
 ) -> None:
     with opened(apart) as (service, witness):
-        for wanted, happening in sequence:
+        for desired, happening in sequence:
             for fault in happening:
                 witness.let(fault)
-            ask(service, wanted, witness)
+            ask(service, desired, witness)
             witness.send(3)
         assert ask(service, all_running(sequence[-1][0]), witness) == "done"
         missing, repeated = arrived(witness)
@@ -254,7 +254,7 @@ def test_what_is_lost_when_wishes_change_in_between_was_said_to_be_abandoned(
 
 def has_stopped(sequence: list[tuple[JsonObject, list[Fault]]]) -> bool:
     """Whether a job was kept stopped: removed then, it abandons what waits for it."""
-    return any(job["state"] == "stopped" for wanted, _ in sequence for job in wanted["jobs"])
+    return any(job["state"] == "stopped" for desired, _ in sequence for job in desired["jobs"])
 
 
 @contextmanager

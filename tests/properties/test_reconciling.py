@@ -20,8 +20,8 @@ looks = st.lists(st.tuples(st.floats(0.1, 400), views, st.integers(0, 3)), min_s
 def make_view(state: RunState | str | None, job: Watched, free: int) -> EngineView | None:
     if state == "silent":
         return None
-    known = {job.engine_job_id: EngineJob(job.engine_job_id, "j", RunState(state))} if state else {}
-    return EngineView("2.3", Slots(4, free), known)
+    jobs = {job.engine_job_id: EngineJob(job.engine_job_id, "j", RunState(state))} if state else {}
+    return EngineView("2.3", Slots(4, free), jobs)
 
 
 @settings(deadline=None)

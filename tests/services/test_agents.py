@@ -54,18 +54,18 @@ def test_a_hundred_agents_that_wait_leave_threads_for_others(tmp_path: Path) -> 
             ended.wait(float(answer["again"]))
         caller.close()
 
-    with serving(tmp_path / "home", []) as served:
+    with serving(tmp_path / "home", []) as server:
         for name in names:
             body = {**site_body(name), "labels": {}}
-            assert requests.post(f"{served.url}/sites", json=body, timeout=30).status_code == 201
+            assert requests.post(f"{server.url}/sites", json=body, timeout=30).status_code == 201
         threads = [
-            threading.Thread(target=poll, args=(served.url, name), daemon=True) for name in names
+            threading.Thread(target=poll, args=(server.url, name), daemon=True) for name in names
         ]
         for thread in threads:
             thread.start()
         wait_for(lambda: len(answers) > 300, "agents that were sent away and came again")
         for _ in range(20):
             for path in ("/livez", "/readyz", "/jobs"):
-                assert requests.get(served.url + path, timeout=5).status_code == 200
+                assert requests.get(server.url + path, timeout=5).status_code == 200
         assert set(answers) == {200}
         ended.set()

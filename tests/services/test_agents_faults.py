@@ -235,8 +235,8 @@ def test_asking_again_after_it_is_done_sends_nothing(sites: Field) -> None:
 
 def test_a_state_that_is_gone_is_a_failure_for_good(sites: Field) -> None:
     sites.start_both()
-    gone = sites.state("edge-a") / "savepoints/s/1"
-    failure = await_transfer(sites.service, transfer(gone)).failure
+    path = sites.state("edge-a") / "savepoints/s/1"
+    failure = await_transfer(sites.service, transfer(path)).failure
     assert failure is not None
     assert "the agent of edge-a says: cannot find a complete state at file://" in failure
 

@@ -188,13 +188,13 @@ def test_many_threads_upload_one_copy(site: Site, tmp_path: Path) -> None:
 
 
 def test_a_jar_that_has_vanished_is_uploaded_again(site: Site) -> None:
-    gone = site.jar_id()
-    requests.delete(f"{site.server.url}/jars/{gone}", timeout=20)
-    answer = site.server.post(f"/jars/{gone}/run", {"entryClass": JOB_CLASS})
+    old_id = site.jar_id()
+    requests.delete(f"{site.server.url}/jars/{old_id}", timeout=20)
+    answer = site.server.post(f"/jars/{old_id}/run", {"entryClass": JOB_CLASS})
     assert answer.status_code == 500
     assert "does not exist" in answer.text
     site.engine.try_main(site.submission())
-    assert gone not in site.jar_ids()
+    assert old_id not in site.jar_ids()
     assert site.run()
 
 
@@ -370,9 +370,9 @@ def test_a_stop_that_finds_no_running_tasks_fails_by_its_progress(site: Site) ->
 def test_a_savepoint_is_restored_after_its_folder_has_moved(site: Site, tmp_path: Path) -> None:
     location = site.stop(site.run()).location
     assert location is not None
-    moved = tmp_path / "elsewhere" / "savepoint"
-    shutil.move(location.removeprefix("file:"), moved)
-    assert site.run(savepoint=f"file://{moved}")
+    new_folder = tmp_path / "elsewhere" / "savepoint"
+    shutil.move(location.removeprefix("file:"), new_folder)
+    assert site.run(savepoint=f"file://{new_folder}")
 
 
 def test_checkpoints_of_a_job_that_finished_are_gone(site: Site) -> None:

@@ -34,13 +34,13 @@ def trial(tmp_path: Path) -> Iterator[Trial]:
 
 def one_way_s(near: socket.socket, far: socket.socket) -> float:
     """The least of a few: what the network adds, not the scheduler."""
-    took = []
+    times = []
     for _ in range(5):
         began = time.monotonic()
         near.sendto(b"?", far.getsockname())
         far.recv(9)
-        took.append(time.monotonic() - began)
-    return min(took)
+        times.append(time.monotonic() - began)
+    return min(times)
 
 
 def test_sites_are_as_far_apart_as_was_set(trial: Trial) -> None:
@@ -69,11 +69,11 @@ def test_every_byte_is_counted_once(trial: Trial) -> None:
     assert (edge.packets, other.packets, core.packets, edge.dropped) == (11, 0, 11, 0)
 
 
-def received_s(far: socket.socket, wanted: int) -> float:
+def received_s(far: socket.socket, length: int) -> float:
     """How long `wanted` bytes take, from the first on."""
     first = len(far.recv(4096))
     began = time.monotonic()
-    while first < wanted:
+    while first < length:
         first += len(far.recv(65536))
     return time.monotonic() - began
 

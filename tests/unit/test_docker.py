@@ -120,16 +120,16 @@ def test_a_service_builds_a_stage_of_the_dockerfile(name: str) -> None:
 
 
 def test_the_readme_lists_every_variable_of_the_compose_files() -> None:
-    used: set[tuple[str, str]] = set()
+    variables: set[tuple[str, str]] = set()
     for path in COMPOSE:
-        used |= set(re.findall(r"\$\{(SPECK_\w+):-([^}]*)\}", path.read_text()))
+        variables |= set(re.findall(r"\$\{(SPECK_\w+):-([^}]*)\}", path.read_text()))
     documented: set[tuple[str, str]] = set()
     rows = re.findall(r"^\| (`SPECK.*?) \| (`.*?) \|", (DOCKER / "README.md").read_text(), re.M)
     for names, defaults in rows:
         values = re.findall(r"`([^`]*)`", defaults)
         for index, name in enumerate(re.findall(r"`([^`]*)`", names)):
             documented.add((name, values[min(index, len(values) - 1)]))
-    assert used == documented
+    assert variables == documented
 
 
 def test_no_image_runs_as_root() -> None:
@@ -274,9 +274,9 @@ def _agents_options() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("where", _agents_options())
 def test_agents_are_started_with_options_that_they_know(where: str) -> None:
-    known = {option for parameter in agent.params for option in parameter.opts}
+    agent_options = {option for parameter in agent.params for option in parameter.opts}
     options = [word for word in _agents_options()[where] if word.startswith("--")]
-    assert set(options) <= known
+    assert set(options) <= agent_options
     assert {"--site", "--state-folder", "--listen"} <= set(options)
 
 
@@ -312,8 +312,8 @@ def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
 def test_the_bodies_that_register_the_sites_fit_the_compose_files(name: str) -> None:
     body = json.loads((DOCKER / "sites" / f"{name}.json").read_text())
     assert site_from_data(body).name == name
-    known = services()
-    assert re.fullmatch(r"http://([a-z-]+):8081/", body["spe"]["address"])[1] in known  # type: ignore[index]
-    assert re.fullmatch(r"tcp://([a-z-]+):1883", body["broker"]["address"])[1] in known  # type: ignore[index]
-    environment = known[f"{name}-broker"]["environment"]["SPECK_MQTT_URL"]
+    by_name = services()
+    assert re.fullmatch(r"http://([a-z-]+):8081/", body["spe"]["address"])[1] in by_name  # type: ignore[index]
+    assert re.fullmatch(r"tcp://([a-z-]+):1883", body["broker"]["address"])[1] in by_name  # type: ignore[index]
+    environment = by_name[f"{name}-broker"]["environment"]["SPECK_MQTT_URL"]
     assert body["broker"]["address"] in environment

@@ -108,6 +108,6 @@ def _of_service(rows: Sequence[Row]) -> JsonObject:
 
 
 def _sample(row: Row) -> Sample:
-    known = {field.name for field in fields(TaskMeasure)}
-    task = TaskMeasure(**{"name": "x"} | {k: v for k, v in row.items() if k in known})
+    names = {field.name for field in fields(TaskMeasure)}
+    task = TaskMeasure(**{"name": "x"} | {k: v for k, v in row.items() if k in names})
     return Sample(row["at"], JobMeasure("j", (task,), restarts=row["restarts"]), task)

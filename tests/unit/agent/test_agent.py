@@ -127,11 +127,11 @@ def test_no_more_is_begun_than_it_can_do(service: Service, tmp_path: Path) -> No
         for n in range(12)
     ]
     service.commands.put(many)
-    known = service.next_poll().partition("&known=")[2].split(",")
-    assert len(known) == 8
-    service.commands.put([command for command in many if command["id"] not in known[:3]])
+    command_ids = service.next_poll().partition("&known=")[2].split(",")
+    assert len(command_ids) == 8
+    service.commands.put([command for command in many if command["id"] not in command_ids[:3]])
     while "b-8" not in service.next_poll():
-        service.commands.put([command for command in many if command["id"] not in known[:3]])
+        service.commands.put([command for command in many if command["id"] not in command_ids[:3]])
     agent.stop()
 
 

@@ -347,8 +347,8 @@ def test_a_token_is_shown_once(bench: Bench) -> None:
     answer = bench.client.post("/tokens", json={"name": "root", "role": "admin"})
     secret = answer.json["token"]
     assert answer.headers["Cache-Control"] == "no-store"
-    listed = bench.client.get("/tokens", headers={"Authorization": f"Bearer {secret}"})
-    assert secret not in listed.text and "sha256" not in listed.text
+    answer_to_list = bench.client.get("/tokens", headers={"Authorization": f"Bearer {secret}"})
+    assert secret not in answer_to_list.text and "sha256" not in answer_to_list.text
 
 
 def test_metrics_tell_of_sites_jobs_changes_and_requests(deployed: Bench) -> None:

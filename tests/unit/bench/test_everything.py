@@ -17,9 +17,9 @@ def _section(name: str, root: bool = False) -> Section:
 
 
 def test_one_that_fails_hides_no_other() -> None:
-    ended = {"one": 0, "two": 3, "three": 0}
-    chosen = [_section(name) for name in ended]
-    outcomes = run_all(chosen, lambda name: Outcome(name, 1.0, ended[name]), root=True)
+    statuses = {"one": 0, "two": 3, "three": 0}
+    sections = [_section(name) for name in statuses]
+    outcomes = run_all(sections, lambda name: Outcome(name, 1.0, statuses[name]), root=True)
     assert [(it.name, it.failed) for it in outcomes] == [
         ("one", False),
         ("two", True),
@@ -43,8 +43,8 @@ def test_a_trial_runs_two_at_a_time_and_tells_of_them_in_order() -> None:
         together.wait()
         return Outcome(name, 1.0, 0)
 
-    chosen = [_section(name) for name in ("one", "two", "three", "four")]
-    outcomes = run_all(chosen, run, root=True, at_once=2)
+    sections = [_section(name) for name in ("one", "two", "three", "four")]
+    outcomes = run_all(sections, run, root=True, at_once=2)
     assert [it.name for it in outcomes] == ["one", "two", "three", "four"]
 
 

@@ -27,10 +27,10 @@ def slow(ok: bool = False) -> Check:
 
 
 def test_it_goes_on_where_it_was_cut_short() -> None:
-    measured: list[str] = []
+    keys: list[str] = []
 
     def measure(key: str) -> dict[str, object]:
-        measured.append(key)
+        keys.append(key)
         return {"value": key}
 
     first = Experiment("speed", {"size": 1})
@@ -39,7 +39,7 @@ def test_it_goes_on_where_it_was_cut_short() -> None:
     assert [again.row(key, lambda key=key: measure(key))["value"] for key in "ab"] == ["a", "b"]
     other = Experiment("speed", {"size": 2})
     other.row("a", lambda: measure("other"))
-    assert measured == ["a", "b", "other"]
+    assert keys == ["a", "b", "other"]
 
 
 def test_a_failed_check_is_an_exit_status_and_is_kept(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ def test_each_way_is_as_often_before_another_as_after_it() -> None:
 
 def test_one_slow_floor_makes_no_figure() -> None:
     rows = [
-        {"way": way, "round": n, "deploy_s": {str(MOST): took}}
+        {"way": way, "round": n, "deploy_s": {str(MOST): seconds}}
         for n, floor in enumerate((1.0, 1.0, 10.0))
-        for way, took in (("speck", 1.2), ("floor", floor))
+        for way, seconds in (("speck", 1.2), ("floor", floor))
     ]
     ratios = _ratio(rows, "deploy")
     assert ratios["median"] == 1.2

@@ -56,8 +56,8 @@ def test_the_same_result_is_the_same_picture(tmp_path: Path) -> None:
 
 
 def test_every_result_has_its_section() -> None:
-    shown = {section.name for section in SECTIONS}
-    assert {file.stem for file in RESULTS.glob("*.json")} <= shown
+    names = {section.name for section in SECTIONS}
+    assert {file.stem for file in RESULTS.glob("*.json")} <= names
 
 
 def _section(**more: object) -> Section:

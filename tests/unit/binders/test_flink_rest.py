@@ -241,8 +241,17 @@ def test_what_a_cache_lists_of_a_running_job_may_be_gone_without_its_state_being
     fake.say("/jobs/overview", {"jobs": [{"jid": JOB, "end-time": ended}]})
     fake.say("/jobmanager/config", [{"key": "web.refresh-interval", "value": "1 ms"}])
     path = "file:/c/7" if discarded else "<checkpoint-not-externally-addressable>"
-    listed = {"id": 7, "status": "COMPLETED", "external_path": path, "discarded": discarded}
-    answer = {"latest": {"completed": listed}, "history": [listed], "counts": {"completed": 1}}
+    checkpoint_entry = {
+        "id": 7,
+        "status": "COMPLETED",
+        "external_path": path,
+        "discarded": discarded,
+    }
+    answer = {
+        "latest": {"completed": checkpoint_entry},
+        "history": [checkpoint_entry],
+        "counts": {"completed": 1},
+    }
     fake.say(f"/jobs/{JOB}/checkpoints", answer)
     with pytest.raises(error, match="every checkpoint that it completed was discarded"):
         engine.newest_state(JOB)
@@ -253,10 +262,10 @@ def test_a_wide_jobs_metrics_are_asked_for_in_several_requests(
 ) -> None:
     path = f"/jobs/{JOB}/vertices/v/metrics"
     fake.say(f"/jobs/{JOB}", {"vertices": [{"id": "v"}]})
-    listed = [{"id": f"{n}.{'op' * 40}.numRecordsOut", "value": "1"} for n in range(200)]
-    fake.say(path, listed)
+    metrics = [{"id": f"{n}.{'op' * 40}.numRecordsOut", "value": "1"} for n in range(200)]
+    fake.say(path, metrics)
     engine.metrics(JOB)
     lines = [line for line, _, _ in fake.requests if "?get=" in line]
     names = [name for line in lines for name in re.split("=|%2C", line)[1:]]
-    assert sorted(names) == sorted(each["id"] for each in listed)
+    assert sorted(names) == sorted(each["id"] for each in metrics)
     assert max(map(len, lines)) < 4096

@@ -94,10 +94,10 @@ def test_the_page_on_binders_shows_the_very_sample() -> None:
     files = [
         file.read_text("utf-8") for file in SAMPLE.rglob("*") if file.suffix in (".cfg", ".py")
     ]
-    shown = re.findall(r"^```(?:ini|python sample)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    samples = re.findall(r"^```(?:ini|python sample)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
-    assert len(shown) == 2
-    for block in shown:
+    assert len(samples) == 2
+    for block in samples:
         assert any(block in text for text in files), block
 
 

@@ -56,9 +56,9 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
 
 def test_help_lists_every_command(alone: Run) -> None:
     output = alone("--help").stdout
-    listed = [line.split()[0] for line in output.split("Commands:\n")[1].splitlines()]
-    assert listed == list(_LAZY)
-    assert set(listed) >= LISTED
+    names = [line.split()[0] for line in output.split("Commands:\n")[1].splitlines()]
+    assert names == list(_LAZY)
+    assert set(names) >= LISTED
     assert "..." not in output.split("Commands:\n")[1]
 
 
@@ -180,15 +180,15 @@ def test_serve_takes_options_over_the_environment(
 ) -> None:
     from speck.config import Config
 
-    served: list[Config] = []
+    configs: list[Config] = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr("speck.api.server.serve", served.append)
+    monkeypatch.setattr("speck.api.server.serve", configs.append)
     result = alone(
         "serve", "--port", "0", "--jars", "a", "--jars", "b", SPECK_PORT="9", SPECK_HOST="127.0.0.9"
     )
     assert result.exit_code == 0, result.stderr
-    (config,) = served
+    (config,) = configs
     assert (config.port, config.host, config.home) == (0, "127.0.0.9", tmp_path / "offline")
     assert config.jar_folders == (tmp_path / "a", tmp_path / "b")
     missing = alone("serve", "--port", "0", "--jars", "c")

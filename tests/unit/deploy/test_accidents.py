@@ -222,11 +222,11 @@ def test_a_start_that_may_still_arrive_is_settled_before_another(
 
 def once(kind: str, act: Callable[[], None]) -> Callable[[str, str], None]:
     """A hook that acts before the first call of a kind."""
-    done: list[bool] = []
+    calls: list[bool] = []
 
     def hook(called: str, subject: str) -> None:
-        if called == kind and not done:
-            done.append(True)
+        if called == kind and not calls:
+            calls.append(True)
             act()
 
     return hook

@@ -133,8 +133,8 @@ def test_a_job_that_did_not_answer_leaves_a_gap_and_no_zero() -> None:
 def test_a_restart_of_the_tasks_is_told_as_it_is() -> None:
     """The counters fall: whoever makes differences of them has to see that."""
     first = update_samples(AT, measures(task(records_in=1000)), {})
-    begun = update_samples(LATER, measures(task(busy_ms=1.0, idle_ms=2.0, records_in=3)), first)
-    assert [row["records_in"] for row in rows_at(LATER, begun)] == [3]
+    update = update_samples(LATER, measures(task(busy_ms=1.0, idle_ms=2.0, records_in=3)), first)
+    assert [row["records_in"] for row in rows_at(LATER, update)] == [3]
 
 
 def test_jobs_that_speck_did_not_deploy_make_no_rows() -> None:

@@ -109,8 +109,8 @@ def test_it_is_what_a_simulator_sees(moved: dict[str, str]) -> None:
     crossed = sum(simulation.crossed.values()) / seconds
     assert prediction.wan_bytes_per_s == pytest.approx(crossed, rel=0.03)
     for place in PROBLEM.places:
-        used = simulation.busy[place.name] / seconds + place.busy
-        assert prediction.utilisation[place.name] == pytest.approx(used / place.capacity, rel=0.03)
+        work = simulation.busy[place.name] / seconds + place.busy
+        assert prediction.utilisation[place.name] == pytest.approx(work / place.capacity, rel=0.03)
         assert prediction.sent[place.name] == pytest.approx(
             simulation.crossed[place.name] / seconds, rel=0.03, abs=1e-9
         )

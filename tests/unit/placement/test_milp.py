@@ -219,9 +219,9 @@ def test_of_many_placements_that_cost_the_same_the_one_that_moves_least_wins() -
             )
         places = (Place("edge", "edge", cores=64), Place("cloud", "cloud", cores=64))
         placement = Milp().place(Problem(tuple(loads), tuple(flows), places))
-        moved = [load for load in loads if placement.sites[load.name] != load.site]
+        moves = [load for load in loads if placement.sites[load.name] != load.site]
         assert placement.objective == pytest.approx(12_000)
-        assert sum(weights[load.stateful] for load in moved) == least, seed
+        assert sum(weights[load.stateful] for load in moves) == least, seed
 
 
 def test_a_topic_with_one_reader_stays_where_that_costs_nothing() -> None:

@@ -97,7 +97,7 @@ def test_no_policy_beats_the_exact_one(name: str) -> None:
 
 
 def test_greedy_never_costs_more_than_all_in_the_cloud() -> None:
-    compared = 0
+    count = 0
     for seed in range(200):
         problem = random_problem(seed)
         cloud, placement = (
@@ -106,9 +106,9 @@ def test_greedy_never_costs_more_than_all_in_the_cloud() -> None:
         )
         assert cloud.objective is not None and placement.objective is not None
         if cloud.feasible and placement.feasible:
-            compared += 1
+            count += 1
             assert placement.objective <= cloud.objective + 1e-6
-    assert compared > 10
+    assert count > 10
 
 
 # Two edges with a sensor each, a chain of two jobs behind each, one job that joins them.
@@ -178,8 +178,8 @@ def test_caps_keeps_each_site_within_the_thresholds_that_it_tells() -> None:
     assert placement.feasible
     assert placement.notes[0].startswith("thresholds: processor ")
     threshold = float(placement.notes[0].split("processor ")[1].split("%")[0]) / 100
-    used = evaluate(TREE, placement.sites).utilisation
-    assert max(share or 0.0 for share in used.values()) <= threshold + 0.005
+    shares = evaluate(TREE, placement.sites).utilisation
+    assert max(share or 0.0 for share in shares.values()) <= threshold + 0.005
 
 
 def test_rolbts_fills_sites_evenly_and_the_exact_one_sends_less() -> None:

@@ -244,12 +244,12 @@ def test_a_link_that_an_outsider_was_seen_at_stays_though_it_was_not_declared() 
     merge = {**MERGE, "source_site": "edge-a"}
     jobs = [describe_measured("clean", "edge-a"), describe_measured("merge", "cloud")]
     tidy = At("edge-a", "tidy")
-    for side, wanted in (("producers", False), ("readers", False), (None, True)):
+    for side, expected in (("producers", False), ("readers", False), (None, True)):
         link = {"composition": "c", "broker_site": "edge-a", "topic": "tidy"}
         link |= {"producers": [], "readers": []}
         link |= {side: [outsider]} if side else {}
         question = pose(analysis(jobs, links=[link]), clean, merge, inputs=FEED)
-        assert question.wiring.is_movable(tidy) is wanted
+        assert question.wiring.is_movable(tidy) is expected
 
 
 @pytest.mark.parametrize("silent", ["cloud", "edge-a"])

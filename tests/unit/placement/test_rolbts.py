@@ -85,10 +85,10 @@ def brute_force(servers: list[Server], services: list[int]) -> tuple[Fraction, i
             tally = Counter(branches_left[:size])
             branches_left = branches_left[size:]
             rows.append([tally[n] for n in range(len(servers))])
-        used = [server.used + sum(row[n] for row in rows) for n, server in enumerate(servers)]
-        if any(share > server.slots for share, server in zip(used, servers, strict=True)):
+        slots_used = [server.used + sum(row[n] for row in rows) for n, server in enumerate(servers)]
+        if any(share > server.slots for share, server in zip(slots_used, servers, strict=True)):
             continue
-        shares = [Fraction(x, server.slots) for x, server in zip(used, servers, strict=True)]
+        shares = [Fraction(x, server.slots) for x, server in zip(slots_used, servers, strict=True)]
         mean = sum(shares, Fraction(0)) / len(shares)
         variance = sum(((share - mean) ** 2 for share in shares), Fraction(0))
         apart = sum(row[a] * row[b] for row in rows for a, b in combinations(range(len(row)), 2))

@@ -152,8 +152,8 @@ def test_a_blocked_change_goes_on_and_blocks_again(service: Service) -> None:
 
 def test_what_a_young_change_begins_is_told_while_it_goes_on(service: Service) -> None:
     change = held(service)
-    (begun,) = engine("edge-a").jobs
-    assert begun in service.changes.list_starting_jobs(LIMIT_S)
+    (job_id,) = engine("edge-a").jobs
+    assert job_id in service.changes.list_starting_jobs(LIMIT_S)
     assert len(service.changes.list_starting_jobs(LIMIT_S)) == 2
     assert service.changes.list_starting_jobs(0.0) == set()
     engine("edge-a").unreachable = True

@@ -94,8 +94,8 @@ class Collected:
     def job_id(self, name: str) -> str:
         return next(
             each.engine_job_id
-            for (_, known), each in self.service.records.all_incarnations().items()
-            if known == name
+            for (_, job_name), each in self.service.records.all_incarnations().items()
+            if job_name == name
         )
 
     def works(self, name: str, site: str, records: int, busy_ms: float, idle_ms: float) -> None:
@@ -174,11 +174,11 @@ def test_a_site_that_does_not_answer_leaves_a_gap_and_holds_up_nobody(
 
 
 def test_a_site_that_is_slow_misses_looks_and_holds_up_nobody(collected: Collected) -> None:
-    begun, let_go = threading.Event(), threading.Event()
+    has_begun, let_go = threading.Event(), threading.Event()
 
     def wait(kind: str, _: str) -> None:
         if kind == "measure" and not let_go.is_set():
-            begun.set()
+            has_begun.set()
             let_go.wait(LIMIT_S)
 
     engine("edge-a").before = wait
@@ -186,7 +186,7 @@ def test_a_site_that_is_slow_misses_looks_and_holds_up_nobody(collected: Collect
     for number in (1, 2):
         collected.time.passed += 11
         sampler.poll()
-        assert begun.wait(LIMIT_S)
+        assert has_begun.wait(LIMIT_S)
         wait_for(lambda: sampler.polls == 5 * number)  # noqa: B023
     assert sampler.gaps == 1
     let_go.set()
@@ -204,9 +204,9 @@ def test_a_look_that_waited_for_its_turn_says_nothing_of_when_it_was_due(
     sampler = collected.sampler
     sampler._pool.shutdown()
     sampler._pool = ThreadPoolExecutor(1)
-    begun, let_go = threading.Event(), threading.Event()
-    sampler._pool.submit(lambda: (begun.set(), let_go.wait(LIMIT_S)))
-    assert begun.wait(LIMIT_S)
+    has_begun, let_go = threading.Event(), threading.Event()
+    sampler._pool.submit(lambda: (has_begun.set(), let_go.wait(LIMIT_S)))
+    assert has_begun.wait(LIMIT_S)
     sampler.poll()
     collected.time.passed += 11
     let_go.set()
@@ -216,10 +216,10 @@ def test_a_look_that_waited_for_its_turn_says_nothing_of_when_it_was_due(
 
 def test_many_sites_that_do_not_answer_hold_up_nobody(tmp_path: Path) -> None:
     names = [f"edge-{number}" for number in range(80)]
-    begun, let_go = threading.Semaphore(0), threading.Event()
+    starts, let_go = threading.Semaphore(0), threading.Event()
 
     def wait(*_: str) -> None:
-        begun.release()
+        starts.release()
         let_go.wait(LIMIT_S)
 
     with memory_service(tmp_path, map(site_body, [*names, "zoo"])) as service:
@@ -229,7 +229,7 @@ def test_many_sites_that_do_not_answer_hold_up_nobody(tmp_path: Path) -> None:
         try:
             collected.sampler.poll()
             for _ in names:
-                assert begun.acquire(timeout=LIMIT_S)
+                assert starts.acquire(timeout=LIMIT_S)
             wait_for(lambda: "zoo" in {row["site"] for row in collected.rows("sites")})
             assert collected.sampler.gaps == 0
         finally:

@@ -531,7 +531,7 @@ def test_two_compositions_that_name_the_same_new_job_do_not_both_get_it(
 
     def meet(kind: str, subject: str) -> None:
         if kind == "view" and not hasattr(first_look, "seen"):
-            first_look.seen = True
+            first_look.has_passed = True
             meeting.wait(LIMIT_S)
 
     engine("edge-a").before = meet

@@ -475,7 +475,7 @@ def test_a_list_that_began_before_a_job_was_removed_or_replaced_goes_on(service:
     assert head is not None
     service.jobs.put("A", job("A", args=["--x"]), LIMIT_S)
     jobs._read.clear()
-    assert [shown["args"] for shown in jobs.of_composition(head)] == [["--x"]]
+    assert [job_body["args"] for job_body in jobs.of_composition(head)] == [["--x"]]
     service.jobs.delete("A", LIMIT_S)
     jobs._read.clear()
     assert jobs.of_composition(head) == []

@@ -237,12 +237,12 @@ def test_a_job_that_its_engine_brought_back_meanwhile_gets_no_second_incarnation
     service.compositions.apply(composition(A), DONE)
     World.current().pump()
     here = engine("edge-a")
-    known = dict(here.jobs)
+    jobs = dict(here.jobs)
     here.jobs.clear()  # its master was restarted, and has not read yet what ran
 
     def back(kind: str, _: str) -> None:
         if kind == "upload":
-            here.jobs.update(known)
+            here.jobs.update(jobs)
 
     here.before = back
     repair = repair_composition(service)

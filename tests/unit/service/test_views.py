@@ -78,8 +78,8 @@ def test_a_site_of_which_nothing_is_known_yet_is_unknown(service: Service) -> No
 
 def test_a_look_from_before_a_job_came_does_not_make_it_lost(service: Service) -> None:
     assert service.sites.get("cloud")["state"] == "up"
-    done = service.jobs.post(job("B", "cloud"), LIMIT_S)
-    assert done.status == 201
+    answer = service.jobs.post(job("B", "cloud"), LIMIT_S)
+    assert answer.status == 201
     look_anew(service)
     with Held("cloud"):
         assert service.jobs.get("B")["state"] == "running"

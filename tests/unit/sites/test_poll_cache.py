@@ -157,10 +157,10 @@ def test_no_more_looks_go_on_than_may_at_once_but_for_those_at_silent_sites(site
     views = sites.looks.poll(set(names) - silent, at_once=lambda: 2)
     assert most == 2
     sites.time.at += 10 * FRESH_S
-    begun = sites.time.at
+    starts = sites.time.at
     many = threading.Thread(target=sites.looks.poll, args=(names,), kwargs={"at_once": lambda: 2})
     many.start()
-    while any(sites.looks.poll([n], 1000.0)[n].begun < begun for n in views):
+    while any(sites.looks.poll([n], 1000.0)[n].begun < starts for n in views):
         assert many.is_alive()
     over.set()
     many.join(20)

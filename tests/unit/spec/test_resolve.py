@@ -324,15 +324,17 @@ def test_slots_are_not_looked_at_when_nothing_was_observed(find_jar: FindJar) ->
 
 def test_exactly_once_needs_mqtt_5(find_jar: FindJar) -> None:
     job = described(delivery=Delivery.EXACTLY_ONCE, sink_site="cloud")
-    known = {"tcp://a:1883": False, "tcp://c:1883": True}
-    assert problems(find_jar, job, brokers_mqtt5=known) == [
+    numbers_by_broker = {"tcp://a:1883": False, "tcp://c:1883": True}
+    assert problems(find_jar, job, brokers_mqtt5=numbers_by_broker) == [
         Problem(
             "jobs[0].delivery",
             "exactly_once needs MQTT 5, which the broker tcp://a:1883 does not speak",
         )
     ]
     at_least = described(sink_site="cloud")
-    assert resolve(composed(at_least), SITES, find_jar, brokers_mqtt5=known).composition.jobs
+    assert resolve(
+        composed(at_least), SITES, find_jar, brokers_mqtt5=numbers_by_broker
+    ).composition.jobs
 
 
 def test_exactly_once_through_an_unknown_broker_is_a_warning(find_jar: FindJar) -> None:
@@ -349,11 +351,11 @@ BATCHED = Batching(batch_records=100)
 
 def test_batches_for_an_old_broker_are_a_warning(find_jar: FindJar) -> None:
     job = described(link=BATCHED, sink_site="cloud")
-    known = {"tcp://a:1883": True, "tcp://c:1883": False}
+    numbers_by_broker = {"tcp://a:1883": True, "tcp://c:1883": False}
     assert (
         "job A sends its records one by one: batches need MQTT 5, which the broker"
         " tcp://c:1883 does not speak"
-    ) in resolve(composed(job), SITES, find_jar, brokers_mqtt5=known).warnings
+    ) in resolve(composed(job), SITES, find_jar, brokers_mqtt5=numbers_by_broker).warnings
 
 
 def test_who_reads_batches_from_outside_is_warned(find_jar: FindJar) -> None:

@@ -164,11 +164,11 @@ def test_one_client_id_may_have_a_session_at_each_broker(records: Records) -> No
 def test_a_change_is_kept_with_its_operations_in_order(records: Records) -> None:
     steps = tuple(Step(n, Upload("a", f"{n}" * 8), (), "needed") for n in range(1, 13))
     change = Change("1", Plan("c", (JobChange("A", Action.ADD, "", None, "a"),), steps), 3, "now")
-    done = OperationRecord(steps[0], OperationState.DONE, "now", "later", 2)
+    operation_record = OperationRecord(steps[0], OperationState.DONE, "now", "later", 2)
     records.write(
         records.put_change(change),
         records.put_operations("1", change.operations),
-        records.put_operations("1", [done]),
+        records.put_operations("1", [operation_record]),
     )
     stored_change = records.change("1")
     assert stored_change is not None
@@ -368,20 +368,20 @@ def test_sites_are_known_without_reading_them_each_time(
 
 def test_what_runs_is_read_once_and_known_as_it_is_written(records: Records, path: Path) -> None:
     """All looks at 1000 sites ask for it."""
-    begun = Incarnation(JOB, 1, "1" * 32)
+    incarnation_1 = Incarnation(JOB, 1, "1" * 32)
     records.write(
-        records.put_incarnation("demo", begun),
-        records.put_incarnation(ALONE, begun),
+        records.put_incarnation("demo", incarnation_1),
+        records.put_incarnation(ALONE, incarnation_1),
     )
-    known = records.all_incarnations()
-    assert known == {("demo", "A"): begun, (ALONE, "A"): begun}
-    assert records.incarnation("demo", "A") is known["demo", "A"]
-    assert records.inventory("demo").jobs["A"] is known["demo", "A"]
+    incarnations = records.all_incarnations()
+    assert incarnations == {("demo", "A"): incarnation_1, (ALONE, "A"): incarnation_1}
+    assert records.incarnation("demo", "A") is incarnations["demo", "A"]
+    assert records.inventory("demo").jobs["A"] is incarnations["demo", "A"]
 
     records.write(records.drop_incarnation(ALONE, "A"))
     again = reopened(records, path)
 
-    assert again.all_incarnations() == {("demo", "A"): begun}
+    assert again.all_incarnations() == {("demo", "A"): incarnation_1}
     assert again.incarnation(ALONE, "A") is None
     assert again.inventory("nobody").jobs == {}
     again.store.close()

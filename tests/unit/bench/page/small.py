@@ -125,7 +125,7 @@ def in_action() -> JsonObject:
 
 def scale() -> JsonObject:
     growth = []
-    used = {"service": 0.5, "engines": 0.3, "mount": 0.1, "broker": 0.02}
+    usage = {"service": 0.5, "engines": 0.3, "mount": 0.1, "broker": 0.02}
     for sites in (10, 30, 100):
         reads = {
             name: {
@@ -147,14 +147,14 @@ def scale() -> JsonObject:
                 "noop_s": sites / 50,
                 "restart_ready_s": 2.0,
                 "restart_looked_s": 2 + sites / 30,
-                "watch": {"numbers_every_s": 5.01, "checkpoints_every_s": 9.0, "cores": used},
-                "cores": {"apply": used, "noop": used},
+                "watch": {"numbers_every_s": 5.01, "checkpoints_every_s": 9.0, "cores": usage},
+                "cores": {"apply": usage, "noop": usage},
                 "collector": {
                     "every_s": 10.0,
                     "rss_mb": 120.0,
                     "answered": 20.0,
                     "gaps": 0.0,
-                    "cores": used,
+                    "cores": usage,
                 },
                 "reads": reads,
                 "rss_mb": 100.0 + sites,

@@ -81,7 +81,7 @@ def test_a_change_that_is_to_end_does_not_begin_anew() -> None:
 
 def test_a_change_whose_plan_was_a_first_part_is_planned_once_more() -> None:
     change = Change("1", Plan("c", (), (), goes_on=True), 1, "", state=ChangeState.DONE)
-    done = Running(change, "c", 0.0, cast(Execution, Calls()))
-    assert done.put_down()
+    change_run = Running(change, "c", 0.0, cast(Execution, Calls()))
+    assert change_run.put_down()
     assert change.state is ChangeState.RUNNING
     assert not change.plan.goes_on

@@ -51,10 +51,10 @@ class Writer:
 
     def __init__(self, time: Time) -> None:
         self._time = time
-        self.came: list[tuple[float, int]] = []
+        self.arrivals: list[tuple[float, int]] = []
 
     def write(self, data: bytes) -> None:
-        self.came.append((self._time.now() - 100.0, len(data)))
+        self.arrivals.append((self._time.now() - 100.0, len(data)))
 
     async def drain(self) -> None:
         """At once."""
@@ -87,7 +87,7 @@ class Trial:
             reader.feed_eof()
             writer: Any = Writer(self.time)
             await self.time.pass_for(self.relay.carry(reader, writer, writer, site, to))
-            return list(writer.came)
+            return list(writer.arrivals)
 
         return asyncio.run(run())
 

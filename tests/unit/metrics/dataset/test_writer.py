@@ -175,18 +175,18 @@ def test_what_a_kill_left_hidden_is_swept_at_the_next_start(tmp_path: Path) -> N
 
 
 def test_a_slow_disk_holds_up_only_whoever_writes(tmp_path: Path) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    has_begun, go_on = threading.Event(), threading.Event()
 
     class SlowDisk(Disk):
         def write(self, path: Path, rows: pa.Table, metadata: Mapping[str, str]) -> None:
-            begun.set()
+            has_begun.set()
             assert go_on.wait(20)
             super().write(path, rows, metadata)
 
     writer = Writer(tmp_path, roll_rows=1, clock=HandClock(), disk=SlowDisk())
     first = threading.Thread(target=writer.append, args=(TASKS, [task(0)]))
     first.start()
-    assert begun.wait(20)
+    assert has_begun.wait(20)
     second = threading.Thread(target=writer.append, args=(TASKS, [task(1)]))
     second.start()
     second.join(20)
