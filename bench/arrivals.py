@@ -44,10 +44,10 @@ class Arrival:
 
 
 class Arrivals:
-    """Runs the program and keeps what it tells, until it is closed.
+    """Runs the program and keeps the records that it prints, until it is closed.
 
-    `wanted`: (client id, broker, topic) of each reader; `prefix`: what begins a program at the
-    site where the readers stand. Raises RuntimeError when they cannot subscribe.
+    `outputs`: (client id, broker, topic) of each reader; `prefix`: the command prefix that starts
+    a program at the site of the readers. Raises RuntimeError when they cannot subscribe.
     """
 
     def __init__(self, outputs: Sequence[tuple[str, str, str]], prefix: Sequence[str] = ()) -> None:
@@ -76,7 +76,7 @@ class Arrivals:
         return len(self._arrivals)
 
     def since(self, first: int) -> list[Arrival]:
-        """What has come, but for the first `first`."""
+        """The records that have arrived, except the first `first`."""
         with self._lock:
             return self._arrivals[first:]
 
@@ -114,7 +114,7 @@ class Arrivals:
 
 
 class _Reader:
-    """One connection; prints what comes."""
+    """One connection; prints each message."""
 
     def __init__(self, client_id: str, broker: str, topic: str) -> None:
         self._topic, self._tap = topic, client_id.startswith(TAP)

@@ -21,7 +21,7 @@ WINDOW_MS = 500
 
 
 def _draw_extra() -> str:
-    """What a camera saw a vehicle by. Drawn by chance: it compresses no better than figures do."""
+    """How a camera detected a vehicle; random, so it compresses no better than numbers do."""
     record = {
         "lane": _DRAW.randint(1, 4),
         "heading_deg": round(_DRAW.uniform(0, 360), 1),
@@ -41,7 +41,7 @@ _EXTRAS = [_draw_extra() for _ in range(2003)]
 
 
 def camera(stream: str, number: int, detection: Detection) -> bytes:
-    """A detection as a camera would send it, with what it saw it by: some 4000 bytes."""
+    """A detection as a camera would send it, with details of the recognition: some 4000 bytes."""
     extra = _EXTRAS[(number * 7 + sum(stream.encode())) % len(_EXTRAS)]
     return encode(stream, number, detection)[:-1] + b"," + extra.encode()
 
@@ -52,7 +52,7 @@ def sites() -> tuple[str, ...]:
 
 
 def composition() -> JsonObject:
-    """compositions/traffic/cloud.yaml with short windows, and what Forward sends batched."""
+    """compositions/traffic/cloud.yaml with short windows, and with Forward's output batched."""
     content: JsonObject = yaml.safe_load((TRAFFIC / "cloud.yaml").read_text())
     absent = {edge_of(site) for site in STREAMS if site not in sites()}
     for name in ("jobs", "inputs", "outputs"):
@@ -81,7 +81,7 @@ _SITE = re.compile(r"(?:[-/])([abcABC])\d?$")
 
 
 def laid_out() -> JsonObject:
-    """What is expected of the placement: each site's jobs at its edge, results in the cloud."""
+    """The expected placement: each site's jobs at its edge, results in the cloud."""
     content = composition()
     for job in content["jobs"]:
         edge = edge_of_entry(job)

@@ -129,7 +129,7 @@ class Bare:
         self.await_running()
 
     def modify(self, jobs: Sequence[JsonObject]) -> None:
-        """Stop each with a savepoint and run it anew from that."""
+        """Stop each with a savepoint and start it again from that."""
         self._everywhere(jobs, lambda jar, job: self.run(jar, job, self.stop(job["job_name"])))
         self.await_running()
 

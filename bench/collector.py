@@ -128,7 +128,8 @@ def cpu_share(home: Path, every_s: float, seconds: float) -> float:
 
 
 def look(site: SiteRecord, job_ids: list[str]) -> JsonObject:
-    """Bytes of one look at a site whose metrics' names are known, tasks in it, seconds of some."""
+    """One poll of a site whose metric names are known: its bytes, the tasks in it, the seconds of
+    several."""
     engine_at = site.engine_address.rpartition("//")[2].rstrip("/").split(":")
     broker_at = site.broker_address.rpartition("//")[2].split(":")
     with ExitStack() as stack:

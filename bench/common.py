@@ -68,7 +68,7 @@ def provenance(began: float) -> JsonObject:
 
 
 def versions() -> JsonObject:
-    """Of what the fog is made of; what is not installed is left out."""
+    """The versions of the fog's components; missing components are left out."""
     versions_by_tool: JsonObject = {}
     for key, package in (("flink", "apache-flink-libraries"), ("spark", "pyspark")):
         with suppress(PackageNotFoundError):
@@ -82,7 +82,7 @@ def versions() -> JsonObject:
 
 
 def machine() -> JsonObject:
-    """What the figures were measured on."""
+    """The machine on which the figures were measured."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": os.cpu_count(),

@@ -32,7 +32,7 @@ SLOTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one death; `died` is None when the service did not come so far again."""
+    """The outcome of one death; `died` is None when the service did not recover that far."""
 
     crash: Crash
     died: Died | None
@@ -44,7 +44,7 @@ class Outcome:
 
 
 def die(grave: Grave, crash: Crash) -> Outcome:
-    """One death and what follows."""
+    """One death and its consequences."""
     try:
         death = grave.live_through(crash)
     except (AssertionError, SpeckError, OSError) as error:

@@ -46,8 +46,8 @@ def all_streams() -> tuple[str, ...]:
 
 
 def templates(sensors: int) -> dict[str, list[Detection]]:
-    """What the trace's vehicles were like, by stream; their sensors folded to `sensors` a stream:
-    so many results a stream and window."""
+    """Vehicles of the trace, by stream; their sensors are folded to `sensors` for each stream,
+    which gives as many results for each stream and window."""
     by_stream: dict[str, list[Detection]] = defaultdict(list)
     for row in read_trace(TRAFFIC / "trace" / "trace.csv.gz"):
         if row.detection is not None and row.valid:
@@ -151,7 +151,7 @@ class DetectionFeed:
 
     @property
     def resent(self) -> int:
-        """Messages sent again after lost connections, or since nobody read."""
+        """Messages sent again after lost connections, or because no reader had subscribed."""
         return sum(each.resent + each.refused for each in self._publishers.values())
 
     def event_time_ms(self, at: float) -> int:

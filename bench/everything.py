@@ -143,7 +143,7 @@ def _run_watched(command: Sequence[str], log: IO[bytes], limit: float) -> int | 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """So that it takes down what it has started, if it does so in time."""
+    """End the experiment so that it removes its fog, if it does so in time."""
     process.send_signal(signal.SIGINT)
     try:
         process.wait(GRACE_S)

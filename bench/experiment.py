@@ -50,7 +50,7 @@ class Experiment:
     """
 
     def __init__(self, name: str, settings: JsonObject, *, simulated: Sequence[str] = ()) -> None:
-        """`simulated`: sentences that say what was not real."""
+        """`simulated`: sentences that name the simulated parts."""
         self.name = f"{name}-quick" if is_quick() else name
         self.settings = settings
         self._simulated = list(simulated)

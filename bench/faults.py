@@ -73,7 +73,7 @@ def merge_results(old: Sequence[JsonObject], new: Sequence[JsonObject]) -> list[
 
 
 def result(rows: Sequence[JsonObject]) -> JsonObject:
-    """What faults.json holds."""
+    """The content of faults.json."""
     unexpected = [row for row in rows if row["fault"] != OVERFLOW]
     return {
         "published": sum(row["published"] for row in rows),

@@ -155,7 +155,7 @@ def cycle(way: Way, sizes: Iterable[int], note: str) -> JsonObject:
 
 
 def _await_quiet() -> bool:
-    """Wait until what ran before has come to its ends, too; false when something keeps on."""
+    """Wait until the work of earlier runs has ended; false when some of it continues."""
     until = time.monotonic() + QUIET_S
     while time.monotonic() < until:
         machine = Machine()
@@ -234,8 +234,8 @@ def _summary(rows: list[JsonObject], sizes: Iterable[int]) -> JsonObject:
 
 
 def checks(result: JsonObject) -> list[Check]:
-    """What the figures should show; a trial, or a machine that was busy with other things, judges
-    nothing."""
+    """The claims about the figures; in a trial, or on a machine that was busy otherwise, none is
+    judged."""
     verdicts = []
     for name, series in (("over the WAN", result), ("side by side", result["near"])):
         ratio = series["deploy_ratio"]["median"]

@@ -153,7 +153,7 @@ def _await_all(log: Log, reader: Arrivals) -> float:
 
 
 def _summarise_run(log: Log, arrivals: Sequence[Arrival], began: float, until: float) -> JsonObject:
-    """What was offered and processed while it was measured, and how late results were."""
+    """The offered and processed records of the measured time, and the latency of results."""
     latencies, offered, counts = [], 0, []
     for arrival in arrivals:
         record: Mapping[str, int] = arrival.record
@@ -203,7 +203,7 @@ def why_unjudged(row: JsonObject) -> str:
 
 
 def why_highest(row: JsonObject) -> str:
-    """Why a rate is higher than what is carried; empty when it is not."""
+    """Why a rate is above the highest sustainable one; empty when it is not."""
     if why := why_unjudged(row):
         return why
     if row["processed"] < LEAST_PROCESSED * row["offered"]:

@@ -35,7 +35,8 @@ MOST_S = 180.0
 
 
 def measure(looks: int, interval_s: float) -> dict[str, list[float]]:
-    """Kind -> seconds, sorted; `looks` of each kind of look, `JOBS` or twice as many of others."""
+    """Kind -> seconds, sorted; `looks` samples of each kind of poll, `JOBS` or twice as many of
+    others."""
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
         fog = Fog(Path(folder) / "fog")
         try:
@@ -54,7 +55,7 @@ class _Measuring:
         self.latencies: dict[str, list[float]] = {}
 
     def all(self, looks: int) -> dict[str, list[float]]:
-        """Two rounds: start, look, stop with savepoint; start, cancel."""
+        """Two rounds: start, poll, stop with savepoint; start, cancel."""
         with self._connected() as one:
             for _ in range(JOBS):
                 jar = self._upload(one)

@@ -40,7 +40,7 @@ def course() -> Course:
 
 
 def judge(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
-    """What a series must show. `uplinks_mbps`: of all edges together."""
+    """The checks of a series. `uplinks_mbps`: of all edges together."""
     before, after = row["before"], row["after"]
     share = before["wan_bytes_per_s"] * 8e-6 / uplinks_mbps
     full = Check(
@@ -56,7 +56,7 @@ def judge(name: str, row: JsonObject, uplinks_mbps: float) -> list[Check]:
 
 
 def _compare_spans(name: str, row: JsonObject) -> list[Check]:
-    """Before against after, and both against what was predicted."""
+    """Compare before with after, and both with the prediction."""
     before, after, prediction = row["before"], row["after"], row["predicted"]
 
     def fell(what: str, was: float | None, now: float | None) -> Check:

@@ -130,7 +130,7 @@ def variants() -> list[Variant]:
 
 
 def lines(size: int) -> list[str]:
-    """What follows `{"id":n,"time_ms":t` in records of that size, see `Feed`."""
+    """The part of records of that size after `{"id":n,"time_ms":t`, see `Feed`."""
     rows = [json.loads(each.payload) for each in expand(_valid_rows())]
     for row in rows:
         del row["id"], row["time_ms"]
@@ -193,7 +193,7 @@ class CountReports:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """One broker and two engines: what sends, and what reads."""
+    """One broker and two engines: one sends, the other reads."""
 
     folder: Path
     broker: Mosquitto
@@ -382,13 +382,13 @@ def _list_known(rows: Sequence[JsonObject], name: str) -> list[float]:
 def _measure_added(
     own: Sequence[JsonObject], plain: Sequence[JsonObject], name: str
 ) -> float | None:
-    """How much more than one by one, of the runs that tell it; None when none does."""
+    """The increase against single records, over the runs with the figure; None without any."""
     more, less = _list_known(own, name), _list_known(plain, name)
     return statistics.median(more) - statistics.median(less) if more and less else None
 
 
 def checks(summaries: Sequence[JsonObject]) -> list[Check]:
-    """What is wanted, of one way at 100 B under each delivery: of those that save the bytes the
+    """The checks of one variant at 100 B under each delivery: of those that save the bytes, the
     fastest."""
     verdicts = []
     for delivery in (AT_LEAST, EXACTLY):

@@ -132,7 +132,7 @@ class _Half(asyncio.Protocol):
             self.other.transport.write(data)
 
     def joined(self, other: _Half) -> None:
-        """The other side is there: what waited for it goes on."""
+        """The other side is connected: forward the data that waited for it."""
         self.other = other
         for data in self._waiting:
             self._hand_on(data)

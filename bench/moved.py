@@ -50,7 +50,7 @@ class Watch:
             machine, due = Machine(), due + 1.0
 
     def close(self) -> None:
-        """Raises what ended the looks before their time."""
+        """Raise the error that ended the polls early, if any."""
         self._over.set()
         self._thread.join()
         if self._failure is not None:
@@ -97,7 +97,7 @@ def count_by_moment(arrivals: Sequence[Arrival]) -> list[tuple[float, int]]:
 def span(
     watch: Watch, arrivals: Sequence[Arrival], log: Log, since: float, until: float
 ) -> JsonObject:
-    """What arrived between two moments of time.monotonic."""
+    """The results between two moments of time.monotonic."""
     seconds = until - since
     rate = sum(count for at, count in count_by_moment(arrivals) if since < at <= until) / seconds
     up = watch.up_per_s(since, until)

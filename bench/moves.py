@@ -136,7 +136,7 @@ def _change(
     end: Checker,
     results: Measured,
 ) -> None:
-    """One change: apply, and wait until what was published after it has come out."""
+    """One change: apply, and wait until messages published after it have come out."""
     began = time.monotonic()
     answer = api.apply(composition)
     seconds = time.monotonic() - began

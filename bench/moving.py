@@ -51,7 +51,7 @@ class Course:
 
 @dataclass(slots=True)
 class Series:
-    """One run while it goes on: `moments` are of time.monotonic, `facts` what was measured."""
+    """One run while it goes on: `moments` are of time.monotonic, `facts` the measured values."""
 
     feed: DetectionFeed
     readers: Arrivals
@@ -112,7 +112,7 @@ class Bench:
             return self._summarise(run, log)
 
     def _caught_up(self, run: Series, most_s: float) -> None:
-        """Wait until results are of now: what had piled up is gone."""
+        """Wait until results are current: the backlog is gone."""
         until = time.monotonic() + most_s
         while (now := time.monotonic()) < until:
             ends = [
@@ -178,7 +178,7 @@ class Bench:
     # -- by itself ------------------------------------------------------------------------
 
     def by_itself(self, run: Series, times: Course) -> None:
-        """Switch the autopilot on when there is enough to look back on, and wait until it acted."""
+        """Switch the autopilot on once there are enough samples, and wait until it has acted."""
         run.mark("measure")
         _wait(times.before_s)
         every_s = max(60.0, times.before_s)  # it looks back as long
@@ -239,7 +239,7 @@ class Bench:
 
 
 def summarise_prediction(placement: JsonObject, analysis: JsonObject) -> JsonObject:
-    """What the placement says of bytes between sites, and how many records that is for."""
+    """The placement's prediction of bytes between sites, and the rate of records that it is for."""
     records_per_s = sum(
         job["in_rate"] or 0.0 for job in analysis["jobs"] if job["job_name"].startswith("clean-")
     )

@@ -48,7 +48,7 @@ found: shown beside RoLBTS for comparison; only the formula of the deviation is 
 
 @dataclass(slots=True)
 class Checks:
-    """What was compared, and what did not come out as it should."""
+    """The number of comparisons, and the deviations."""
 
     count: int = 0
     faults: list[str] = field(default_factory=list)
@@ -69,7 +69,7 @@ def _rounded(values: Sequence[float]) -> list[float]:
 
 
 def check_published_rolbts(checks: Checks) -> JsonObject:
-    """Figures 7 and 8, FSACE beside them, and what figures 5 and 6 count."""
+    """Figures 7 and 8, FSACE beside them, and the counts of figures 5 and 6."""
     assignment = rolbts.assign_as_published(SERVERS, ARRIVALS, tie="last")
     fsace = rolbts.Assignment(SERVERS, FSACE)
     result: JsonObject = {
@@ -279,7 +279,7 @@ def measure_greedy() -> JsonObject:
 
 
 def figures(result: JsonObject) -> str:
-    """The lines of docs/placement.md that tell a result."""
+    """The lines of docs/placement.md with the figures of a result."""
     proven = {(r["jobs"], r["sites"], r["kind"]): r for r in result["milp"] if r["optimal"]}
     lines = ["| jobs x sites | like compositions/traffic | random DAG |", "|---|---|---|"]
     for jobs, sites in dict.fromkeys((row["jobs"], row["sites"]) for row in result["milp"]):

@@ -67,7 +67,7 @@ def load_sections() -> list[Section]:
 
 
 def load_results(sections: Sequence[Section], folder: Path = RESULTS) -> dict[str, Result]:
-    """What was measured, by name; what was not is not in it."""
+    """The existing results, by name."""
     files = {section.name: folder / f"{section.name}.json" for section in sections}
     return {name: load(file) for name, file in files.items() if file.exists()}
 
@@ -90,7 +90,7 @@ def render_page(sections: Sequence[Section], results: dict[str, Result]) -> str:
 
 
 def render_readme(text: str, sections: Sequence[Section], results: dict[str, Result]) -> str:
-    """The README with what was measured between its marks."""
+    """The README with the results between its marks."""
     by_name = {section.name: section for section in sections}
     rows = [row for name in IN_TABLE for row in _rows(by_name[name], results.get(name))]
     parts = [table(("measured", "result"), rows)]
@@ -112,7 +112,7 @@ def _plot(section: Section) -> str:
 
 
 def _machines(results: dict[str, Result]) -> str:
-    """What it was measured on; results of several machines or versions are told apart."""
+    """The machines of the results; several machines or versions are listed separately."""
     by_machine: dict[str, list[str]] = {}
     for name, result in results.items():
         by_machine.setdefault(_measured_on(result), []).append(name)
@@ -153,7 +153,7 @@ def _overview(sections: Sequence[Section], results: dict[str, Result]) -> str:
 
 
 def _list_failed(sections: Sequence[Section], results: dict[str, Result]) -> str:
-    """What is not as it was wanted, all of it in one place."""
+    """All failed checks, in one place."""
     rows = [
         (f"[{section.title}](#{_anchor(section.title)})", claim.name, claim.wanted, claim.measured)
         for section in sections
@@ -175,7 +175,7 @@ def _anchor(title: str) -> str:
 def draw_plots(
     sections: Sequence[Section], results: dict[str, Result], folder: Path, kind: str
 ) -> Iterator[Path]:
-    """Write every plot; the paths of what was written."""
+    """Write every plot; the paths of the files."""
     from bench.page import style
 
     for section in sections:
@@ -189,7 +189,7 @@ def draw_plots(
 
 
 def mark_of(file: str, folder: Path = RESULTS) -> str:
-    """What a plot of this result carries."""
+    """The mark on a plot of this result."""
     return f"{file} {fingerprint(folder / file)}"
 
 

@@ -183,7 +183,8 @@ class Run:
             raise RuntimeError(f"change {change.number} is {change.state}: {why}")
 
     def _apply(self, composition: JsonObject, change: Change, until: float) -> str:
-        """How the change ended; where something is killed one that failed is asked for again."""
+        """Apply; the state in which the change ended. During kills a failed change is requested
+        again."""
         while True:
             answer = self._post(composition, until)
             change.plan += answer["plan"]["text"] + "\n"
@@ -195,7 +196,7 @@ class Run:
             say(f"change {change.number} is {view['state']}, asked for again: {view['error']}")
 
     def _post(self, composition: JsonObject, until: float) -> JsonObject:
-        """An answer that is lost is asked for again under its key: the change is made once."""
+        """After a lost answer the request is sent again under its key: the change is made once."""
         query = {"wait": 0, "force": "true"}  # force: it may name none of the jobs of before
         headers = {"Idempotency-Key": secrets.token_hex(8)}
         url = f"{self.api.url}/compositions"
@@ -227,7 +228,7 @@ def _nothing(_: str) -> None:
 
 
 def _operations(view: JsonObject) -> str:
-    """What was done, a line each."""
+    """The operations of a change, one on each line."""
     return "\n".join(
         f"{it['started'] or '-'} {it['ended'] or '-'} #{it['id']} {it['kind']}"
         f" {it['job_name'] or ''} at {it['site'] or ''}: {it['state']} {it['error'] or ''}"
@@ -332,7 +333,7 @@ def under_way_in(number: int, firsts: Sequence[int]) -> int:
 def blame_changes(
     changes: Sequence[Change], ends: Sequence[Output], published: int, taps: Taps | None
 ) -> list[str]:
-    """What was lost or came twice, by changes, and the plans of the first of these."""
+    """The lost and repeated records, by change, and the plans of the first of these changes."""
     lines, guilty = [], set()
     for end in ends:
         firsts = [change.first[end.name] for change in changes]
@@ -359,7 +360,7 @@ def blame_changes(
 
 
 def faults_of(result: JsonObject, change_count: int) -> list[str]:
-    """What is not as it was wanted."""
+    """The deviations of a result from the expectations."""
     faults = [f"{key}: {result[key]}" for key in list_promised(result) if result[key]]
     short = result["changes"] < change_count
     return [*faults, *([f"{result['changes']} of {change_count} changes"] if short else [])]
@@ -406,7 +407,7 @@ def main() -> int:
 
 
 def _trial(options: argparse.Namespace, how: JsonObject) -> int:
-    """Prints what was measured, and writes nothing."""
+    """Print the measurements, and write nothing."""
     changes, kills = options.changes, options.kills
     if changes is None:
         changes = 0 if kills is not None and not options.delivery else 4
@@ -434,7 +435,7 @@ def _measure_series(counts: Mapping[str, int], how: JsonObject) -> Iterator[tupl
 
 
 def _report_faults(name: str, result: JsonObject, change_count: int) -> list[str]:
-    """What is not as it was wanted, said."""
+    """Print and return the deviations of a result from the expectations."""
     wrong = [f"{name}: {fault}" for fault in faults_of(result, change_count)]
     for fault in wrong:
         say(f"NOT as wanted: {fault}")

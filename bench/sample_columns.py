@@ -57,7 +57,7 @@ class RowFiles:
 
 
 class _QuickDisk(Disk):
-    """What is made from a seed can be made again: nothing waits for the disk."""
+    """Does not sync: a dataset from a seed can be generated again."""
 
     def sync(self, folder: Path) -> None:
         pass
@@ -82,7 +82,7 @@ def pick(texts: list[str], which: np.ndarray) -> pa.DictionaryArray:
 
 
 def events(rng: np.random.Generator, count: int, expected: float) -> np.ndarray:
-    """Looks before which something happened, never the first."""
+    """The polls before which something happened, never the first."""
     mask = np.zeros(count, bool)
     if count > 1:
         mask[rng.integers(1, count, rng.poisson(expected))] = True

@@ -45,7 +45,7 @@ _CONTENDED_COST = 1.5
 
 @dataclass(slots=True)
 class _Looks:
-    """The looks at one site: seconds since the start, and what the whole site has in common."""
+    """The polls of one site: seconds since the start, and the values that the whole site shares."""
 
     at: np.ndarray
     silent: np.ndarray
@@ -54,7 +54,7 @@ class _Looks:
 
 @dataclass(slots=True)
 class _Run:
-    """One job over all looks at its site."""
+    """One job over all polls of its site."""
 
     truth: JobTruth
     looks: _Looks
@@ -348,7 +348,7 @@ class _Maker:
         return np.repeat(looks.at[keep], repeats), columns
 
     def _pick_looks(self, rng: np.random.Generator, run: _Run) -> tuple[np.ndarray, np.ndarray]:
-        """The looks that have a row, and how many each has."""
+        """The polls that have a row, and how many each has."""
         lost = (rng.random(self.count) < self.spec.missed) | run.looks.silent
         keep = np.flatnonzero(~lost)
         repeats = 1 + (rng.random(len(keep)) < self.spec.duplicates)

@@ -116,8 +116,8 @@ def main() -> None:
 
 
 def measure_size(sites: int, latencies: JsonObject, *, whole: bool = False) -> JsonObject:
-    """Everything at one number of sites, from an empty store on; `whole`: what there is to
-    measure of one composition of all jobs."""
+    """All measurements at one number of sites, from an empty store on; `whole`: those of one
+    composition with all jobs."""
     with (
         tempfile.TemporaryDirectory(prefix="speck-bench-") as folder,
         fog_of(sites, Path(folder), latencies) as others,
@@ -221,7 +221,7 @@ class Size:
         say(f"  {self.sites} sites: {name} {self.result[name]}")
 
     def cpu_of(self, name: str, action: Callable[[], None]) -> None:
-        """Seconds of `action`, and what each process had of a core meanwhile."""
+        """Seconds of `action`, and the share of a core that each process used meanwhile."""
         before = {who: tree_cpu_s(pid) for who, pid in self.pids.items()}
         began = time.perf_counter()
         action()
@@ -236,7 +236,7 @@ class Size:
     # -- steps ----------------------------------------------------------------------------
 
     def register(self) -> None:
-        """From eight clients: each answer waits for a first look at the site."""
+        """From eight clients: each answer waits for a first poll of the site."""
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(self.register_one, range(1, self.sites + 1)))
         states = {site["state"] for site in self.all_sites()}
@@ -309,7 +309,7 @@ class Size:
         return latency
 
     def measure_watch(self, server: Served) -> JsonObject:
-        """How often each site is really looked at while nothing else happens, and its CPU."""
+        """How often each site is actually polled in an idle system, and the CPU time."""
         kinds = ("numbers", "checkpoints")
         before, cpu_before, began = self.looks(), self.cpu(), time.monotonic()
         time.sleep(IDLE_S[self.sites > 300])
@@ -324,8 +324,8 @@ class Size:
         return polls
 
     def measure_collector(self, server: Served) -> JsonObject:
-        """How many looks of the collector are answered in time in the second round of it,
-        and the CPU."""
+        """How many polls of the collector are answered in time in its second round, and the CPU
+        time."""
         time.sleep(self.collect_s)  # names of metrics are learnt in the first round
         cpu_before, began = self.cpu(), time.monotonic()
         before = self.counts("speck_collector_looks_total", "speck_collector_gaps_total")
@@ -344,7 +344,7 @@ class Size:
         return figures
 
     def restart(self) -> None:
-        """Until it is ready, and until each site was looked at once."""
+        """Until it is ready, and until each site was polled once."""
         began = time.perf_counter()
         with self.service(collect_s=0):
             self.note("restart_ready_s", time.perf_counter() - began)
@@ -427,7 +427,7 @@ class Api:
 
 
 def expect(holds: bool, otherwise: str) -> None:
-    """Raise when what is measured is not what it should be."""
+    """Raise when a measured value is not the expected one."""
     if not holds:
         raise RuntimeError(f"cannot go on: {otherwise}")
 
@@ -481,7 +481,7 @@ def exponents(rows: list[JsonObject]) -> JsonObject:
 
 
 def keeps_up(rows: list[JsonObject]) -> int | None:
-    """The most sites of which each is looked at as often as it is to be, within a tenth."""
+    """The largest number of sites of which each is polled as often as intended, within a tenth."""
     fine = [row["sites"] for row in rows if row["watch"]["numbers_every_s"] <= 1.1 * WATCH_S]
     return max(fine, default=None)
 

@@ -54,7 +54,7 @@ class Flink:
         self._clock = clock
 
     def answer(self, method: str, target: str, body: bytes) -> tuple[str, int, Any]:
-        """(kind of request, HTTP status, what to answer as JSON)."""
+        """(kind of request, HTTP status, JSON of the answer)."""
         path, _, query = target.partition("?")
         parts = [unquote(part) for part in path.strip("/").split("/")]
         now = self._clock()
@@ -194,7 +194,7 @@ def _names(query: str) -> list[str] | None:
 
 
 class Drawing:
-    """Draws from measured latencies; what was not measured takes no time."""
+    """Draws from measured latencies; a request without a measurement takes no time."""
 
     def __init__(self, latencies: Latencies, seed: int = 1):
         self._latencies = latencies

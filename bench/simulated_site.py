@@ -78,7 +78,7 @@ class Site:
         self._draw = draw
 
     def free(self, now: float) -> int:
-        """Slots that nobody has."""
+        """Slots in use by no job."""
         used_slots = sum(j.parallelism for j in self.jobs.values() if j.running and not j.over(now))
         return self.slots - used_slots
 

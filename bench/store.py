@@ -44,7 +44,7 @@ _ACKNOWLEDGEMENT = struct.Struct("<BI")
 
 @dataclass(slots=True)
 class Tally:
-    """What all rounds have shown."""
+    """The counts of all rounds."""
 
     rounds: int = 0
     killed_in_opening: int = 0

@@ -139,7 +139,7 @@ class Taps:
             self.join(site)
 
     def mark(self, number: int) -> None:
-        """What is sent twice from now on is noted under this number."""
+        """Count repeats from now on under this number."""
         with self._lock:
             self.stamps.mark = number
 

@@ -86,7 +86,7 @@ def _tap(topic: str) -> str | None:
 
 
 def _names(deployment: Deployment) -> dict[str, str]:
-    """What each hop is, with the engine that does it."""
+    """The name of each hop, with the engine that processes it."""
     jobs = {job["job_name"]: job for job in deployment.content["jobs"]}
     into = jobs.get("forward-a") or jobs["merge-clean-a1"]
     return {

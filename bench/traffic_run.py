@@ -162,7 +162,7 @@ class Deployment:
         ]
 
     def run(self, interval_ms: float, lead_s: float, seconds: float) -> JsonObject:
-        """Feed, measure for `seconds` after `lead_s`, drain; what was found."""
+        """Feed, measure for `seconds` after `lead_s`, drain; the figures of the run."""
         first = [reader.count() for reader in self.readers]
         with self.bench.feed(interval_ms) as feed:
             # results of a window are due in the middle of the next one at the latest, as long as
@@ -217,7 +217,7 @@ def _until(at: float) -> None:
 
 
 class Results:
-    """What came out of one run against what was published."""
+    """The results of one run, compared with the published records."""
 
     def __init__(self, log: Log, arrivals: Callable[[], list[Arrival]]) -> None:
         self._log, self._list_arrivals = log, arrivals
@@ -306,7 +306,7 @@ class Results:
 
 
 def records(arrivals: Sequence[Arrival], client: str) -> list[Mapping[str, Any]]:
-    """What the readers whose id begins with `client` were given."""
+    """The records that the readers whose id begins with `client` received."""
     return [arrival.record for arrival in arrivals if arrival.client.startswith(client)]
 
 

@@ -95,7 +95,7 @@ FULL = Known("full", 0.010, 1.0, 60.0, EDGE)
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """One figure: what was set, what speck measured, whether it is near enough."""
+    """One figure: the configured value, speck's measurement, and whether it is close enough."""
 
     name: str
     set: object
@@ -165,7 +165,7 @@ class Bench:
             self.feeds[job.name] = self._stack.enter_context(feed)
 
     def watch(self, seconds: float) -> Watched:
-        """Let it run, with a look at the connections twice a second."""
+        """Let it run, polling the connections twice a second."""
         machine, began, before = Machine(), time.time(), self.crossings.poll()
         now: Counter[tuple[str, str]] = before
         pause = threading.Event()
@@ -193,7 +193,7 @@ class Bench:
         return analysis
 
     def quiet(self, name: str, watched: Watched) -> None:
-        """Busy time is wall time: on a busy machine it tells of the machine."""
+        """Busy time is wall time: on a busy machine it describes the machine."""
         self.tell(
             Truth(
                 f"share of the machine in use, {name}",
@@ -224,7 +224,7 @@ def calibrate(bench: Bench) -> JsonObject:
 
 
 def check_costs(bench: Bench, analysis: JsonObject, cores: dict[str, float]) -> None:
-    """Each job's cost, selectivity and true rate against what was set."""
+    """Each job's cost, selectivity and true rate against the configured values."""
     jobs = {job["job_name"]: job for job in analysis["jobs"]}
     for spec in JOBS:
         analysed_job = jobs[spec.name]
@@ -257,7 +257,7 @@ def check_ranking(bench: Bench, analysis: JsonObject) -> None:
 
 
 def check_placement(bench: Bench, analysis: JsonObject, before: Watched, seconds: float) -> None:
-    """The advice, applied: what crosses between the sites falls as predicted."""
+    """Apply the advice: the bytes between sites fall as predicted."""
     placement = bench.api.call(
         "POST",
         "/placements",
@@ -309,7 +309,7 @@ def _await(ready: object, timeout_s: float = 60.0) -> None:
 
 
 def check_saturation(bench: Bench, analysis: JsonObject, seconds: float) -> None:
-    """The rate of a job that is fed more than it takes, against the one told at light load."""
+    """The rate of a job with more input than it can take, against the one at light load."""
     bench.api.call("DELETE", "/compositions/truth", wait=120)
     bench.start("full", [FULL], frozenset({FULL.name}))
     threading.Event().wait(SETTLE_S)

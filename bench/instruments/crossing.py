@@ -33,7 +33,7 @@ class Connection:
 
 
 def parse_connections(output: str) -> list[Connection]:
-    """What `ss -tinpOH state established` tells of connections whose process it knows."""
+    """The connections in the output of `ss -tinpOH state established` whose process is known."""
     rows = []
     for line in output.splitlines():
         words = _MAPPED.sub(r"\1:", line).split()
@@ -59,10 +59,10 @@ def established() -> list[Connection]:
 
 
 class Crossings:
-    """Counts of the engines that run now; a connection that closed keeps what was seen last of it.
+    """Byte counts of the running engines; a closed connection keeps its last count.
 
-    Look at least every second: what a connection carries between the last look and its end is
-    missed.
+    Poll at least every second: the bytes between the last poll of a connection and its end are
+    not counted.
     """
 
     def __init__(self, fog: Fog) -> None:

@@ -22,7 +22,7 @@ _EVERY_S = 0.1
 class Life:
     """One incarnation on one engine, in seconds of Unix time by the engine's own clock.
 
-    `ended` is None while it was alive at the last look; `seen` is that look.
+    `ended` is None while it was alive at the last poll; `last_at` is the time of that poll.
     """
 
     job_name: str
@@ -33,7 +33,7 @@ class Life:
 
     @property
     def end(self) -> float:
-        """When it ended; for one that vanished with its engine, when it was last seen."""
+        """When it ended; for one that vanished with its engine, the last poll that listed it."""
         return self.ended if self.ended is not None else self.last_at
 
 

@@ -87,7 +87,7 @@ class Proxy:
     def set(
         self, mode: Mode = "pass", *, bits_per_s: float | None = None, delay_s: float = 0.0
     ) -> None:
-        """Everything as told, and nothing else."""
+        """Replace all faults by the given ones."""
         self._do(self._set(mode, bits_per_s, delay_s))
 
     def flap(self, up_s: float, down_s: float) -> None:

@@ -40,7 +40,7 @@ def load(path: Path) -> Result:
 
 
 def fingerprint(path: Path) -> str:
-    """What a plot made of this file is marked with: a test sees when it was made of another."""
+    """The mark of a plot of this file: a test detects a plot of another version."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 

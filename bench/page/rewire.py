@@ -13,7 +13,7 @@ _COUNTS = ("lost", "repeated", "repeated_outside", "bytes_resent", "two_copies")
 
 
 def _modes(result: Result) -> dict[str, Result]:
-    """Each series by what it is called."""
+    """Each series by its name."""
     return {
         "exactly_once": result,
         "at_least_once": result["at_least_once"],
@@ -66,8 +66,8 @@ def _claims(result: Result) -> Sequence[Claim]:
 
 
 def list_promised(series: Mapping[str, Any]) -> list[str]:
-    """What must be 0 in a series. `at_most_once` promises nothing; a kill may make brokers and
-    sinks send again."""
+    """The counts that must be 0 in a series. `at_most_once` guarantees nothing; after a kill
+    brokers and sinks may send again."""
     if series["delivery"] == "at_most_once":
         return ["two_copies"]
     if "killed" in series:

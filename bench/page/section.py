@@ -23,7 +23,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What was wanted and what came; `ok` None: not judged."""
+    """The expected and the measured value; `ok` None: not judged."""
 
     name: str
     wanted: object
