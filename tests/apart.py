@@ -45,7 +45,7 @@ def hiding(command: Command, folders: Sequence[Path]) -> Command:
 
 
 def sees(process: Process, folder: Path) -> list[str]:
-    """What is in a folder in the eyes of a process."""
+    """The content of a folder as a process sees it."""
     return sorted(os.listdir(f"/proc/{process.pid}/root{folder}"))
 
 

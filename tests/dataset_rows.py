@@ -1,4 +1,4 @@
-"""Rows of the dataset for tests, a clock that they turn, and a disk that fails when told."""
+"""Rows of the dataset for tests, a clock that tests set, and a disk that fails on command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def site(second: float = 0.0, *, name: str = "edge-a", **more: Any) -> Any:
 
 
 class HandClock:
-    """A clock that a test turns; ids are told apart by a count."""
+    """A clock that a test sets; ids are numbered."""
 
     def __init__(self, now: datetime = NOON) -> None:
         self._now = now

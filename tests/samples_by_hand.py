@@ -1,4 +1,4 @@
-"""Small datasets for tests of the analyzer, whose figures can be told by hand."""
+"""Small datasets for tests of the analyzer, whose figures can be computed by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def engine_job_id(job_name: str, attempt: int = 1) -> str:
 
 
 def task(seconds: float, job_name: str = "A", site: str = "edge-a", **more: Any) -> Row:
-    """One row of TASKS: nothing told but who it is of."""
+    """One row of TASKS: nothing reported but the task's identity."""
     attempt = more.get("attempt", 1)
     return {
         "at": at(seconds),

@@ -79,7 +79,7 @@ def start(
 
 @contextmanager
 def serving(home: Path, prepare: Callable[[], None] | None = None, **env: str) -> Iterator[Server]:
-    """A server that has said where it listens."""
+    """A server that has printed its address."""
     process, log = start(home, prepare, **env)
     try:
         ready = wait_for(

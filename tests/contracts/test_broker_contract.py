@@ -63,7 +63,7 @@ class Bench(Protocol):
     def tell_sent(self, client_id: str, sent: Sent) -> None: ...
 
     def readers(self, topic: str) -> str | None:
-        """What is announced on `speck/readers/<topic>`."""
+        """The announcements on `speck/readers/<topic>`."""
 
 
 class MemoryBench:

@@ -99,7 +99,7 @@ class FlinkBench:
 
 
 class SimulatedBench:
-    """The binder is the real one; what it talks to is bench/simulated_flink.py."""
+    """The real binder, connected to bench/simulated_flink.py."""
 
     slots = 8
 
@@ -387,7 +387,7 @@ def test_a_savepoint_alone_leaves_the_job_running(bench: Bench, engine: StreamEn
 
 
 def test_a_checkpoint_may_be_asked_for(bench: Bench, engine: StreamEngine) -> None:
-    """Also of a job that is gone: whatever comes of it is seen by the next checkpoint."""
+    """Also for a job that is gone: the next checkpoint shows any effect."""
     engine.checkpoint(uuid4().hex)
     job = run(engine, submission(bench))
     engine.checkpoint(job)

@@ -48,7 +48,7 @@ class Killable:
 
     @contextmanager
     def running(self, prepare: Callable[[], None] | None = None) -> Iterator[Server]:
-        """One life of the service; what is left of it is killed in the end."""
+        """One life of the service; remaining processes are killed at the end."""
         env = {"SPECK_JARS": str(self.jars), "SPECK_PORT": str(self.port), **self.env}
         with serving(self.home, prepare, **env) as self.server:
             yield self.server
@@ -69,7 +69,7 @@ class Killable:
         return requests.request(method, self.url + path, timeout=180, **more)  # type: ignore[arg-type]
 
     def status(self, path: str) -> int:
-        """Of a GET; 0 while nobody answers."""
+        """The status of a GET; 0 while there is no answer."""
         try:
             return self.call("GET", path).status_code
         except requests.RequestException:
@@ -202,7 +202,7 @@ class Killable:
 
 @dataclass
 class Flow:
-    """What went in, what came out, and what was seen meanwhile."""
+    """Published and received numbers, and the observations meanwhile."""
 
     feed: Feed
     checker: Checker

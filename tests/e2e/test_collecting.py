@@ -46,12 +46,12 @@ class Collected:
         return int(float(line.split()[1]))
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """What is in files: all, once the service has ended."""
+        """The rows in files: all of them, once the service has ended."""
         rows: list[dict[str, Any]] = read(self.home / "metrics", TABLES[table]).to_pylist()
         return sorted(rows, key=lambda row: row["at"])
 
     def tasks(self, name: str) -> list[dict[str, Any]]:
-        """A job's, once it runs: Flink tells the busy time of a task that begins as NaN."""
+        """A job's tasks, once it runs: Flink reports the busy time of a starting task as NaN."""
         rows = [row for row in self.rows("tasks") if row["job_name"] == name]
         return [row for row in rows if row["busy_ms"] is not None]
 

@@ -1,4 +1,4 @@
-"""Changes under flow: what is queued between jobs is never lost."""
+"""Changes under flow: messages queued between jobs are never lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What breaks at an engine is reported and repaired without loss; what is silent is left alone."""
+"""Faults at an engine are reported and repaired without loss; silent sites are left alone."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def runs_again(speck: Speck, name: str, before: JsonObject) -> JsonObject:
 
 
 def find_both_messages(speck: Speck, name: str) -> list[str]:
-    """What was told of a job that broke and runs again; empty before."""
+    """The events of a job that failed and runs again; empty before."""
     messages = events(speck, kind="job", job_name=name)
     return messages if len(messages) >= 2 else []
 
 
 def end_at_engine(speck: Speck, name: str) -> None:
-    """Cancel a job as somebody does who does not know of speck."""
+    """Cancel a job as a person would who does not know of speck."""
     job = speck.job(name)
     site = next(it for it in speck.fog.sites() if it.name == job["site"])
     address = f"{site.engine_address.rstrip('/')}/jobs/{job['engine_job_id']}"

@@ -50,7 +50,7 @@ def chain(name: str, delivery: str, line: str) -> JsonObject:
 
 @dataclass
 class Stream:
-    """What is published to a composition's input, and what has come at its output."""
+    """The messages published to a composition's input, and those received at its output."""
 
     speck: Speck
     composition: JsonObject

@@ -100,7 +100,7 @@ def test_queue_of_a_broker_full(trial: Trial) -> None:
 
 
 def missing(trial: Trial, expected: int) -> int:
-    """How many numbers the reader of `mid` tells as missing, once it tells `wanted` of them."""
+    """How many numbers the reader of `mid` reports as missing, once these are `expected`."""
     view = MqttBroker(Target(trial.broker("cloud"))).view()
     (numbers,) = [it for client, it in view.taken.items() if f"-{trial.job('count')}-" in client]
     holes = sum(sum(epochs.values()) for epochs in numbers.missing.values())

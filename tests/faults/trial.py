@@ -197,7 +197,7 @@ class Trial:
         return view
 
     def story(self) -> list[str]:
-        """How its jobs are, and what the service tells of the last time."""
+        """The state of its jobs, and the latest events of the service."""
         jobs = self.call("GET", "/jobs")["jobs"]
         events = self.call("GET", "/events")["events"][-40:]
         return [

@@ -23,7 +23,7 @@ WORDS = st.lists(st.sampled_from(["latency", "uplink", "slots"]), max_size=2, un
 
 @dataclass(frozen=True)
 class Step:
-    """What one analysis said, and what else was so then."""
+    """The advice of one analysis, and the conditions at that time."""
 
     after_s: float
     to: int

@@ -1,4 +1,4 @@
-"""Whatever a policy says: the graph stays, what is outside stays, and the YAML says so."""
+"""For any policy: the graph and all links to the outside stay, and the YAML says so."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def compositions(draw: Any) -> CompositionDescription:
 
 @st.composite
 def cases(draw: Any) -> tuple[CompositionDescription, Question, frozenset[At], dict[str, str]]:
-    """A composition, what was measured of it, links of others, and some policy's answer."""
+    """A composition, its measurements, links of others, and a policy's placement."""
     description = draw(compositions())
     foreign = draw(st.frozensets(st.builds(At, SITE, st.sampled_from(("x", "y", "w"))), max_size=3))
     wiring = wire(description, SITES, foreign)

@@ -87,7 +87,7 @@ class Trial:
         return self.service.changes.get(body["change"])["state"] if body["change"] else "done"
 
     def apply_with(self, trouble: str, composition: JsonObject) -> None:
-        """Apply; what comes of it is left open."""
+        """Apply; the outcome is left open."""
         if trouble == "cancel":
             self.cancel_at = self.calls + self.dice.randint(1, 40)
         else:
@@ -113,7 +113,7 @@ class Trial:
             engine(site).before = broker(site).before = self.called
 
     def wrong(self) -> dict[str, tuple[list[int], list[int]]]:
-        """What was lost and what came twice, by output."""
+        """The lost and repeated messages, by output."""
         for site in SITES:
             engine(site).before = broker(site).before = None
         World.current().pump()
@@ -128,7 +128,7 @@ class Trial:
 
 
 def rewire(folder: Path, seed: int, trouble: str, *, back: bool) -> dict[str, object]:
-    """What is wrong after two changes of a composition."""
+    """The faults after two changes of a composition."""
     dice = random.Random(seed)
     folder.mkdir()
     with memory_service(folder, [site_body(site) for site in SITES]) as service:

@@ -153,7 +153,7 @@ def broker(site: Installed) -> Iterator[Running]:
 
 
 class Client:
-    """An MQTT 5 client with a queue of what came in."""
+    """An MQTT 5 client with a queue of received messages."""
 
     def __init__(self, site: Installed, client_id: str, login: tuple[str, str] | None) -> None:
         self.answers: queue.Queue[tuple[ReasonCode, Properties | None]] = queue.Queue()

@@ -39,7 +39,7 @@ def served(folder: Path) -> Iterator[Server]:
 
 
 def description(name: str, note: int, jobs: int = 3) -> dict[str, Any]:
-    """A chain of small jobs; `note` tells revisions apart, jobs need no slot more for it."""
+    """A chain of small jobs; `note` distinguishes revisions and needs no further slot."""
     return {
         "name": name,
         "jobs": [

@@ -28,7 +28,7 @@ TRACE = Path(__file__).resolve().parents[2] / "compositions/traffic/trace/trace.
 
 @dataclass
 class Subscriber:
-    """One persistent session on `traffic/#` of one broker; keeps what comes, in order."""
+    """One persistent session on `traffic/#` of one broker; keeps all messages, in order."""
 
     broker: mosquitto.Mosquitto
     client_id: str = "reader"

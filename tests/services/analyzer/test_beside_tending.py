@@ -1,4 +1,4 @@
-"""An analysis beside the compaction of what it reads."""
+"""An analysis during the compaction of the files it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The analyzer that follows: what comes to the dataset comes to the result."""
+"""The analyzer in follow mode: new rows of the dataset appear in the result."""
 
 from __future__ import annotations
 

@@ -32,14 +32,14 @@ SPAN = Span(at(0), at(SPAN_S))
 
 
 def _restarted() -> list[Row]:
-    """Its engine restarts it in the middle: all counters begin anew."""
+    """Its engine restarts it in the middle: all counters restart."""
     before = running("restarted", looks=31)
     after = running("restarted", looks=29, begin=320.0, restarts=1)
     return before + after
 
 
 def _stale() -> list[Row]:
-    """The engine tells every other time what it told before."""
+    """Every other time the engine repeats its last report."""
     rows = running("stale")
     for number in range(1, LOOKS, 2):
         rows[number] = {**rows[number - 1], "at": rows[number]["at"]}

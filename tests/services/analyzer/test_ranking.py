@@ -1,4 +1,4 @@
-"""The order of jobs for the edge, and what is against each."""
+"""The order of jobs for the edge, and the objections to each."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def _no_records_out() -> list[Row]:
 
 
 def _parallel() -> list[Row]:
-    """Two subtasks of one source: their rates add up, the one that waits more is told."""
+    """Two subtasks of one source: their rates add up, and the one that waits more is reported."""
     both = (("back", 0.1), ("back", 0.4))
     return [
         row

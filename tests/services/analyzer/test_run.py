@@ -1,4 +1,4 @@
-"""A whole analysis of a small dataset, against figures told by hand."""
+"""A whole analysis of a small dataset, against figures computed by hand."""
 
 from __future__ import annotations
 

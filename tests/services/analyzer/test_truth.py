@@ -1,4 +1,4 @@
-"""Samples with all faults: told as the truth they were made from, however they lie in files."""
+"""From samples with all faults the analyzer computes their truth, however they lie in files."""
 
 from __future__ import annotations
 

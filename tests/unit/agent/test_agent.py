@@ -21,7 +21,7 @@ JOB = "ab" * 16
 
 
 class Service:
-    """Answers polls with what `commands` holds, one list for each; keeps what it was told."""
+    """Answers polls from `commands`, one list for each; keeps the posts that it receives."""
 
     def __init__(self) -> None:
         self.commands: queue.Queue[list[dict[str, Any]]] = queue.Queue()

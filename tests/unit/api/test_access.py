@@ -1,4 +1,4 @@
-"""Who may do what: the table covers every route, and every route holds to it."""
+"""Roles: the table covers every route, and every route obeys it."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def test_a_dry_run_writes_no_byte(bench: Bench) -> None:
 
 
 def late_start(bench: Bench) -> None:
-    """A's start is said to have failed; it runs by now."""
+    """A's start is recorded as failed, although the job runs by now."""
     engine = bench.world.engine("http://edge-a:8081")
     engine.hold_starts = True
     bench.service.executions.patience = Patience(start_s=0.05)

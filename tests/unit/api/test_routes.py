@@ -73,7 +73,7 @@ def _artifact(bench: Bench) -> None:
 
 
 def _full(bench: Bench) -> None:
-    """The disk has less room than is left to what is under way."""
+    """The disk has less space than is reserved for work in progress."""
 
     def refuse() -> None:
         raise StoreFullError("cannot write to the store: free space until it has 5 bytes")

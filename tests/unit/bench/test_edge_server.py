@@ -1,4 +1,4 @@
-"""What is counted as lost, and which cells are judged."""
+"""Which messages count as lost, and which cells are judged."""
 
 from __future__ import annotations
 

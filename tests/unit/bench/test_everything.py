@@ -1,4 +1,4 @@
-"""All experiments are run, whatever comes of one."""
+"""All experiments run, whatever the outcome of one."""
 
 from __future__ import annotations
 

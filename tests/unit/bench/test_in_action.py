@@ -1,4 +1,4 @@
-"""What is moved, what a camera sends, and what a series must show."""
+"""The expected moves, a camera's records, and the checks of a series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/results.md and its plots show what was measured last, and say what was not."""
+"""docs/results.md and its plots show the latest results, and name missing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewirings are what they should be, and what is counted is put down to the right change."""
+"""Rewirings are as specified, and faults are attributed to the right change."""
 
 from __future__ import annotations
 

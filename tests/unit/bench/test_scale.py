@@ -1,4 +1,4 @@
-"""What the growth of the control plane is told by."""
+"""The figures that describe the growth of the control plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is claimed of runs of the traffic application, on rows made up for it."""
+"""The claims about runs of the traffic application, on rows made up for the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flink's settings: durations and sizes as Flink writes them, and what is wrong with them."""
+"""Flink's settings: durations and sizes in Flink's notation, and the faults in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Flink binder asks for when it measures, and what it makes of the answers; no Flink."""
+"""The Flink binder's requests for metrics, and its reading of the answers; no Flink."""
 
 from __future__ import annotations
 

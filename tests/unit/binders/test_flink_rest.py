@@ -25,7 +25,7 @@ SHA = "0" * 64
 
 
 class Fake(ThreadingHTTPServer):
-    """Answers by path; keeps what it was asked."""
+    """Answers by path; keeps its requests."""
 
     daemon_threads = True
 

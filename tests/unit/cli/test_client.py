@@ -16,7 +16,7 @@ from speck.errors import InvalidError, Problem
 
 @dataclass
 class Stub:
-    """Gives canned answers (None: hangs up) in order, and keeps what it was asked."""
+    """Gives canned answers (None: hangs up) in order, and keeps its requests."""
 
     url: str = ""
     answers: list[tuple[int, dict[str, str], bytes] | None] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""fog and replay: that the options reach what does the work, and what is told of it."""
+"""fog and replay: the options reach the code that does the work, and the output describes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SITE = SiteRecord("edge-q", "edge", "127.1.2.3", 1883, 8081, 8)
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What was asked of a fog of one site that is never really started."""
+    """The calls of a fog of one site that is never really started."""
     requests: list[tuple[Any, ...]] = []
 
     def up(

@@ -1,4 +1,4 @@
-"""`speck place`: today beside what is proposed, as a table, YAML or JSON, and applied."""
+"""`speck place`: the present and the proposed placement as a table, YAML or JSON, and applied."""
 
 from __future__ import annotations
 

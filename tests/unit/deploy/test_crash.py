@@ -122,7 +122,7 @@ def came_through(scenario: Scenario) -> set[int]:
 
 
 def is_as_wanted(service: Service, scenario: Scenario) -> None:
-    """Exactly what is wanted runs, once, and nothing is left to be done."""
+    """Exactly the desired jobs run, once each, and no operation is left."""
     jobs = [(job.submission.job_name, site) for site in SITES for job in engine(site).running()]
     assert sorted(jobs) == sorted(scenario.wanted.items())
     for site in SITES:

@@ -70,7 +70,7 @@ class Rewired:
         World.current().pump()
 
     def wrong(self) -> dict[str, tuple[list[int], list[int]]]:
-        """What was lost and what came twice, by output."""
+        """The lost and repeated messages, by output."""
         World.current().pump()
         faults = {}
         for topic in self.outputs:

@@ -13,7 +13,8 @@ FIRST, SECOND = (1 << 32) + 7, (2 << 32) + 7
 
 
 def lag(taken: dict[int, int] | None, *sent: tuple[int, int]) -> int | None:
-    """Of the producer P, whose sinks told these (epoch, number), by what the reader lists."""
+    """The lag behind producer P, whose sinks published these (epoch, number), by the reader's
+    report."""
     view = BrokerView(
         {} if taken is None else {"reader": Taken(1, {"P": taken})},
         {f"{index}-out": Sent("P", epoch, number) for index, (epoch, number) in enumerate(sent)},

@@ -1,4 +1,4 @@
-"""What is judged amiss, and when it is repaired."""
+"""Which jobs are judged unhealthy, and when they are repaired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of brokers and links, and how often."""
+"""The events about brokers and links, and their frequency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requirements against what was measured."""
+"""Requirements against measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is predicted of a placement, beside a simulator that knows nothing of speck's formulas."""
+"""The prediction of a placement, beside a simulator that knows nothing of speck's formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exact policy beside brute force, and what it says where no placement keeps all limits."""
+"""The exact policy beside brute force, and its result where no placement keeps all limits."""
 
 from __future__ import annotations
 

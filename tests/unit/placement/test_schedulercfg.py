@@ -1,4 +1,4 @@
-"""flink-placement's file: what the fork reads of it, and what is wrong with it by line."""
+"""flink-placement's file: how the fork reads it, and its faults by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The autopilot beside a service: it looks on schedule, acts, tells why, and survives a restart."""
+"""The autopilot in a service: it polls on schedule, acts, gives reasons, and survives a restart."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Flight:
         service.placements.analyses = self.analyst
 
     def round(self, seconds: float = 300.0) -> str:
-        """One analysis later: what the autopilot said last."""
+        """One analysis later: the last log line of the autopilot."""
         self.clock.later(seconds)
         self.service.autopilots.run_round()
         self.service.autopilots.run_round()

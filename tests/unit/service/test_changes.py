@@ -39,7 +39,7 @@ def held(service: Service) -> str:
 
 
 def goes_on(service: Service, change: str) -> bool:
-    """Whether it has been planned anew."""
+    """Whether it has been planned again."""
     messages = [e["message"] for e in service.records.events() if e.get("change") == change]
     return any(" goes on with " in message for message in messages)
 

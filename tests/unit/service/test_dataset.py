@@ -1,4 +1,4 @@
-"""The dataset as the service keeps it: what waits is exported, what is refused leaves nothing."""
+"""The dataset in the service: buffered rows are exported, refused imports leave nothing."""
 
 from __future__ import annotations
 

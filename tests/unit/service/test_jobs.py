@@ -292,7 +292,7 @@ def test_jobs_posted_at_the_same_time_do_not_wait_for_each_other(service: Servic
 
 
 def failed_after_202(service: Service) -> None:
-    """A job whose start the engine refused when nobody waited for it any more."""
+    """A job whose start the engine refused after the request had stopped waiting."""
     engine("edge-a").refuse("submit", 1, EngineRefusedError("cannot start A: no memory"))
     assert service.jobs.post(job("A"), 0).status == 202
     wait_for(lambda: not service.changes.all_under_way())

@@ -1,4 +1,4 @@
-"""Placements: proposed by what was measured, applied by the ordinary apply."""
+"""Placements: proposed from measurements, applied by the ordinary apply."""
 
 from __future__ import annotations
 

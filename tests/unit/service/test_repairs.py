@@ -1,4 +1,4 @@
-"""Bringing back what was accepted, when nobody asked for anything else."""
+"""Restoring the accepted state without another request."""
 
 from __future__ import annotations
 

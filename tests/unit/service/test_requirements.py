@@ -1,4 +1,4 @@
-"""Requirements watched beside a service: told once, and once more when they are kept again."""
+"""Requirements watched in a service: one event when missed, and one when met again."""
 
 from __future__ import annotations
 

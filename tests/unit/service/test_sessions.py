@@ -1,4 +1,4 @@
-"""Sessions that a broker lost: reserved again where nobody can hold them, and nowhere else."""
+"""Sessions that a broker lost: reserved again where no client can hold them, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown while sites are slow or silent, and of jobs that are on their way out."""
+"""The views of the API while sites are slow or silent, and of jobs that are being removed."""
 
 from __future__ import annotations
 

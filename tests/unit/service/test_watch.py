@@ -1,4 +1,4 @@
-"""The watch over memory sites: what it tells, what it repairs, and what it leaves alone."""
+"""The watch over memory sites: its events, its repairs, and the jobs it leaves alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Time(SystemClock):
 
 @dataclass
 class Watched:
-    """A service, a watch of which the test says when it looks, and what it asked for."""
+    """A service, a watch whose polls the test starts, and the repairs that it requested."""
 
     service: Service
     time: Time
@@ -58,7 +58,7 @@ class Watched:
         )
 
     def repair(self, scope: str, leave: frozenset[str]) -> None:
-        """Only note what is to be repaired."""
+        """Only record the jobs to repair."""
         self.repairs.append((scope, leave))
 
     def look(self, after: float = 5.0) -> None:

@@ -1,4 +1,4 @@
-"""Looks at sites: taken anew when they are old, once for who asks; waited for not too long."""
+"""Polls of sites: repeated when they are old, once for all callers; waited for briefly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from speck.sites.poll_cache import FRESH_S, PATIENCE_S, PollCache, fresh_for
 
 
 class Time(SystemClock):
-    """Stands still unless it is told to go on."""
+    """Stands still unless a test advances it."""
 
     def __init__(self) -> None:
         self.at = 100.0

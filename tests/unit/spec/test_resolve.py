@@ -1,4 +1,4 @@
-"""Descriptions become resolved jobs; everything that cannot work is told, all at once."""
+"""Descriptions become resolved jobs; all faults are reported at once."""
 
 from __future__ import annotations
 

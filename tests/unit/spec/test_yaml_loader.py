@@ -1,4 +1,4 @@
-"""Strict YAML and JSON: what is read, and what is refused with which words."""
+"""Strict YAML and JSON: accepted documents, and the messages of refused ones."""
 
 from __future__ import annotations
 

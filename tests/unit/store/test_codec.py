@@ -1,4 +1,4 @@
-"""What is stored is read back as it was."""
+"""Stored records are read back unchanged."""
 
 from __future__ import annotations
 

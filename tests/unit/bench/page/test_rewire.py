@@ -66,7 +66,7 @@ def test_what_is_not_as_wanted_stands_out(tmp_path: Path) -> None:
 
 
 def test_what_was_not_counted_is_no_zero(tmp_path: Path) -> None:
-    """Without taps nobody counts bytes."""
+    """Without taps bytes are not counted."""
     claims = claims_of(SECTION, _load_small(tmp_path, bytes_resent=None))
     assert [it.name for it in claims if it.ok is False] == ["bytes resent, exactly_once"]
 

@@ -1,4 +1,4 @@
-"""What others may ask of a change under way, and what it does about that."""
+"""Requests to a running change, and their effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from speck.model.plan import Plan
 
 
 class Calls:
-    """An execution that only notes what it is asked for."""
+    """An execution that only records its calls."""
 
     failure = None
 

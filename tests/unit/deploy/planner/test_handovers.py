@@ -69,7 +69,7 @@ def observe_lost(inventory: Inventory, name: str) -> Observation:
 
 
 def list_handovers(plan: Plan) -> dict[str, str]:
-    """Who follows whom."""
+    """Follower -> the reader that it follows."""
     operations = (step.operation for step in plan.steps)
     return {o.job_name: o.former_job for o in operations if isinstance(o, HandOver)}
 

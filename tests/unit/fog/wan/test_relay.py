@@ -18,7 +18,7 @@ MBPS = 1e6 / 8  # bytes a second
 
 
 class Time:
-    """Stands still while anybody has something to do, then goes on to who wakes up next."""
+    """Stands still while any task has work, then advances to the next one that wakes up."""
 
     def __init__(self) -> None:
         self.at = 100.0

@@ -1,4 +1,4 @@
-"""Export and import: what goes out comes back the same, and what is wrong is named."""
+"""Export and import: exported rows are imported unchanged, and faults are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tending: what is merged, what is dropped, and what a kill or a bad disk leaves."""
+"""Maintenance: what is merged and deleted, and the state after a kill or on a bad disk."""
 
 from __future__ import annotations
 

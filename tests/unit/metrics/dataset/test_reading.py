@@ -1,4 +1,4 @@
-"""Reading: each row once, of the range that was asked for; damage is told."""
+"""Reading: each row once, of the requested range; damage is reported."""
 
 from __future__ import annotations
 
