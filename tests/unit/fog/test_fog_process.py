@@ -21,6 +21,7 @@ from speck.fog.process import (
 from tests.waiting import wait_for
 
 SLEEP = ("sleep", "300")
+TOKEN = f"token-{os.getpid()}"  # another run of these tests has other ones
 IGNORE_TERM = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -36,7 +37,7 @@ def command(tmp_path: Path, *argv: str) -> Command:
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[Process]:
-    process = spawn(command(tmp_path, *SLEEP), "a-token")
+    process = spawn(command(tmp_path, *SLEEP), TOKEN)
     yield process
     process.kill()
 
@@ -49,10 +50,10 @@ def test_a_started_process_runs_in_a_session_of_its_own(sleeper: Process) -> Non
 
 def test_a_process_is_found_by_its_token(sleeper: Process) -> None:
     # while a process replaces its image, the kernel shows no environment for a moment
-    wait_for(lambda: find_by_token("a-token") == sleeper, "the process to be listed")
-    assert find_by_token("a-toke") is None
+    wait_for(lambda: find_by_token(TOKEN) == sleeper, "the process to be listed")
+    assert find_by_token(TOKEN[:-1]) is None
     sleeper.stop()
-    assert find_by_token("a-token") is None
+    assert find_by_token(TOKEN) is None
 
 
 def test_a_pid_that_was_given_to_another_process_is_not_ours(sleeper: Process) -> None:
