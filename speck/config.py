@@ -12,10 +12,10 @@ from pathlib import Path
 class Config:
     """The service's folders, its address and its intervals.
 
-    `home` holds store/, artifacts/, credentials/ and metrics/. A `job_path` must lie in one of
-    `jar_folders`. `timeout_s` bounds each call to an engine or broker. The service polls all sites
-    every `watch_s` seconds (0: never, and nothing is repaired). It samples their metrics every
-    `collect_s` seconds (0: never) and keeps them for `metrics_days` days (0: for ever).
+    `home` holds store/, artifacts/, credentials/, audit/ and metrics/. A `job_path` must lie in one
+    of `jar_folders`. `timeout_s` bounds each call to an engine or broker. The service polls all
+    sites every `watch_s` seconds (0: never, and nothing is repaired). It samples their metrics
+    every `collect_s` seconds (0: never) and keeps them for `metrics_days` days (0: for ever).
     """
 
     home: Path
@@ -41,6 +41,15 @@ class Config:
     @property
     def credentials(self) -> Path:
         return self.home / "credentials"
+
+    @property
+    def audit(self) -> Path:
+        return self.home / "audit"
+
+    @property
+    def last_uses(self) -> Path:
+        """The file that holds when each token was last used."""
+        return self.home / "tokens-last-used.json"
 
     @property
     def metrics(self) -> Path:

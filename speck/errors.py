@@ -56,7 +56,16 @@ class StaleRevisionError(PermanentError):
 
 
 class ForbiddenError(PermanentError):
-    """The token's role does not allow this (HTTP 403)."""
+    """The token's role or its scopes do not allow this (HTTP 403); `problems` name what lies
+    outside the scopes."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()):
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class UnauthorizedError(PermanentError):
+    """The token is missing, unknown or has expired (HTTP 401)."""
 
 
 class StoreError(PermanentError):

@@ -26,7 +26,7 @@ from speck.model.composition import (
     title,
     visible_name,
 )
-from speck.model.values import JsonObject
+from speck.model.values import SPECK, JsonObject
 from speck.monitor.requirements_watch import Requirements
 from speck.service.answer import Answer
 from speck.service.idempotency import FirstAnswers
@@ -202,7 +202,7 @@ class Compositions:
             first = None
             if request.idempotency_key and not request.dry_run:
                 body = dump_composition(description)
-                first = self._first_answers.find(request.idempotency_key, body)
+                first = self._first_answers.find(request.by, request.idempotency_key, body)
             if first is None:
                 answer, running = self._apply(description, request, jars, cause)
         if first is not None:
@@ -353,7 +353,7 @@ class Compositions:
             if prepared.plan.empty:
                 return None
             change = self._changes.create(
-                prepared.plan, head["revision"], cause=Cause.REPAIR, leave=leave
+                prepared.plan, head["revision"], cause=Cause.REPAIR, by=SPECK, leave=leave
             )
             accepted: Batch = {self._records.heads.key(name): {**head, "last_change": change.id}}
             with self._guard_adoption(name):
@@ -428,7 +428,8 @@ class Compositions:
         }
         answer = _render_accepted(change, name, revision, prepared)
         if request.idempotency_key:
-            accepted |= self._first_answers.put(request.idempotency_key, dumped, answer)
+            key = request.idempotency_key
+            accepted |= self._first_answers.put(request.by, key, dumped, answer)
         return answer, self._runner.start(change, accepted, prepared.sites)
 
     def _is_there(
@@ -458,7 +459,8 @@ class Compositions:
         }
         if request.idempotency_key:
             body = dump_composition(description)
-            self._records.write(self._first_answers.put(request.idempotency_key, body, answer))
+            first = self._first_answers.put(request.by, request.idempotency_key, body, answer)
+            self._records.write(first)
         return {**answer, "state": str(ChangeState.DONE)}
 
     def _is_same_revision(

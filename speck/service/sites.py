@@ -37,9 +37,11 @@ class Sites:
         self._changes = changes
         self._agents = agents
 
-    def add(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
+    def add(
+        self, site: Site, *, by_itself: bool = False, by: str | None = None
+    ) -> tuple[JsonObject, bool]:
         """Register a site; False when the same site is registered already. `by_itself`: with a
-        token of role site.
+        token of role site; `by` names who asks.
 
         Raises ConflictError, InvalidError, ForbiddenError.
         """
@@ -55,11 +57,13 @@ class Sites:
                 )
             if known is None:
                 self._refuse_foreign_addresses(site)
-                self._write(site, f"site {site.name} registered")
+                self._write(site, f"site {site.name} registered", by)
         return self.get(site.name), known is None
 
-    def put(self, site: Site, *, by_itself: bool = False) -> tuple[JsonObject, bool]:
-        """Register or change; true when it is new. `by_itself` as with `add`.
+    def put(
+        self, site: Site, *, by_itself: bool = False, by: str | None = None
+    ) -> tuple[JsonObject, bool]:
+        """Register or change; true when it is new. `by_itself` and `by` as with `add`.
 
         Raises ConflictError while jobs run there and an address changes, ForbiddenError.
         """
@@ -73,7 +77,7 @@ class Sites:
                 self._refuse_busy(site.name, "change the addresses of")
                 if known.spe != site.spe:  # another engine is as fast as it is
                     self._records.write({self._records.calibrations.key(site.name): None})
-            self._write(site, f"site {site.name} {'changed' if known else 'registered'}")
+            self._write(site, f"site {site.name} {'changed' if known else 'registered'}", by)
         return self.get(site.name), known is None
 
     def get(self, name: str) -> JsonObject:
@@ -86,7 +90,7 @@ class Sites:
         rendered = self._render(*self._records.sites().values())
         return [site for site in rendered if state is None or site["state"] == state]
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, by: str | None = None) -> None:
         """Remove the site. Raises NotFoundError; ConflictError while jobs run there."""
         with self._changes.placing:
             self._site(name)
@@ -97,7 +101,7 @@ class Sites:
                     self._records.heartbeats.key(name): None,
                     self._records.calibrations.key(name): None,
                 },
-                self._records.event("site", f"site {name} removed", site=name),
+                self._records.event("site", f"site {name} removed", site=name, by=by),
             )
             self._polls.forget(name)
             self._agents.forget(name)
@@ -148,10 +152,10 @@ class Sites:
     def _site(self, name: str) -> Site:
         return self._connections.site(name)
 
-    def _write(self, site: Site, message: str) -> None:
+    def _write(self, site: Site, message: str, by: str | None) -> None:
         batches: list[Batch] = [
             self._records.put_site(site),
-            self._records.event("site", message, site=site.name),
+            self._records.event("site", message, site=site.name, by=by),
         ]
         self._records.write(*batches)
         self._polls.forget(site.name)
