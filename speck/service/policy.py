@@ -241,6 +241,10 @@ class Reach:
         self._refuse_taken_names(description)
         self._refuse_taken_client_ids(description)
         if self._head(scope) is not None and not self.has_composition(scope):
+            if not self._vouches_for(scope):
+                raise ConflictError(
+                    f"cannot use the name {alone or scope!r}: it is taken; choose another"
+                )
             raise ForbiddenError(
                 f"{refusal}: it uses topics or sites outside the token's scopes; an administrator,"
                 " or a token without these limits, may change it"
