@@ -69,7 +69,10 @@ class UnauthorizedError(PermanentError):
 
 
 class StoreError(PermanentError):
-    """The store cannot be opened, read or written."""
+    """The store cannot be opened, read or written. `public` says so to those who need not know
+    where it is."""
+
+    public = "the store cannot be read or written; see the service's log"
 
 
 class StoreHeldError(StoreError):
@@ -85,6 +88,8 @@ class StoreWriteError(StoreError):
 
 class StoreFullError(StoreWriteError):
     """The store's disk is full (HTTP 507)."""
+
+    public = "the store's disk is full: free space on it; the service's log says where"
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,4 +193,5 @@ def _request(
         idempotency_key=headers["Idempotency-Key"],
         by=caller().actor,
         line_of=line_of,
+        sees=reach().has_composition,
     )

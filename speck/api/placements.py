@@ -84,6 +84,7 @@ def apply_placement(placement_id: str, query: Query, headers: Query) -> Response
             dry_run=query["dry_run"],
             idempotency_key=headers["Idempotency-Key"],
             by=caller().actor,
+            sees=reach().has_composition,
         )
         return answer(service().placements.apply(placement_id, options))
 

@@ -69,6 +69,11 @@ def status_of(error: SpeckError) -> int:
     return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 500)
 
 
+def retry_headers(status: int) -> dict[str, str]:
+    """The headers that say when to try again, of an answer with this status."""
+    return {"Retry-After": str(RETRY_AFTER_S)} if status in (503, 507) else {}
+
+
 def request_id() -> str:
     """The id of this request: the client's own if it is well-formed, else a new one."""
     if "request_id" not in g:
@@ -117,9 +122,7 @@ def register(app: Flask) -> None:
 
 def _of_speck(error: SpeckError) -> Response:
     status = status_of(error)
-    headers = {}
-    if status in (503, 507):
-        headers["Retry-After"] = str(RETRY_AFTER_S)
+    headers = retry_headers(status)
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="speck"'
     if status == 500:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -41,7 +41,8 @@ from speck.store.tables import Batch
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How an apply was asked for. `if_match` is a revision number; `by` a token's name.
+    """How an apply was asked for. `if_match` is a revision number; `by` a token's name, and
+    `sees` whether that token may be told of a composition.
 
     Without `drain` readers leave their links at once; with `force` most jobs may be removed.
     """
@@ -55,6 +56,7 @@ class Request:
     idempotency_key: str | None = None
     by: str | None = None
     line_of: LineOf | None = None
+    sees: Callable[[str], bool] = lambda scope: True
 
 
 class Compositions:
@@ -248,6 +250,7 @@ class Compositions:
                 jars,
                 drain=request.drain,
                 stopped=stopped,
+                sees=request.sees,
             )
 
         prepared = prepare()

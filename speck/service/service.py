@@ -74,7 +74,13 @@ class Service:
         self.board = HealthBoard()
         self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
         self.sites = Sites(
-            self.records, self.connections, self.status, self.polls, self.changes, self.agents
+            self.records,
+            self.connections,
+            self.status,
+            self.polls,
+            self.changes,
+            self.agents,
+            simulated=config.simulated,
         )
         self.tokens = Tokens(self.records, self.clock, config.last_uses)
         self.audit = Audit(config.audit, self.clock)

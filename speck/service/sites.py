@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict
 
-from speck.binding import BROKERS, ENGINES, kinds
+from speck.binding import BROKERS, ENGINES, is_simulated, kinds
 from speck.deploy.changes import Changes
 from speck.errors import ConflictError, ForbiddenError, InvalidError, Problem, SpeckError
 from speck.model.site import Site
@@ -29,13 +29,17 @@ class Sites:
         polls: SitePolls,
         changes: Changes,
         agents: Agents,
+        *,
+        simulated: bool = False,
     ):
+        """`simulated`: sites that exist in the service's memory alone may be registered."""
         self._records = records
         self._connections = connections
         self._status = views
         self._polls = polls
         self._changes = changes
         self._agents = agents
+        self._simulated = simulated
 
     def add(
         self, site: Site, *, by_itself: bool = False, by: str | None = None
@@ -170,6 +174,12 @@ class Sites:
             if kind not in kinds(group):
                 known = ", ".join(kinds(group))
                 problems.append(Problem(path, f"no binder for {kind!r}; installed: {known}"))
+            elif not self._simulated and is_simulated(group, kind):
+                fault = (
+                    f"{kind!r} is for trials: what runs there is lost when the service ends;"
+                    " to allow it, start the service with SPECK_SIMULATED=1"
+                )
+                problems.append(Problem(path, fault))
         if problems:
             raise InvalidError(f"cannot register site {site.name!r}", problems)
 

@@ -431,7 +431,7 @@ CASES = [
     Case("GET", "/livez", 200, shapes.HealthShape),
     Case("GET", "/readyz", 200, shapes.HealthShape),
     Case("GET", "/readyz", 503, before=lambda bench: bench.service.runner.close()),
-    Case("GET", "/readyz", 507, before=_full, says="free space until"),
+    Case("GET", "/readyz", 507, before=_full, says="the store's disk is full: free space on it"),
     Case("POST", "/compositions", 507, json=composition(job("X"), name="other"),
          before=_full, says="free space until"),
     Case("GET", "/metrics", 200, media="text/plain"),
