@@ -89,7 +89,10 @@ class StoreWriteError(StoreError):
 class StoreFullError(StoreWriteError):
     """The store's disk is full (HTTP 507)."""
 
-    public = "the store's disk is full: free space on it; the service's log says where"
+    public = (
+        "the store's disk is full: free space on it, then speck goes on by itself;"
+        " the service's log says where it is"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,12 @@ def _stream(query: Query, last: str) -> Response:
 
 
 def _send(shared: Context, wanted: dict[str, str], after: int, allowed: Reach) -> Iterator[str]:
-    clock = shared.service.clock
+    clock, is_valid = shared.service.clock, shared.service.tokens.is_valid
     last_sent = clock.monotonic()
     yield ": speck\n\n"
     while not shared.stopping.wait(_POLL_INTERVAL_S):
+        if not is_valid(allowed.token):
+            return  # revoked or expired meanwhile
         for event in shared.service.records.events(after):
             after = event["id"]
             matches = all(event.get(name) == value for name, value in wanted.items())

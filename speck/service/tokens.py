@@ -157,6 +157,13 @@ class Tokens:
             self._write(self._records.tokens.drop(name), f"token {name} removed", by)
         self._last_uses.drop(name)
 
+    def is_valid(self, name: str | None) -> bool:
+        """Whether a token is there and has not expired; None: whether none is needed."""
+        if name is None:
+            return not self.any()
+        record = self._records.tokens.get(name)
+        return record is not None and not _is_over(record["expires"], self._clock.now())
+
     def verify(self, secret: str) -> Token | None:
         """The token that `secret` belongs to; None if it is unknown. Raises UnauthorizedError when
         it has expired."""

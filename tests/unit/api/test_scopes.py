@@ -248,6 +248,16 @@ def test_the_stream_of_events_holds_only_what_lies_inside(field: Field) -> None:
     assert "beta" in text and "alpha" not in text and "edge-b" not in text
 
 
+def test_a_stream_ends_with_its_token(field: Field) -> None:
+    answer = field.ask("GET", "/events", "all", headers={"Accept": "text/event-stream"})
+    pieces = iter(answer.response)
+    next(pieces)
+    field.bench.service.tokens.remove("all-deployer")
+    assert field.bench.service.tokens.is_valid("all-viewer")
+    list(pieces)  # it has an end
+    answer.close()
+
+
 @pytest.mark.parametrize(
     ("body", "path", "says"),
     [
