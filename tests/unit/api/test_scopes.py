@@ -440,3 +440,34 @@ def _snapshot(field: Field) -> str:
         {key: value for key, value in records.store.scan("") if key.startswith(kept)},
         sort_keys=True,
     )
+
+
+def test_what_still_runs_outside_keeps_its_composition_outside(field: Field) -> None:
+    own = _job("beta-1", "edge-a", "beta/in", "beta/out")
+    extended = beta(own, _job("beta-2", "edge-b", "beta/out", "beta/end"))
+    done = field.send("POST", "/compositions?wait=30", field.admin, json=extended)
+    assert done.json["state"] == "done"
+    field.bench.world.engine("http://edge-b:8081").unreachable = True
+    assert field.send("POST", "/compositions", field.admin, json=beta()).status_code == 202
+    field.bench.wait_until_blocked()
+    assert field.ask("GET", "/compositions/beta", "sites").status_code == 404
+    assert field.ask("DELETE", "/compositions/beta", "sites").status_code == 404
+    assert field.ask("GET", "/compositions/beta", "topics").status_code == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_that_never_ran_is_outside_by_its_description(kind: str, field: Field) -> None:
+    idle = {**ALONE, "job_name": "alpha-idle", "state": "stopped"}
+    assert field.send("POST", "/jobs", field.admin, json=idle).status_code == 201
+    assert field.ask("GET", "/jobs/alpha-idle", kind).status_code == 404
+
+
+def test_the_autopilot_and_policies_need_all_sites(field: Field) -> None:
+    for method, path, body in (
+        ("PUT", "/compositions/beta/autopilot", {"on": True}),
+        ("POST", "/placements", {"composition": "beta"}),
+    ):
+        for kind in ("sites", "all"):
+            answer = field.ask(method, path, kind, json=body)
+            assert answer.status_code == 403 and "moved to any site" in answer.text
+        assert field.ask(method, path, "topics", json=body).status_code in (200, 409)
