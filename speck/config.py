@@ -12,10 +12,11 @@ from pathlib import Path
 class Config:
     """The service's folders, its address and its intervals.
 
-    `home` holds store/, artifacts/, credentials/ and metrics/. A `job_path` must lie in one of
-    `jar_folders`. `timeout_s` bounds each call to an engine or broker. The service polls all sites
-    every `watch_s` seconds (0: never, and nothing is repaired). It samples their metrics every
-    `collect_s` seconds (0: never) and keeps them for `metrics_days` days (0: for ever).
+    `home` holds store/, artifacts/, credentials/, audit/ and metrics/. A `job_path` must lie in one
+    of `jar_folders`. `timeout_s` bounds each call to an engine or broker. The service polls all
+    sites every `watch_s` seconds (0: never, and nothing is repaired). It samples their metrics
+    every `collect_s` seconds (0: never) and keeps them for `metrics_days` days (0: for ever). Only
+    if it is for trials, `simulated`, may sites be registered that exist in its memory alone.
     """
 
     home: Path
@@ -27,6 +28,7 @@ class Config:
     watch_s: float = 5.0
     collect_s: float = 5.0
     metrics_days: int = 30
+    simulated: bool = False
     max_body: int = 8 * 1024 * 1024
     max_artifact: int = 512 * 1024 * 1024
 
@@ -43,6 +45,15 @@ class Config:
         return self.home / "credentials"
 
     @property
+    def audit(self) -> Path:
+        return self.home / "audit"
+
+    @property
+    def last_uses(self) -> Path:
+        """The file that holds when each token was last used."""
+        return self.home / "tokens-last-used.json"
+
+    @property
     def metrics(self) -> Path:
         return self.home / "metrics"
 
@@ -54,8 +65,8 @@ class Config:
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
-        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S and SPECK_METRICS_DAYS. Raises
-        ValueError if a number cannot be read."""
+        SPECK_THREADS, SPECK_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S, SPECK_METRICS_DAYS and
+        SPECK_SIMULATED (1 or 0). Raises ValueError if a number cannot be read."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
         try:
@@ -69,6 +80,7 @@ class Config:
                 watch_s=float(env.get("SPECK_WATCH_S", "5")),
                 collect_s=float(env.get("SPECK_METRICS_S", "5")),
                 metrics_days=int(env.get("SPECK_METRICS_DAYS", "30")),
+                simulated=env.get("SPECK_SIMULATED", "0") == "1",
             )
         except ValueError as error:
             raise ValueError(

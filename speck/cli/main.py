@@ -89,6 +89,7 @@ _LAZY = {
     "agent": f"{_COMMANDS}.agent:agent",
     "token": f"{_COMMANDS}.token:token",
     "replay": f"{_COMMANDS}.replay:replay",
+    "audit": f"{_COMMANDS}.audit:audit",
     "backup": f"{_COMMANDS}.backup:backup",
     "restore": f"{_COMMANDS}.backup:restore",
     "completion": f"{_COMMANDS}.completion:completion",
