@@ -58,7 +58,9 @@ class Service:
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
         self.records = Records.at(config.store, self.clock)
-        self.connections = Connections(self.records.sites, config.credentials, config.timeout_s)
+        self.connections = Connections(
+            self.records.sites, config.credentials, config.timeout_s, config.main_timeout_s
+        )
         self.agents = Agents(
             self.records,
             self.records.sites,

@@ -328,18 +328,18 @@ def test_cancel_is_harmless_when_the_job_is_gone(bench: Bench, engine: StreamEng
 
 def test_a_burnt_id_never_runs(bench: Bench, engine: StreamEngine) -> None:
     wanted = submission(bench)
-    engine.fence(wanted)
+    engine.fence(wanted.engine_job_id)
     with pytest.raises(DuplicateJobError):
         engine.submit(wanted)
     with pytest.raises(DuplicateJobError):
-        engine.fence(wanted)
+        engine.fence(wanted.engine_job_id)
     assert engine.status(wanted.engine_job_id) is RunState.FAILED
 
 
 def test_an_id_in_use_is_not_burnt(bench: Bench, engine: StreamEngine) -> None:
     job = run(engine, submission(bench))
     with pytest.raises(DuplicateJobError):
-        engine.fence(submission(bench, job=job))
+        engine.fence(job)
     assert engine.status(job) is RunState.RUNNING
 
 
@@ -518,7 +518,7 @@ def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
         lambda: absent.upload(bench.jar, wanted.jar),
         lambda: absent.try_main(wanted),
         lambda: absent.submit(wanted),
-        lambda: absent.fence(wanted),
+        lambda: absent.fence(job),
         lambda: absent.status(job),
         lambda: absent.stop(job, None, trigger),
         lambda: absent.savepoint(job, None, trigger),

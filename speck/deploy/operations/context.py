@@ -37,7 +37,7 @@ class Context:
 
     def submission(
         self,
-        operation: Start | TryMain | Incarnation,
+        operation: Start | TryMain,
         sink_has_readers: bool,
         savepoint: str | None,
     ) -> Submission:
