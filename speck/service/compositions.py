@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from speck.clock import Clock, rfc3339
@@ -360,6 +360,15 @@ class Compositions:
                 if self._records.heads.get(name) != head:
                     return None  # posted alone, and taken in by a composition meanwhile
                 return self._runner.start(change, accepted, prepared.sites)
+
+    @contextmanager
+    def locked(self, names: Iterable[str]) -> Iterator[None]:
+        """Held while nothing else may change these compositions, nor take or free a job's name."""
+        with ExitStack() as stack:
+            for name in sorted(names):
+                stack.enter_context(self._locks[name])
+            stack.enter_context(self._owning)
+            yield
 
     def _guard_adoption(self, name: str) -> AbstractContextManager[object]:
         """Held while a job posted alone must not be adopted; nothing else can be, and starts of

@@ -28,6 +28,7 @@ from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.compositions import Compositions
 from speck.service.dataset import Dataset
+from speck.service.forgetting import Forgetting
 from speck.service.job_list import JobList
 from speck.service.jobs import Jobs
 from speck.service.placements import Placements
@@ -133,6 +134,16 @@ class Service:
             admission,
             self.clock,
             self.requirements,
+        )
+        self.forgetting = Forgetting(
+            self.records,
+            self.changes,
+            self.runner,
+            self.compositions,
+            jobs,
+            self.connections,
+            self.polls,
+            self.agents,
         )
         self.jobs = Jobs(
             self.records,
