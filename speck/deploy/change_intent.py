@@ -43,7 +43,11 @@ def put_result(change: Change, records: Records) -> Batch:
     assert revision is not None
     names = {job["job_name"] for job in revision["description"]["jobs"]}
     new_head = {**head, "deployed_revision": change.revision}
-    return {records.heads.key(name): new_head, **_drop_owners(name, names, records)}
+    return {
+        records.heads.key(name): new_head,
+        **_drop_owners(name, names, records),
+        **records.settle_links(name),
+    }
 
 
 def put_removal(records: Records, head: JsonObject) -> Batch:
@@ -52,6 +56,7 @@ def put_removal(records: Records, head: JsonObject) -> Batch:
     batch = {
         records.heads.key(name): {**head, **DELETED_HEAD},
         **_drop_owners(name, set(), records),
+        **records.drop_links(name),
     }
     if job_posted_alone(name) is not None:  # its revision cannot be requested any more
         batch |= records.revisions.drop(name, head["revision"])

@@ -12,6 +12,7 @@ from speck.deploy.admission import (
     Admission,
     describe_removal,
     find_mass_removal,
+    list_links,
     refuse_mass_removal,
 )
 from speck.deploy.adoption import take_in
@@ -251,6 +252,7 @@ class Compositions:
             )
 
         prepared = prepare()
+        self._admission.refuse_cycles(prepared.composition, adopted, request.line_of)
         if request.dry_run:
             dry = _render_accepted(None, name, head["revision"] if head else None, prepared)
             if removed and not request.force:
@@ -273,6 +275,7 @@ class Compositions:
                     f"cannot apply {title(name)}: a job that was posted alone came, went"
                     " or was changed meanwhile; apply again"
                 )
+            self._admission.refuse_cycles(prepared.composition, adopted, request.line_of)
             taken_in = take_in(self._records, name, adopted)
             return self._accept(description, prepared, head, request, superseded, taken_in, cause)
 
@@ -422,6 +425,7 @@ class Compositions:
         }
         accepted: Batch = {self._records.heads.key(name): new_head, **adopted}
         accepted |= self._changes.put_superseded(superseded, change)
+        accepted |= self._records.put_links(name, list_links(prepared.composition))
         if not same:
             accepted[self._records.revisions.key(name, revision)] = {
                 "description": dumped,
