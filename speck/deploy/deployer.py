@@ -231,6 +231,7 @@ class Deployer:
                 {**own.jobs, **alone.jobs},
                 (*own.sessions, *alone.sessions),
                 {**own.attempts, **attempts},
+                own.generation,
             )
         return own
 

@@ -34,6 +34,7 @@ from speck.service.job_list import JobList
 from speck.service.jobs import Jobs
 from speck.service.placements import Placements
 from speck.service.policy import Policy
+from speck.service.restored import Restored
 from speck.service.sites import Sites
 from speck.service.status import StatusViews
 from speck.service.tokens import Tokens
@@ -155,6 +156,9 @@ class Service:
             self.polls,
             self.agents,
         )
+        self.restored = Restored(
+            self.records, self.connections, self.polls, self.changes, self.clock
+        )
         self.jobs = Jobs(
             self.records,
             self.connections,
@@ -206,7 +210,8 @@ class Service:
             raise
         for running in cut_short:
             self.runner.go_on(running)
-        self.calibrations.sweep()
+        if self.records.restored is None:
+            self.calibrations.sweep()
 
     def check_ready(self) -> None:
         """Raises StoreError when the store does not answer or take writes, TransientError

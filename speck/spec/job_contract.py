@@ -100,13 +100,14 @@ def reports_numbers(job: Job) -> bool:
 def render_args(
     job: Job,
     installation: str,
-    attempt: int,
+    epoch: int,
     sink_has_readers: bool,
     taken: Sequence[TakenEpoch] = (),
     secrets: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Return the arguments of one incarnation of `job`; it skips the messages that earlier readers
-    have `taken` from its link. References to `secrets` are left as they are when it is None.
+    have `taken` from its link. `epoch` is that of its sink's sequence numbers. References to
+    `secrets` are left as they are when it is None.
 
     They are the standard arguments and then the job's own; if one of its own holds a placeholder,
     only its own, rendered. Raises KeyError for an unknown placeholder or secret
@@ -122,7 +123,7 @@ def render_args(
                 job.sink.broker,
                 job.sink.topic,
                 source_client_id(installation, job.job_name, job.source),
-                str(attempt),
+                str(epoch),
                 str(job.delivery),
                 "some" if sink_has_readers else "none",
                 str(job.link.batch_records),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from speck.clock import Clock, new_installation, rfc3339
+from speck.errors import ConflictError
 from speck.model.change import Change, OperationRecord
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import Incarnation, Inventory, Session
@@ -21,10 +22,11 @@ from speck.model.link import JobLinks, Link
 from speck.model.site import Site
 from speck.model.values import JsonObject
 from speck.store.codec import from_json, to_json
+from speck.store.generations import begin_generation
 from speck.store.leveldb import Store
 from speck.store.link_index import LinkIndex
 from speck.store.retention import Retention
-from speck.store.tables import INSTALLATION, Batch, Tables
+from speck.store.tables import INSTALLATION, RESTORED, Batch, Tables
 
 _UNNUMBERED = "event?"
 
@@ -46,6 +48,9 @@ class Records(Tables):
         meta = self.meta.get("installation")
         assert meta is not None
         self.installation: str = meta["uuid"]
+        self.generation: int = meta["generation"]
+        self.restored = self.meta.get("restored")
+        """When the store was restored, `{at}`; None once its state has been adopted."""
         last = self.event_records.last_id()
         self._next_event = int(last) + 1 if last else 1
         self._queue: list[_Write] = []
@@ -72,9 +77,29 @@ class Records(Tables):
         """Open the store at `path`; at the first start, create it with a new UUID."""
         if Store.exists(path):
             return cls(Store.open(path), clock)
-        installation = {"uuid": new_installation(), "at": rfc3339(clock.now())}
+        installation = {"uuid": new_installation(), "generation": 1, "at": rfc3339(clock.now())}
         first = {INSTALLATION: installation}
         return cls(Store.create(path, first), clock)
+
+    @classmethod
+    def restore(cls, path: Path, backup: Path, clock: Clock) -> int:
+        """Create the store of a new generation from a backup; returns the number of records.
+        Raises StoreError like `Store.restore`."""
+        return Store.restore(path, backup, lambda records: begin_generation(records, clock.now()))
+
+    def refuse_restored(self) -> None:
+        """Raises ConflictError while the state of a restored store has not been adopted."""
+        if self.restored is not None:
+            raise ConflictError(
+                "cannot start a change: the store was restored from a backup, and what has been"
+                " started or stopped since then is unknown to it; `speck restored` shows what runs,"
+                " `speck adopt` takes it over"
+            )
+
+    def end_restored(self, *batches: Batch) -> None:
+        """Write what was adopted; from now on the service works as usual."""
+        self.write(*batches, {RESTORED: None})
+        self.restored = None
 
     def write(self, *batches: Batch) -> None:
         """Write all batches as one; the events in them are numbered now.
@@ -169,7 +194,7 @@ class Records(Tables):
         jobs = dict(sorted(_copy(self._incarnations, scope).items()))
         sessions = tuple(self.sessions(scope))
         attempts = {name: int(record["n"]) for name, record in self.attempt_records.items(scope)}
-        return Inventory(jobs, sessions, attempts)
+        return Inventory(jobs, sessions, attempts, self.generation)
 
     def attempts(self, scope: str, job_name: str) -> int:
         """Return the highest attempt ever used; 0 if there was none."""
@@ -186,6 +211,16 @@ class Records(Tables):
             (scope, job_name): incarnation
             for scope, jobs in sorted(self._incarnations.copy().items())
             for job_name, incarnation in sorted(jobs.copy().items())
+        }
+
+    def all_attempts(self) -> dict[tuple[str, str], int]:
+        """(scope, job name) -> the highest attempt ever used, over all scopes."""
+        return {
+            (scope, job_name): int(record["n"])
+            for (scope, _, job_name), record in (
+                (identity.partition("/"), record)
+                for identity, record in self.attempt_records.items()
+            )
         }
 
     def links_read_outside(self, scopes: Collection[str]) -> frozenset[Link]:

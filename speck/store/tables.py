@@ -14,6 +14,14 @@ Batch = dict[str, JsonObject | None]
 INSTALLATION = "meta/installation"
 """The key of the record that a new store is created with."""
 
+RESTORED = "meta/restored"
+"""The key of the record that a restored store has until its state has been adopted."""
+
+
+def is_change(key: str) -> bool:
+    """Whether the record at a key is the head of a change."""
+    return key.startswith("change/")
+
 
 class Table:
     """The records of one noun. An id has one or more parts; numbers are padded to `digits`, so
@@ -75,7 +83,7 @@ class Tables:
 
     def __init__(self, store: Store):
         self.meta = Table(store, "meta")
-        """"installation": its UUID."""
+        """"installation": its UUID and generation; "restored": when the store was restored."""
         self.site_records = Table(store, "site")
         """<site>: a registered site."""
         self.heads = Table(store, "head")

@@ -212,7 +212,8 @@ class Changes:
 
     def find_in_the_way(self, scope: str) -> Running | None:
         """The scope's change under way, if a newer request may end it: a repair, or a blocked
-        change. Raises ConflictError for any other."""
+        change. Raises ConflictError for any other, and while the store is `restored`."""
+        self._records.refuse_restored()
         running = self.under_way(scope)
         if running is None or running.change.cause is Cause.REPAIR:
             return running
@@ -310,6 +311,7 @@ class Changes:
 
     def add(self, running: Running, sites: Mapping[str, Site]) -> None:
         """Register a new change as under way. Raises like `ChangeRunner.start`."""
+        self._records.refuse_restored()
         scope = running.scope
         with self._starting[scope], self.placing, self._lock:
             self._refuse_moved_sites(running.change, sites)

@@ -13,7 +13,7 @@ from speck.clock import Clock
 from speck.deploy.operations.outcome import Patience
 from speck.deploy.operations.refilling import Refills
 from speck.errors import SpeckError
-from speck.model.ids import source_client_id
+from speck.model.ids import producer_epoch, source_client_id
 from speck.model.incarnation import Incarnation
 from speck.model.job import Job
 from speck.model.plan import Start, TryMain
@@ -57,7 +57,12 @@ class Context:
             jar_file=self.jar_file(job.jar),
             entry_class=job.entry_class,
             args=render_args(
-                job, self.records.installation, operation.attempt, sink_has_readers, skip, secrets
+                job,
+                self.records.installation,
+                producer_epoch(self.records.generation, operation.attempt),
+                sink_has_readers,
+                skip,
+                secrets,
             ),
             parallelism=job.parallelism,
             savepoint=savepoint,

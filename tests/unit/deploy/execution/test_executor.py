@@ -170,7 +170,7 @@ def job(name: str, site: str = "edge-a") -> Job:
 
 
 def start(name: str, site: str = "edge-a", attempt: int = 1, *, keeps_state: bool = False) -> Start:
-    engine_id = engine_job_id("i", "c", name, attempt)
+    engine_id = engine_job_id("i", "c", name, 1, attempt)
     return Start(job(name, site), attempt, engine_id, False, keeps_state)
 
 
@@ -602,7 +602,7 @@ def test_cancel_ends_a_change_whose_site_is_silent(bench: Bench) -> None:
 def drain_of_two() -> Drain:
     sinks = tuple(sink_client_id("i", name, job(name).source) for name in "PQ")
     reader = source_client_id("i", "A", job("A").source)
-    running = engine_job_id("i", "c", "A", 1)
+    running = engine_job_id("i", "c", "A", 1, 1)
     return Drain("edge-a", job("A").source, reader, "A", sinks, "edge-a", running)
 
 

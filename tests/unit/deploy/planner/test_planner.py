@@ -48,7 +48,7 @@ def deployed(*jobs: Job) -> Inventory:
     """An inventory in which every job runs as its first attempt."""
     incarnations = {
         j.job_name: Incarnation(
-            j, 1, engine_job_id(INSTALLATION, "c", j.job_name, 1), start=StartState.CONFIRMED
+            j, 1, engine_job_id(INSTALLATION, "c", j.job_name, 1, 1), start=StartState.CONFIRMED
         )
         for j in jobs
     }
