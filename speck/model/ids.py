@@ -29,14 +29,14 @@ def engine_job_id(
 ) -> str:
     """The engine's id of one incarnation: 32 hex digits, computed before the request is sent.
 
-    They are 6 digits of the installation, 12 of the job, 8 of the generation of the store and 6
+    They are 6 digits of the installation, 10 of the job, 11 of the generation of the store and 5
     of the attempt, so that a restored service recognizes what was started after the backup (see
     `EngineJobId`). A generation and an attempt beyond these digits raise ValueError.
     """
-    if not (0 <= generation < 16**8 and 0 <= attempt < 16**6):
+    if not (0 <= generation < 16**11 and 0 <= attempt < 16**5):
         raise ValueError(f"cannot make an id of generation {generation}, attempt {attempt}")
-    owner, job = _hash(installation, 6), _hash(f"{installation}|{composition}|{job_name}", 12)
-    return f"{owner}{job}{generation:08x}{attempt:06x}"
+    job = job_digits(installation, composition, job_name)
+    return f"{_hash(installation, 6)}{job}{generation:011x}{attempt:05x}"
 
 
 def _hash(text: str, digits: int) -> str:
@@ -44,7 +44,7 @@ def _hash(text: str, digits: int) -> str:
 
 
 class EngineJobId(NamedTuple):
-    """The parts of an engine job id of this installation: which `job` (12 hex digits), and which
+    """The parts of an engine job id of this installation: which `job` (10 hex digits), and which
     of its incarnations. Of two of a job, the one with the higher `order` was started later."""
 
     job: str
@@ -59,7 +59,7 @@ class EngineJobId(NamedTuple):
     def parse(cls, engine_job_id: str, installation: str) -> EngineJobId | None:
         """The parts of an id, or None if it is not of this installation."""
         digits = re.fullmatch(
-            r"([0-9a-f]{6})([0-9a-f]{12})([0-9a-f]{8})([0-9a-f]{6})", engine_job_id
+            r"([0-9a-f]{6})([0-9a-f]{10})([0-9a-f]{11})([0-9a-f]{5})", engine_job_id
         )
         if digits is None or digits[1] != _hash(installation, 6):
             return None
@@ -68,11 +68,12 @@ class EngineJobId(NamedTuple):
 
 def job_digits(installation: str, composition: str, job_name: str) -> str:
     """The part of a job's engine job ids that all its incarnations share."""
-    return _hash(f"{installation}|{composition}|{job_name}", 12)
+    return _hash(f"{installation}|{composition}|{job_name}", 10)
 
 
 def producer_epoch(generation: int, attempt: int) -> int:
     """The epoch of the sequence numbers of one incarnation's sink. It is the attempt in the first
     generation, and higher than all earlier ones after a restore, whose attempts may repeat those
-    of incarnations that were started after the backup. At most 18 digits."""
-    return (generation - 1) * 10**6 + attempt
+    of incarnations that were started after the backup. Generations are milliseconds: a thousand
+    attempts in each cannot be reached."""
+    return (generation - 1) * 1000 + attempt

@@ -16,7 +16,7 @@ from speck.clock import Clock
 from speck.deploy.changes import Changes
 from speck.errors import ConflictError
 from speck.model.composition import visible_name
-from speck.model.ids import EngineJobId, engine_job_id, job_digits, source_client_id
+from speck.model.ids import EngineJobId, engine_job_id, job_digits, sink_client_id, source_client_id
 from speck.model.incarnation import Incarnation, Session, StartState
 from speck.model.job import Job
 from speck.model.link import Link
@@ -286,43 +286,52 @@ class Restored:
         )
 
     def _find_wiring(self, job: Job, site: str, survey: _Survey) -> Job | None:
-        """The job as it runs at `site`. Its links are those of the store unless a broker knows a
-        reader of its name that the store does not know: then its topic is the one whose hash that
-        reader's id holds, and its sink is where the reader's job reports what it has sent. None if
-        they cannot be found."""
+        """The job as it runs at `site`. Its source is that of the store unless a broker knows a
+        reader of its name that the store does not know; its sink is where it last reported what it
+        has sent. None if its source cannot be found."""
         sites = self._records.sites()
         here = replace(job, site=site, spe_address=sites[site].spe.address)
-        prefix = f"{_prefix(self._records.installation)}{job.job_name}-"
-        readers = [
-            (broker, client_id)
-            for broker, client_id in survey.sessions
-            if re.fullmatch(re.escape(prefix) + "[0-9a-f]{8}", client_id)
-        ]
-        if not readers:
-            return here
-        sources = [
-            (broker, link)
-            for broker, client_id in readers
-            for topic in self._list_topics(survey)
-            for link in [Link(sites[broker].broker.address, topic)]
-            if source_client_id(self._records.installation, job.job_name, link) == client_id
-        ]
-        if len(readers) != 1 or len(sources) != 1:
+        readers = self._find_readers(job.job_name, survey)
+        if len(readers) > 1 or None in readers.values():
             return None
-        (source_site, source), sink_id = sources[0], f"{readers[0][1]}-out"
-        sinks = [
-            (broker, Link(sites[broker].broker.address, sent.topic))
+        for source_site, source in readers.items():
+            assert source is not None
+            here = replace(here, source=source, source_site=source_site)
+            if job.sink_site == job.source_site:  # unless it has reported another one
+                sink = Link(source.broker, job.sink.topic)
+                here = replace(here, sink=sink, sink_site=source_site)
+        own = sink_client_id(self._records.installation, job.job_name, here.source)
+        reports = [
+            ((sent.epoch, sent.at_ms), broker, sent.topic)
             for broker, view in survey.numbers.items()
-            if (sent := view.sent.get(sink_id)) is not None and sent.topic is not None
+            if (sent := view.sent.get(own)) is not None and sent.topic is not None
         ]
-        if len(sinks) > 1:
-            return None
-        if not sinks:  # it has sent nothing: its sink has moved with its source, if at all
-            moved = job.sink_site == job.source_site
-            sink_site = source_site if moved else job.sink_site
-            sinks = [(sink_site, Link(sites[sink_site].broker.address, job.sink.topic))]
-        (sink_site, sink) = sinks[0]
-        return replace(here, source=source, source_site=source_site, sink=sink, sink_site=sink_site)
+        if not reports:
+            return here
+        _, sink_site, topic = max(reports)
+        return replace(here, sink=Link(sites[sink_site].broker.address, topic), sink_site=sink_site)
+
+    def _find_readers(self, job_name: str, survey: _Survey) -> dict[str, Link | None]:
+        """The links of the readers of a job that the store does not know, by the broker's site.
+        The id of a reader holds a hash of its link; None: no known topic has it."""
+        pattern = re.compile(
+            re.escape(f"{_prefix(self._records.installation)}{job_name}-") + "[0-9a-f]{8}"
+        )
+        topics = self._list_topics(survey)
+        readers: dict[str, Link | None] = {}
+        for site, client_id in survey.sessions:
+            if pattern.fullmatch(client_id):
+                broker = self._records.sites()[site].broker.address
+                links = (Link(broker, topic) for topic in topics)
+                readers[site] = next(
+                    (
+                        link
+                        for link in links
+                        if source_client_id(self._records.installation, job_name, link) == client_id
+                    ),
+                    None,
+                )
+        return readers
 
     def _list_topics(self, survey: _Survey) -> set[str]:
         """The topics of all links that the store or a broker's books know."""
@@ -353,7 +362,7 @@ class Restored:
         attempt = max((*attempts, *(each.identity.attempt for each in sightings))) + 1
         records = self._records
         identity = engine_job_id(records.installation, *key, records.generation, attempt)
-        return Incarnation(incarnation.job, attempt, identity, start=StartState.ACCEPTED)
+        return Incarnation(incarnation.job, attempt, identity, start=StartState.CONFIRMED)
 
     def _cancel(self, sightings: Collection[Sighting]) -> None:
         """Cancel engine jobs and wait until they have ended. Raises ConflictError if one has not,

@@ -17,13 +17,13 @@ _CUT_SHORT = "the store was restored from a backup that was taken while this cha
 def begin_generation(records: dict[str, JsonObject], now: datetime) -> None:
     """Turn the records of a backup into those of the store that is restored from it.
 
-    The generation is the time of the restore in seconds since 2020, at least one more than that of
+    The generation is the time of the restore in milliseconds since 2020, and higher than that of
     the backup: two restores of one backup have different ones, though neither knows the other. The
     service starts as `restored`. Changes that were under way are cancelled, since their operations
     may have taken place or not.
     """
     installation = records[INSTALLATION]
-    generation = max(installation["generation"] + 1, int((now - _ORIGIN).total_seconds()))
+    generation = max(installation["generation"] + 1, int((now - _ORIGIN).total_seconds() * 1000))
     records[INSTALLATION] = {**installation, "generation": generation}
     records[RESTORED] = {"at": rfc3339(now)}
     for key, record in records.items():
