@@ -401,9 +401,8 @@ class Connection:
 
 
 def _too_slow() -> InvalidError:
-    rate = PACE_BYTES // int(PACE_S)
     return InvalidError(
-        f"cannot take this body: it arrives more slowly than {rate} bytes/s; send it again over a"
-        " faster connection",
+        f"cannot take this body: fewer than {PACE_BYTES} bytes arrived within {PACE_S:g} s; send it"
+        " again over a faster connection",
         status=408,
     )
