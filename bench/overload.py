@@ -91,7 +91,7 @@ def main() -> None:
     )
     compared = experiment.row("compared", compare)
     with service() as target:
-        calm = experiment.row("no attack", lambda: {"attack": None, **measure(target, ())})
+        calm = experiment.row("no attack", lambda: measure(target, ())[0])
         for attack in (*SINGLE, *CALLS):
             experiment.row(attack, lambda it=attack: run(target, it, [it], calm))
         everything = [*SINGLE, *CALLS]
@@ -259,8 +259,8 @@ def probes(target: Target) -> dict[str, Probe]:
     }
 
 
-def measure(target: Target, attacks: Sequence[str]) -> JsonObject:
-    """Probe for `ATTACK_S` while these attacks go on."""
+def measure(target: Target, attacks: Sequence[str]) -> tuple[JsonObject, float]:
+    """Probe for `ATTACK_S` while these attacks go on; what came of it, and when they ended."""
     chosen = probes(target)
     worker = target.worker()
     over = threading.Event()
@@ -272,38 +272,39 @@ def measure(target: Target, attacks: Sequence[str]) -> JsonObject:
 
     actions: list[Callable[[], object]] = [probe.once for probe in chosen.values()]
     actions.append(lambda: memory.append(worker.memory_info().rss))
+    threads = [threading.Thread(target=repeat, args=(action,)) for action in actions]
     with attacking(target, attacks):
-        threads = [threading.Thread(target=repeat, args=(action,)) for action in actions]
         for thread in threads:
             thread.start()
         time.sleep(ATTACK_S)
         over.set()
-        for thread in threads:
-            thread.join()
+    ended = time.monotonic()
+    for thread in threads:
+        thread.join()
     return {
         **{f"{name}_p99_ms": probe.p99_ms() for name, probe in chosen.items()},
         "probes": {name: len(probe.times_ms) for name, probe in chosen.items()},
         "failures": {name: probe.failures for name, probe in chosen.items()},
         "memory_mb": round(max(memory) / 2**20),
-    }
+    }, ended
 
 
 def run(target: Target, name: str, attacks: Sequence[str], calm: JsonObject) -> JsonObject:
     """One attack and what comes after it."""
     worker = target.worker().pid
-    measured = measure(target, attacks)
-    recovered = recovery_s(target, calm)
+    measured, ended = measure(target, attacks)
+    recovered = recovery_s(target, calm, ended)
     same = target.worker().pid == worker
     return {"attack": name, **measured, "recovered_s": recovered, "same_worker": same}
 
 
-def recovery_s(target: Target, calm: JsonObject) -> float | None:
-    """Seconds from now until the first of `CALM` probes in a row that are as before the attack."""
+def recovery_s(target: Target, calm: JsonObject, ended: float) -> float | None:
+    """Seconds from the attack's end until the first of `CALM` probes in a row that are as before
+    it."""
     chosen = probes(target)
     limits = {name: max(CALM_FLOOR_MS, CALM_FACTOR * calm[f"{name}_p99_ms"]) for name in chosen}
-    began = since = time.monotonic()
-    good = 0
-    while time.monotonic() - began < RECOVERY_S:
+    since, good = ended, 0
+    while time.monotonic() - ended < RECOVERY_S:
         at = time.monotonic()
         results = [probe.once() <= limits[name] for name, probe in chosen.items()]
         fine = all(results) and not any(probe.failures for probe in chosen.values())
@@ -315,7 +316,7 @@ def recovery_s(target: Target, calm: JsonObject) -> float | None:
         since = at if good == 0 else since
         good += 1
         if good == CALM:
-            return round(since - began, 2)
+            return round(since - ended, 2)
         time.sleep(PROBE_EVERY_S)
     return None
 
