@@ -3,8 +3,9 @@
 PY := .venv/bin/python
 # two modules at a time: tests with brokers and engines mostly wait
 MVN := mvn -q -B -ntp -T 2 -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
-# tests with servers mostly wait: the others run beside them (groups: tests/conftest.py)
-SIDE_BY_SIDE := -n 2
+# tests with servers mostly wait: a third process runs the others beside them
+# (groups: tests/conftest.py)
+SIDE_BY_SIDE := -n 3
 # Maven's tests run beside pytest's. `test` packages nothing: the jars that pytest uses stay as
 # they are.
 BESIDE_MAVEN := tools/beside.sh .cache/mvn-test.log $(MVN) test

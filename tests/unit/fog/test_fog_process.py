@@ -20,6 +20,7 @@ from speck.fog.process import (
 )
 
 SLEEP = ("sleep", "300")
+TOKEN = f"token-{os.getpid()}"  # another run of these tests has other ones
 IGNORE_TERM = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -35,7 +36,7 @@ def command(tmp_path: Path, *argv: str) -> Command:
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[Process]:
-    process = spawn(command(tmp_path, *SLEEP), "a-token")
+    process = spawn(command(tmp_path, *SLEEP), TOKEN)
     yield process
     process.kill()
 
@@ -47,10 +48,10 @@ def test_a_started_process_runs_in_a_session_of_its_own(sleeper: Process) -> Non
 
 
 def test_a_process_is_found_by_its_token(sleeper: Process) -> None:
-    assert find_by_token("a-token") == sleeper
-    assert find_by_token("a-toke") is None
+    assert find_by_token(TOKEN) == sleeper
+    assert find_by_token(TOKEN[:-1]) is None
     sleeper.stop()
-    assert find_by_token("a-token") is None
+    assert find_by_token(TOKEN) is None
 
 
 def test_a_pid_that_was_given_to_another_process_is_not_ours(sleeper: Process) -> None:
