@@ -48,6 +48,7 @@ HIGH_WATER = 1024 * 1024
 
 MAX_LINGERING = 1024 * 1024
 _CHUNK = 256 * 1024
+_HEAD_CHUNK = 16 * 1024
 _END = b"\r\n\r\n"
 
 _BLOCKED = object()
@@ -245,7 +246,8 @@ class Connection:
         self.request._expected_100_continue = False
 
     def _receive(self) -> bool:
-        data = self._attempt(EVENT_READ, self._socket.recv, _CHUNK)
+        missing = self._allowed - len(self._inbox) if self.stage is Stage.BODY else _HEAD_CHUNK
+        data = self._attempt(EVENT_READ, self._socket.recv, min(missing, _CHUNK))
         if data is _BLOCKED:
             return False
         if not data:
