@@ -60,24 +60,26 @@ class ServerTls:
 
     def __init__(self, cert: Path, key: Path, client_ca: Path | None):
         self._files = (cert, key, client_ca)
-        self._versions = self._file_versions()
+        self._loaded = self._refused = self._versions()
         self.context = load_context(*self._files)
 
     def refresh(self) -> None:
-        """Load the files again if they have changed. What cannot be loaded is logged once, and
-        the previous certificate stays in use."""
-        versions = self._file_versions()
-        if versions == self._versions:
+        """Load the files again if they have changed. While they cannot be loaded the previous
+        certificate stays in use, and each call tries again; that is logged once."""
+        versions = self._versions()
+        if versions == self._loaded:
             return
-        self._versions = versions
         try:
             self.context = load_context(*self._files)
         except PermanentError as error:
-            _log.error("%s; the previous certificate stays in use", error)
+            if versions != self._refused:
+                _log.error("%s; the previous certificate stays in use", error)
+            self._refused = versions
         else:
+            self._loaded = versions
             _log.info("loaded the certificate %s again: it has changed", self._files[0])
 
-    def _file_versions(self) -> list[object]:
+    def _versions(self) -> list[object]:
         return [None if file is None else _version(file) for file in self._files]
 
 

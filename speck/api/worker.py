@@ -151,8 +151,8 @@ class ConnectionWorker(Worker):  # type: ignore[misc]
             self._close(connection)
         for pool in (self._pool, self._vital_pool):
             pool.shutdown(wait=False)
-        self._poller.close()
-        self._wakeups.close()
+        # The pipe stays open: a thread that ends later writes to it, and its number could be that
+        # of a file of the store by then.
 
     def _drain(self) -> None:
         now = time.monotonic()

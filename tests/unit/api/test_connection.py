@@ -185,6 +185,16 @@ def test_a_slow_body_holds_a_slot_and_is_given_up(
     assert ends.slots.acquire(blocking=False)
 
 
+def test_a_steady_body_may_take_as_long_as_it_needs(ends: Ends) -> None:
+    ends.send(post(MAX_COLLECTED + 1))
+    for _ in range(10):
+        ends.client.sendall(b"x" * PACE_BYTES)
+        received = 0
+        while received < PACE_BYTES:
+            received += len(ends.connection.recv(PACE_BYTES - received))
+        ends.now += PACE_S - 1
+
+
 def test_a_slow_body_without_a_free_slot_is_refused(ends: Ends) -> None:
     ends.slots.acquire()
     ends.send(post(MAX_COLLECTED + 1))
