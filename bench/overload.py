@@ -22,7 +22,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -113,6 +113,8 @@ def checks(rows: Sequence[JsonObject], compared: JsonObject) -> Iterator[Check]:
             worst,
             worst <= MOST_MS,
         )
+        failures = row["failures"]["livez"] + row["failures"]["vital"]
+        yield Check(f"health without an answer, {row['attack']}", "0", failures, failures == 0)
         recovered = row["recovered_s"]
         yield Check(
             f"recovered from {row['attack']}",
@@ -281,6 +283,7 @@ def measure(target: Target, attacks: Sequence[str]) -> tuple[JsonObject, float]:
     ended = time.monotonic()
     for thread in threads:
         thread.join()
+    cancel_analyses(target)
     return {
         **{f"{name}_p99_ms": probe.p99_ms() for name, probe in chosen.items()},
         "probes": {name: len(probe.times_ms) for name, probe in chosen.items()},
@@ -342,9 +345,12 @@ def attacking(target: Target, attacks: Sequence[str]) -> Iterator[None]:
         for process in processes:
             process.kill()
             process.wait()
-        for analysis in target.call("GET", "/analyses?state=running").json()["analyses"]:
-            with suppress(requests.RequestException):
-                target.call("DELETE", f"/analyses/{analysis['id']}")
+
+
+def cancel_analyses(target: Target) -> None:
+    """What an attack has begun goes on without it."""
+    for analysis in target.call("GET", "/analyses?state=running").json()["analyses"]:
+        target.call("DELETE", f"/analyses/{analysis['id']}")
 
 
 def _raise_file_limit() -> None:

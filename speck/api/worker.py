@@ -43,8 +43,8 @@ MAX_FILES = 65536
 MAX_CONNECTIONS = 4096
 """At most, and no more than half of the files that the process may open."""
 
-ADDRESS_SHARE = 4
-"""One address may have this part of all connections."""
+ADDRESS_SHARE = 2
+"""One address may have this part of all connections: half of them."""
 
 VITAL_THREADS = 4
 """For GET /livez, GET /readyz and heartbeats."""
@@ -64,7 +64,7 @@ TICK_S = 0.5
 STOP_LINGER_S = 1.0
 """How long idle connections stay open at the end, for requests that are on their way."""
 
-_ACCEPTS = 64
+_ACCEPTS = 16  # then those that were accepted get their turn, before others push them out
 _NO_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _UNREADABLE = {
     "LimitRequestLine": 414,

@@ -21,6 +21,7 @@ def row(**more: object) -> JsonObject:
         "vital_p99_ms": 6.0,
         "reads_p99_ms": 9.0,
         "memory_mb": 80,
+        "failures": {"livez": 0, "vital": 0, "reads": 0},
         "recovered_s": 0.2,
         "same_worker": True,
         **more,
@@ -44,11 +45,12 @@ ROUTE = {
         ({"recovered_s": 11.0}, 1),
         ({"recovered_s": None}, 1),
         ({"same_worker": False}, 1),
+        ({"failures": {"livez": 0, "vital": 1, "reads": 0}}, 1),
     ],
 )
 def test_health_recovery_and_the_worker_are_judged(change: JsonObject, fails: int) -> None:
     judged = list(checks([row(**change)], {"routes": {"/jobs": ROUTE}}))
-    assert len(judged) == 5
+    assert len(judged) == 6
     assert sum(not check.ok for check in judged) == fails
 
 
