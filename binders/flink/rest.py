@@ -22,6 +22,7 @@ from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
     NewConnectionError,
+    ReadTimeoutError,
     TimeoutError,
 )
 
@@ -47,6 +48,10 @@ class RefusedAnswer(Exception):
     def __init__(self, refusal: Refusal):
         super().__init__(refusal.reason)
         self.refusal = refusal
+
+
+class NoAnswerInTimeError(UnreachableError):
+    """The request was sent, and no answer has come within its time limit."""
 
 
 class FlinkRest:
@@ -140,9 +145,9 @@ class FlinkRest:
             text = _read(response, time.monotonic() + limit)
             return self._decode(response.status, text)
         except (HTTPError, OSError) as error:
-            raise UnreachableError(
-                f"cannot reach the engine at {self._address}: {_why(error)}"
-            ) from error
+            is_sent = isinstance(error, ReadTimeoutError)
+            kind = NoAnswerInTimeError if is_sent else UnreachableError
+            raise kind(f"cannot reach the engine at {self._address}: {_why(error)}") from error
         finally:
             if response is not None:
                 response.close()  # a response that was read completely is back in the pool already

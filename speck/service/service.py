@@ -24,13 +24,16 @@ from speck.monitor.requirements_watch import Requirements
 from speck.monitor.watch import Watch
 from speck.service.agents import Agents
 from speck.service.analyses import Analyses
+from speck.service.audit import Audit
 from speck.service.autopilot import Autopilots
 from speck.service.calibration import Calibrations
 from speck.service.compositions import Compositions
 from speck.service.dataset import Dataset
+from speck.service.forgetting import Forgetting
 from speck.service.job_list import JobList
 from speck.service.jobs import Jobs
 from speck.service.placements import Placements
+from speck.service.policy import Policy
 from speck.service.sites import Sites
 from speck.service.status import StatusViews
 from speck.service.tokens import Tokens
@@ -58,7 +61,9 @@ class Service:
         self.clock = clock or SystemClock()
         config.home.mkdir(parents=True, exist_ok=True)
         self.records = Records.at(config.store, self.clock)
-        self.connections = Connections(self.records.sites, config.credentials, config.timeout_s)
+        self.connections = Connections(
+            self.records.sites, config.credentials, config.timeout_s, config.main_timeout_s
+        )
         self.agents = Agents(
             self.records,
             self.records.sites,
@@ -72,9 +77,17 @@ class Service:
         self.board = HealthBoard()
         self.status = StatusViews(self.records, self.changes, self.clock, self.polls, self.board)
         self.sites = Sites(
-            self.records, self.connections, self.status, self.polls, self.changes, self.agents
+            self.records,
+            self.connections,
+            self.status,
+            self.polls,
+            self.changes,
+            self.agents,
+            simulated=config.simulated,
         )
-        self.tokens = Tokens(self.records, self.clock)
+        self.tokens = Tokens(self.records, self.clock, config.last_uses)
+        self.audit = Audit(config.audit, self.clock)
+        self.policy = Policy(self.records, lambda change: self.changes.get(change)["operations"])
         self._measure()
         recovery = self._deploy(bounds or Bounds(), patience or Patience())
         self._place()
@@ -131,6 +144,16 @@ class Service:
             admission,
             self.clock,
             self.requirements,
+        )
+        self.forgetting = Forgetting(
+            self.records,
+            self.changes,
+            self.runner,
+            self.compositions,
+            jobs,
+            self.connections,
+            self.polls,
+            self.agents,
         )
         self.jobs = Jobs(
             self.records,
@@ -207,4 +230,5 @@ class Service:
         self.runner.close()
         self.polls.close()
         self.connections.close()
+        self.audit.close()
         self.records.store.close()

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from speck import failpoints
-from speck.binding import MessageBroker, StreamEngine, Target, open_broker, open_engine
+from speck.binding import (
+    MAIN_TIMEOUT_S,
+    MessageBroker,
+    StreamEngine,
+    Target,
+    open_broker,
+    open_engine,
+)
 from speck.errors import NotFoundError, PermanentError
 from speck.model.site import Site
+from speck.sites.credentials import read_secrets
 
 
 class Connections:
     """Binders of the registered sites, opened when first needed.
 
-    `sites` returns the registered sites; `timeout_s` limits each call.
+    `sites` returns the registered sites; `timeout_s` limits each call, `main_timeout_s` one that
+    runs a job's `main`.
     """
 
     def __init__(
-        self, sites: Callable[[], Mapping[str, Site]], credentials: Path, timeout_s: float = 10.0
+        self,
+        sites: Callable[[], Mapping[str, Site]],
+        credentials: Path,
+        timeout_s: float = 10.0,
+        main_timeout_s: float = MAIN_TIMEOUT_S,
     ):
         self._sites = sites
         self._credentials = credentials
         self._timeout_s = timeout_s
+        self._main_timeout_s = main_timeout_s
         self._lock = threading.Lock()
         self._engines: dict[tuple[str, str], StreamEngine] = {}
         self._brokers: dict[tuple[str, str, str | None], MessageBroker] = {}
@@ -47,6 +61,7 @@ class Connections:
                     spe.address,
                     timeout_s=self._timeout_s,
                     on_request=failpoints.hit_after_request,
+                    main_timeout_s=self._main_timeout_s,
                 )
                 self._engines[key] = open_engine(spe.kind, target)
             return failpoints.wrap(self._engines[key])
@@ -66,6 +81,24 @@ class Connections:
                 )
                 self._brokers[key] = open_broker(broker.kind, target)
             return failpoints.wrap(self._brokers[key])
+
+    def secrets(self, site: str, names: Collection[str]) -> dict[str, str]:
+        """Read secrets for jobs from the credentials file of a site. Raises SpeckError, naming
+        those that are not there."""
+        if not names:
+            return {}
+        credentials = self.site(site).broker.credentials
+        file = self._credentials_file(credentials)
+        secrets = read_secrets(file) if file is not None else {}
+        missing = sorted(set(names) - secrets.keys())
+        if missing:
+            where = f"the credentials {credentials!r}" if credentials else "no credentials"
+            raise PermanentError(
+                f"cannot use {{secret:{missing[0]}}} at site {site}: it has {where}"
+                f"{' without it' if credentials else ''}; put secret.{missing[0]}=... into the"
+                " file of its credentials"
+            )
+        return {name: secrets[name] for name in names}
 
     def _credentials_file(self, name: str | None) -> Path | None:
         if name is None:

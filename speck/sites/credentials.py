@@ -1,4 +1,8 @@
-"""The file that holds a broker's secret: `key=value` lines, readable by its owner only."""
+"""The file that holds a site's secrets: `key=value` lines, readable by its owner only.
+
+Beside what the broker wants it may hold lines `secret.NAME=value`, to which the `args` of jobs that
+run at the site refer as `{secret:NAME}`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from speck.errors import BrokerRefusedError
 from speck.model.site import normalise_address
 
 _KEYS = ("user", "password", "ca", "address")
+_SECRET = "secret."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,14 @@ def read_credentials(file: Path, address: str) -> Credentials:
     )
 
 
+def read_secrets(file: Path) -> dict[str, str]:
+    """The secrets in `file` for jobs, by name. Raises like `read_credentials`."""
+    values = _read_values(file)
+    return {
+        key.removeprefix(_SECRET): value for key, value in values.items() if key.startswith(_SECRET)
+    }
+
+
 def _read_values(file: Path) -> dict[str, str]:
     try:
         mode = file.stat().st_mode & 0o777
@@ -62,11 +75,11 @@ def _read_values(file: Path) -> dict[str, str]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         key, equals, value = line.partition("=")
-        if not equals or key.strip() not in _KEYS:
+        if not equals or not (key.strip() in _KEYS or key.strip().startswith(_SECRET)):
             # The line itself stays out of the message: it may hold a secret.
             raise BrokerRefusedError(
                 f"cannot use the credentials in {file}: line {number} is none of"
-                f" {', '.join(f'{key}=' for key in _KEYS)}"
+                f" {', '.join(f'{key}=' for key in (*_KEYS, 'secret.NAME'))}"
             )
         values[key.strip()] = value.strip()
     return values

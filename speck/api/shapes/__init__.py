@@ -21,6 +21,7 @@ from speck.api.shapes.compositions import (
     GraphShape,
     RollbackShape,
 )
+from speck.api.shapes.forgetting import ForgottenShape
 from speck.api.shapes.jobs import (
     EXCEPTIONS,
     JOB_STATES,
@@ -43,19 +44,23 @@ from speck.api.shapes.sites import (
 )
 from speck.api.shapes.system import (
     ARTIFACTS,
+    AUDIT,
     EVENTS,
     TOKENS,
     ArtifactShape,
     HealthShape,
     NewTokenShape,
     ProblemShape,
+    RotationShape,
     TokenMadeShape,
+    TokenShape,
 )
 
 __all__ = [
     "ANALYSES",
     "ANALYSIS_STATES",
     "ARTIFACTS",
+    "AUDIT",
     "CHANGES",
     "CHANGE_STATES",
     "COMPOSITIONS",
@@ -80,6 +85,7 @@ __all__ = [
     "ChangeShape",
     "CommandsShape",
     "CompositionShape",
+    "ForgottenShape",
     "GraphShape",
     "HealthShape",
     "HeartbeatShape",
@@ -95,8 +101,10 @@ __all__ = [
     "ProblemShape",
     "RatesListShape",
     "RollbackShape",
+    "RotationShape",
     "SavepointShape",
     "SiteCheckShape",
     "SiteShape",
     "TokenMadeShape",
+    "TokenShape",
 ]
