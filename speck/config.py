@@ -18,6 +18,8 @@ class Config:
     nothing is repaired). It samples their metrics every `collect_s` seconds (0: never) and keeps
     them for `metrics_days` days (0: for ever). Only if it is for trials, `simulated`, may sites be
     registered that exist in its memory alone.
+    With `tls_cert` and `tls_key` (PEM files) the service speaks TLS only; with `client_ca` a
+    client must also show a certificate that one of these authorities signed.
     """
 
     home: Path
@@ -33,6 +35,9 @@ class Config:
     max_body: int = 8 * 1024 * 1024
     max_artifact: int = 512 * 1024 * 1024
     main_timeout_s: float = 60.0
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    client_ca: Path | None = None
 
     @property
     def store(self) -> Path:
@@ -68,7 +73,8 @@ class Config:
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """Read SPECK_HOME, SPECK_HOST, SPECK_PORT, SPECK_JARS (folders joined by `:`),
         SPECK_THREADS, SPECK_TIMEOUT, SPECK_MAIN_TIMEOUT, SPECK_WATCH_S, SPECK_METRICS_S,
-        SPECK_METRICS_DAYS and SPECK_SIMULATED (1 or 0). Raises ValueError if a number cannot be
+        SPECK_METRICS_DAYS, SPECK_SIMULATED (1 or 0), SPECK_TLS_CERT, SPECK_TLS_KEY and
+        SPECK_CLIENT_CA. Raises ValueError if a number cannot be
         read."""
         env = os.environ if env is None else env
         jars = tuple(Path(p).resolve() for p in env.get("SPECK_JARS", "").split(":") if p)
@@ -85,9 +91,17 @@ class Config:
                 collect_s=float(env.get("SPECK_METRICS_S", "5")),
                 metrics_days=int(env.get("SPECK_METRICS_DAYS", "30")),
                 simulated=env.get("SPECK_SIMULATED", "0") == "1",
+                tls_cert=_file(env.get("SPECK_TLS_CERT")),
+                tls_key=_file(env.get("SPECK_TLS_KEY")),
+                client_ca=_file(env.get("SPECK_CLIENT_CA")),
             )
         except ValueError as error:
             raise ValueError(
                 "cannot read SPECK_PORT, SPECK_THREADS, SPECK_TIMEOUT, SPECK_MAIN_TIMEOUT,"
                 f" SPECK_WATCH_S, SPECK_METRICS_S or SPECK_METRICS_DAYS: {error}"
             ) from error
+
+
+def _file(path: str | None) -> Path | None:
+    # not resolved: a link may be turned to another file, and the file is loaded again then
+    return Path(path).absolute() if path else None
