@@ -267,6 +267,19 @@ class Client:
         changes, left}`."""
         return self._json("POST", f"/{noun}/{_part(name)}/forget", query={"force": force})
 
+    def readiness(self) -> str:
+        """`ready`, or `restored` while the service has not adopted what runs since its backup."""
+        return str(self._json("GET", "/readyz")["status"])
+
+    def restored(self) -> JsonObject:
+        """What a service that was restored from a backup finds: `{state, unknown_jobs, ...}`."""
+        return self._json("GET", "/restored")
+
+    def adopt(self, *, cancel: bool, older_state: bool) -> JsonObject:
+        """Let a restored service take over what runs: `{adopted, cancelled, uncertain}`."""
+        query = {"cancel": cancel, "older_state": older_state}
+        return self._json("POST", "/restored/adopt", query=query)
+
     # -- analyses -------------------------------------------------------------------------
 
     def analyse(self, composition: str | None = None, **options: object) -> JsonObject:

@@ -147,6 +147,8 @@ ACCESS: Mapping[tuple[str, str], Access] = {
     ("POST", "/tokens/<name>/rotate"): _admin(),
     ("DELETE", "/tokens/<name>"): _admin(),
     ("GET", "/audit"): _admin(),
+    ("GET", "/restored"): _view(_INSTALLATION),
+    ("POST", "/restored/adopt"): _admin(),
     ("GET", "/backup"): _admin(),
 }
 """Every route. Requests to a route that is missing here are refused."""

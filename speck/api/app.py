@@ -27,6 +27,7 @@ from speck.api import (
     placements,
     problems,
     rates,
+    restored,
     sites,
     system,
     tokens,
@@ -50,6 +51,7 @@ ROUTES = (
     artifacts,
     events,
     tokens,
+    restored,
     system,
 )
 

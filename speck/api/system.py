@@ -31,14 +31,15 @@ def livez() -> Response:
     answers={200: shapes.HealthShape, 503: shapes.ProblemShape, 507: shapes.ProblemShape},
 )
 def readyz() -> Response:
-    """Readiness: the store accepts writes, and the service is not shutting down."""
+    """Readiness: the store accepts writes, and the service is not shutting down. A service that was
+    restored from a backup starts no change until an administrator has adopted what runs."""
     try:
         service().check_ready()
     except StoreError as error:  # its message names folders, and anybody may ask
         status = status_of(error)
         detail = f"cannot take requests: {error.public}"
         return problem(status, detail, headers=retry_headers(status))
-    return jsonify({"status": "ready"})
+    return jsonify({"status": "restored" if service().records.restored else "ready"})
 
 
 @routes.get("/metrics", answers={200: {"type": "string"}}, answer_type="text/plain")

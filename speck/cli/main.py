@@ -93,6 +93,7 @@ _LAZY = {
     "audit": f"{_COMMANDS}.audit:audit",
     "backup": f"{_COMMANDS}.backup:backup",
     "restore": f"{_COMMANDS}.backup:restore",
+    "adopt": f"{_COMMANDS}.adopt:adopt",
     "completion": f"{_COMMANDS}.completion:completion",
 }
 

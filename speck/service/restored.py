@@ -102,10 +102,12 @@ class Restored:
             "state": "restored" if self._records.restored else "normal",
             "at": (self._records.restored or {}).get("at"),
             "generation": self._records.generation,
-            "unknown": unknown,
-            "missing": list(self._list_missing(survey)),
-            "sessions": [{"site": site, "client_id": name} for site, name in survey.sessions],
-            "silent": survey.silent,
+            "unknown_jobs": unknown,
+            "missing_jobs": list(self._list_missing(survey)),
+            "unknown_sessions": [
+                {"site": site, "client_id": name} for site, name in survey.sessions
+            ],
+            "silent_sites": survey.silent,
         }
 
     def adopt(

@@ -213,7 +213,10 @@ class Store:
 
     @classmethod
     def restore(
-        cls, path: Path, backup: Path, amend: Callable[[dict[str, JsonObject]], None]
+        cls,
+        path: Path,
+        backup: Path,
+        amend: Callable[[dict[str, JsonObject]], None] = lambda records: None,
     ) -> int:
         """Create a store at `path` from a file that `backup` wrote, whose records are amended
         first; returns the number of records in the file.

@@ -92,7 +92,7 @@ class Records(Tables):
         if self.restored is not None:
             raise ConflictError(
                 "cannot start a change: the store was restored from a backup, and what has been"
-                " started or stopped since then is unknown to it; `speck restored` shows what runs,"
+                " started or stopped since then is unknown to it; `speck status` shows what runs,"
                 " `speck adopt` takes it over"
             )
 

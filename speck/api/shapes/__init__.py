@@ -32,6 +32,7 @@ from speck.api.shapes.jobs import (
 )
 from speck.api.shapes.metrics import ImportedShape, JobMetricsShape, RatesListShape
 from speck.api.shapes.placements import PLACEMENTS, PlacementRequestShape, PlacementShape
+from speck.api.shapes.restored import AdoptedShape, RestoredShape
 from speck.api.shapes.sites import (
     SITE_STATES,
     SITES,
@@ -75,6 +76,7 @@ __all__ = [
     "SITE_STATES",
     "TOKENS",
     "AcceptedShape",
+    "AdoptedShape",
     "AnalysisHeadShape",
     "AnalysisRequestShape",
     "AnalysisShape",
@@ -100,6 +102,7 @@ __all__ = [
     "PlanShape",
     "ProblemShape",
     "RatesListShape",
+    "RestoredShape",
     "RollbackShape",
     "RotationShape",
     "SavepointShape",

@@ -101,7 +101,7 @@ class AuditEntryShape(Shape):
 
 
 class HealthShape(Shape):
-    status = one_of(("ok", "ready"))
+    status = one_of(("ok", "ready", "restored"))
 
 
 class FaultShape(Shape):

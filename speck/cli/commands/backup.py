@@ -91,6 +91,4 @@ def restore(file: Path, home: str | None) -> None:
     config = config_at(home)
     records = Records.restore(config.store, file, SystemClock())
     say(f"restored {records} records to {config.store}")
-    say(
-        "next: `speck serve`, then `speck restored` shows what runs and `speck adopt` takes it over"
-    )
+    say("next: `speck serve`, then `speck status` shows what runs and `speck adopt` takes it over")

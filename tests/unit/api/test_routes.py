@@ -176,6 +176,16 @@ YAML = {"Content-Type": "application/yaml"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 CASES = [
+    # -- a restored service
+    Case("GET", "/restored", 200, shapes.RestoredShape),
+    Case(
+        "POST",
+        "/restored/adopt?cancel=true&older_state=false",
+        200,
+        shapes.AdoptedShape,
+        before=lambda bench: setattr(bench.service.records, "restored", {"at": "then"}),
+    ),
+    Case("POST", "/restored/adopt", 409, says="the store was not restored"),
     # -- sites
     Case("GET", "/sites", 200, shapes.SITES),
     Case("GET", "/sites?state=up&site=cloud&limit=1&after=a", 200, shapes.SITES),

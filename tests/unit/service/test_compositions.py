@@ -471,32 +471,6 @@ def test_compositions_survive_a_restart_and_the_plan_is_then_empty(service: Serv
         again.close()
 
 
-def test_a_change_in_a_backup_goes_on_where_it_is_restored(
-    service: Service,
-) -> None:
-    engine("edge-a").hold_starts = True
-    change = service.compositions.apply(composition(A), Request()).body["change"]
-    wait_for(lambda: engine("edge-a").count("submit") == 1)
-    copy = b"".join(service.records.store.backup())
-    engine("edge-a").let_go()
-    wait_for(lambda: service.changes.under_way("c") is None)
-    backup = service.config.home / "backup.gz"
-    backup.write_bytes(copy)
-    service.close()
-    service.config.store.rename(service.config.home / "aside")
-    service.records.store.restore(service.config.store, backup)
-    again = reopened(service)
-    try:
-        wait_for(lambda: not again.changes.all_under_way())
-        outcome = again.changes.get(change)
-        assert (outcome["state"], outcome["error"]) == ("done", None)
-        assert {o["state"] for o in outcome["operations"]} <= {"done", "cancelled"}
-        assert again.compositions.plan("c")["operations"] == [], "it runs: it is adopted"
-        assert len(engine("edge-a").jobs) == 1
-    finally:
-        again.close()
-
-
 def test_delete_removes_everything_and_the_name_can_be_used_again(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
     assert service.compositions.delete("c", LIMIT_S).status == 204

@@ -85,14 +85,18 @@ def test_what_runs_and_what_does_not_is_shown(lives: Lives) -> None:
     apply(lives.service, job_body("A", "edge-b"), job_body("B", "edge-a"), job_body("C", "cloud"))
     report = lives.restore(backup).restored.report()
     assert report["state"] == "restored"
-    assert [(each["job_name"], each["site"]) for each in report["unknown"]] == [
+    assert [(each["job_name"], each["site"]) for each in report["unknown_jobs"]] == [
         ("A", "edge-b"),
         ("C", "cloud"),
     ]
-    assert [(each["job_name"], each["site"]) for each in report["missing"]] == [("A", "edge-a")]
-    readers = [(each["site"], each["client_id"].split("-")[2]) for each in report["sessions"]]
+    assert [(each["job_name"], each["site"]) for each in report["missing_jobs"]] == [
+        ("A", "edge-a")
+    ]
+    readers = [
+        (each["site"], each["client_id"].split("-")[2]) for each in report["unknown_sessions"]
+    ]
     assert readers == [("cloud", "C"), ("edge-b", "A")]
-    assert report["silent"] == []
+    assert report["silent_sites"] == []
 
 
 def test_a_job_that_was_moved_since_is_taken_over(lives: Lives) -> None:
@@ -104,7 +108,7 @@ def test_a_job_that_was_moved_since_is_taken_over(lives: Lives) -> None:
     assert (adopted["job_name"], adopted["site"]) == ("A", "edge-b")
     incarnation = service.records.inventory("c").jobs["A"]
     assert incarnation.job.site == "edge-b"
-    assert service.restored.report()["unknown"] == []
+    assert service.restored.report()["unknown_jobs"] == []
     apply(service, job_body("A", "cloud"))
     assert running("edge-a", "edge-b", "cloud") == {"edge-a": [], "edge-b": [], "cloud": ["A"]}
 
