@@ -66,6 +66,8 @@ class _Adoption:
 
     batch: Batch = field(default_factory=dict)
     to_cancel: list[Sighting] = field(default_factory=list)
+    readers: set[tuple[str, str]] = field(default_factory=set)
+    """(client id, site of the broker) of the readers that go on."""
     adopted: list[JsonObject] = field(default_factory=list)
     uncertain: list[JsonObject] = field(default_factory=list)
 
@@ -137,6 +139,7 @@ class Restored:
             if adoption.to_cancel and not cancel:
                 raise ConflictError(_describe_obstacles(adoption.to_cancel))
             self._cancel(adoption.to_cancel)
+            self._drop_lost_sessions(adoption)
             message = (
                 f"the restored state was adopted: {len(adoption.adopted)} jobs taken over,"
                 f" {len(adoption.to_cancel)} cancelled, {len(adoption.uncertain)} whose newest"
@@ -267,12 +270,14 @@ class Restored:
             newest = live.pop()
             adoption.to_cancel += live
             if self._is_stored(key, newest):
+                adoption.readers.add(self._reader_of(incarnation.job))
                 return
             job = self._find_wiring(incarnation.job, newest.site, survey)
             if job is not None:
                 taken_over = _take_over(incarnation, job, newest)
                 adoption.batch |= self._records.put_incarnation(key[0], taken_over)
                 adoption.batch |= self._put_session(key[0], job)
+                adoption.readers.add(self._reader_of(job))
                 adoption.adopted.append(self._describe(newest, key))
                 return
             live = [newest]
@@ -366,6 +371,35 @@ class Restored:
         identity = engine_job_id(records.installation, *key, records.generation, attempt)
         return Incarnation(incarnation.job, attempt, identity, start=StartState.CONFIRMED)
 
+    def _drop_lost_sessions(self, adoption: _Adoption) -> None:
+        """Forget the sessions that were released after the backup: a plan would rely on them. A
+        broker tells whether it has one when it is asked to reserve it; those of readers that go on
+        are not asked for, since that would disconnect them. Raises SpeckError of a broker."""
+        sessions = [
+            (scope, session)
+            for scope, session in self._records.all_sessions()
+            if session.job_name is not None
+        ]
+        idle = [each for each in sessions if _key_of(each[1]) not in adoption.readers]
+        lost = [
+            (scope, session)
+            for scope, session in idle
+            if not self._connections.broker(session.site).reserve(
+                session.client_id, session.link.topic
+            )
+        ]
+        gone = {_key_of(session) for _, session in lost}
+        read = {s.link for _, s in self._records.all_sessions() if _key_of(s) not in gone}
+        for scope, session in lost:
+            self._connections.broker(session.site).release(
+                session.client_id, session.link.topic, last_reader=session.link not in read
+            )
+            adoption.batch |= self._records.drop_session(scope, session.client_id, session.site)
+
+    def _reader_of(self, job: Job) -> tuple[str, str]:
+        client_id = source_client_id(self._records.installation, job.job_name, job.source)
+        return client_id, job.source_site
+
     def _cancel(self, sightings: Collection[Sighting]) -> None:
         """Cancel engine jobs and wait until they have ended. Raises ConflictError if one has not,
         and SpeckError of its site."""
@@ -396,6 +430,10 @@ def _take_over(incarnation: Incarnation, job: Job, sighting: Sighting) -> Incarn
         start=StartState.CONFIRMED,
         former_sinks=incarnation.former_sinks,
     )
+
+
+def _key_of(session: Session) -> tuple[str, str]:
+    return session.client_id, session.site
 
 
 def _prefix(installation: str) -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speck.clock import SystemClock
@@ -32,9 +32,7 @@ from tests.properties.test_moving import (
     engine,
 )
 
-SEVERAL = settings(
-    max_examples=60, phases=[Phase.generate], deadline=None, suppress_health_check=list(HealthCheck)
-)
+SEVERAL = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def restore(service: Service, backup: bytes, folder: Path) -> Service:
